@@ -71,6 +71,7 @@ ASYNCHRONOUS = (
     "mbarrier",
     "proxy",
     "tma",
+    "attention",
     "wgmma",
 )
 """Headers with instructions of the asynchronous proxy."""
@@ -155,7 +156,7 @@ def tensor_map(described: TensorMapArgument, address: int, sizes: Mapping[str, i
     """Return a tensor map as the host reads it (Map in copies_on_cpu.cpp)."""
     given = tensor_map_operands(described, address, sizes)
     rank = len(given["extents"])
-    missing = 3 - rank
+    missing = 4 - rank
     item = described.dtype.size
     assert described.swizzle in ("128B", "NONE")
     names = ("u8", "f64", "f32", "f16", "bf16", "i64", "i32", "u64", "u32")
@@ -167,7 +168,6 @@ def tensor_map(described: TensorMapArgument, address: int, sizes: Mapping[str, i
         *(*given["extents"], *[1] * missing),
         *(*given["strides"], *[0] * missing),
         *(*given["box"], *[1] * missing),
-        *(0, 0, 0),
     )
     return block
 

@@ -24,6 +24,7 @@ OTHER_WORDS = {
     "call/fast.py": {"_CODES", "_FORMATS"},  # types
     "codegen/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
     "codegen/dispatch.py": {"VIEWS"},  # families
+    "codegen/attention.py": {"RESERVED"},
     "codegen/matmul_names.py": {"RESERVED"},
     "hostir/sizes.py": {"_CALLS"},  # functions of sizes
     "hostir/text.py": {"EXCHANGES"},

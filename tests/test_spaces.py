@@ -16,6 +16,7 @@ from fusec.schedule.registry import find_scheduler, schedulers
 SIZES = {
     "pointwise": (136, 119),
     "transpose": (381, 135),
+    "attention": (40, 47),
     "reduction_inner": (270, 209),
     "reduction_outer": (480, 202),
     "inner_persistent": (252, 279),

@@ -79,6 +79,7 @@ INSTRUCTIONS = {
             ".shared::cluster.global": "bulk_load",
             ".tensor.2d.shared::cluster.global.tile": "tensor_load_2d",
             ".tensor.3d.shared::cluster.global.tile": "tensor_load_3d",
+            ".tensor.4d.shared::cluster.global.tile": "tensor_load_4d",
         }.items()
         for hint in ("", ".L2::cache_hint")
     },
@@ -102,11 +103,18 @@ WGMMA_CALL = (
     "#define FUSEC_WGMMA(N, TYPE, ...) "
     "cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
+WGMMA_REGISTERS = re.compile(
+    r"#define FUSEC_WGMMA_FROM_REGISTERS\(N, TYPE,.*?\n(?=#define)", re.DOTALL
+)
+WGMMA_REGISTERS_CALL = (
+    "#define FUSEC_WGMMA_FROM_REGISTERS(N, TYPE, ...) cpu::wgmma_registers(d, N, TYPE, a, b)\n"
+)
 
 
 def on_host(text: str) -> str:
     """Return CUDA text with inline PTX and declarations of shared memory replaced."""
     text = WGMMA.sub(WGMMA_CALL, text)
+    text = WGMMA_REGISTERS.sub(WGMMA_REGISTERS_CALL, text)
     text = text.replace("{ return data[i]; }", "{ return data[cpu::within(i, N)]; }")
     text = DYNAMIC.sub(r"\2* const \3 = reinterpret_cast<\2*>(cpu::dynamic_shared());", text)
     text = SHARED.sub(_variable, text)

@@ -33,6 +33,7 @@ VIEWS = {
     "scatter_sorted": "fusec.codegen.scatter",
     "scatter_compared": "fusec.codegen.scatter",
     "column_finish": "fusec.codegen.column_finish",
+    "attention_wgmma": "fusec.codegen.attention",
     "matmul_simt": "fusec.codegen.matmul",
     "matmul_mma": "fusec.codegen.matmul",
     "matmul_wgmma": "fusec.codegen.matmul",

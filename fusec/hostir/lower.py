@@ -14,7 +14,7 @@ from fusec.hostir.program import HostProgram, Scalar
 from fusec.hostir.units import Unit, units_of, views_of
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input, whole_name
-from fusec.schedule.approximated import approximated
+from fusec.schedule.approximated import approximated, rounded_early
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import SegmentedFusion
@@ -66,6 +66,7 @@ def lower(
         orders=orders_of(original or fusion, fusion, plans),
         approximated=own,
         inside=inside,
+        rounded_early=rounded_early(original or fusion, plans),
     )
 
 

@@ -141,6 +141,8 @@ class HostProgram:
     """The values of the fusion that was given which cheaper forms of operations compute."""
     inside: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """Those that forms of products around them compute."""
+    rounded_early: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    """Those of half types that are rounded before they are scaled, not after."""
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -205,6 +207,7 @@ class HostProgram:
         lines += [f"  check {c}" for c in self.checks]
         lines += [f"  order {name}: {order}" for name, order in self.orders.items()]
         lines += [f"  approximated {name}" for name in (*self.approximated, *self.inside)]
+        lines += [f"  rounded early {name}" for name in self.rounded_early]
         lines += _lines(self.instructions)
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"

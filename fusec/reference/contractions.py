@@ -95,7 +95,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
             if operand.independent is not None:
                 pair = [*squares]
                 pair[place] = np.broadcast_to(operand.independent, operand.value.shape)
-                times = alike(operand.value, (axis,))
+                times = alike(operand.value, (axis,), pair[place])
                 state[f"independent {place}"] = product(*pair, *none) * times
             if operand.common is not None:
                 pair = [np.abs(v) for v in values[:2]]

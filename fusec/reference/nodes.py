@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import log, prod
+
+import numpy as np
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dtype import DType
@@ -19,7 +21,7 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
 from fusec.ir.roles import Combine
 from fusec.reference.contractions import contract
-from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared
+from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared, ulp
 from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate
@@ -27,6 +29,8 @@ from fusec.reference.selections import selected
 from fusec.reference.sums import Rules, spread_of
 
 Environment = dict[Value, Estimate]
+MANTISSA = 3 / (8 * log(2))
+"""The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Model:
     errors: false for a plain evaluation. eager: every operation rounds its result to the half type
     that its operands come from, as a framework does that runs them one by one. approximated: the
     values that are computed by cheaper forms of their operations; inside: of products around them.
+    early: half values that are rounded before they are scaled, by a factor of their own, not after.
     parts: of the values that are sums or products of what several ranks have computed, and rounded,
     their number. hops: whether it is rounded again after each rank that has added its part.
     """
@@ -46,6 +51,7 @@ class Model:
     eager: bool = False
     approximated: frozenset[str] = frozenset()
     inside: frozenset[str] = frozenset()
+    early: frozenset[str] = frozenset()
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     hops: bool = False
 
@@ -118,6 +124,8 @@ class Nodes:
                 parts = self.model.parts[value.name]
                 how = _of_factors if node.op.combine is Combine.PRODUCT else _in_parts
                 estimate = how(estimate, parts, value.dtype, hops=self.model.hops)
+            if value.name in self.model.early and self.model.errors:
+                estimate = _rounded_early(estimate, value.dtype)
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
@@ -171,6 +179,16 @@ def _in_parts(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Es
         rounded = rounded + parts / 3 * whole + parts / 2 * spread
     own = rounded * (dtype.epsilon**2 * SPREAD)
     return replace(estimate, independent=add(estimate.independent, own))
+
+
+def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
+    """Return a value that is rounded to a half type at another scale, and not here.
+
+    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows.
+    """
+    least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
+    own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
+    return replace(estimate, independent=add(estimate.independent, own), rounds_to=None)
 
 
 def _of_factors(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Estimate:

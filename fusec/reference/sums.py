@@ -39,6 +39,8 @@ LOOKED_AT = 1024
 """Terms of a sum that are looked at to tell how many are equal."""
 BY_CHANCE = 4
 """Equal terms among those looked at that may be chance."""
+FAINT = 2.0**-40
+"""Share of the largest variance among terms below which a term's does not count."""
 SUMS = 4
 """Sums that are looked at."""
 REPEATED = 1.5
@@ -98,21 +100,29 @@ def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None
     return state
 
 
-def alike(x: Array, axes: tuple[int, ...]) -> float:
+def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> float:
     """Return how many equal terms a term of a sum has on average, itself included.
 
     Told by a look at some terms of some sums: of D values that are equally likely, m terms show
-    D (1 - exp(-m / D)); with n terms in all there are 1 + n / D of a kind.
+    D (1 - exp(-m / D)); with n terms in all there are 1 + n / D of a kind. variance: of the terms,
+    of which those that are exact, or nearly, do not count.
     """
     terms = as_terms(x, axes)
     before, count, after = terms.shape
     if count < 2 or not x.size:
         return 1.0
-    few, most, sums = min(count, LOOKED_AT), 1.0, min(SUMS, before * after)
-    step = count // few
+    looked, most, sums = min(count, LOOKED_AT), 1.0, min(SUMS, before * after)
+    step = count // looked
+    off = None if variance is None else as_terms(variance, axes)
     for number in range(sums):
         at = number * (before * after // sums)
-        row = terms[at // after, : few * step : step, at % after]
+        row = terms[at // after, : looked * step : step, at % after]
+        if off is not None:
+            own = off[at // after, : looked * step : step, at % after]
+            row = row[own > np.max(own, initial=0.0) * FAINT]
+        few = row.size
+        if few < 2:
+            continue
         seen = np.unique(row.astype(np.complex64 if row.dtype.kind == "c" else np.float32)).size
         if few - seen >= min(BY_CHANCE, few - 1):
             most = max(most, 1 + (count - 1) / _values(seen, few))

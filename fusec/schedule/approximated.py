@@ -1,11 +1,12 @@
-"""Which values of a fusion as it was given are computed by cheaper forms of their operations."""
+"""Which values of a fusion as it was given are computed otherwise than their operations say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.original_orders import expressions, names_of
+from fusec.schedule.plan import KernelPlan
 
 MOST_STEPS = 6
 """Operations between a product that a form stands for and the operation inside it."""
@@ -31,6 +32,16 @@ def approximated(original: Fusion, fusion: Fusion) -> tuple[tuple[str, ...], tup
     return (
         tuple(v.name for v in values if numbers[v] in own),
         tuple(v.name for v in values if numbers[v] in inside),
+    )
+
+
+def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
+    """Return the names in `original` of what is rounded to a half type before it is scaled."""
+    wanted = {name for plan in plans for name in plan.rounded_early}
+    return tuple(
+        n.output.name
+        for n in (original.nodes if wanted else ())
+        if n.op.converts and n.output.dtype.is_half and wanted.intersection(names_of(original, n))
     )
 
 

@@ -185,9 +185,9 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     depth = Var("k", node.operands[0].shape[-1])
     if node.op.lookup is not None:
         return _grouped(fusion, node, axes, depth)
-    left, right, columns = _coordinates(node, axes, depth)
-    a = _located(fusion, node.inputs[0], left)
-    b = _located(fusion, node.inputs[1], right)
+    left, right, columns = coordinates_of(node, axes, depth)
+    a = located(fusion, node.inputs[0], left)
+    b = located(fusion, node.inputs[1], right)
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
@@ -214,7 +214,7 @@ def _problem(
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
         return domain
-    a, b = (_operand(o, batch, own, depth) for o, own in zip(operands, result[1:], strict=True))
+    a, b = (operand_of(o, batch, own, depth) for o, own in zip(operands, result[1:], strict=True))
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
@@ -240,8 +240,8 @@ def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> P
     else:
         cuts, batch, result = "rows", (group,), ((), axes[1:], axes[:1])
         sides = ((second, (k, at[1])), (first, (g, at[0], k)))
-    a, b = (_located(fusion, value, coordinates) for value, coordinates in sides)
-    ends = _located(fusion, offsets, (g,))
+    a, b = (located(fusion, value, coordinates) for value, coordinates in sides)
+    ends = located(fusion, offsets, (g,))
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
@@ -256,7 +256,7 @@ def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> P
     return _problem(fusion, node, result, depth, (a, b), batch, groups)
 
 
-def _coordinates(
+def coordinates_of(
     node: Node, axes: tuple[Var, ...], depth: Var
 ) -> tuple[Coordinates, Coordinates, int]:
     """Return the coordinates of both operands, and how many axes of the result are columns."""
@@ -282,7 +282,7 @@ def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
 Located = tuple[Value, Index]
 
 
-def _located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
+def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
     """Return the input behind an operand, and its address.
 
     What a cast widens is read as it is: products of halves are exact in f32.
@@ -332,7 +332,7 @@ def _rows_from(outer: tuple[Var, ...], a: Index, b: Index) -> int:
     return first
 
 
-def _operand(
+def operand_of(
     located: Located, batch: tuple[Var, ...], own: tuple[Var, ...], depth: Var
 ) -> Operand | Refusal:
     """Return an operand whose address is linear in its own axes and in K."""

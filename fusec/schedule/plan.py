@@ -183,6 +183,7 @@ class KernelPlan:
     parameters: the scheduler's choices. views: the outputs that no kernel writes, as they are other
     tensors' memory; what is neither has no element.
     orders: in which the kernels add, of the segment's sums by the name of their first result.
+    rounded_early: values of half types that kernels round before they scale them, not after.
     """
 
     scheduler: str
@@ -194,6 +195,7 @@ class KernelPlan:
     specialised: Mapping[str, int] = field(default_factory=dict[str, int])
     views: tuple[View, ...] = ()
     orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
+    rounded_early: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class PlanningScheduler(Protocol):
 @cache
 def schedulers() -> tuple[PlanningScheduler, ...]:
     """Return every scheduler of kernels; of two at the same price, the earlier one is chosen."""
+    from fusec.schedule.attention import Attentions
     from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
     from fusec.schedule.inner_persistent import InnerPersistent
     from fusec.schedule.matmul import Matmul
@@ -80,7 +81,8 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
 
     return (
         NoOp(),  # nothing to compute
-        Matmul(),  # the only one that takes a contraction
+        Matmul(),  # one contraction
+        Attentions(),  # two contractions and the softmax between them
         Pointwise(),  # no reduction: the plain loop, where its accesses are good
         Transpose(),  # no reduction: a tile, where two innermost dims differ
         Reduction(),  # reductions without a second reading of their input

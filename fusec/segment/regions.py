@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Node
+from fusec.ir.roles import Combine
 from fusec.segment.cheap import is_injective
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
@@ -112,6 +113,39 @@ def reduction_regions(groups: Groups) -> list[Chosen]:
     for piece, _ in found:
         _add(regions, _surrounded(groups, frozenset({piece})))
     return list(regions)
+
+
+def softmax_regions(groups: Groups) -> list[Chosen]:
+    """Return regions from contractions through a maximum of their results to other contractions.
+
+    No pair of their groups need be accepted by itself. Each comes with its surroundings, and alone.
+    """
+    regions: dict[Chosen, None] = {}
+    for piece in groups:
+        tops = (n for n in piece.nodes if n.op.family == "reduction")
+        if piece.fixed or not any(n.op.combine is Combine.MAXIMUM for n in tops):
+            continue
+        for first in _contractions(piece, forward=False):
+            for last in _contractions(piece, forward=True):
+                core = groups.closure([first, last])
+                if core is not None and piece in core:
+                    _add(regions, _surrounded(groups, core))
+                    _add(regions, core)
+    return list(regions)
+
+
+def _contractions(piece: Piece, *, forward: bool) -> list[Piece]:
+    """Return the contractions that a group reaches through groups of other families."""
+    found, seen, front = list[Piece](), {piece}, [piece]
+    while front and len(seen) < MAX_AROUND:
+        current = front.pop()
+        for other in sorted(current.after if forward else current.before):
+            if other in seen or other.host != piece.host:
+                continue
+            seen.add(other)
+            is_end = any(n.op.family == "contraction" for n in other.nodes)
+            (found if is_end else front).append(other)
+    return found
 
 
 def _add(regions: dict[Chosen, None], region: Chosen | None) -> None:

@@ -24,7 +24,13 @@ from fusec.segment.piece import Chosen, Piece
 from fusec.segment.pins import fix
 from fusec.segment.protocol import Scheduler
 from fusec.segment.refine import refine, rematerialised
-from fusec.segment.regions import injective_regions, islands, reduction_regions, singles
+from fusec.segment.regions import (
+    injective_regions,
+    islands,
+    reduction_regions,
+    singles,
+    softmax_regions,
+)
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.segment.split import Splits, Splitter
 from fusec.segment.views import view_nodes
@@ -100,6 +106,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
                 continue
             for island in islands(merges.groups) if start.alone else ():
                 _take(merges, island)
+            merges.take(softmax_regions(merges.groups))
             # Reductions take what only they need before elementwise nodes find each other.
             merges.take(reduction_regions(merges.groups))
             merges.take(injective_regions(merges.groups))

@@ -27,11 +27,16 @@ struct BulkStore {
   bool captured = false;
   Bytes data;
 };
+// registers: where the first operand is, if not in shared memory; given, left: what it was when the
+// product began, the thread's own and as rows.
 struct Product {
   float* sums;
   int columns;
   unsigned long long a, b;
   bool bf16, transpose_a, transpose_b, adds;
+  const unsigned* registers = nullptr;
+  unsigned given[4] = {};
+  float left[2][16] = {};
 };
 // The asynchronous work of one kind that a thread began: groups in order, and the open one.
 template <class Work>

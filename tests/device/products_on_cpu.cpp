@@ -33,7 +33,14 @@ static void perform(const Product& p) {
   };
   const u32 lane = current % 32, row = current % 128 / 32 * 16 + lane / 4;
   float left[2][16], right[16];
-  for (u32 h = 0; h < 2; ++h) operand(p.a, p.transpose_a, row + 8 * h, left[h]);
+  if (p.registers == nullptr) {
+    for (u32 h = 0; h < 2; ++h) operand(p.a, p.transpose_a, row + 8 * h, left[h]);
+  } else {
+    if (std::memcmp(p.registers, p.given, sizeof p.given)) {
+      fail("an operand in registers was written while its product ran");
+    }
+    std::memcpy(left, p.left, sizeof left);
+  }
   for (int c = 0; c < p.columns / 4; ++c) {
     operand(p.b, p.transpose_b, c / 2 * 8 + lane % 4 * 2 + c % 2, right);
     for (u32 h = 0; h < 2; ++h) {
@@ -51,6 +58,23 @@ void wgmma(float* sums, int columns, const char* type, u64 a, u64 b, int adds, i
   if (a >> 62 != 1 || b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
   const Product product{sums,     columns, a, b, type[0] == 'b', transpose_a != 0, transpose_b != 0,
                         adds != 0};
+  if (copies_at_once) perform(product);
+  self->products.open.push_back(product);
+}
+// The first operand in registers: each lane of a quad has four words of its two rows.
+void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b) {
+  const LaneWords* all = show({{a[0], a[1], a[2], a[3]}});
+  if (!self->fenced) fail("wgmma without a wgmma.fence after its sums were written");
+  if (b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
+  Product product{sums, columns, 0, b, type[0] == 'b', false, true, true, a};
+  std::memcpy(product.given, a, sizeof product.given);
+  const auto widen = product.bf16 ? bf16_to_float : f16_to_float;
+  for (u32 h = 0; h < 2; ++h) {
+    for (u32 k = 0; k < 16; ++k) {
+      const u64 word = all[current % 32 / 4 * 4 + k % 8 / 2].words[h + k / 8 * 2];
+      product.left[h][k] = widen(static_cast<u16>(word >> 16 * (k % 2)));
+    }
+  }
   if (copies_at_once) perform(product);
   self->products.open.push_back(product);
 }

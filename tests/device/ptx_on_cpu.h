@@ -109,7 +109,8 @@ void wait_for_kernels();
 void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy = 0);
 void bulk_store(void* global, u32 shared, u32 bytes);
 void bulk_reduce(const char* operation, void* global, u32 shared, u32 bytes);
-void tensor_load(u32 shared, const void* map, int x, int y, int z, u32 barrier, u16 blocks);
+void tensor_load(u32 shared, const void* map, int x, int y, int z, u32 barrier, u16 blocks,
+                 int w = 0);
 static void tensor_load_2d(u32 shared, const void* map, int x, int y, u32 barrier, u64 = 0) {
   tensor_load(shared, map, x, y, 0, barrier, 0);
 }
@@ -123,6 +124,9 @@ static void tensor_load_3d_multicast(u32 shared, const void* map, int x, int y, 
 }
 static void tensor_load_3d(u32 shared, const void* map, int x, int y, int z, u32 barrier, u64 = 0) {
   tensor_load(shared, map, x, y, z, barrier, 0);
+}
+static void tensor_load_4d(u32 shared, const void* map, int x, int y, int z, int w, u32 barrier) {
+  tensor_load(shared, map, x, y, z, barrier, 0, w);
 }
 void tensor_store(const void* map, u32 shared, int x, int y, int z, bool adds);
 static void tensor_store_2d(const void* map, u32 shared, int x, int y) {
@@ -159,6 +163,7 @@ void wgmma_commit();
 void wgmma_wait(int pending);
 void wgmma(float* sums, int columns, const char* type, u64 a, u64 b, int adds, int transpose_a,
            int transpose_b);
+void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b);
 static void set_registers(int) {}
 
 // Products of a warp.

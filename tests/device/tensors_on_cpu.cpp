@@ -5,36 +5,34 @@ namespace cpu {
 
 struct Map {
   u64 address, rank, item, swizzled, type;
-  u64 extents[3], strides[2], box[3], unused[3];
+  u64 extents[4], strides[3], box[4];
 };
 static_assert(sizeof(Map) == 128, "a tensor map");
 
 // Calls visit(offset in shared memory, address or null where outside) for every element of a tile.
 template <class Visit>
-static void walk(const Map& map, u32 shared, const int (&at)[3], Visit visit) {
+static void walk(const Map& map, u32 shared, const int (&at)[4], Visit visit) {
   if (shared % (map.swizzled ? 1024 : 128)) fail("a tensor tile that is not aligned");
   if (map.swizzled && map.box[0] * map.item > 128) fail("a tile wider than its swizzle");
   u32 place = shared;
-  for (u64 z = 0; z < map.box[2]; ++z) {
-    for (u64 y = 0; y < map.box[1]; ++y) {
-      for (u64 x = 0; x < map.box[0]; ++x, place += map.item) {
-        const long long c[3] = {at[0] + static_cast<long long>(x),
-                                at[1] + static_cast<long long>(y),
-                                at[2] + static_cast<long long>(z)};
-        bool inside = true;
-        for (int d = 0; d < 3; ++d)
-          inside &= c[d] >= 0 && c[d] < static_cast<long long>(map.extents[d]);
-        const u64 address =
-            map.address + c[0] * map.item + c[1] * map.strides[0] + c[2] * map.strides[1];
-        const u32 swizzled = map.swizzled ? place ^ (place >> 7 & 7) << 4 : place;
-        visit(swizzled, inside ? reinterpret_cast<char*>(address) : nullptr);
-      }
+  const u64 elements = map.box[0] * map.box[1] * map.box[2] * map.box[3];
+  for (u64 e = 0; e < elements; ++e, place += map.item) {
+    bool inside = true;
+    u64 address = map.address, rest = e;
+    for (int d = 0; d < 4; ++d) {
+      const long long c = at[d] + static_cast<long long>(rest % map.box[d]);
+      rest /= map.box[d];
+      inside &= c >= 0 && c < static_cast<long long>(map.extents[d]);
+      address += c * (d == 0 ? map.item : map.strides[d - 1]);
     }
+    const u32 swizzled = map.swizzled ? place ^ (place >> 7 & 7) << 4 : place;
+    visit(swizzled, inside ? reinterpret_cast<char*>(address) : nullptr);
   }
 }
-static u32 tile_bytes(const Map& map) { return map.box[0] * map.box[1] * map.box[2] * map.item; }
+static u32 tile_bytes(const Map& map) { return map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.item; }
 
-void tensor_load(u32 shared, const void* given, int x, int y, int z, u32 barrier, u16 blocks) {
+void tensor_load(u32 shared, const void* given, int x, int y, int z, u32 barrier, u16 blocks,
+                 int w) {
   const char* what = "a tensor load";
   const Map map = *static_cast<const Map*>(given);
   const u32 bytes = tile_bytes(map);
@@ -47,7 +45,7 @@ void tensor_load(u32 shared, const void* given, int x, int y, int z, u32 barrier
     proxy_poison(block, shared, bytes, what);
     begin_load(block, [=] {
       Bytes tile(bytes);
-      walk(map, shared, {x, y, z}, [&](u32 place, const char* from) {
+      walk(map, shared, {x, y, z, w}, [&](u32 place, const char* from) {
         if (from)
           std::memcpy(&tile[place - shared], from, map.item);
         else
@@ -65,7 +63,7 @@ static const char* const kMapTypes[] = {"u8",  "f64", "f32", "f16", "bf16",
 void tensor_store(const void* given, u32 shared, int x, int y, int z, bool adds) {
   const Map map = *static_cast<const Map*>(given);
   begin_store(shared, tile_bytes(map), [=](const Bytes& data) {
-    walk(map, shared, {x, y, z}, [&](u32 place, char* to) {
+    walk(map, shared, {x, y, z, 0}, [&](u32 place, char* to) {
       if (!to) return;
       const Bytes value(&data[place - shared], &data[place - shared] + map.item);
       if (adds)

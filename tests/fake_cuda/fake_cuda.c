@@ -276,7 +276,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   static const unsigned sizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
   static const unsigned kinds[] = {0, 0, 8, 6, 7, 5, 3, 2, 1, 4};
   NEED((uintptr_t)map % 64 == 0, CUDA_ERROR_INVALID_VALUE, "the map is not aligned");
-  NEED(rank >= 1 && rank <= 3, CUDA_ERROR_INVALID_VALUE, "the stand-in knows ranks 1 to 3");
+  NEED(rank >= 1 && rank <= 4, CUDA_ERROR_INVALID_VALUE, "the stand-in knows ranks 1 to 4");
   NEED((uintptr_t)address % 16 == 0, CUDA_ERROR_INVALID_VALUE, "the address is not aligned");
   NEED(interleave == CU_TENSOR_MAP_INTERLEAVE_NONE && fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE &&
            promotion == CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
@@ -291,7 +291,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   words[2] = sizes[type];
   words[3] = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
   words[4] = kinds[type];
-  for (cuuint32_t i = 0; i < 3; ++i) {
+  for (cuuint32_t i = 0; i < 4; ++i) {
     NEED(i >= rank || (extents[i] >= 1 && extents[i] <= 1ull << 32), CUDA_ERROR_INVALID_VALUE,
          "an extent");
     NEED(i >= rank || (box[i] >= 1 && box[i] <= 256 && steps[i] == 1), CUDA_ERROR_INVALID_VALUE,
@@ -299,8 +299,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
     NEED(i + 1 >= rank || (strides[i] % 16 == 0 && strides[i] < 1ull << 40),
          CUDA_ERROR_INVALID_VALUE, "a stride");
     words[5 + i] = i < rank ? extents[i] : 1;
-    if (i < 2) words[8 + i] = i + 1 < rank ? strides[i] : 0;
-    words[10 + i] = i < rank ? box[i] : 1;
+    if (i < 3) words[9 + i] = i + 1 < rank ? strides[i] : 0;
+    words[12 + i] = i < rank ? box[i] : 1;
   }
   return CUDA_SUCCESS;
 }

@@ -57,6 +57,7 @@ EFFECTS: dict[str, Effect] = {
     "tensor_load_2d_multicast": Effect("async_load", shared=0, barrier=4),
     "tensor_load_3d": Effect("async_load", shared=0, barrier=5),
     "tensor_load_3d_multicast": Effect("async_load", shared=0, barrier=5),
+    "tensor_load_4d": Effect("async_load", shared=0, barrier=6),
     "load_operand": Effect("load_operand", shared=0, barrier=2),  # its boxes are known, see there
     "bulk_store": Effect("async_store", shared=1, bytes=2, target=0),
     "tensor_store_2d": Effect("async_store", shared=1, target=0),
@@ -74,6 +75,7 @@ EFFECTS: dict[str, Effect] = {
     "warpgroup_number": Effect("warpgroup"),
     "rows_of_warp": PURE,  # each warp has its own, in the order of its lanes: left to the emulator
     "wgmma": Effect("wgmma"),  # descriptors hide the addresses: kernels call multiply_stage
+    "wgmma_registers": Effect("wgmma"),
     "multiply_stage": Effect("multiply_stage", shared=1),
     "give_registers": PURE,
     "take_registers": PURE,

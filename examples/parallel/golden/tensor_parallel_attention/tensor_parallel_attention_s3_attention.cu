@@ -1,0 +1,171 @@
+// tensor_parallel_attention_s3_attention: Self-attention whose heads are divided over the ranks.
+// Source: examples/parallel/tensor_parallel_attention.yaml
+//   14: q = permute(reshape(linear(x, wq), [B, S, H, E]), [0, 2, 1, 3])
+//   15: k = permute(reshape(linear(x, wk), [B, S, H, E]), [0, 2, 3, 1])
+//   16: v = permute(reshape(linear(x, wv), [B, S, H, E]), [0, 2, 1, 3])
+//   17: p = softmax(mul(cast(matmul(q, k), f32), 0.125), dim=3)
+//   18: o = matmul(cast(p, bf16), v)
+//   19: a = reshape(permute(o, [0, 2, 1, 3]), [B, S, H*E])
+// Schedule: B * 4 times 1024 queries in tiles of 64, 1024 keys in tiles of 128, one CTA per SM over
+//   all tiles, one warpgroup.
+#include "attention.cuh"
+#include "softmax_rows.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "warpgroup_turns.cuh"
+#include "wgmma.cuh"
+
+using Index = int;
+
+// Tiles, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                     // of queries, keys, values and weights
+  static constexpr int kFeatures = 64;       // of a query, and of a key
+  static constexpr int kValueFeatures = 64;  // of a value
+  static constexpr int kRows = 64;           // queries of a tile
+  static constexpr int kKeys = 128;          // keys of a stage
+  static constexpr int kStages = 2;          // stages in flight
+  static constexpr int kConsumers = 1;       // warpgroups of 64 queries each; one more loads
+  static constexpr int kTurns = 1;           // that take turns at the tensor cores
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
+  static constexpr bool kLastFirst = false;       // tiles of queries
+
+  // Shared memory, in bytes.
+  static constexpr int kQueries = 0;           // the queries of a tile
+  static constexpr int kStage = 8192;          // the first stage
+  static constexpr int kKeyBytes = 16384;      // the keys of a stage; its values follow
+  static constexpr int kStageBytes = 32768;    // of one stage
+  static constexpr int kQueriesFull = 73728;   // barrier: the queries have landed
+  static constexpr int kQueriesEmpty = 73736;  // barrier: all have multiplied them
+  static constexpr int kKeysFull = 73744;      // barriers, one per stage: its keys have landed
+  static constexpr int kKeysEmpty = 73760;     // barriers, one per stage: all have multiplied them
+  static constexpr int kValuesFull = 73776;    // barriers, one per stage: its values have landed
+  static constexpr int kValuesEmpty = 73792;   // barriers, one per stage: all have multiplied them
+};
+
+constexpr int kWidth = 2;  // neighbouring keys of one access
+using Scores = fusec::Vec<float, kWidth>;
+constexpr int kOutWidth = 2;  // neighbouring features of one
+using Sums = fusec::Vec<float, kOutWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    tensor_parallel_attention_s3_attention(const __grid_constant__ fusec::TensorMap linear_1_map,
+                                           const __grid_constant__ fusec::TensorMap linear_2_map,
+                                           const __grid_constant__ fusec::TensorMap linear_3_map,
+                                           fusec::bf16* __restrict__ a,
+                                           fusec::i64 B) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  constexpr Index M = 1024;
+  constexpr Index N = 1024;
+  const int batches = B * 4;
+  const int tile_rows = static_cast<int>((M + Config::kRows - 1) / Config::kRows);
+  const int tiles = tile_rows * batches;
+
+  if (threadIdx.x == 0) fusec::init_attention<Config>(shared);
+  __syncthreads();
+
+  // Which keys the queries `first` to `last` see.
+  const auto keys_seen = [&](int first, int last) {
+    fusec::SeenKeys seen = {0, static_cast<int>(N), 0, static_cast<int>(N)};
+    return seen;
+  };
+
+  fusec::AttentionPlace<Config::kStages> place;
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread loads queries, and keys and values ahead of the products.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
+        const int row = tile.row * Config::kRows;
+        const auto seen = keys_seen(row, row + Config::kRows - 1);
+        fusec::load_attention<Config>(shared, {&linear_1_map, tile.batch % 4, tile.batch / 4},
+                                      {&linear_2_map, tile.batch % 4, tile.batch / 4},
+                                      {&linear_3_map, tile.batch % 4, tile.batch / 4}, row,
+                                      fusec::key_tiles<Config::kKeys>(seen), place);
+      }
+    }
+    return;
+  }
+
+  fusec::take_registers<Config::kConsumerRegisters>();
+  const float scale = 0.125f;
+  // The scores of query m and neighbouring keys from n on, of a batch,
+  // but for the scale.
+  const auto score = [&](Index batch, Index m, Index n, Scores& acc) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      acc[i] = fusec::rounded_sum<fusec::bf16>(acc[i]);
+    }
+  };
+  // The end of query m, from the largest score and the sum of exponentials: what outputs are
+  // multiplied by.
+  const auto finish_row = [&](Index batch, Index m, float top, float total) {
+    const float p_reciprocal = 1.0f / total;
+    return p_reciprocal;
+  };
+  // The outputs of query m, neighbouring features from n on, of a batch.
+  const auto finish = [&](Index batch, Index m, Index n, const Sums& acc) {
+    const int batch_over_4 = batch / 4;
+    const int batch_mod_4 = batch % 4;
+    fusec::Vec<fusec::bf16, kOutWidth> a_vec;
+#pragma unroll
+    for (int i = 0; i < kOutWidth; ++i) {
+      a_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+    }
+    fusec::store(a + batch_over_4 * 262144 + m * 256 + batch_mod_4 * 64 + n, a_vec);
+  };
+
+  const int warpgroup = fusec::warpgroup_number();
+  const fusec::WarpgroupTurns<Config::kTurns> turns = {warpgroup};
+  const int warp_m = threadIdx.x / 32 * 16;
+  const int lane_row = threadIdx.x % 32 / 4;
+  turns.begin();
+  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
+    const int tile_m = tile.row * Config::kRows;
+    const int first_row = tile_m + 64 * warpgroup;
+    auto own = keys_seen(first_row, first_row + 63);
+    const auto scores = [&](float (&s)[Config::kKeys / 2], int key) {
+      if (key >= own.all_begin && key + Config::kKeys <= own.all_end) {
+        const auto visit = [&](int row, int column, Scores& acc) {
+          const Index m = tile_m + warp_m + row;
+          const Index n = key + column;
+          score(tile.batch, m, n, acc);
+        };
+        fusec::visit_scores<kWidth>(s, visit);
+      } else {
+        const auto visit = [&](int row, int column, Scores& acc) {
+          const Index m = tile_m + warp_m + row;
+          const Index n = key + column;
+          score(tile.batch, m, n, acc);
+          if (N % Config::kKeys != 0 && n >= N) acc = fusec::splat<float, kWidth>(-INFINITY);
+        };
+        fusec::visit_scores<kWidth>(s, visit);
+      }
+    };
+
+    float sums[Config::kValueFeatures / 2] = {};
+    fusec::SoftmaxRows rows;
+    const auto seen = keys_seen(tile_m, tile_m + Config::kRows - 1);
+    fusec::attend<Config>(sums, rows, shared, fusec::key_tiles<Config::kKeys>(seen), place, turns,
+                          scale, scores);
+
+    const Index first_m = tile_m + warp_m + lane_row;
+    const float upper =
+        rows.factor[0] * finish_row(tile.batch, first_m, scale * rows.top[0], rows.total[0]);
+    const float lower =
+        rows.factor[1] * finish_row(tile.batch, first_m + 8, scale * rows.top[1], rows.total[1]);
+    const auto visit = [&](int row, int n, Sums& acc) {
+      const Index m = tile_m + warp_m + row;
+#pragma unroll
+      for (int e = 0; e < kOutWidth; ++e) acc[e] *= row == lane_row ? upper : lower;
+      if (m < M) finish(tile.batch, m, n, acc);
+    };
+    fusec::visit_scores<kOutWidth>(sums, visit);
+  }
+  turns.end();
+}

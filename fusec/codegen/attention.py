@@ -1,0 +1,353 @@
+"""The view of the attention template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusec.codegen.attention_view import AttentionView
+from fusec.codegen.ctext import TEMPLATE_NAMES, Text, dim_text, identifier, storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.matmul_names import renamed
+from fusec.codegen.matmul_view import EpilogueView, OperandView
+from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.render import Parameter
+from fusec.codegen.views import StorePlan, emit_store, head, store_plans
+from fusec.index.access import Facts
+from fusec.index.instances import Instance, instances_under
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import F32
+from fusec.ir.expression import Atom, Quotient, Remainder, Var
+from fusec.ir.graph import Fusion
+from fusec.schedule.attention import AttentionPlan
+from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
+from fusec.schedule.attention_maps import batch_axes, map_names
+from fusec.schedule.attention_masks import Bound, masks_of, unmasked
+from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
+from fusec.schedule.attention_scale import without_scale
+from fusec.schedule.matmul_problem import BATCH, Operand
+from fusec.schedule.plan import SizeArgument
+
+RESERVED = frozenset([
+    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
+    "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
+    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
+    "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
+    "tile_m", "tile_rows", "tiles", "top", "total", "turns", "upper", "visit", "warp_m",
+    "warpgroup",
+])  # fmt: skip
+"""Names that the template gives to its own constants and variables."""
+OUT_WIDTH = 2
+"""Neighbouring features that a thread has, as the tensor cores leave them."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A plan's problem in C names."""
+
+    fusion: Fusion
+    attention: Attention
+    parameters: AttentionParameters
+    names: Mapping[str, str]
+    facts: Facts
+
+    @property
+    def has_batches(self) -> bool:
+        """Return whether there are several batches."""
+        return self.attention.batches != 1
+
+
+def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
+    """Return the view of an attention kernel."""
+    parameters, names = plan.parameters, _c_names(kernel)
+    fusion = renamed(plan.fusion, names)
+    attention = find_attention(fusion)
+    assert isinstance(attention, Attention)
+    context = _Context(fusion, attention, parameters, names, Facts(fusion.hints))
+    maps = [names[m] for m in map_names(plan.problem.attention)]
+    operands = (attention.queries, attention.keys, attention.values)
+    queries, keys, values = (_operand(o, m) for o, m in zip(operands, maps, strict=True))
+    rows = _rows(context)
+    scores = _scores(context)
+    batch = "tile.batch, " if context.has_batches else ""
+    return AttentionView(
+        **{  # pyright: ignore[reportArgumentType]
+            **head(plan, kernel),
+            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
+        },
+        schedule=_sentence(attention, parameters),
+        config=_config(context, kernel),
+        constants=_constants(attention),
+        index_type="fusec::i64" if parameters.wide_index else "int",
+        queries=queries,
+        keys=keys,
+        values=values,
+        bounds=tuple(_limit(b) for b in attention.bounds),
+        score_lines=scores.lines,
+        scale=scores.scale,
+        score=scores.masked,
+        seen=scores.seen,
+        has_masks=scores.seen != scores.masked,
+        score_reads=scores.reads,
+        row_parameters=_parameters(context, "Index m"),
+        row_lines=rows.lines,
+        row_stores=rows.stores,
+        row_factor=rows.factor,
+        row_first=f"{batch}first_m",
+        row_second=f"{batch}first_m + 8",
+        output=_output(context),
+        has_batches=context.has_batches,
+    )
+
+
+def _c_names(kernel: AttentionKernel) -> Mapping[str, str]:
+    """Return the C name of each argument, by its name in the plan."""
+    names = Names([*sorted(RESERVED | TEMPLATE_NAMES), kernel.name])
+    return {
+        a.name: names.fresh(a.name, "size" if isinstance(a, SizeArgument) else "tensor")
+        for a in kernel.arguments
+    }
+
+
+def _sentence(attention: Attention, p: AttentionParameters) -> str:
+    batch = "" if attention.batches == 1 else f"{attention.batches} times "
+    groups = "one warpgroup" if p.warpgroups == 1 else f"{p.warpgroups} warpgroups"
+    turns = " in turns" if p.ping_pong else ""
+    return (
+        f"Schedule: {batch}{attention.m} queries in tiles of {p.rows}, {attention.n} keys in tiles "
+        f"of {p.tile_keys}, one CTA per SM over all tiles, {groups}{turns}."
+    )
+
+
+def _operand(operand: Operand, map_name: str) -> OperandView:
+    axes = (axis.index for axis in batch_axes(operand))
+    batch = ", ".join("0" if index is None else _coordinate(index) for index in axes)
+    return OperandView(operand.buffer.name, map_name, batch)
+
+
+def _coordinate(atom: Atom) -> str:
+    """Return the coordinate along an axis of a tensor map."""
+    if isinstance(atom, Var):
+        return "tile.batch"
+    assert isinstance(atom, (Quotient, Remainder))
+    sign = "/" if isinstance(atom, Quotient) else "%"
+    ((inner, _),) = atom.inner.terms
+    divisor = dim_text(atom.divisor)
+    by = divisor.at_least(14) if atom.divisor.is_const else f"static_cast<int>({divisor})"
+    return f"{_coordinate(inner)} {sign} {by}"
+
+
+def _config(context: _Context, kernel: AttentionKernel) -> tuple[str, ...]:
+    attention, p = context.attention, context.parameters
+    last_first = any(b.is_end and b.by_row for b in attention.bounds)
+    places = tuple(_int(*constant) for constant in kernel.layout.constants)
+    return (
+        f"using T = {storage_type(attention.dtype)};  // of queries, keys, values and weights",
+        _int("kFeatures", attention.features.value, "of a query, and of a key"),
+        _int("kValueFeatures", attention.value_features.value, "of a value"),
+        _int("kRows", p.rows, "queries of a tile"),
+        _int("kKeys", p.tile_keys, "keys of a stage"),
+        _int("kStages", p.stages, "stages in flight"),
+        _int("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
+        _int("kTurns", p.warpgroups if p.ping_pong else 1, "that take turns at the tensor cores"),
+        _int("kThreads", "128 * (kConsumers + 1)"),
+        _int("kProducerRegisters", p.producer_registers, "of a thread that loads"),
+        _int("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
+        f"static constexpr bool kLastFirst = {str(last_first).lower()};  // tiles of queries",
+        "",
+        "// Shared memory, in bytes.",
+        *places,
+    )
+
+
+def _int(name: str, value: int | str, meaning: str = "") -> str:
+    return f"static constexpr int {name} = {value};" + (f"  // {meaning}" if meaning else "")
+
+
+def _constants(attention: Attention) -> tuple[str, ...]:
+    return (
+        _constant("Index", "M", attention.m),
+        _constant("Index", "N", attention.n),
+        _constant("int", "batches", attention.batches),
+    )
+
+
+def _constant(kind: str, name: str, value: Dim) -> str:
+    word = "constexpr" if value.is_const else "const"
+    return f"{word} {kind} {name} = {dim_text(value, wide=kind != 'int')};"
+
+
+def _limit(bound: Bound) -> str:
+    """Return the line that narrows the keys seen."""
+    some, every = ("last", "first") if bound.is_end else ("first", "last")
+    method = "end_at" if bound.is_end else "begin_at"
+    offset = bound.offset + (1 if bound.is_end else 0)
+    texts = [_from(name if bound.by_row else "", offset) for name in (some, every)]
+    return f"seen.{method}({', '.join(texts)});"
+
+
+def _test(bound: Bound, width: int) -> Text:
+    """Return whether the query sees a key."""
+    sign = "<=" if bound.is_end else ">="
+    key = "n + i" if width > 1 else "n"
+    return Text(f"{key} {sign} {_from('m' if bound.by_row else '', bound.offset)}", 9)
+
+
+def _from(name: str, offset: Dim) -> str:
+    if name and offset == 0:
+        return name
+    text = dim_text(offset).text
+    if not offset.is_const:
+        text = f"static_cast<int>({text})"
+    return f"{name} + {text}".replace("+ -", "- ") if name else text
+
+
+def _parameters(context: _Context, own: str) -> str:
+    return f"Index batch, {own}" if context.has_batches else own
+
+
+def _emitter(context: _Context, part: Part, width: int, scopes: Sequence[str]) -> Emitter:
+    """Return an emitter of a graph; scopes: those inside of a query's."""
+    axes = part.axes(width)
+    binds = {"vector": frozenset({axes.chunk}), "lane": frozenset({axes.lane})}
+    return Emitter(
+        (
+            Scope("kernel", frozenset()),
+            Scope("batch", frozenset({Var(BATCH, context.attention.batches)})),
+            Scope("row", frozenset({axes.row})),
+            *(Scope(name, binds.get(name, frozenset())) for name in scopes),
+        ),
+        Names([*context.names.values(), *RESERVED]),
+        context.facts,
+        lane=axes.lane if width > 1 else None,
+        width=width,
+        aliases={axes.chunk: Alias("n", width)},
+        written=context.fusion.effects.overwritten,
+        wide=context.parameters.wide_index,
+        width_name="kWidth" if part is context.attention.scores else "kOutWidth",
+    )
+
+
+def _take(emitter: Emitter, *scopes: str) -> tuple[str, ...]:
+    return tuple(line for scope in scopes for line in emitter.take(0, scope))
+
+
+def _give_sums(emitter: Emitter, part: Part, roots: Sequence[Instance]) -> None:
+    """Let the results of a product be what a thread has of them."""
+    place = "acc[i]" if emitter.width > 1 else "acc[0]"
+    for instance in instances_under(roots):
+        if instance.kind == "load" and instance.name == part.epilogue.sums.name:
+            emitter.cached[instance] = place
+    emitter.count(roots)
+
+
+def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, ...]]:
+    """Return the softmax in loop variables, and where a query's own outputs are stored."""
+    attention = context.attention
+    lowering = attention.scores.lowering(width)
+    softmax = find_softmax(attention.scores, attention.weights, lowering)
+    assert isinstance(softmax, Softmax)
+    return softmax, store_plans(lowering, attention.rows)
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """The graph of scores, masked and where all keys are seen, and what both have in common.
+
+    scale: what scores are to be multiplied by. reads: whether they read memory for each query or
+    key.
+    """
+
+    lines: tuple[str, ...]
+    scale: str
+    masked: EpilogueView
+    seen: EpilogueView
+    reads: bool
+
+
+def _scores(context: _Context) -> _Scores:
+    """Return the graph of scores, and the same where all keys are seen."""
+    part, width = context.attention.scores, context.parameters.vector_width
+    scores, factor = without_scale(_softmax(context, width)[0].scores)
+    masked = _emitter(context, part, width, ("vector", "lane"))
+    seen = _emitter(context, part, width, ("vector", "lane"))
+    whole = unmasked(scores, part.axes(width))
+    for bound, test in masks_of(scores, part.axes(width)):
+        masked.given[test] = _test(bound, width)
+    graph = _graph_of_scores(context, masked, scores)
+    for instance in instances_under([whole]):
+        if not instance.variables and instance.kind in ("op", "load", "select"):
+            seen.given.setdefault(instance, masked.ref(instance, 0))
+    loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
+    scale = "1.0f" if factor is None else str(masked.convert(factor, F32, 0))
+    return _Scores(
+        _take(masked, "kernel"),
+        scale,
+        graph,
+        _graph_of_scores(context, seen, whole),
+        any(i not in masked.cached for i in loads),
+    )
+
+
+def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> EpilogueView:
+    part, width = context.attention.scores, emitter.width
+    _give_sums(emitter, part, [scores])
+    place = "acc[i]" if width > 1 else "acc[0]"
+    for instance in instances_under([scores]):
+        converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
+        if converts and instance.dtype.is_half and instance.operands[0] in emitter.cached:
+            kind = storage_type(instance.dtype)
+            emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({place})")
+    emitter.add(0, "lane", f"{place} = {emitter.ref(scores, 0)};", last=True)
+    return EpilogueView(
+        width,
+        _parameters(context, "Index m, Index n"),
+        "tile.batch, m, n" if context.has_batches else "m, n",
+        _take(emitter, "batch", "row", "vector"),
+        emitter.take(0, "lane"),
+        (),
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a query has besides: its values, their stores, and the factor of its sums."""
+
+    lines: tuple[str, ...]
+    stores: tuple[str, ...]
+    factor: str
+
+
+def _rows(context: _Context) -> _Rows:
+    softmax, plans = _softmax(context, 1)
+    emitter = _emitter(context, context.attention.scores, 1, ("store",))
+    emitter.reduced[(softmax.top, 0)] = Text("top")
+    emitter.reduced[(softmax.total, 0)] = Text("total")
+    roots = [p.instance for p in plans]
+    emitter.count([*roots, *([] if softmax.factor is None else [softmax.factor])])
+    factor = "1.0f"
+    if softmax.factor is not None:
+        text = emitter.ref(softmax.factor, 0)
+        factor = f"1.0f / {text.at_least(14)}" if softmax.divides else str(text)
+    for plan in plans:
+        emit_store(emitter, plan, 0)
+    return _Rows(_take(emitter, "kernel", "batch", "row"), _take(emitter, "store"), factor)
+
+
+def _output(context: _Context) -> EpilogueView:
+    part = context.attention.outputs
+    lowering = part.lowering(OUT_WIDTH)
+    emitter = _emitter(context, part, OUT_WIDTH, ("vector", "lane"))
+    plans = store_plans(lowering, part.epilogue.fusion.outputs)
+    _give_sums(emitter, part, [p.instance for p in plans])
+    for plan in plans:
+        emit_store(emitter, plan, 0)
+    return EpilogueView(
+        OUT_WIDTH,
+        _parameters(context, "Index m, Index n"),
+        "tile.batch, m, n" if context.has_batches else "m, n",
+        _take(emitter, "kernel", "batch", "row", "vector"),
+        emitter.take(0, "lane"),
+        emitter.take(0, "after"),
+    )

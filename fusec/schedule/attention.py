@@ -1,0 +1,223 @@
+"""The attention scheduler: two products and the softmax between them in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from fusec.diagnostics import Unsupported
+from fusec.index.access import Facts
+from fusec.index.domain import Refusal
+from fusec.ir.annotations import Setting
+from fusec.ir.dim import ceildiv, dim, minimum
+from fusec.ir.graph import Fusion
+from fusec.schedule.attention_choice import (
+    FEATURES,
+    LIKELY_KEYS,
+    AttentionKernel,
+    AttentionParameters,
+    shared_layout,
+    trouble,
+)
+from fusec.schedule.attention_maps import is_readable, tensor_maps
+from fusec.schedule.attention_price import seconds
+from fusec.schedule.attention_problem import Attention, find_attention
+from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
+from fusec.schedule.family import Family
+from fusec.schedule.matmul_choice import MOST_COORDINATE
+from fusec.schedule.matmul_price import lasting
+from fusec.schedule.orders import PlannedOrder, of_tensor_cores
+from fusec.schedule.plan import Argument, Guard, Kernel, Plan
+from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.problem import Problem
+from fusec.segment.price import traffic, work
+from fusec.segment.protocol import Estimate
+from fusec.target import Target
+
+FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar", "reduction")
+TEMPLATE = "attention_wgmma"
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionProblem(Problem):
+    """A segment that is an attention."""
+
+    attention: Attention
+
+
+AttentionPlan = Plan[AttentionProblem, AttentionParameters]
+
+
+class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
+    """Accepts two products with a softmax between them, and the graphs on scores and outputs."""
+
+    name = "attention"
+
+    def problem(self, segment: Fusion) -> AttentionProblem | Refusal:
+        """Return the attention that a segment is, or why it is none."""
+        products = sum(n.op.family == "contraction" for n in segment.nodes)
+        if products != 2:
+            return Refusal("contraction", f"{products} matrix products, not two")
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        if segment.effects.overwritten:
+            return Refusal("aliases", "an input is written, which other tiles may still read")
+        fusion, _ = specialise(segment, dynamic_symbols(segment))
+        try:
+            attention = find_attention(fusion)
+        except Unsupported as error:
+            return Refusal("domain", str(error))
+        if isinstance(attention, Refusal):
+            return attention
+        return _unreadable(attention, fusion) or AttentionProblem(segment, fusion, attention)
+
+    def likeliest(self, problem: AttentionProblem, target: Target) -> AttentionParameters | Refusal:
+        """Return the cheapest parameters."""
+        if not target.has_wgmma:
+            return Refusal("target", f"{target.arch} has no wgmma")
+        found = next(self._by_price(problem, target, {}), None)
+        return found or Refusal("shared memory", "no tile of keys fits")
+
+    def candidates(
+        self,
+        problem: AttentionProblem,
+        likeliest: AttentionParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> Iterator[AttentionParameters]:
+        """Yield the parameters that are compared by price, then others near the likeliest."""
+        yield from self._by_price(problem, target, settings)
+        yield from super().candidates(problem, likeliest, target, settings)
+
+    def _by_price(
+        self, problem: AttentionProblem, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterator[AttentionParameters]:
+        made = (
+            self.completed(problem, replace(p, **settings)) for p in _compared(problem.attention)
+        )
+        legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
+        sized = sorted(legal, key=lambda p: seconds(p, problem.attention, problem.hints, target))
+        return iter(sized)
+
+    def completed(
+        self, problem: AttentionProblem, parameters: AttentionParameters
+    ) -> AttentionParameters:
+        """Return parameters with their addresses."""
+        return replace(parameters, wide_index=problem.wide)
+
+    def trouble(
+        self, problem: AttentionProblem, parameters: AttentionParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return trouble(parameters, problem.attention, target)
+
+    def price(self, plan: AttentionPlan, target: Target) -> Estimate:
+        """Return a price: the kernel's predicted time, as work of the tensor cores."""
+        problem, parameters = plan.problem, plan.parameters
+        taken = seconds(parameters, problem.attention, problem.hints, target)
+        flops, sfu = work(problem.attention.outputs.epilogue.fusion)
+        estimate = Estimate(
+            bytes=traffic(problem.segment),
+            flops=flops,
+            sfu=sfu,
+            efficiency=target.reach("matmul", "vector"),
+            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+        )
+        return lasting(estimate, taken, target, is_simt=False)
+
+    def plan(
+        self, problem: AttentionProblem, parameters: AttentionParameters, target: Target
+    ) -> AttentionPlan:
+        """Return a plan of one kernel."""
+        fusion, attention = problem.fusion, problem.attention
+        facts = Facts(problem.hints)
+        for operand in (attention.queries, attention.keys, attention.values):
+            is_readable(operand, facts)
+        layout = shared_layout(parameters, attention.features.value, attention.value_features.value)
+        tiles = attention.batches * ceildiv(attention.m, parameters.rows)
+        kernel = AttentionKernel(
+            name=f"{fusion.name}_attention",
+            template=TEMPLATE,
+            grid=(minimum(tiles, target.sms), dim(1), dim(1)),
+            block=(parameters.threads, 1, 1),
+            arguments=_arguments(fusion, attention, parameters),
+            shared_bytes=layout.bytes,
+            layout=layout,
+        )
+        assumed = (
+            Guard(v, "%", by, "rows begin at multiples of 16 bytes") for v, by in facts.assumed
+        )
+        return Plan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            guards=(*problem.index[1], *assumed, *_small(attention)),
+            specialised=problem.specialised,
+            orders=_orders(attention, parameters),
+            rounded_early=(attention.weights.name,),
+            problem=problem,
+        )
+
+    def pressure(self, plan: AttentionPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds, of all on average: sums, scores and weights."""
+        p = plan.parameters
+        held = plan.problem.attention.value_features.value // 2 + p.tile_keys * 3 // 4
+        share = held * p.warpgroups // (p.warpgroups + 1)
+        return replace(of_template(kernel.template), staged=share)
+
+
+def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
+    """Return why the kernel cannot run an attention, whatever its parameters."""
+    for extent in (attention.features, attention.value_features):
+        if not extent.is_const or extent.value not in FEATURES:
+            options = ", ".join(map(str, FEATURES))
+            return Refusal("features", f"{extent} features a head; there are {options}")
+    operands = (attention.queries, attention.keys, attention.values)
+    facts = Facts(fusion.hints)
+    for operand, dense in zip(operands, (True, True, False), strict=True):
+        if operand.k_major is not dense or not is_readable(operand, facts):
+            name = operand.buffer.name
+            return Refusal("operand", f"`{name}` has no rows of features that bulk copies read")
+    extents = (attention.batches, attention.m, attention.n)
+    sizes = [e.evaluate(fusion.hints) for e in extents]
+    if min(sizes) == 0 or max(sizes) > MOST_COORDINATE:
+        return Refusal("extents", "a tensor without elements, or with too many for bulk copies")
+    return None
+
+
+def _compared(attention: Attention) -> Iterator[AttentionParameters]:
+    """Yield the parameters to price."""
+    width = 2 if all(c % 2 == 0 for _, c in attention.n.terms) else 1
+    for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
+        yield AttentionParameters(keys, stages, warpgroups, vector_width=width)
+
+
+def _small(attention: Attention) -> Iterator[Guard]:
+    """Yield the guards that keep coordinates within 32 bits."""
+    for extent in (attention.batches, attention.m, attention.n):
+        if not extent.is_const:
+            yield Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
+
+
+def _arguments(
+    fusion: Fusion, attention: Attention, p: AttentionParameters
+) -> tuple[Argument, ...]:
+    """Return the tensor maps, then what else is read or written."""
+    read = {i.value for i in attention.scores.epilogue.fusion.inputs}
+    read |= {i.value for i in attention.outputs.epilogue.fusion.inputs}
+    read |= {i.value for i in fusion.inputs if i.value.is_scalar}
+    inputs = fusion.effects.inputs_for(read)
+    return (*tensor_maps(attention, p), *tensor_arguments(replace(fusion, inputs=inputs)))
+
+
+def _orders(attention: Attention, p: AttentionParameters) -> dict[str, PlannedOrder]:
+    """Return the orders of both products, and of the sums of exponentials."""
+    second = of_tensor_cores(attention.n, p.tile_keys)
+    return {
+        attention.first.output.name: of_tensor_cores(attention.features, 16),
+        attention.second.output.name: second,
+        attention.total.output.name: PlannedOrder(second.stages),
+    }

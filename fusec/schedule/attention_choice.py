@@ -1,0 +1,135 @@
+"""What may be chosen of an attention kernel, and what lies where in its shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fusec.schedule.attention_problem import Attention
+from fusec.schedule.plan import Kernel
+from fusec.schedule.space import Field, Parameters
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+FEATURES = (64, 96, 128, 256)
+"""Features of a query, and of a value, that the kernel has tiles for."""
+TILE_KEYS = tuple(range(64, 177, 16))
+LIKELY_KEYS = (176, 128, 80, 64)
+"""Those that are compared by price."""
+PANEL = 64
+"""Elements of 16 bits in the 128 bytes that the swizzle spans."""
+WARPGROUP_ROWS = 64
+_ROW = 128
+_BARRIER = 8
+SM_REGISTERS = 512
+"""Registers of a thread of each warpgroup, together: 65536 for threads of 128 at a time."""
+PRODUCER_REGISTERS = {1: 40, 2: 24, 3: 32}
+
+
+@dataclass(frozen=True)
+class AttentionParameters(Parameters):
+    """The choices of an attention.
+
+    tile_keys: keys of a stage; stages: of keys and values in flight; warpgroups: that have 64
+    queries each; ping_pong: whether they take turns at the tensor cores; vector_width: neighbours
+    per access of the graphs; wide_index: 64-bit addresses.
+    """
+
+    tile_keys: int
+    stages: int
+    warpgroups: int = 2
+    ping_pong: bool = False
+    vector_width: int = 2
+    wide_index: bool = False
+    free: ClassVar = (
+        Field("tile_keys", TILE_KEYS),
+        Field("stages", (1, 2, 3, 4)),
+        Field("warpgroups", (1, 2, 3)),
+        Field("ping_pong", (False, True)),
+        Field("vector_width", (1, 2)),
+    )
+
+    @property
+    def rows(self) -> int:
+        """Return the queries of a tile."""
+        return WARPGROUP_ROWS * self.warpgroups
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA."""
+        return 128 * (self.warpgroups + 1)
+
+    @property
+    def producer_registers(self) -> int:
+        """Return the registers of a thread that loads."""
+        return PRODUCER_REGISTERS[self.warpgroups]
+
+    @property
+    def consumer_registers(self) -> int:
+        """Return the registers of a thread that multiplies."""
+        left = (SM_REGISTERS - self.producer_registers) // self.warpgroups
+        return min(240, left // 8 * 8)
+
+
+@dataclass(frozen=True)
+class AttentionLayout:
+    """Constants of the kernel: name, value, meaning, in bytes; bytes: of shared memory in all."""
+
+    constants: tuple[tuple[str, int, str], ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class AttentionKernel(Kernel):
+    """The launch of an attention and the layout of its shared memory."""
+
+    layout: AttentionLayout = field(kw_only=True)
+
+
+def padded(features: int) -> int:
+    """Return how many features the panels of a tile have."""
+    return -(-features // PANEL) * PANEL
+
+
+def shared_layout(p: AttentionParameters, features: int, value_features: int) -> AttentionLayout:
+    """Return the queries, the stages of keys and values, and the barriers."""
+    panels, value_panels = padded(features) // PANEL, padded(value_features) // PANEL
+    queries, keys = panels * p.rows * _ROW, panels * p.tile_keys * _ROW
+    stage = keys + value_panels * p.tile_keys * _ROW
+    at = queries + p.stages * stage
+    constants = [
+        ("kQueries", 0, "the queries of a tile"),
+        ("kStage", queries, "the first stage"),
+        ("kKeyBytes", keys, "the keys of a stage; its values follow"),
+        ("kStageBytes", stage, "of one stage"),
+    ]
+    for name, count, meaning in (
+        ("kQueriesFull", 1, "barrier: the queries have landed"),
+        ("kQueriesEmpty", 1, "barrier: all have multiplied them"),
+        ("kKeysFull", p.stages, "barriers, one per stage: its keys have landed"),
+        ("kKeysEmpty", p.stages, "barriers, one per stage: all have multiplied them"),
+        ("kValuesFull", p.stages, "barriers, one per stage: its values have landed"),
+        ("kValuesEmpty", p.stages, "barriers, one per stage: all have multiplied them"),
+    ):
+        constants.append((name, at, meaning))
+        at += count * _BARRIER
+    return AttentionLayout(tuple(constants), at)
+
+
+def trouble(p: AttentionParameters, attention: Attention, target: Target) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    features, values = attention.features.value, attention.value_features.value
+    held = values // 2 + p.tile_keys // 2 + p.tile_keys // 4
+    if held + 40 > p.consumer_registers:
+        because = f"{held} registers of sums and scores; a thread has {p.consumer_registers}"
+        return Refusal("registers", because)
+    if p.ping_pong and p.warpgroups == 1:
+        return Refusal("ping_pong", "one warpgroup has nobody to take turns with")
+    extents = (attention.n, attention.value_features)
+    if any(c % p.vector_width for e in extents for _, c in e.terms):
+        return Refusal("access", f"{p.vector_width} does not divide {attention.n} keys")
+    needed = shared_layout(p, features, values).bytes
+    if needed > target.shared:
+        because = f"{needed} bytes of shared memory; an SM has {target.shared}"
+        return Refusal("shared memory", because)
+    return None

@@ -1,0 +1,146 @@
+"""Which keys a query can see by its place alone: causal masks, windows, and ends of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from fusec.index.instances import Instance
+from fusec.ir.dim import Dim, dim
+from fusec.ir.expression import Index, Var, index, of_var
+from fusec.ops.acts import Act, act_of
+
+_ORDERS = {
+    Act.AT_MOST: (1, 0, 0),
+    Act.LESS: (1, 0, 1),
+    Act.AT_LEAST: (0, 1, 0),
+    Act.GREATER: (0, 1, 1),
+}
+"""Of a comparison: which operand is the larger one, which the smaller, and by how much at least."""
+
+
+def does(instance: Instance, act: Act) -> bool:
+    """Return whether an instance is the result of such an operation."""
+    node = instance.node
+    return instance.kind == "op" and node is not None and act_of(node.op) is act
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A limit of the keys that a query sees.
+
+    is_end: the last key that is seen, else the first one; by_row: counted from the query's number,
+    else from 0; offset: from there.
+    """
+
+    is_end: bool
+    by_row: bool
+    offset: Dim
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The loop variables of scores: the query, and the key as chunk * width + lane."""
+
+    row: Var
+    chunk: Var
+    lane: Var
+    width: int
+
+
+def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
+    """Return the limits without which scores are minus infinity, each with what tests it."""
+    found: list[tuple[Bound, Instance]] = []
+    while is_masked(scores):
+        for test in _parts(scores.operands[0]):
+            bound = _bound(test, axes)
+            if bound is not None:
+                found.append((bound, test))
+        scores = scores.operands[1]
+    return found
+
+
+def unmasked(scores: Instance, axes: Axes) -> Instance:
+    """Return scores where all keys are seen: without masks of which that says all."""
+    if not is_masked(scores):
+        return scores
+    test, given, lowest = scores.operands
+    inside = unmasked(given, axes)
+    if all(_bound(part, axes) is not None for part in _parts(test)):
+        return inside
+    return scores if inside is given else replace(scores, operands=(test, inside, lowest))
+
+
+def is_masked(scores: Instance) -> bool:
+    """Return whether scores are minus infinity where a test does not hold."""
+    if not does(scores, Act.SELECT):
+        return False
+    lowest = scores.operands[2]
+    return lowest.kind == "constant" and lowest.constant == -inf
+
+
+def _parts(test: Instance) -> Iterator[Instance]:
+    """Yield what must hold for a test to hold."""
+    if does(test, Act.BOTH) and test.operands[0].dtype.kind == "bool":
+        for operand in test.operands:
+            yield from _parts(operand)
+    else:
+        yield test
+
+
+def _bound(test: Instance, axes: Axes) -> Bound | None:
+    order = next((o for act, o in _ORDERS.items() if does(test, act)), None)
+    if order is None:
+        return None
+    larger, smaller, least = order
+    over, under = _affine(test.operands[larger]), _affine(test.operands[smaller])
+    if over is None or under is None:
+        return None
+    # What is at least 0 where the test holds.
+    slack = over - under - index(least)
+    key, row = slack.coefficient(axes.lane), slack.coefficient(axes.row)
+    if axes.lane.extent == 1:
+        key = slack.coefficient(axes.chunk)
+    if key is None or row is None or key not in (1, -1):
+        return None
+    whole = of_var(axes.chunk) * axes.width + of_var(axes.lane)
+    rest = slack - whole * key - of_var(axes.row) * row
+    if rest.variables or not rest.is_const:
+        return None
+    if key == -1 and row in (0, 1):
+        return Bound(True, row == 1, rest.constant)
+    if key == 1 and row in (0, -1):
+        return Bound(False, row == -1, dim(0) - rest.constant)
+    return None
+
+
+def _affine(instance: Instance) -> Index | None:
+    """Return an integer that follows from the loop variables and sizes alone."""
+    if instance.kind == "index":
+        return instance.address
+    if instance.kind == "dim" and instance.dim is not None:
+        return index(instance.dim)
+    if instance.kind == "constant" and type(instance.constant) is int:
+        return index(instance.constant)
+    if instance.kind != "op" or instance.node is None or not instance.dtype.is_integer:
+        return None
+    if instance.node.op.converts and instance.dtype.bits >= 32:
+        return _affine(instance.operands[0])
+    sides = [_affine(o) for o in instance.operands]
+    if len(sides) != 2 or sides[0] is None or sides[1] is None:
+        return None
+    if does(instance, Act.ADD):
+        return sides[0] + sides[1]
+    return sides[0] - sides[1] if does(instance, Act.SUBTRACT) else None
+
+
+def seen_part(bounds: Sequence[Bound], rows: int, keys: int, hints: Mapping[str, int]) -> float:
+    """Return the part of the products of queries and keys that some bound lets through."""
+    seen, steps = 0.0, min(rows, 64)
+    for step in range(steps):
+        row = (step + 0.5) * rows / steps
+        ends = [row * b.by_row + b.offset.evaluate(hints) for b in bounds if b.is_end]
+        starts = [row * b.by_row + b.offset.evaluate(hints) for b in bounds if not b.is_end]
+        seen += max(0.0, min([keys, *ends]) - max([0.0, *starts])) / keys
+    return seen / steps

@@ -1,0 +1,321 @@
+"""Which attention a segment is: two products with a softmax of the first's results between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from fusec.index.domain import Domain, Refusal, find_domain
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import Dim, dim, product
+from fusec.ir.dtype import BF16, F16, F32, DType
+from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.graph import Fusion, Node, Output, Value
+from fusec.ir.roles import Combine
+from fusec.ops.acts import Act
+from fusec.schedule.attention_masks import Axes, Bound, does, masks_of
+from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue
+from fusec.schedule.matmul_problem import BATCH, Operand, coordinates_of, located, operand_of
+
+_ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A graph on the results of a product: of scores, or of outputs.
+
+    domain: over the batch axes, the query, and the last axis, which is the keys or the features of
+    values.
+    """
+
+    epilogue: Epilogue
+    domain: Domain
+
+    def bind(self, width: int) -> tuple[Mapping[Var, Index], Var, Var]:
+        """Return the axes in loop variables: batch, m, and column n = chunk * width + lane."""
+        *batch, row, last = self.domain.axes
+        chunks = last.extent.divide(width)
+        assert chunks is not None
+        chunk, lane = Var("chunk", chunks), Var("i", dim(width))
+        extents = [a.extent for a in batch]
+        number = of_var(Var(BATCH, product(extents)))
+        binding = dict(zip(batch, delinearize(number, extents), strict=True))
+        binding[row] = of_var(Var("m", row.extent))
+        binding[last] = of_var(chunk) * width + of_var(lane)
+        return binding, chunk, lane
+
+    def axes(self, width: int) -> Axes:
+        """Return the loop variables of a row and its columns."""
+        _, chunk, lane = self.bind(width)
+        return Axes(Var("m", self.domain.axes[-2].extent), chunk, lane, width)
+
+    def lowering(self, width: int) -> Lowering:
+        """Return what makes instances in these loop variables."""
+        return Lowering(self.epilogue.fusion, self.domain, self.bind(width)[0])
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """The instances of a softmax along keys.
+
+    scores: what it is of, in f32. top, total: the reductions. factor: what the exponentials are
+    multiplied by, or divided by where it divides; the same for a row, None where it is 1.
+    """
+
+    scores: Instance
+    top: Node
+    total: Node
+    factor: Instance | None
+    divides: bool
+
+
+@dataclass(frozen=True)
+class Attention:
+    """softmax(graph(queries keys^T)) values, over batches.
+
+    weights: the value that the second product reads. rows: outputs with one element per query.
+    scores: the graph that makes weights and rows; outputs: the graph on the second product.
+    total: the sum of exponentials. bounds: of the keys that a query sees.
+    """
+
+    first: Node
+    second: Node
+    weights: Value
+    rows: tuple[Output, ...]
+    queries: Operand
+    keys: Operand
+    values: Operand
+    scores: Part
+    outputs: Part
+    total: Node
+    bounds: tuple[Bound, ...] = ()
+
+    @property
+    def batches(self) -> Dim:
+        """Return the number of batches times heads."""
+        return product(a.extent for a in self.scores.domain.axes[:-2])
+
+    @property
+    def m(self) -> Dim:
+        """Return the number of queries."""
+        return self.scores.domain.axes[-2].extent
+
+    @property
+    def n(self) -> Dim:
+        """Return the number of keys."""
+        return self.scores.domain.axes[-1].extent
+
+    @property
+    def features(self) -> Dim:
+        """Return the features of a query, and of a key."""
+        return self.first.operands[0].shape[-1]
+
+    @property
+    def value_features(self) -> Dim:
+        """Return the features of a value."""
+        return self.outputs.domain.axes[-1].extent
+
+    @property
+    def dtype(self) -> DType:
+        """Return the type of queries, keys and values in memory."""
+        return self.queries.buffer.dtype
+
+
+def find_attention(fusion: Fusion) -> Attention | Refusal:
+    """Return the attention that a segment is, or why it is none."""
+    products = [n for n in fusion.nodes if n.op.family == "contraction"]
+    if len(products) != 2:
+        because = f"the segment has {len(products)} matrix products, not two"
+        return Refusal("contraction", because)
+    first, second = products
+    for node in products:
+        if node.op.product is None or node.op.lookup is not None or len(node.operands) > 2:
+            return Refusal("operation", f"`{node.op.name}` with a bias or groups is not attention")
+    weights = second.operands[0]
+    if not isinstance(weights, Value) or weights in fusion.input_of:
+        return Refusal("contraction", f"`{second.output.name}` is not a product of the first's")
+    behind = _behind(fusion, second)
+    rows = tuple(o for o in fusion.outputs if o.value not in behind)
+    scores = _part(replace(fusion, outputs=(Output(weights), *rows)), first)
+    if isinstance(scores, Refusal):
+        return scores
+    outputs = _part(
+        replace(fusion, outputs=tuple(o for o in fusion.outputs if o not in rows)), second
+    )
+    if isinstance(outputs, Refusal):
+        return outputs
+    trouble = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
+    if trouble is not None:
+        return trouble
+    operands = _operands(fusion, first, second, scores.domain, outputs.domain)
+    if isinstance(operands, Refusal):
+        return operands
+    softmax = find_softmax(scores, weights, scores.lowering(1))
+    if isinstance(softmax, Refusal):
+        return softmax
+    if weights.dtype != operands[0].buffer.dtype:
+        because = f"`{weights.name}` is {weights.dtype}, not {operands[0].buffer.dtype}"
+        return Refusal("dtype", because)
+    bounds = tuple(b for b, _ in masks_of(softmax.scores, scores.axes(1)))
+    return Attention(
+        first, second, weights, rows, *operands, scores, outputs, softmax.total, bounds
+    )
+
+
+def _behind(fusion: Fusion, node: Node) -> set[Value]:
+    """Return what depends on the results of a node."""
+    found = set(node.outputs)
+    for other in fusion.nodes:
+        if found.intersection(other.inputs):
+            found.update(other.outputs)
+    return found
+
+
+def _part(fusion: Fusion, node: Node) -> Part | Refusal:
+    """Return the graph on the results of a product, which nothing but these is to be needed for."""
+    if not fusion.outputs:
+        return Refusal("outputs", f"no output depends on `{node.output.name}`")
+    epilogue = find_epilogue(fusion, node)
+    if isinstance(epilogue, Refusal):
+        return epilogue
+    for other in epilogue.fusion.nodes:
+        if other.op.family not in _ON_CHIP:
+            return Refusal("operation", f"`{other.op.name}` is not computed between the products")
+    domain = find_domain(epilogue.fusion, epilogue.sums)
+    if isinstance(domain, Refusal):
+        return domain
+    if len(domain.axes) < 2:
+        return Refusal("domain", f"`{node.output.name}` has no rows and columns")
+    return Part(epilogue, domain)
+
+
+def _not_rows(scores: Part, rows: Sequence[Output]) -> Refusal | None:
+    """Return the first output that has an element for each key, if there is one."""
+    key = scores.domain.axes[-1]
+    for output in rows:
+        if output.value.is_scalar:
+            return Refusal("outputs", f"`{output.value.name}` is a scalar")
+        if key in scores.domain.homes[output.value].variables:
+            return Refusal("outputs", f"`{output.value.name}` has an element for each key")
+    return None
+
+
+def _not_aligned(scores: Part, outputs: Part, weights: Value) -> Refusal | None:
+    """Return why weights are no matrix of queries and keys in the order of the second product."""
+    home, axes = scores.domain.homes[weights], scores.domain.axes
+    same = len(weights.shape) == len(axes) and all(
+        at == of_var(axis) or axis.extent == 1
+        for at, axis in zip(home.coordinates, axes, strict=True)
+    )
+    extents = [a.extent for a in axes[:-1]]
+    if not same or extents != [a.extent for a in outputs.domain.axes[:-1]]:
+        return Refusal("domain", f"`{weights.name}` is rearranged between the products")
+    return None
+
+
+def _operands(
+    fusion: Fusion, first: Node, second: Node, scores: Domain, outputs: Domain
+) -> tuple[Operand, Operand, Operand] | Refusal:
+    """Return queries, keys and values where they lie in memory."""
+    depth = Var("k", first.operands[0].shape[-1])
+    left, right, columns = coordinates_of(first, scores.axes, depth)
+    *batch, query, key = scores.axes
+    # In the second product keys are summed over, and its batches and rows are the first's.
+    feature = Var("feature", outputs.axes[-1].extent)
+    _, values, value_columns = coordinates_of(second, (*scores.axes[:-1], feature), key)
+    if columns != 1 or value_columns != 1:
+        return Refusal("operation", "a product of vectors is not attention")
+    found: list[Operand] = []
+    for node, place, at, own, along in (
+        (first, 0, left, query, depth),
+        (first, 1, right, key, depth),
+        (second, 1, values, feature, key),
+    ):
+        where = located(fusion, node.inputs[place], at)
+        if isinstance(where, Refusal):
+            return where
+        operand = operand_of(where, tuple(batch), (own,), along)
+        if isinstance(operand, Refusal):
+            return operand
+        found.append(operand)
+    queries, keys, values_ = found
+    kinds = {o.buffer.dtype for o in found}
+    if len(kinds) != 1 or not kinds <= {BF16, F16}:
+        return Refusal("dtype", "queries, keys and values are not all bf16, or all f16")
+    return queries, keys, values_
+
+
+def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | Refusal:
+    """Return the softmax that makes the weights, in the instances of a lowering of the scores."""
+    for powers, factor, divides in _factors(_unrounded(lowering.at_home(weights))):
+        found = _softmax(scores, lowering, powers, factor, divides)
+        if found is not None:
+            return found
+    because = f"`{weights.name}` is no softmax along the keys of what the first product gives"
+    return Refusal("softmax", because)
+
+
+def _unrounded(weights: Instance) -> Instance:
+    """Return what casts round to the weights."""
+    while weights.kind == "op" and weights.node is not None and weights.node.op.converts:
+        (weights,) = weights.operands
+    return weights
+
+
+def _factors(shares: Instance) -> list[tuple[Instance, Instance | None, bool]]:
+    """Return what shares may be the product of: exponentials, and what they are scaled by."""
+    found: list[tuple[Instance, Instance | None, bool]] = [(shares, None, False)]
+    if does(shares, Act.MULTIPLY):
+        left, right = shares.operands
+        found += [(left, right, False), (right, left, False)]
+    if does(shares, Act.DIVIDE):
+        left, right = shares.operands
+        found.append((left, right, True))
+    return found
+
+
+def _softmax(
+    scores: Part, lowering: Lowering, powers: Instance, factor: Instance | None, divides: bool
+) -> Softmax | None:
+    """Return the softmax of which some instance is the exponentials, if there is one."""
+    along = lowering.binding[scores.domain.axes[-1]].variables
+    if factor is not None and factor.variables.intersection(along):
+        return None
+    if not does(powers, Act.EXPONENTIATE):
+        return None
+    (less,) = powers.operands
+    top = _maximum(less.operands[1]) if does(less, Act.SUBTRACT) else None
+    if top is None or top.operands[0] is not less.operands[0]:
+        return None
+    domain = scores.domain
+    reductions = [n for n in scores.epilogue.fusion.nodes if n.op.family == "reduction"]
+    others = [n for n in reductions if n is not top.node]
+    if len(others) != 1 or any(
+        domain.reduced[n] != frozenset({domain.axes[-1]}) for n in reductions
+    ):
+        return None
+    (total,) = others
+    summed = lowering.at_home(total.inputs[0])
+    assert top.node is not None
+    kinds = top.node.op.combine, total.op.combine
+    if kinds != (Combine.MAXIMUM, Combine.SUM) or summed is not powers:
+        return None
+    if {less.operands[0].dtype, powers.dtype, total.output.dtype} != {F32}:
+        return None
+    return Softmax(less.operands[0], top.node, total, factor, divides)
+
+
+def _maximum(shift: Instance) -> Instance | None:
+    """Return the maximum that is taken off, also one that is replaced by 0 where it is -inf."""
+    if does(shift, Act.SELECT):
+        empty, zero, shift = shift.operands
+        if not (does(empty, Act.EQUAL) and _holds(empty.operands[1], -inf) and _holds(zero, 0)):
+            return None
+        if empty.operands[0] is not shift:
+            return None
+    return shift if shift.kind == "reduced" else None
+
+
+def _holds(instance: Instance, value: float) -> bool:
+    return instance.kind == "constant" and instance.constant == value

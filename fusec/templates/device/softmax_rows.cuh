@@ -1,0 +1,76 @@
+// The softmax of rows whose scores come a tile of columns at a time, as wgmma leaves them: a thread
+// holds two rows, of each two neighbours in every block of eight columns; the four lanes of a quad
+// have the rows together. What is taken off a row's scores before the exponential need not be the
+// largest one: it grows only when scores pass it by more than kSlack, and then what was summed is
+// to be multiplied by a factor (Milakov and Gimelshein, "Online normalizer calculation for
+// softmax", 2018). Until a score above minus infinity comes, sums are 0.
+#pragma once
+
+#include "combine.cuh"
+#include "fast_math.cuh"
+#include "shuffle.cuh"
+
+namespace fusec {
+
+struct SoftmaxRows {
+  // Powers of two that a weight may have: halves and sums of them hold it.
+  static constexpr float kSlack = 8.0f;
+  float top[2] = {-INFINITY, -INFINITY};    // the largest scores so far, unscaled
+  float shift[2] = {-INFINITY, -INFINITY};  // what is taken off scaled scores
+  float total[2] = {};                      // of this thread's own columns
+  float factor[2] = {1.0f, 1.0f};           // of what was summed before the last push
+
+  // All lanes of a warp: scores become 2 to the power scale * score - shift, for a positive scale.
+  // s[i] is of row i / 2 % 2. Whether factors of the warp are other than 1.
+  template <int kCount>
+  __device__ __forceinline__ bool push(float (&s)[kCount], float scale) {
+    float most[4] = {s[0], s[1], s[2], s[3]};
+#pragma unroll
+    for (int i = 4; i < kCount; ++i) most[i % 4] = max_keeping_nan(most[i % 4], s[i]);
+    bool grown = false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float all = max_keeping_nan(most[2 * h], most[2 * h + 1]);
+      all = max_keeping_nan(all, shuffle_xor(all, 1));
+      all = max_keeping_nan(all, shuffle_xor(all, 2));
+      top[h] = max_keeping_nan(top[h], all);
+      grown |= all * scale > shift[h] + kSlack;
+    }
+    grown = __ballot_sync(kFullWarp, grown) != 0;
+    if (grown) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float next = top[h] * scale;
+        // Less minus infinity, minus infinity would be NaN.
+        factor[h] = next == -INFINITY ? 1.0f : exp2_approx(shift[h] - next);
+        shift[h] = next;
+        total[h] *= factor[h];
+      }
+    }
+    const float less[2] = {shift[0] == -INFINITY ? 0.0f : -shift[0],
+                           shift[1] == -INFINITY ? 0.0f : -shift[1]};
+    float sums[4] = {};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      s[i] = exp2_approx(fmaf(s[i], scale, less[i / 2 % 2]));
+      sums[i % 4] += s[i];
+    }
+    total[0] += sums[0] + sums[1];
+    total[1] += sums[2] + sums[3];
+    return grown;
+  }
+
+  // All lanes of a warp: the totals of whole rows, of exponentials less the largest score; factors
+  // are those of sums to the same.
+  __device__ __forceinline__ void finish(float scale) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      total[h] += shuffle_xor(total[h], 1);
+      total[h] += shuffle_xor(total[h], 2);
+      factor[h] = top[h] == -INFINITY ? 1.0f : exp2_approx(shift[h] - top[h] * scale);
+      total[h] *= factor[h];
+    }
+  }
+};
+
+}  // namespace fusec
