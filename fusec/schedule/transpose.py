@@ -132,12 +132,11 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters | Refusal:
         """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
-        sides = read * min(problem.sizes), write * _least_stored(problem)
         widest = 16 // min(*problem.sizes, _least_stored(problem))
+        low, high = sorted((read * min(problem.sizes), write * _least_stored(problem)))
         shortest = min(v.extent.evaluate(problem.hints) for v in (problem.line, problem.column))
-        long = shortest >= LEAST_VECTORS * widest
-        one_side = (min(sides) < WORD and long) or 2 * shortest < COLUMNS[0]
-        shifted = max(sides) < NARROW or (min(sides) < NARROW and one_side)
+        one_side = low < WORD and shortest >= LEAST_VECTORS * widest
+        shifted = high < NARROW or (low < NARROW and (one_side or 2 * shortest < COLUMNS[0]))
         tried_ones: list[TransposeParameters] = []
         if shifted and _shift_trouble(problem) is None:
             tried_ones = _with_tiles(problem, widest, widest, shifted=True)
@@ -192,16 +191,8 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             arguments=tensor_arguments(fusion),
         )
         guards = (*problem.index[1], *vector_guards(facts))
-        return Plan(
-            self.name,
-            fusion,
-            (kernel,),
-            parameters,
-            (),
-            guards,
-            problem.specialised,
-            problem=problem,
-        )
+        about = self.name, fusion, (kernel,), parameters, (), guards, problem.specialised
+        return Plan(*about, problem=problem)
 
     def price(self, plan: TransposePlan, target: Target) -> Estimate:
         """Return a price: the inputs and outputs once, through tiles."""
