@@ -40,7 +40,7 @@ def summed(
         (summed(4097, 3001, two=True), 8),
         (summed(4097, 3001, "f32"), 4),
         (summed(4096, 3000), 0),
-        (summed(4096, 130), 0),  # too few of them
+        (summed(4096, 45), 0),  # too few of them
         (summed(4097, 3000, pad=1), 8),
     ],
     ids=["odd", "two", "words", "whole", "short", "padded"],

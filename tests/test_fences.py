@@ -105,11 +105,13 @@ def products(name: str) -> tuple[str, ...]:
 
 
 def is_left_to_the_emulator(text: str) -> bool:
-    """Return whether a kernel's products hide in descriptors and registers what they read.
+    """Return whether a kernel's products hide in descriptors and registers what they read, or its
+    warpgroups take turns at tiles.
 
-    The emulator runs it in drawn orders, also wrong ones: tests/test_attention_on_cpu.py.
+    The emulator runs these in drawn orders, also wrong ones: tests/test_attention_on_cpu.py and
+    tests/test_persistent_on_cpu.py.
     """
-    return '"attention.cuh"' in text
+    return '"attention.cuh"' in text or "wait_for_first_tile<" in text
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -170,7 +172,8 @@ def test_corpus_kernels_keep_the_order(part: int) -> None:
         except FusecError:
             continue  # refused: test_corpus tells which
         for each in plan.sources:
-            assert [v for s in each for v in check(s.text)] == [], file.stem
+            checked = (s.text for s in each if not is_left_to_the_emulator(s.text))
+            assert [v for text in checked for v in check(text)] == [], file.stem
 
 
 # --- the table -----------------------------------------------------------------------------------
