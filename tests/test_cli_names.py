@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cli_tools import ROOT, fusec, small
 
+from fusec.codegen import attention, matmul_names
 from fusec.codegen.ctext import C_NAMES, TEMPLATE_NAMES
-from fusec.codegen.matmul_names import RESERVED
 from fusec.codegen.names import KEYWORDS
 from fusec.ops import TABLE
 
@@ -19,6 +19,7 @@ DECLARED = re.compile(
     r"[*&]?\s+(\w+)\s*(?:=|;|\[|\{(?!\{)|\()"
 )
 TEMPLATES = sorted((ROOT / "fusec" / "templates").glob("*.j2"))
+RESERVED = matmul_names.RESERVED | attention.RESERVED
 WORDS = sorted(TEMPLATE_NAMES)
 
 

@@ -129,9 +129,14 @@ def test_the_program_proves_no_more_than_the_optimum(kind: str) -> None:
 def test_the_program_parts_products(name: str) -> None:
     pytest.importorskip("scipy")
     space = Space(product_fusion(name), True)
-    proof = prove(space, Conflicts(space, real_schedulers(), H200), 600)
+    # Which nodes attention takes is seen of all of them, and not of any two.
+    pairs = tuple(s for s in real_schedulers() if s.name != "attention")
+    proof, loose = (
+        prove(space, Conflicts(space, s, H200), 600) for s in (pairs, real_schedulers())
+    )
     assert proof is not None
-    assert proof.lower == least(space.fusion, real_schedulers(), True)
+    assert loose is not None
+    assert loose.lower <= proof.lower == least(space.fusion, real_schedulers(), True)
 
 
 def test_what_is_computed_again_is_not_stored() -> None:

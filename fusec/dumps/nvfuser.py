@@ -39,7 +39,13 @@ def _printer(fusion: Fusion, crossing: list[Value], style: str) -> Printer:
     return Printer(Numbering(fusion), stored, style)
 
 
-SCHEDULERS = {"scan": "greedy", "sort": "greedy", "scatter": "greedy", "placement": "expr_eval"}
+SCHEDULERS = {
+    "scan": "greedy",
+    "sort": "greedy",
+    "scatter": "greedy",
+    "placement": "expr_eval",
+    "attention": "expr_eval",
+}
 """nvFuser's names for what is called otherwise here.
 
 Its greedy scheduler takes the first three; what needs no kernel it evaluates as an expression.

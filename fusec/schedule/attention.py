@@ -27,7 +27,7 @@ from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments,
 from fusec.schedule.family import Family
 from fusec.schedule.matmul_choice import MOST_COORDINATE
 from fusec.schedule.matmul_price import lasting
-from fusec.schedule.orders import PlannedOrder, of_tensor_cores
+from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
@@ -215,9 +215,11 @@ def _arguments(
 
 def _orders(attention: Attention, p: AttentionParameters) -> dict[str, PlannedOrder]:
     """Return the orders of both products, and of the sums of exponentials."""
-    second = of_tensor_cores(attention.n, p.tile_keys)
+    # A thread's neighbours in a tile, its tiles, then the four lanes that have a row.
+    own = PlannedStage(dim(p.tile_keys // 8), 1)
+    exponentials = (own, serial(ceildiv(attention.n, p.tile_keys)), PlannedStage(dim(1), 2))
     return {
         attention.first.output.name: of_tensor_cores(attention.features, 16),
-        attention.second.output.name: second,
-        attention.total.output.name: PlannedOrder(second.stages),
+        attention.second.output.name: of_tensor_cores(attention.n, p.tile_keys),
+        attention.total.output.name: PlannedOrder(exponentials),
     }

@@ -37,7 +37,8 @@ def redefine(
     """Return the segments of a fusion under the definitions that are cheapest.
 
     when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Pinned
-    fusions stay as they are. without: names of definitions that are not tried.
+    fusions stay as they are, and so do values whose kernel has a schedule by their name. without:
+    names of definitions that are not tried.
     """
     found = search(fusion)
     able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
@@ -46,6 +47,7 @@ def redefine(
     log: list[Decision] = []
     tried: set[tuple[str, str]] = set()
     left_out = frozenset(without)
+    scheduled = {o.of for o in fusion.schedules}
     vain: set[object] = set()
     structures = _Structures()
     while len(tried) < MOST_TRIES:
@@ -55,7 +57,8 @@ def redefine(
         new = [
             (s, r)
             for s, r in offered
-            if r.rule and r.name not in left_out and (r.name, r.value) not in tried
+            if r.rule and r.name not in left_out and r.value not in scheduled
+            if (r.name, r.value) not in tried
         ]
         best: tuple[float, Redefinition, Fusion, SegmentedFusion] | None = None
         for segment, redefinition in new:

@@ -5,9 +5,9 @@
 //   14: vg = broadcast(permute(v, [0, 2, 1, 3]), [false, false, true, false, false])
 //   15: kh = reshape(expand(kg, [B, 4, 4, S, 128]), [B, 16, S, 128])
 //   16: vh = reshape(expand(vg, [B, 4, 4, S, 128]), [B, 16, S, 128])
-//   17: o, lse, seed, offset = sdpfa_fwd(qh, kh, vh, is_causal=true)
+//   17: o, lse, _, _ = sdpfa_fwd(qh, kh, vh, is_causal=true)
 //   18: y = reshape(permute(o, [0, 2, 1, 3]), [B, S, 2048])
-// Schedule: B * 16 times 2048 queries in tiles of 128, 2048 keys in tiles of 128, one CTA per SM
+// Schedule: B * 16 times 1024 queries in tiles of 128, 1024 keys in tiles of 128, one CTA per SM
 //   over all tiles, 2 warpgroups.
 #include "attention.cuh"
 #include "softmax_rows.cuh"
@@ -60,8 +60,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                         float* __restrict__ lse,
                         fusec::i64 B) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  constexpr Index M = 2048;
-  constexpr Index N = 2048;
+  constexpr Index M = 1024;
+  constexpr Index N = 1024;
   const int batches = B * 16;
   const int tile_rows = static_cast<int>((M + Config::kRows - 1) / Config::kRows);
   const int tiles = tile_rows * batches;
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const float div_1_reciprocal = 1.0f / total;
     const float add_1 = top + logf(total);
     if (m < M && threadIdx.x % 4 == 0) {
-      lse[batch * 2048 + m] = add_1;
+      lse[batch * 1024 + m] = add_1;
     }
     return div_1_reciprocal;
   };
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     for (int i = 0; i < kOutWidth; ++i) {
       y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(y + batch_over_16 * 4194304 + m * 2048 + batch_mod_16 * 128 + n, y_vec);
+    fusec::store(y + batch_over_16 * 2097152 + m * 2048 + batch_mod_16 * 128 + n, y_vec);
   };
 
   const int warpgroup = fusec::warpgroup_number();
