@@ -102,3 +102,16 @@ def test_a_change_of_the_fusion_changes_its_script(tmp_path: Path) -> None:
         path = tmp_path / "changed.py"
         path.write_text(text.replace(old, new))
         assert load_script(path) != [fusion], old
+
+
+def test_results_that_are_not_wanted_leave_the_others_their_names(tmp_path: Path) -> None:
+    script = tmp_path / "two.py"
+    script.write_text(
+        "from fusec import DataType, FusionDefinition\n"
+        'with FusionDefinition("two") as fd:\n'
+        "    x = fd.define_tensor(shape=[4, 8], contiguity=True, dtype=DataType.Float)\n"
+        "    _, middle = fd.ops.var_mean(x, dims=[1])\n"
+        "    fd.add_output(middle)\n"
+    )
+    (fusion,) = load_script(script)
+    assert [o.value.name for o in fusion.outputs] == ["middle"]

@@ -9,9 +9,12 @@ from fusec.ops.build import GraphBuilder
 from fusec.ops.names import MOST_LETTERS, is_name
 from fusec.parse.dsl.place import Place
 
+UNWANTED = "_"
+"""What stands for a result that is not wanted."""
+
 
 def _is_usable(name: str) -> bool:
-    return is_name(name) and name != "_"
+    return is_name(name) and name != UNWANTED
 
 
 def fusion_name(source: str) -> str:
@@ -37,6 +40,9 @@ def result_names(
     if given is not None:
         return [given] if isinstance(given, str) else list(given) or None
     targets = place.targets if place is not None else ()
-    if len(set(targets)) != count or not all(_is_usable(t) for t in targets):
+    wanted = [t for t in targets if t != UNWANTED]
+    one_each = len(targets) == count and len(set(wanted)) == len(wanted) > 0
+    if not one_each or not all(_is_usable(t) for t in wanted):
         return None
-    return [builder.fresh_name(t) for t in targets]
+    labels = (f"unused{k}" if t == UNWANTED else t for k, t in enumerate(targets))
+    return [builder.fresh_name(label) for label in labels]
