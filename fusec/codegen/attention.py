@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.codegen.attention_view import AttentionView
-from fusec.codegen.ctext import TEMPLATE_NAMES, Text, dim_text, identifier, storage_type
+from fusec.codegen.ctext import Text, dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.codegen.matmul_names import renamed
+from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView, OperandView
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.product_text import boolean, constant, coordinate, integer
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import StorePlan, emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import F32
-from fusec.ir.expression import Atom, Quotient, Remainder, Var
+from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
@@ -27,7 +28,6 @@ from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
 from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH, Operand
-from fusec.schedule.plan import SizeArgument
 
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
@@ -60,7 +60,7 @@ class _Context:
 
 def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     """Return the view of an attention kernel."""
-    parameters, names = plan.parameters, _c_names(kernel)
+    parameters, names = plan.parameters, c_names(kernel, RESERVED)
     fusion = renamed(plan.fusion, names)
     attention = find_attention(fusion)
     assert isinstance(attention, Attention)
@@ -101,15 +101,6 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     )
 
 
-def _c_names(kernel: AttentionKernel) -> Mapping[str, str]:
-    """Return the C name of each argument, by its name in the plan."""
-    names = Names([*sorted(RESERVED | TEMPLATE_NAMES), kernel.name])
-    return {
-        a.name: names.fresh(a.name, "size" if isinstance(a, SizeArgument) else "tensor")
-        for a in kernel.arguments
-    }
-
-
 def _sentence(attention: Attention, p: AttentionParameters) -> str:
     batch = "" if attention.batches == 1 else f"{attention.batches} times "
     groups = "one warpgroup" if p.warpgroups == 1 else f"{p.warpgroups} warpgroups"
@@ -122,60 +113,41 @@ def _sentence(attention: Attention, p: AttentionParameters) -> str:
 
 def _operand(operand: Operand, map_name: str) -> OperandView:
     axes = (axis.index for axis in batch_axes(operand))
-    batch = ", ".join("0" if index is None else _coordinate(index) for index in axes)
+    batch = ", ".join("0" if index is None else coordinate(index, "tile.batch") for index in axes)
     return OperandView(operand.buffer.name, map_name, batch)
-
-
-def _coordinate(atom: Atom) -> str:
-    """Return the coordinate along an axis of a tensor map."""
-    if isinstance(atom, Var):
-        return "tile.batch"
-    assert isinstance(atom, (Quotient, Remainder))
-    sign = "/" if isinstance(atom, Quotient) else "%"
-    ((inner, _),) = atom.inner.terms
-    divisor = dim_text(atom.divisor)
-    by = divisor.at_least(14) if atom.divisor.is_const else f"static_cast<int>({divisor})"
-    return f"{_coordinate(inner)} {sign} {by}"
 
 
 def _config(context: _Context, kernel: AttentionKernel) -> tuple[str, ...]:
     attention, p = context.attention, context.parameters
     last_first = any(b.is_end and b.by_row for b in attention.bounds)
-    places = tuple(_int(*constant) for constant in kernel.layout.constants)
+    places = tuple(integer(*constant) for constant in kernel.layout.constants)
     return (
         f"using T = {storage_type(attention.dtype)};  // of queries, keys, values and weights",
-        _int("kFeatures", attention.features.value, "of a query, and of a key"),
-        _int("kValueFeatures", attention.value_features.value, "of a value"),
-        _int("kRows", p.rows, "queries of a tile"),
-        _int("kKeys", p.tile_keys, "keys of a stage"),
-        _int("kStages", p.stages, "stages in flight"),
-        _int("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
-        _int("kTurns", p.warpgroups if p.ping_pong else 1, "that take turns at the tensor cores"),
-        _int("kThreads", "128 * (kConsumers + 1)"),
-        _int("kProducerRegisters", p.producer_registers, "of a thread that loads"),
-        _int("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
-        f"static constexpr bool kLastFirst = {str(last_first).lower()};  // tiles of queries",
+        integer("kFeatures", attention.features.value, "of a query, and of a key"),
+        integer("kValueFeatures", attention.value_features.value, "of a value"),
+        integer("kRows", p.rows, "queries of a tile"),
+        integer("kKeys", p.tile_keys, "keys of a stage"),
+        integer("kStages", p.stages, "stages in flight"),
+        integer("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
+        integer(
+            "kTurns", p.warpgroups if p.ping_pong else 1, "that take turns at the tensor cores"
+        ),
+        integer("kThreads", "128 * (kConsumers + 1)"),
+        integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
+        integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
+        boolean("kLastFirst", last_first, "tiles of queries"),
         "",
         "// Shared memory, in bytes.",
         *places,
     )
 
 
-def _int(name: str, value: int | str, meaning: str = "") -> str:
-    return f"static constexpr int {name} = {value};" + (f"  // {meaning}" if meaning else "")
-
-
 def _constants(attention: Attention) -> tuple[str, ...]:
     return (
-        _constant("Index", "M", attention.m),
-        _constant("Index", "N", attention.n),
-        _constant("int", "batches", attention.batches),
+        constant("Index", "M", attention.m),
+        constant("Index", "N", attention.n),
+        constant("int", "batches", attention.batches),
     )
-
-
-def _constant(kind: str, name: str, value: Dim) -> str:
-    word = "constexpr" if value.is_const else "const"
-    return f"{word} {kind} {name} = {dim_text(value, wide=kind != 'int')};"
 
 
 def _limit(bound: Bound) -> str:

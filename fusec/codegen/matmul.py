@@ -20,12 +20,13 @@ from fusec.codegen.matmul_view import (
 )
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.product_text import constant, coordinate
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
-from fusec.ir.dim import Dim, dim
-from fusec.ir.expression import Atom, Quotient, Remainder, Var
+from fusec.ir.dim import dim
+from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import SUM_SLICES, MatmulPlan, workspace_roles
 from fusec.schedule.matmul_choice import MatmulParameters
@@ -152,20 +153,8 @@ def _groups(problem: Product) -> GroupsView | None:
 def _operand(problem: Product, operand: Operand, map_name: str) -> OperandView:
     terms = operand.batch.terms
     number = "group.index" if problem.cuts == "rows" else "tile.batch"
-    batch = _coordinate(terms[0][0], number) if map_name and terms else "0"
+    batch = coordinate(terms[0][0], number) if map_name and terms else "0"
     return OperandView(operand.buffer.name, map_name, batch)
-
-
-def _coordinate(atom: Atom, number: str) -> str:
-    """Return the coordinate along the batch axis of a tensor map, from the number of the batch."""
-    if isinstance(atom, Var):
-        return number
-    assert isinstance(atom, (Quotient, Remainder))
-    sign = "/" if isinstance(atom, Quotient) else "%"
-    ((inner, _),) = atom.inner.terms
-    divisor = dim_text(atom.divisor)
-    by = divisor.at_least(14) if atom.divisor.is_const else f"static_cast<int>({divisor})"
-    return f"{_coordinate(inner, number)} {sign} {by}"
 
 
 def _constants(
@@ -175,19 +164,19 @@ def _constants(
     m = "all_rows" if problem.cuts == "rows" else "M"
     k = "all_depth" if problem.cuts else "K"
     lines = [
-        _constant(index_type, name, value)
+        constant(index_type, name, value)
         for name, value in ((m, problem.m), ("N", problem.n), (k, problem.k))
         if multiplies or value is not problem.k
     ]
     if problem.groups is not None and problem.cuts == "rows":
-        lines.append(_constant("int", "groups", problem.groups.count))
+        lines.append(constant("int", "groups", problem.groups.count))
     if p.kernel == "wgmma":
-        lines.append(_constant("int", "batches", problem.batches))
+        lines.append(constant("int", "batches", problem.batches))
     if p.kernel == "split_k":
         lines.append(f"constexpr int splits = {p.splits};  // clusters that sum a tile")
     if not hopper:
         lines += [
-            _constant(index_type, name, dim(0) if value is None else value)
+            constant(index_type, name, dim(0) if value is None else value)
             for name, value in (
                 ("a_stride_m", problem.a.row),
                 ("a_stride_k", problem.a.depth),
@@ -196,11 +185,6 @@ def _constants(
             )
         ]
     return tuple(lines)
-
-
-def _constant(kind: str, name: str, value: Dim) -> str:
-    word = "constexpr" if value.is_const else "const"
-    return f"{word} {kind} {name} = {dim_text(value, wide=kind != 'int')};"
 
 
 def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusec.codegen.ctext import compute_type, storage_type
+from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import DType
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters, is_chunked
@@ -19,11 +20,11 @@ def config(
     members = [
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
-        _int("kBand", p.band, "tile rows walked together, for the L2"),
-        _bool("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
-        _bool("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
+        integer("kBand", p.band, "tile rows walked together, for the L2"),
+        boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
+        boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
     ]
-    places = [_int(*constant) for constant in layout.constants]
+    places = [integer(*constant) for constant in layout.constants]
     head = ("", "// Shared memory, in bytes.") if places else ()
     return (*members, *head, *places)
 
@@ -40,16 +41,16 @@ def _tile(p: MatmulParameters, problem: Product) -> list[str]:
         kind = f"using Acc = {sums_type(problem)};  // operands are widened to it"
     return [
         kind,
-        _int("kTileM", p.tile_m, "rows of an output tile"),
-        _int("kTileN", p.tile_n, "columns of an output tile"),
-        _int("kTileK", p.tile_k, "depth of a stage"),
+        integer("kTileM", p.tile_m, "rows of an output tile"),
+        integer("kTileN", p.tile_n, "columns of an output tile"),
+        integer("kTileK", p.tile_k, "depth of a stage"),
     ]
 
 
 def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
-        _int("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
-        _int("kThreads", "(kTileM / kMicro) * (kTileN / kMicro)"),
+        integer("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
+        integer("kThreads", "(kTileM / kMicro) * (kTileN / kMicro)"),
     ]
 
 
@@ -58,23 +59,23 @@ def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         return is_chunked(problem, operand, facts)
 
     return [
-        _int("kStages", p.stages, "stages in flight"),
-        _int("kWarpM", 64, "rows of a warp's part"),
-        _int("kWarpN", 32, "columns of a warp's part"),
-        _int("kThreads", "32 * (kTileM / kWarpM) * (kTileN / kWarpN)"),
-        _bool("kAAsync", copied(problem.a), "A is copied by cp.async, 16 bytes at a time"),
-        _bool("kBAsync", copied(problem.b), "B too"),
+        integer("kStages", p.stages, "stages in flight"),
+        integer("kWarpM", 64, "rows of a warp's part"),
+        integer("kWarpN", 32, "columns of a warp's part"),
+        integer("kThreads", "32 * (kTileM / kWarpM) * (kTileN / kWarpN)"),
+        boolean("kAAsync", copied(problem.a), "A is copied by cp.async, 16 bytes at a time"),
+        boolean("kBAsync", copied(problem.b), "B too"),
     ]
 
 
 def _hopper(p: MatmulParameters, consumers: str) -> list[str]:
     threads = MULTIPLIERS // 2 if p.ping_pong else MULTIPLIERS
     return [
-        _int("kStages", p.stages, "stages in flight"),
-        _int("kConsumers", 2, consumers),
-        _int("kThreads", "128 * (kConsumers + 1)"),
-        _bool("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
-        _int("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
+        integer("kStages", p.stages, "stages in flight"),
+        integer("kConsumers", 2, consumers),
+        integer("kThreads", "128 * (kConsumers + 1)"),
+        boolean("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
+        integer("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
     ]
 
 
@@ -85,32 +86,26 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     members = _hopper(p, consumers)
     if p.ctas > 1:
         members += [
-            _int("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
-            _int("kPairColumns", p.pair_columns, "and tile columns; they share the other operand"),
+            integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
+            integer(
+                "kPairColumns", p.pair_columns, "and tile columns; they share the other operand"
+            ),
         ]
     readers = 4 * p.ctas * (1 if p.ping_pong else 2)
     producer, consumer = (24, 240) if p.row_blocks * p.tile_n > 256 or p.ping_pong else (40, 232)
     return [
         *members,
-        _int("kReaders", readers, "warps that read a stage"),
-        _int("kProducerRegisters", producer, "of a thread that loads"),
-        _int("kConsumerRegisters", consumer, "of a thread that multiplies"),
+        integer("kReaders", readers, "warps that read a stage"),
+        integer("kProducerRegisters", producer, "of a thread that loads"),
+        integer("kConsumerRegisters", consumer, "of a thread that multiplies"),
     ]
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
-        _int("kMultipliers", "128 * kConsumers", "threads that multiply"),
-        _int("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
-        _int("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),
-        _int("kSlab", "kOwned * kMultipliers", "of a CTA's share"),
+        integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
+        integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
+        integer("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),
+        integer("kSlab", "kOwned * kMultipliers", "of a CTA's share"),
     ]
-
-
-def _int(name: str, value: int | str, meaning: str = "") -> str:
-    return f"static constexpr int {name} = {value};" + (f"  // {meaning}" if meaning else "")
-
-
-def _bool(name: str, value: bool, meaning: str) -> str:
-    return f"static constexpr bool {name} = {str(value).lower()};  // {meaning}"

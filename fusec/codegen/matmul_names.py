@@ -26,9 +26,12 @@ RESERVED = frozenset([
 """Names that the templates give to their own constants and variables."""
 
 
-def c_names(kernel: Kernel) -> Mapping[str, str]:
-    """Return the C name of each argument, by its name in the plan."""
-    names = Names([*sorted(RESERVED | TEMPLATE_NAMES), kernel.name])
+def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str, str]:
+    """Return the C name of each argument, by its name in the plan.
+
+    reserved: names that its own templates use, besides those of all.
+    """
+    names = Names([*sorted(reserved | TEMPLATE_NAMES), kernel.name])
     return {
         a.name: names.fresh(a.name, "size" if isinstance(a, SizeArgument) else "tensor")
         for a in kernel.arguments

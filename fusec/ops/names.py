@@ -29,6 +29,8 @@ MOST_LETTERS = 100
 """Of the names that files are called after; they may stand twice in the name of one."""
 MOST_LETTERS_INSIDE = 1000
 """Of all others: YAML takes no keys of more than 1024."""
+UNUSED = "_"
+"""What stands in a file or a script for a result that is not wanted."""
 _OF_FILES = frozenset({"fusion", "phase"})
 
 
@@ -37,6 +39,11 @@ def is_name(name: str) -> bool:
     return not (
         name in RESERVED or name in KEYWORDS or name.startswith("__") or not IDENTIFIER.match(name)
     )
+
+
+def label_of(name: str, position: int) -> str:
+    """Return what a result is called of its own: by its name, or by its place if it has none."""
+    return f"unused{position}" if name == UNUSED else name
 
 
 def check_name(name: str, what: str, span: Span | None = None) -> None:

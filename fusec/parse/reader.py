@@ -14,6 +14,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
+from fusec.ops.names import UNUSED, label_of
 from fusec.parse import fields
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
@@ -29,7 +30,6 @@ from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.trees import CallTree, OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
-UNUSED = "_"
 FIELDS = (
     "fusion", "doc", "mesh", "dims", "inputs", "ops", "outputs", "shardings", "segments", "phases",
     "boundaries", "schedules",
@@ -206,8 +206,8 @@ class _Reader:
         """Return the names of the results, one of its own for each `_`."""
         labels: list[str] = []
         for position, name in enumerate(line.names):
-            skipped = name.text == UNUSED
-            labels.append(builder.fresh_name(f"unused{position}") if skipped else name.text)
+            label = label_of(name.text, position)
+            labels.append(builder.fresh_name(label) if name.text == UNUSED else label)
         return labels
 
     # -- outputs

@@ -255,8 +255,7 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
         problem.wide,
         keep,
         # Where exponentials stay on chip the other form computes each of them once.
-        online=(storage == "none" or not (fit or storage == "shared"))
-        and problem.online is not None,
+        online=not fit and storage != "shared" and problem.online is not None,
         shifted=shifted,
     )
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
-from fusec.schedule.matmul_work import ProductWork
+from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import persistent_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -84,7 +83,9 @@ def _step_seconds(
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
     loaded = (rows + columns) * p.tile_k * 2
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
-    rate = target.half_flops * _rate(p.tile_m if p.swapped else p.tile_n) / target.sms
+    rate = (
+        target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
+    )
     parts = (
         2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
@@ -92,14 +93,6 @@ def _step_seconds(
         running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
-
-
-def _rate(columns: int) -> float:
-    """Return the inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-    (below, low), (above, high) = next(
-        pair for pair in pairwise(_RATES) if pair[0][0] < columns <= pair[1][0]
-    )
-    return low + (high - low) * (columns - below) / (above - below)
 
 
 def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fusec.schedule.matmul_choice import Sizes, sizes_of
 from fusec.schedule.matmul_problem import Operand, Product
@@ -45,6 +46,17 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     epilogue = EpilogueWork(flops / results, sfu / results, reads)
     lines = (_lines(product.a, hints), _lines(product.b, hints))
     return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines)
+
+
+def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
+    """Return the inner loop's part of the tensor cores' rate, by the columns of one wgmma.
+
+    rates: the part by columns, rising, between which it is in proportion.
+    """
+    (below, low), (above, high) = next(
+        pair for pair in pairwise(rates) if pair[0][0] < columns <= pair[1][0]
+    )
+    return low + (high - low) * (columns - below) / (above - below)
 
 
 def _lines(operand: Operand, hints: Mapping[str, int]) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
-from fusec.schedule.matmul_work import ProductWork
+from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.target import Target
 
 # All of what follows is fitted to times on an H200, M, N and K from 1024 to 16384.
@@ -74,7 +72,7 @@ def _stage_seconds(
     taken = sum(rows * lines for rows, lines in zip(asked, needed.lines, strict=True)) * depth
     loaded = sum(asked) * depth
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
-    rate = target.half_flops * _rate(p.tile_n) / target.sms
+    rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
     if p.row_blocks == 1 and p.ping_pong:
         rate *= _FEW_ROWS
     parts = (
@@ -84,14 +82,6 @@ def _stage_seconds(
         running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
-
-
-def _rate(columns: int) -> float:
-    """Return the inner loop's part of the tensor cores' rate."""
-    (below, low), (above, high) = next(
-        pair for pair in pairwise(_RATES) if pair[0][0] < columns <= pair[1][0]
-    )
-    return low + (high - low) * (columns - below) / (above - below)
 
 
 def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

@@ -6,9 +6,9 @@ whole fusion; whether it stays is decided by segmenting again (Fuser#1243 propos
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import F32
@@ -85,24 +85,36 @@ def _split_rule(name: str, parts: int, part: Dim) -> Rule:
         wide = [work.add(node, "cast", [x], {"dtype": F32}) for x in (split_a, split_b)]
         product = work.add(node, "matmul", wide)
         stored = work.add(node, "segment_set", [product])
-        total: Value | None = None
-        for k in range(parts):
-            one = work.add(
-                node,
-                "slice",
-                [stored],
-                {
-                    "start_indices": (dim(k), dim(0), dim(0)),
-                    "end_indices": (dim(k + 1), a.shape[0], columns),
-                    "strides": (1, 1, 1),
-                },
-            )
-            flat = work.add(node, "squeeze", [one], {"dims": (0,)})
-            total = flat if total is None else work.add(node, "add", [total, flat])
-        assert total is not None
+        whole = (dim(parts), a.shape[0], columns)
+        split = (_at(work, node, stored, (0,), (k,), whole) for k in range(parts))
+        total = _added(work, node, split)
         return work.become(node, "cast", [total], {"dtype": node.output.dtype})
 
     return rule
+
+
+def _at(
+    work: Rewriter,
+    node: Node,
+    value: Value,
+    dims: tuple[int, ...],
+    place: tuple[int, ...],
+    shape: tuple[Dim, ...],
+) -> Value:
+    """Return a value at a place along some dims, which it has not any more."""
+    at = dict(zip(dims, place, strict=True))
+    ways = {
+        "start_indices": tuple(dim(at.get(d, 0)) for d in range(value.rank)),
+        "end_indices": tuple(dim(at[d] + 1) if d in at else shape[d] for d in range(value.rank)),
+        "strides": (1,) * value.rank,
+    }
+    one = work.add(node, "slice", [value], ways)
+    return work.add(node, "squeeze", [one], {"dims": dims})
+
+
+def _added(work: Rewriter, node: Node, parts: Iterable[Value]) -> Value:
+    """Return the sum of values, added one after the other."""
+    return functools.reduce(lambda total, part: work.add(node, "add", [total, part]), parts)
 
 
 def _reshape(work: Rewriter, node: Node, value: Value, shape: tuple[Dim, ...]) -> Value:
@@ -191,22 +203,9 @@ def _additions_rule(name: str) -> Rule:
             return None
         source, dims = node.inputs[0], tuple[int, ...](node.attributes["dims"])
         shape = source.shape
-        total: Value | None = None
-        places = [range(shape[d].value) for d in dims]
-        for number, place in enumerate(itertools.product(*places)):
-            at = dict(zip(dims, place, strict=True))
-            starts = tuple(dim(at.get(d, 0)) for d in range(source.rank))
-            ends = tuple(dim(at[d] + 1) if d in at else shape[d] for d in range(source.rank))
-            ways = {"start_indices": starts, "end_indices": ends, "strides": (1,) * source.rank}
-            one = work.add(node, "slice", [source], ways)
-            one = work.add(node, "squeeze", [one], {"dims": dims})
-            if total is None:
-                total = one
-            elif number + 1 == math.prod(map(len, places)):
-                return work.become(node, "add", [total, one])
-            else:
-                total = work.add(node, "add", [total, one])
-        return None
+        places = itertools.product(*(range(shape[d].value) for d in dims))
+        parts = [_at(work, node, source, dims, place, shape) for place in places]
+        return work.become(node, "add", [_added(work, node, parts[:-1]), parts[-1]])
 
     return rule
 
@@ -256,12 +255,9 @@ def _peers_rule(names: Collection[str]) -> Rule:
         if dtype.compute != dtype:
             wide = {"dtype": dtype.compute}
             parts = tuple(work.add(node, "cast", [part], wide) for part in parts)
-        total = parts[0]
-        for part in parts[1:-1]:
-            total = work.add(node, "add", [total, part])
         if dtype.compute == dtype:
-            return work.become(node, "add", [total, parts[-1]])
-        total = work.add(node, "add", [total, parts[-1]])
+            return work.become(node, "add", [_added(work, node, parts[:-1]), parts[-1]])
+        total = _added(work, node, parts)
         return work.become(node, "cast", [total], {"dtype": dtype})
 
     return rule

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fusec.ops.build import GraphBuilder
-from fusec.ops.names import MOST_LETTERS, is_name
+from fusec.ops.names import MOST_LETTERS, UNUSED, is_name, label_of
 from fusec.parse.dsl.place import Place
-
-UNWANTED = "_"
-"""What stands for a result that is not wanted."""
 
 
 def _is_usable(name: str) -> bool:
-    return is_name(name) and name != UNWANTED
+    return is_name(name) and name != UNUSED
 
 
 def fusion_name(source: str) -> str:
@@ -40,9 +37,8 @@ def result_names(
     if given is not None:
         return [given] if isinstance(given, str) else list(given) or None
     targets = place.targets if place is not None else ()
-    wanted = [t for t in targets if t != UNWANTED]
+    wanted = [t for t in targets if t != UNUSED]
     one_each = len(targets) == count and len(set(wanted)) == len(wanted) > 0
     if not one_each or not all(_is_usable(t) for t in wanted):
         return None
-    labels = (f"unused{k}" if t == UNWANTED else t for k, t in enumerate(targets))
-    return [builder.fresh_name(label) for label in labels]
+    return [builder.fresh_name(label_of(t, k)) for k, t in enumerate(targets)]
