@@ -7,6 +7,7 @@ from dataclasses import replace
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import persistent_seconds
+from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
@@ -48,6 +49,8 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     tiles = needed.sizes.tiles(p)
     if p.kernel == "wgmma":
         return persistent_seconds(p, needed, target)
+    if p.kernel == "vector":
+        return vector_seconds(p, needed, target)
     ctas = tiles * p.cluster * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
