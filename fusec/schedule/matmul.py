@@ -33,6 +33,7 @@ from fusec.schedule.matmul_choice import (
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind, find_product
+from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
@@ -42,7 +43,6 @@ from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
-from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
 from fusec.schedule.registers import words
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.space import MOST_RECORDS
@@ -158,21 +158,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return the parts of K that fill the GPU, and the part of the result that is read."""
-        node = next((n for n in segment.nodes if n.op.family == "contraction"), None)
-        if node is None:
-            return ()
-        # Before there are segments, a fusion's own node stands for the segment's.
-        own = fusion.producer.get(node.output)
-        if own is None:
-            own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
-        tiles = 1
-        for extent in node.output.shape:
-            tiles *= -(-extent.evaluate(segment.hints) // 128)
-        first = slice_before_product(fusion, own)
-        if tiles >= target.sms:
-            return first
-        return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints))
+        """Return parts of K that fill the GPU, the part that is read, and copies of operands."""
+        found = self.problem(segment)
+        product = found.product if isinstance(found, MatmulProblem) else None
+        return definitions_of_product(segment, fusion, product, target)
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
