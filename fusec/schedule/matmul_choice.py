@@ -8,17 +8,23 @@ from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
-from fusec.ir.expression import Atom, Loaded, Var
+from fusec.schedule.matmul_access import has_tensor_map, is_chunked
 from fusec.schedule.matmul_persistent import no_persistent
-from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_vector import (
+    COLUMNS,
+    MOST_ROWS,
+    PART,
+    WARPS,
+    no_vector,
+    vector_shapes,
+    vector_trouble,
+)
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
-
-CHUNK_BYTES = 16
-"""What the bulk copies and cp.async move at once; rows must begin at multiples of it."""
 
 HOPPER = ("wgmma", "split_k")
 """The kernels of copies in bulk into wgmma."""
@@ -27,6 +33,7 @@ MOST_COORDINATE = 2**31 - 1 - 256
 TILES = {
     "wgmma": {"tile_k": 64},
     "split_k": {"tile_k": 64},
+    "vector": {"tile_k": WARPS * PART},
     "mma": {"tile_m": 128, "tile_k": 32},
     "simt": {"tile_m": 64, "tile_k": 16},
 }
@@ -34,6 +41,7 @@ TILES = {
 TILE_COLUMNS = {
     "wgmma": tuple(range(8, 257, 8)),
     "split_k": (64, 128, 256),
+    "vector": COLUMNS,
     "mma": (128,),
     "simt": (64,),
 }
@@ -57,7 +65,10 @@ BANDS = (1, 2, 4, 8, 16, 32, 64)
 STAGES = range(1, 17)
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
-WIDTHS = {"wgmma": (8, 2, 1), "split_k": (4, 2, 1), "mma": (8, 2, 1), "simt": (4, 2, 1)}
+WIDTHS = {
+    "wgmma": (8, 2, 1), "split_k": (4, 2, 1), "vector": (4, 2, 1), "mma": (8, 2, 1),
+    "simt": (4, 2, 1),
+}  # fmt: skip
 """Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange, 4
 where sums go through shared memory."""
 MULTIPLIERS = 256
@@ -68,9 +79,10 @@ MULTIPLIERS = 256
 class MatmulParameters(Parameters):
     """The choices of a matrix product.
 
-    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `mma`
-    (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a CTA, of `split_k` with swapped
-    operands where it has fewer than 128 rows; stages: steps in flight;
+    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `vector`
+    (mma.sync on a stream over B), `mma` (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a
+    CTA, of `split_k` with swapped operands where it has fewer than 128 rows; stages: steps in
+    flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
@@ -96,7 +108,7 @@ class MatmulParameters(Parameters):
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
-        Field("tile_m", (*SWAPPED_ROWS, 128, 256)),
+        Field("tile_m", (8, *SWAPPED_ROWS, 128, 256)),
         Field("tile_n", TILE_COLUMNS["wgmma"]),
         Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
@@ -177,48 +189,6 @@ def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
     return replace(sizes, m=sizes.m + count * 64 if sizes.m else 0)  # half a tile more per group
 
 
-def is_vector(operand: Operand, facts: Facts) -> bool:
-    """Return whether every contiguous run begins at a multiple of 16 bytes."""
-    if operand.cut or not operand.is_dense:
-        return False
-    by = CHUNK_BYTES // operand.buffer.dtype.size
-    return (operand.pitch is None or facts.multiple(operand.pitch, by)) and facts.index_multiple(
-        operand.batch, by
-    )
-
-
-def is_chunked(problem: Product, operand: Operand, facts: Facts) -> bool:
-    """Return whether contiguous runs are whole chunks, as cp.async copies them.
-
-    It may be told to read less than a chunk, but checkers of memory count it whole all the same.
-    """
-    by = CHUNK_BYTES // operand.buffer.dtype.size
-    return is_vector(operand, facts) and facts.multiple(problem.run(operand), by)
-
-
-def has_tensor_map(operand: Operand, facts: Facts) -> bool:
-    """Return whether a three-dimensional tensor map describes the operand."""
-    if not is_vector(operand, facts) or operand.batch.constant != 0:
-        return False
-    strides = [d for d in (operand.pitch, *(c for _, c in operand.batch.terms)) if d is not None]
-    if len(operand.batch.terms) > 1 or any(d == 0 for d in strides):
-        return False
-    return all(_is_coordinate(atom) for atom, _ in operand.batch.terms)
-
-
-def _is_coordinate(atom: Atom) -> bool:
-    """Return whether an atom is the batch index after divisions and remainders alone."""
-    if isinstance(atom, (Var, Loaded)):
-        return isinstance(atom, Var)
-    inner = atom.inner
-    return (
-        inner.constant == 0
-        and len(inner.terms) == 1
-        and inner.terms[0][1] == 1
-        and _is_coordinate(inner.terms[0][0])
-    )
-
-
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
@@ -236,7 +206,11 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if problem.cuts == "depth":
         hopper = hopper or "copies in bulk do not end where a group of summed elements does"
     split = hopper or ("groups are not split" if problem.cuts else "")
-    return {"wgmma": hopper, "split_k": split, "mma": halves, "simt": ""}
+    vector = halves
+    if not vector:
+        chunked = all([is_chunked(problem, o, facts) for o in (problem.a, problem.b)])
+        vector = no_vector(problem, chunked=chunked)
+    return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
 
 
 def compared(
@@ -259,6 +233,8 @@ def compared(
         able.remove("simt")
     if not kernel and "wgmma" in able:
         able.remove("mma")
+    if not kernel and "vector" in able and sizes.m > MOST_ROWS:
+        able.remove("vector")
     for name in able if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
         for shape in _shapes(name, sizes, steps, target.sms):
@@ -276,6 +252,11 @@ def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulP
         for rows, columns in SPLIT_TILES:
             tile = MatmulParameters("split_k", rows, columns, 64, 2)
             yield from _splits(tile, sizes.tiles(tile), steps, sms)
+    elif kernel == "vector":
+        for rows, columns, stages in vector_shapes(sizes.m):
+            tile = MatmulParameters("vector", rows, columns, TILES["vector"]["tile_k"], stages)
+            most = min(-(-sizes.k // tile.tile_k), max(1, 8 * sms // sizes.tiles(tile)))
+            yield from (replace(tile, splits=n) for n in range(1, most + 1))
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:
@@ -314,7 +295,7 @@ def relied_on(
     facts = Facts(hints)
     if parameters.kernel in HOPPER:
         kernels(problem, target, sizes_of(problem, hints), facts)
-    elif parameters.kernel == "mma":
+    elif parameters.kernel in ("mma", "vector"):
         for operand in (problem.a, problem.b):
             is_chunked(problem, operand, facts)
     return facts
@@ -352,12 +333,15 @@ def trouble(
     if p.splits == 1 and p.split_method != SPLIT_METHODS[0]:
         return Refusal("splits", "one cluster has nobody to hand its sums to")
     swapped = _no_swap(p, problem)
-    if swapped:
-        return Refusal("tile", swapped)
+    if swapped or (p.tile_m == 8) > (p.kernel == "vector"):
+        return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
     own = no_persistent(p, problem)
     if own is not None:
         return own
-    if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):
+    streamed = vector_trouble(p) if p.kernel == "vector" else None
+    if streamed is not None:
+        return streamed
+    if p.kernel not in ("split_k", "vector") and (p.cluster, p.splits) != (1, 1):
         return Refusal("splits", f"kernel `{p.kernel}` does not split K")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)
     if p.cluster * p.splits > max(1, steps):
@@ -368,7 +352,7 @@ def trouble(
         return Refusal("access", because)
     if not _divides(problem.n, p.vector_width):
         return Refusal("access", f"{p.vector_width} does not divide {problem.n} columns")
-    if (p.stages == 1) != (p.kernel == "simt"):
+    if p.kernel != "vector" and (p.stages == 1) != (p.kernel == "simt"):
         return Refusal("stages", f"kernel `{p.kernel}` has no {p.stages} stages")
     if shared_bytes(p, problem) > target.shared:
         because = f"{shared_bytes(p, problem)} bytes of shared memory; an SM has {target.shared}"
