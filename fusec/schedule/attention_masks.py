@@ -49,6 +49,18 @@ class Axes:
     width: int
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A limit of the keys that a batch sees, which is data.
+
+    is_end: the first key that is not seen, else the first one that is; at: that key less an offset.
+    """
+
+    is_end: bool
+    at: Instance
+    offset: int
+
+
 def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
     """Return the limits without which scores are minus infinity, each with what tests it."""
     found: list[tuple[Bound, Instance]] = []
@@ -59,6 +71,34 @@ def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
                 found.append((bound, test))
         scores = scores.operands[1]
     return found
+
+
+def limits_of(scores: Instance, axes: Axes, known: frozenset[Var]) -> list[Limit]:
+    """Return the limits of the keys seen that are data of some loop variables alone."""
+    found: list[Limit] = []
+    while is_masked(scores):
+        found += [limit for t in _parts(scores.operands[0]) if (limit := _limit(t, axes, known))]
+        scores = scores.operands[1]
+    return found
+
+
+def _limit(test: Instance, axes: Axes, known: frozenset[Var]) -> Limit | None:
+    order = next((o for act, o in _ORDERS.items() if does(test, act)), None)
+    if order is None:
+        return None
+    larger, smaller, least = order
+    for place, is_end in ((smaller, True), (larger, False)):
+        key, at = _affine(test.operands[place]), test.operands[larger + smaller - place]
+        if key is None or not at.dtype.is_integer or not at.variables <= known:
+            continue
+        if _affine(at) is not None:
+            return None  # known without data
+        rest = key - of_var(axes.chunk) * axes.width - of_var(axes.lane)
+        if rest.variables or not rest.is_const or not rest.constant.is_const:
+            continue
+        before = least - 1 if is_end else -least
+        return Limit(is_end, at, -rest.constant.value - before)
+    return None
 
 
 def unmasked(scores: Instance, axes: Axes) -> Instance:
