@@ -26,7 +26,7 @@ DECODES = {
     "odd keys": attention(*PLAIN, m=1, n=331),
     "head 16": attention(*PLAIN, m=2, d=16),
     "head 96": attention(*PLAIN, m=2, d=96),
-    "head 128": attention(*PLAIN, m=4, d=128, n=400),
+    "head 128": attention(*PLAIN, m=4, d=128, n=400, heads=8),
     "head 256": attention(*PLAIN, m=2, d=256),
     "f16": attention(*PLAIN, m=1, dtype="f16"),
     "lengths": attention(*LENGTHS, m=1, batch=3, n=300, inputs=GIVEN_LENGTHS),
@@ -67,6 +67,23 @@ ops:
   - o = matmul(cast(softmax(s, -1), bf16), permute(v, [0, 2, 1, 3]))
   - y = reshape(o, [2, 1, 768])
 outputs: [y]
+""",
+    "paged cache": """fusion: attention
+inputs:
+  q: bf16[3, 2, 4, 64]
+  k_pages: bf16[40, 16, 2, 64]
+  v_pages: bf16[40, 16, 2, 64]
+  table: {type: 'i32[3, 9]', range: [0, 39]}
+  lengths: {type: 'i32[3, 1, 1, 1]', range: [1, 144]}
+ops:
+  - pages = reshape(table, [27])
+  - k = reshape(index_select(k_pages, pages, dim=0), [3, 144, 2, 64])
+  - v = reshape(index_select(v_pages, pages, dim=0), [3, 144, 2, 64])
+  - s = mul(cast(matmul(q, permute(k, [0, 2, 3, 1])), f32), 0.125)
+  - seen = lt(broadcast(iota(144), [true, true, true, false]), lengths)
+  - p = cast(softmax(where(seen, s, -inf), -1), bf16)
+  - o = matmul(p, permute(v, [0, 2, 1, 3]))
+outputs: [o]
 """,
     "no batches": """fusion: attention
 inputs:

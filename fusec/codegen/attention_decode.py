@@ -78,6 +78,7 @@ def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
         score_lines=scores.lines,
         scale=scores.scale,
         score=scores.graph,
+        row_parameters="Index batch, int g, int m, bool stores",
         row_lines=rows.lines,
         row_stores=rows.stores,
         row_factor=rows.factor,

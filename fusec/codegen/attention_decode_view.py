@@ -39,6 +39,7 @@ class AttentionDecodeView(KernelView):
     score_lines: tuple[str, ...]
     scale: str
     score: EpilogueView
+    row_parameters: str
     row_lines: tuple[str, ...]
     row_stores: tuple[str, ...]
     row_factor: str
