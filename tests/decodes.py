@@ -54,7 +54,7 @@ DECODES = {
         outputs="o, lse",
     ),
     "scaled output": attention(
-        *PLAIN, "y = mul(o, gate)", m=9, inputs="  gate: bf16[{d}]\n", outputs="y"
+        *PLAIN, "y = mul(o, gate)", m=9, heads=8, inputs="  gate: bf16[{d}]\n", outputs="y"
     ),
     "cache with heads beside features": """fusion: attention
 inputs:

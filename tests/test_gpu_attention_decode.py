@@ -26,8 +26,8 @@ def pinned(text: str, **fields: int) -> Fusion:
     """Return a fusion that this scheduler is to run, with some fields set."""
     fusion = read_text(text, "decode.yaml")
     values = (v.name for n in fusion.nodes for v in n.outputs if not v.is_scalar)
-    pin = Pin("decode", tuple(values), "attention_decode")
-    overrides = tuple(Override("decode", name, value) for name, value in fields.items())
+    pin = Pin("attention_decode", tuple(values), "attention_decode")
+    overrides = tuple(Override("attention_decode", name, value) for name, value in fields.items())
     return replace(fusion, pins=(pin,), schedules=overrides)
 
 

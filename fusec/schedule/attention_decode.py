@@ -56,6 +56,11 @@ class DecodeProblem(Problem):
 
     decode: Decode
 
+    @property
+    def in_memory(self) -> bool:
+        """Return whether nothing is counted but elements of memory: scores are in tiles."""
+        return True
+
 
 DecodePlan = Plan[DecodeProblem, DecodeParameters]
 

@@ -88,10 +88,10 @@ def _limit(test: Instance, axes: Axes, known: frozenset[Var]) -> Limit | None:
         return None
     larger, smaller, least = order
     for place, is_end in ((smaller, True), (larger, False)):
-        key, at = _affine(test.operands[place]), test.operands[larger + smaller - place]
+        key, at = affine(test.operands[place]), test.operands[larger + smaller - place]
         if key is None or not at.dtype.is_integer or not at.variables <= known:
             continue
-        if _affine(at) is not None:
+        if affine(at) is not None:
             return None  # known without data
         rest = key - of_var(axes.chunk) * axes.width - of_var(axes.lane)
         if rest.variables or not rest.is_const or not rest.constant.is_const:
@@ -134,7 +134,7 @@ def _bound(test: Instance, axes: Axes) -> Bound | None:
     if order is None:
         return None
     larger, smaller, least = order
-    over, under = _affine(test.operands[larger]), _affine(test.operands[smaller])
+    over, under = affine(test.operands[larger]), affine(test.operands[smaller])
     if over is None or under is None:
         return None
     # What is at least 0 where the test holds.
@@ -155,7 +155,7 @@ def _bound(test: Instance, axes: Axes) -> Bound | None:
     return None
 
 
-def _affine(instance: Instance) -> Index | None:
+def affine(instance: Instance) -> Index | None:
     """Return an integer that follows from the loop variables and sizes alone."""
     if instance.kind == "index":
         return instance.address
@@ -166,13 +166,26 @@ def _affine(instance: Instance) -> Index | None:
     if instance.kind != "op" or instance.node is None or not instance.dtype.is_integer:
         return None
     if instance.node.op.converts and instance.dtype.bits >= 32:
-        return _affine(instance.operands[0])
-    sides = [_affine(o) for o in instance.operands]
+        return affine(instance.operands[0])
+    sides = [affine(o) for o in instance.operands]
     if len(sides) != 2 or sides[0] is None or sides[1] is None:
         return None
     if does(instance, Act.ADD):
         return sides[0] + sides[1]
     return sides[0] - sides[1] if does(instance, Act.SUBTRACT) else None
+
+
+def size_of(place: Index) -> int | None:
+    """Return what an integer of loop variables is at most, whatever its sign; None if unknown."""
+    dims = [place.constant, *(c for _, c in place.terms)]
+    if any(not d.is_const for d in dims):
+        return None
+    size = abs(place.constant.value)
+    for atom, coefficient in place.terms:
+        if not isinstance(atom, Var) or not atom.extent.is_const:
+            return None
+        size += abs(coefficient.value) * (atom.extent.value - 1)
+    return size
 
 
 def seen_part(bounds: Sequence[Bound], rows: int, keys: int, hints: Mapping[str, int]) -> float:

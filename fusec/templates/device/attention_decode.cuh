@@ -1,9 +1,9 @@
 // Attention of a few queries over many keys, by mma.sync on 16-bit operands. The queries of a
-// block, 16 at most, see the same keys and values. Each warp takes every kWarps-th tile of the
-// block's keys through a ring of its own in shared memory that cp.async fills, so that warps wait
-// for nobody until the end. Then what they have come to is combined in their order, and so are the
-// parts of the blocks that share queries, by the last of them. `Config` is the struct at the top of
-// a kernel. In shared memory a row of a tile has 8 elements more than features, so that the rows
+// block, 16 at most, see the same keys and values. Tiles of keys are dealt to the warps of all
+// blocks that share queries, so that these read side by side what lies side by side. Each has a ring
+// of its own in shared memory that cp.async fills, and waits for nobody until the end. Then what
+// warps have come to is combined in their order, and so are the parts of blocks, by the last of
+// them. `Config` is the struct at the top of a kernel. In shared memory a row of a tile has 8 elements more than features, so that the rows
 // that ldmatrix reads together lie in different banks.
 #pragma once
 
@@ -27,20 +27,16 @@ struct KeySpan {
   }
 };
 
-// A block's share of the tiles of keys: `first` to before `last`.
-struct KeyShare {
+// The tiles of keys that have such keys: `first` to before `last`.
+struct DecodeTiles {
   int first;
   int last;
 };
 
-template <int kKeys, int kSplits>
-__device__ __forceinline__ KeyShare key_share(KeySpan seen, int split) {
+template <int kKeys>
+__device__ __forceinline__ DecodeTiles tiles_of(KeySpan seen) {
   const int first = seen.begin / kKeys;
-  const int tiles = seen.begin < seen.end ? (seen.end + kKeys - 1) / kKeys - first : 0;
-  const int each = tiles / kSplits;
-  const int more = tiles % kSplits;  // of the first ones that have one more
-  const int begin = first + split * each + (split < more ? split : more);
-  return {begin, begin + each + (split < more ? 1 : 0)};
+  return {first, seen.begin < seen.end ? (seen.end + kKeys - 1) / kKeys : first};
 }
 
 // A warp: begin to copy what kKeys keys from `key` on have, kFeatures elements each; zeros from key
@@ -134,28 +130,30 @@ struct DecodeSums {
 template <class Config, class Load, class Score>
 __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* shared,
                                        const u32 (&queries)[Config::kFeatures / 16][4],
-                                       KeyShare tiles, float scale, const Load& load,
-                                       const Score& score) {
+                                       DecodeTiles tiles, int split, float scale,
+                                       const Load& load, const Score& score) {
   using T = typename Config::T;
   const float scale_log2 = scale * kLog2E;
   const int warp = threadIdx.x / 32;
   unsigned char* const ring = shared + warp * (Config::kStages * Config::kStageBytes);
-  int ahead = tiles.first + warp;
+  constexpr int kStep = Config::kSplits * Config::kWarps;
+  const int first = tiles.first + split * Config::kWarps + warp;
+  int ahead = first;
 #pragma unroll
   for (int i = 0; i < Config::kStages - 1; ++i) {
     if (ahead < tiles.last) load(ring + i * Config::kStageBytes, ahead * Config::kKeys);
     copy_commit();
-    ahead += Config::kWarps;
+    ahead += kStep;
   }
   int stage = 0;
-  for (int tile = tiles.first + warp; tile < tiles.last; tile += Config::kWarps) {
+  for (int tile = first; tile < tiles.last; tile += kStep) {
     // The oldest stage has landed, and all lanes are done with the one before, which is filled next.
     copy_wait<Config::kStages - 2>();
     __syncwarp();
     const int before = stage == 0 ? Config::kStages - 1 : stage - 1;
     if (ahead < tiles.last) load(ring + before * Config::kStageBytes, ahead * Config::kKeys);
     copy_commit();
-    ahead += Config::kWarps;
+    ahead += kStep;
 
     const unsigned char* const here = ring + stage * Config::kStageBytes;
     float s[Config::kKeys / 8][4];

@@ -19,6 +19,12 @@ __device__ __forceinline__ float rounded_sum(float sum) {
   }
 }
 
+// An integer of less than 2^22 in size, without the unit that converts numbers: that one also
+// computes exponentials.
+__device__ __forceinline__ float small_to_float(int x) {
+  return __int_as_float(x + 0x4B400000) - 12582912.0f;
+}
+
 // A warp: visit(row, column, values) for the scores of its 16 queries, kWidth neighbours at a time;
 // it may change them.
 template <int kWidth, int kCount, class Visit>
