@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fusec.codegen.attention_scores import emit_scores, give_sums, taken
 from fusec.codegen.attention_view import AttentionView
 from fusec.codegen.ctext import Text, dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
@@ -201,19 +202,6 @@ def _emitter(context: _Context, part: Part, width: int, scopes: Sequence[str]) -
     )
 
 
-def _take(emitter: Emitter, *scopes: str) -> tuple[str, ...]:
-    return tuple(line for scope in scopes for line in emitter.take(0, scope))
-
-
-def _give_sums(emitter: Emitter, part: Part, roots: Sequence[Instance]) -> None:
-    """Let the results of a product be what a thread has of them."""
-    place = "acc[i]" if emitter.width > 1 else "acc[0]"
-    for instance in instances_under(roots):
-        if instance.kind == "load" and instance.name == part.epilogue.sums.name:
-            emitter.cached[instance] = place
-    emitter.count(roots)
-
-
 def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, ...]]:
     """Return the softmax in loop variables, and where a query's own outputs are stored."""
     attention = context.attention
@@ -254,7 +242,7 @@ def _scores(context: _Context) -> _Scores:
     loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
     scale = "1.0f" if factor is None else str(masked.convert(factor, F32, 0))
     return _Scores(
-        _take(masked, "kernel"),
+        taken(masked, "kernel"),
         scale,
         graph,
         _graph_of_scores(context, seen, whole),
@@ -263,20 +251,12 @@ def _scores(context: _Context) -> _Scores:
 
 
 def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> EpilogueView:
-    part, width = context.attention.scores, emitter.width
-    _give_sums(emitter, part, [scores])
-    place = "acc[i]" if width > 1 else "acc[0]"
-    for instance in instances_under([scores]):
-        converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
-        if converts and instance.dtype.is_half and instance.operands[0] in emitter.cached:
-            kind = storage_type(instance.dtype)
-            emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({place})")
-    emitter.add(0, "lane", f"{place} = {emitter.ref(scores, 0)};", last=True)
+    emit_scores(emitter, context.attention.scores, scores)
     return EpilogueView(
-        width,
+        emitter.width,
         _parameters(context, "Index m, Index n"),
         "tile.batch, m, n" if context.has_batches else "m, n",
-        _take(emitter, "batch", "row", "vector"),
+        taken(emitter, "batch", "row", "vector"),
         emitter.take(0, "lane"),
         (),
     )
@@ -304,7 +284,7 @@ def _rows(context: _Context) -> _Rows:
         factor = f"1.0f / {text.at_least(14)}" if softmax.divides else str(text)
     for plan in plans:
         emit_store(emitter, plan, 0)
-    return _Rows(_take(emitter, "kernel", "batch", "row"), _take(emitter, "store"), factor)
+    return _Rows(taken(emitter, "kernel", "batch", "row"), taken(emitter, "store"), factor)
 
 
 def _output(context: _Context) -> EpilogueView:
@@ -312,14 +292,14 @@ def _output(context: _Context) -> EpilogueView:
     lowering = part.lowering(OUT_WIDTH)
     emitter = _emitter(context, part, OUT_WIDTH, ("vector", "lane"))
     plans = store_plans(lowering, part.epilogue.fusion.outputs)
-    _give_sums(emitter, part, [p.instance for p in plans])
+    give_sums(emitter, part, [p.instance for p in plans])
     for plan in plans:
         emit_store(emitter, plan, 0)
     return EpilogueView(
         OUT_WIDTH,
         _parameters(context, "Index m, Index n"),
         "tile.batch, m, n" if context.has_batches else "m, n",
-        _take(emitter, "kernel", "batch", "row", "vector"),
+        taken(emitter, "kernel", "batch", "row", "vector"),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
     )
