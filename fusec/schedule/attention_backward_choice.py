@@ -27,7 +27,7 @@ FEATURES = (64, 96, 128)
 """Features of a query, and of a value, for which a thread can hold all sums."""
 TILES = (32, 48, 64, 80, 96, 112, 128)
 """Queries, or keys, of a stage."""
-LIKELY = ((64, 2, 96, 2), (64, 2, 64, 2), (48, 2, 64, 2), (32, 2, 48, 2))
+LIKELY = ((48, 2, 96, 2), (48, 2, 64, 2), (32, 2, 48, 2))
 """Those that are compared: queries and their stages, keys and theirs."""
 _ROW = 128
 _BARRIER = 8

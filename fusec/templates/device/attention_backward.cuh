@@ -27,7 +27,7 @@ __device__ __forceinline__ void init_walk(unsigned char* shared) {
   barriers_at(shared, Config::kOwnedEmpty)->init(4 * Config::kConsumers);
   for (int s = 0; s < Config::kStages; ++s) {
     // Both operands, and the values of queries where a warp of the producer computes these.
-    barriers_at(shared, Config::kFull)[s].init(2 + Config::kStagesValues);
+    barriers_at(shared, Config::kFull)[s].init(2 + Config::kOfKeys);
     barriers_at(shared, Config::kEmpty)[s].init(4 * Config::kConsumers);
   }
   fence_barrier_init();
@@ -100,7 +100,7 @@ __device__ __forceinline__ void visit_products(unsigned char* shared, int stage,
       float values[2][Config::kQueryCount];
 #pragma unroll
       for (int k = 0; k < Config::kQueryCount; ++k) {
-        const Vec<float, 2> both = load<float, 2>(from + k * Config::kOthers);
+        const Vec<float, 2> both = load<2>(from + k * Config::kOthers);
         values[0][k] = both[0];
         values[1][k] = both[1];
       }
@@ -156,53 +156,46 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
   const unsigned char* const ring = shared + Config::kStage;
   const int lane = threadIdx.x % 32;
 
-  float s[Config::kOthers / 2];
-  float d[Config::kOthers / 2];
   u32 shares[Config::kOthers / 16][4];
   u32 pulls[Config::kOthers / 16][4];
-  const auto multiply = [&](const unsigned char* stage) {
-    wgmma_fence();
-    multiply_rows<Config, Config::kFeatures>(s, own, stage);
-    wgmma_commit();
-    multiply_rows<Config, Config::kValueFeatures>(d, own + Config::kOwnedBytes,
-                                                  stage + Config::kFirstBytes);
-    wgmma_commit();
-  };
-
   barriers_at(shared, Config::kOwnedFull)->wait(place.tile_parity);
   place.tile_parity ^= 1;
-  full[place.stage].wait(place.parity);
-  multiply(ring + place.stage * Config::kStageBytes);
   int running = -1;
   for (int tile = tiles.first; tile < tiles.last; ++tile) {
     const int stage = place.stage;
     const unsigned char* const rows = ring + stage * Config::kStageBytes;
-    // The sums of the tile before are complete as well: products end in the order of their issue.
+    float s[Config::kOthers / 2];
+    float d[Config::kOthers / 2];
+    float p[Config::kOthers / 2];
+    full[stage].wait(place.parity);
+    wgmma_fence();
+    multiply_rows<Config, Config::kFeatures>(s, own, rows);
+    wgmma_commit();
+    // The sums of the tile before end under these products; their weights then leave registers to
+    // the next ones, which begin before these end.
+    wgmma_wait<1>();
+    if (running >= 0 && lane == 0) empty[running].arrive();
+    wgmma_fence();
+    multiply_rows<Config, Config::kValueFeatures>(d, own + Config::kOwnedBytes,
+                                                  rows + Config::kFirstBytes);
+    wgmma_commit();
     wgmma_wait<1>();
     wgmma_pin(s);
-    if (running >= 0 && lane == 0) empty[running].arrive();
-    share(s, tile * Config::kOthers, stage);
-    if constexpr (Config::kOfKeys) {
-      pack_weights<typename Config::T>(shares, s);
-      wgmma_fence();
-      add_weighted<Config, Config::kValueFeatures>(value_sums, shares, rows + Config::kFirstBytes);
-      wgmma_commit();
-      wgmma_wait<1>();
-    } else {
-      wgmma_wait<0>();
-    }
+    share(p, s, tile * Config::kOthers, stage);
+    // Weights are packed while nothing runs: the compiler would wait for all in front of them.
+    wgmma_wait<0>();
     wgmma_pin(d);
-    pull(d, s, tile * Config::kOthers, stage);
-    pack_weights<typename Config::T>(pulls, d);
+    if constexpr (Config::kOfKeys) pack_weights<typename Config::T>(shares, p);
+    pull(p, d, tile * Config::kOthers, stage);
+    pack_weights<typename Config::T>(pulls, p);
     wgmma_fence();
+    if constexpr (Config::kOfKeys) {
+      add_weighted<Config, Config::kValueFeatures>(value_sums, shares, rows + Config::kFirstBytes);
+    }
     add_weighted<Config, Config::kFeatures>(sums, pulls, rows);
     wgmma_commit();
     running = stage;
     place.advance();
-    if (tile + 1 < tiles.last) {
-      full[place.stage].wait(place.parity);
-      multiply(ring + place.stage * Config::kStageBytes);
-    }
   }
   wgmma_wait<0>();
   wgmma_pin(sums);

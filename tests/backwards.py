@@ -1,0 +1,63 @@
+"""Backwards of attentions that two kernels compute, and what is nearly one, as text of fusions."""
+
+from __future__ import annotations
+
+ROW = "broadcast(iota({m}), [false, true])"
+COLUMN = "broadcast(iota({n}), [true, false])"
+PULLS = (
+    "shares = exp(sub(s, broadcast(lse, [false, false, false, true])))",
+    "moved = cast(matmul(g, permute({v}, [0, 1, 3, 2])), f32)",
+    "pulls = cast({pulls}, {dtype})",
+    "  - dq = matmul(pulls, {k})",
+    "  - dk = matmul(permute(pulls, [0, 1, 3, 2]), q)",
+    "  - dv = matmul(permute(cast(shares, {dtype}), [0, 1, 3, 2]), g)",
+)
+"""All behind the scores `s`, with the sums over features as an input."""
+CENTRED = "mul(mul(shares, sub(moved, broadcast(delta, [false, false, false, true]))), 0.125)"
+
+
+def backward(
+    *lines: str,
+    inputs: str = "",
+    batch: int = 1,
+    heads: int = 2,
+    kv_heads: int = 0,
+    m: int = 70,
+    n: int = 90,
+    d: int = 64,
+    dtype: str = "bf16",
+    outputs: str = "dq, dk, dv",
+    k: str = "k",
+    v: str = "v",
+    pulls: str = CENTRED,
+) -> str:
+    """Return the text of a fusion of gradients g, q, k, v and sums; `{m}` and the like are filled.
+
+    The sums of exponentials are such that shares are of order 1.
+    """
+    kv = kv_heads or heads
+    text = f"""fusion: backward
+inputs:
+  g: {dtype}[{batch}, {heads}, {m}, {d}]
+  q: {dtype}[{batch}, {heads}, {m}, {d}]
+  k: {dtype}[{batch}, {kv}, {n}, {d}]
+  v: {dtype}[{batch}, {kv}, {n}, {d}]
+  lse:
+    type: f32[{batch}, {heads}, {m}]
+    range: [2, 4]
+  delta: f32[{batch}, {heads}, {m}]
+{inputs}ops:
+"""
+    text += "\n".join(line if line.startswith("  ") else f"  - {line}" for line in lines)
+    text += f"\noutputs: [{outputs}]\n"
+    names = {"m": m, "n": n, "d": d, "dtype": dtype, "batch": batch, "heads": heads, "kv": kv}
+    names |= {"group": heads // kv, "row": ROW, "column": COLUMN, "k": k, "v": v, "pulls": pulls}
+    names |= {"scores": "cast(matmul(q, permute({k}, [0, 1, 3, 2])), f32)"}
+    for _ in range(3):
+        for name, value in names.items():
+            text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
+PLAIN = ("s = mul({scores}, 0.125)", *PULLS)
+CAUSAL = ("s = where(le({column}, {row}), mul({scores}, 0.125), -inf)", *PULLS)
