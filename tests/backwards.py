@@ -61,3 +61,57 @@ inputs:
 
 PLAIN = ("s = mul({scores}, 0.125)", *PULLS)
 CAUSAL = ("s = where(le({column}, {row}), mul({scores}, 0.125), -inf)", *PULLS)
+WIDENED = "reshape(expand(broadcast(%s, [false, false, true, false, false]), [{batch}, {kv}, {group}, {n}, {d}]), [{batch}, {heads}, {n}, {d}])"  # noqa: E501
+
+RECOGNISED = {
+    "plain": backward(*PLAIN),
+    "causal": backward(*CAUSAL, m=150, n=150),
+    "several batches": backward(*PLAIN, batch=3),
+    "f16": backward(*CAUSAL, dtype="f16"),
+    "no scale": backward("s = {scores}", *PULLS),
+    "head 96": backward(*PLAIN, d=96),
+    "head 128": backward(*CAUSAL, d=128, n=130, m=130),
+    "window": backward(
+        "near = logical_and(le({column}, {row}), lt(sub({row}, {column}), 40))",
+        "s = where(near, mul({scores}, 0.125), -inf)",
+        *PULLS,
+        m=200,
+        n=200,
+    ),
+    "causal from the end": backward(
+        "s = where(le({column}, add({row}, 20)), mul({scores}, 0.125), -inf)", *PULLS
+    ),
+    "alibi": backward(
+        "distance = cast(sub({column}, {row}), f32)",
+        "t = add(mul({scores}, 0.125), mul(slopes, distance))",
+        "s = where(le({column}, {row}), t, -inf)",
+        *PULLS,
+        inputs="  slopes: {type: 'f32[{heads}, 1, 1]', range: [0, 0.01]}\n",
+        m=90,
+    ),
+    "bias": backward(
+        "s = add(mul({scores}, 0.125), cast(bias, f32))",
+        *PULLS,
+        inputs="  bias: bf16[{heads}, {m}, {n}]\n",
+    ),
+    "padding": backward(
+        "s = where(keep, mul({scores}, 0.125), -inf)",
+        *PULLS,
+        inputs="  keep: bool[{batch}, 1, 1, {n}]\n",
+    ),
+    "grouped heads": backward(
+        f"kx = {WIDENED % 'k'}",
+        f"vx = {WIDENED % 'v'}",
+        "s = mul({scores}, 0.125)",
+        *PULLS,
+        heads=4,
+        kv_heads=2,
+        batch=2,
+        k="kx",
+        v="vx",
+    ),
+    "scaled results": backward(
+        *PLAIN, "y = mul(dq, gate)", inputs="  gate: bf16[{d}]\n", outputs="y, dk, dv"
+    ),
+}
+"""What the scheduler takes."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from fusec.codegen.attention import bound_test, counted, operand_view
 from fusec.codegen.attention_backward_view import ElementView, WalkView
@@ -21,13 +21,12 @@ from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.ops.acts import Act
 from fusec.schedule.attention_backward import BackwardPlan
 from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
 from fusec.schedule.attention_backward_maps import map_names
 from fusec.schedule.attention_backward_problem import Backward, find_backward
 from fusec.schedule.attention_backward_values import QueryValues, find_query_values
-from fusec.schedule.attention_masks import Bound, does, masks_of, unmasked
+from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_problem import Part
 from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH
@@ -205,6 +204,7 @@ def _elements(context: _Context) -> dict[str, object]:
         "share_seen": _share(context, values, seen, {}, lines) if seen is not None else share,
         "has_masks": seen is not values.scores,
         "pull": ElementView(_taken(pull, "kernel", "batch", "row", "vector", "lane"), str(pulled)),
+        "reads": values.reads,
         "lines": tuple(dict.fromkeys(lines)),
     }
 
@@ -255,7 +255,11 @@ def _give(
             emitter.given[instance] = Text(name)
     for instance in instances_under(roots):
         converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
-        if converts and instance.dtype.is_half and emitter.given.get(instance.operands[0]) is not None:
+        if (
+            converts
+            and instance.dtype.is_half
+            and emitter.given.get(instance.operands[0]) is not None
+        ):
             kind = storage_type(instance.dtype)
             emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({name})")
     emitter.count(roots)

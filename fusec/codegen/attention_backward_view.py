@@ -27,7 +27,8 @@ class WalkView(KernelView):
     parameters_of_query, parameters_of_element: what they are told by; value_lines: that compute
     the values of a query. share, share_seen: what makes a
     share of the first product, and the same where no mask says otherwise; has_masks: whether the
-    two differ; pull: what makes a pull of `share` and the second product. results: the graphs on
+    two differ; pull: what makes a pull of `share` and the second product; reads: whether they
+    read memory for each key. results: the graphs on
     the sums, and what these are called.
     """
 
@@ -50,5 +51,6 @@ class WalkView(KernelView):
     share_seen: ElementView
     has_masks: bool
     pull: ElementView
+    reads: bool
     results: tuple[tuple[str, str, EpilogueView], ...]
     has_batches: bool

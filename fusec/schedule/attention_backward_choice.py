@@ -130,9 +130,7 @@ def walk_layout(
     return AttentionLayout(tuple(constants), at)
 
 
-def held_words(
-    p: BackwardParameters, features: int, value_features: int, *, of_keys: bool
-) -> int:
+def held_words(p: BackwardParameters, features: int, value_features: int, *, of_keys: bool) -> int:
     """Return the registers of sums, products and weights that a thread holds at most."""
     others = p.others(of_keys=of_keys)
     if of_keys:
