@@ -25,13 +25,13 @@ from fusec.target import Target
 
 FEATURES = (64, 96, 128)
 """Features of a query, and of a value, for which a thread can hold all sums."""
-TILES = (32, 48, 64, 80, 96, 112, 128)
+TILES = tuple(range(32, 161, 16))
 """Queries, or keys, of a stage."""
-LIKELY = ((48, 2, 96, 2), (48, 2, 64, 2), (32, 2, 48, 2))
+LIKELY = ((64, 2, 112, 2), (64, 2, 96, 2), (64, 2, 64, 2), (48, 2, 64, 2), (32, 2, 48, 2))
 """Those that are compared: queries and their stages, keys and theirs."""
 _ROW = 128
 _BARRIER = 8
-_OTHER_REGISTERS = 16
+_OTHER_REGISTERS = 32
 """Registers of a thread besides sums, products and weights, that keep it from spilling."""
 
 
@@ -131,11 +131,9 @@ def walk_layout(
 
 
 def held_words(p: BackwardParameters, features: int, value_features: int, *, of_keys: bool) -> int:
-    """Return the registers of sums, products and weights that a thread holds at most."""
-    others = p.others(of_keys=of_keys)
-    if of_keys:
-        return (features + value_features) // 2 + others + others // 2
-    return features // 2 + others + others // 4
+    """Return the registers of sums, and of both products or their weights, of a thread."""
+    sums = features + (value_features if of_keys else 0)
+    return sums // 2 + p.others(of_keys=of_keys)
 
 
 def trouble(

@@ -86,12 +86,13 @@ __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTil
   }
 }
 
-// All elements that a thread has of the products with a stage: visit(i, half, column) for element i,
-// of its first own row or (half 1) of the one 8 further, and of row `column` of the stage. Where keys
-// are owned, the values of that query as well.
-template <class Config, class Visit>
-__device__ __forceinline__ void visit_products(unsigned char* shared, int stage,
-                                               const Visit& visit) {
+// Of all elements that a thread has of the products with a stage, the weights. weigh(i, half,
+// column) makes that of element i, of its first own row or (half 1) of the one 8 further, and of row
+// `column` of the stage; where keys are owned, it is given the values of that query as well.
+template <class Config, class Weigh>
+__device__ __forceinline__ void weigh_products(float (&weights)[Config::kOthers / 2],
+                                               unsigned char* shared, int stage,
+                                               const Weigh& weigh) {
 #pragma unroll
   for (int block = 0; block < Config::kOthers / 8; ++block) {
     const int column = 8 * block + threadIdx.x % 4 * 2;
@@ -105,10 +106,14 @@ __device__ __forceinline__ void visit_products(unsigned char* shared, int stage,
         values[1][k] = both[1];
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) visit(4 * block + i, i / 2, column + i % 2, values[i % 2]);
+      for (int i = 0; i < 4; ++i) {
+        weights[4 * block + i] = weigh(4 * block + i, i / 2, column + i % 2, values[i % 2]);
+      }
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) visit(4 * block + i, i / 2, column + i % 2);
+      for (int i = 0; i < 4; ++i) {
+        weights[4 * block + i] = weigh(4 * block + i, i / 2, column + i % 2);
+      }
     }
   }
 }
@@ -140,9 +145,9 @@ __device__ __forceinline__ void add_weighted(float (&sums)[kWidth / 2],
 }
 
 // A warpgroup, all threads: over all tiles of the other side, sums += pulls times its first rows
-// and, where keys are owned, value_sums += shares times its second ones. share(s, other, stage)
-// makes shares of the first products with the rows from `other` on, pull(d, s, other, stage) pulls
-// of the second products and of shares, both in place.
+// and, where keys are owned, value_sums += shares times its second ones. share(p, s, other, stage)
+// makes shares p of the first products with the rows from `other` on, pull(w, p, d, other, stage)
+// pulls of these and of the second products.
 template <class Config, int kValueSums, class Share, class Pull>
 __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
                                      float (&value_sums)[kValueSums], unsigned char* shared,
@@ -167,6 +172,7 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
     float s[Config::kOthers / 2];
     float d[Config::kOthers / 2];
     float p[Config::kOthers / 2];
+    float w[Config::kOthers / 2];
     full[stage].wait(place.parity);
     wgmma_fence();
     multiply_rows<Config, Config::kFeatures>(s, own, rows);
@@ -182,12 +188,12 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
     wgmma_wait<1>();
     wgmma_pin(s);
     share(p, s, tile * Config::kOthers, stage);
-    // Weights are packed while nothing runs: the compiler would wait for all in front of them.
     wgmma_wait<0>();
     wgmma_pin(d);
+    pull(w, p, d, tile * Config::kOthers, stage);
+    // Weights are packed while nothing runs: the compiler would wait for all in front of them.
     if constexpr (Config::kOfKeys) pack_weights<typename Config::T>(shares, p);
-    pull(p, d, tile * Config::kOthers, stage);
-    pack_weights<typename Config::T>(pulls, p);
+    pack_weights<typename Config::T>(pulls, w);
     wgmma_fence();
     if constexpr (Config::kOfKeys) {
       add_weighted<Config, Config::kValueFeatures>(value_sums, shares, rows + Config::kFirstBytes);
