@@ -115,3 +115,45 @@ RECOGNISED = {
     ),
 }
 """What the scheduler takes."""
+
+REFUSED = {
+    "weights are an output": (
+        backward(*PLAIN, outputs="dq, dk, dv, shares"),
+        "an output depends on several results, or on weights",
+    ),
+    "results that are added": (
+        backward(*PLAIN, "y = add(dk, dv)", outputs="dq, y"),
+        "`matmul` is not computed between the products",
+    ),
+    "no gradient of values": (
+        backward(*PLAIN, outputs="dq, dk"), "4 matrix products, not five",
+    ),
+    "other weights for keys": (
+        backward(*PLAIN[:4], PLAIN[4], "twice = cast(mul(pulls, 2.0), {dtype})",
+                 "  - dk = matmul(permute(twice, [0, 1, 3, 2]), q)", PLAIN[6]),
+        "queries and keys are pulled by different weights",
+    ),
+    "dropped shares": (
+        backward(*PLAIN[:4], *PLAIN[4:6], "kept = where(keep, shares, 0.0)",
+                 "  - dv = matmul(permute(cast(kept, {dtype}), [0, 1, 3, 2]), g)",
+                 inputs="  keep: bool[{m}, {n}]\n"),
+        "`matmul_1` is read again where `matmul_2` is weighted",
+    ),
+    "soft cap": (
+        backward("t = tanh(mul({scores}, 0.125))", "s = mul(t, 30.0)", *PULLS,
+                 pulls="mul(mul(shares, sub(moved, broadcast(delta, [false, false, false, true])))"
+                       ", sub(1.0, mul(t, t)))"),
+        "is read again where",
+    ),
+    "rows of other keys": (
+        backward(*PLAIN[:4], "  - dq = matmul(pulls, add({k}, {k}))", *PLAIN[5:]),
+        "the product reads its operands from memory",
+    ),
+    "head 256": (backward(*PLAIN, d=256), "256 features a head; there are 64, 96, 128"),
+    "one query": (backward(*PLAIN, m=1), "matrix products, not five"),
+    "f32": (
+        backward("s = mul(matmul(q, permute(k, [0, 1, 3, 2])), 0.125)", *PULLS, dtype="f32"),
+        "are not all bf16, or all f16",
+    ),
+}  # fmt: skip
+"""What is nearly a backward, and why the scheduler refuses it."""

@@ -14,9 +14,9 @@ from fusec.parse.reader import read_text
 
 pytestmark = pytest.mark.gpu
 FIELDS = (
-    {"tile_queries": 48, "query_stages": 2, "tile_keys": 96, "key_stages": 2, "warpgroups": 2},
+    {"tile_queries": 64, "query_stages": 2, "tile_keys": 112, "key_stages": 2, "warpgroups": 2},
     {"tile_queries": 32, "query_stages": 3, "tile_keys": 64, "key_stages": 3, "warpgroups": 2},
-    {"tile_queries": 48, "query_stages": 1, "tile_keys": 48, "key_stages": 1, "warpgroups": 1},
+    {"tile_queries": 48, "query_stages": 2, "tile_keys": 144, "key_stages": 2, "warpgroups": 1},
 )
 
 

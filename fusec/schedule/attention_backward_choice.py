@@ -27,6 +27,8 @@ FEATURES = (64, 96, 128)
 """Features of a query, and of a value, for which a thread can hold all sums."""
 TILES = tuple(range(32, 161, 16))
 """Queries, or keys, of a stage."""
+STAGES = (2, 3, 4)
+"""A stage is handed back when the products of the next one run."""
 LIKELY = ((64, 2, 112, 2), (64, 2, 96, 2), (64, 2, 64, 2), (48, 2, 64, 2), (32, 2, 48, 2))
 """Those that are compared: queries and their stages, keys and theirs."""
 _ROW = 128
@@ -52,9 +54,9 @@ class BackwardParameters(Parameters):
     wide_index: bool = False
     free: ClassVar = (
         Field("tile_queries", TILES),
-        Field("query_stages", (1, 2, 3, 4)),
+        Field("query_stages", STAGES),
         Field("tile_keys", TILES),
-        Field("key_stages", (1, 2, 3, 4)),
+        Field("key_stages", STAGES),
         Field("warpgroups", (1, 2, 3)),
     )
 

@@ -11,8 +11,6 @@ from fusec.target import Target
 
 _RATE = {1: 0.5, 2: 0.75, 3: 0.75}
 """Of the tensor cores' rate, that warpgroups reach side by side with their weights."""
-_SINGLE = 0.8
-"""Of that, where loads wait for products."""
 _STEP = 8
 """Rows for which a step costs something besides."""
 _TILE = 4e-6
@@ -31,8 +29,8 @@ def seconds(
     for of_keys, own, others in ((True, n, m), (False, m, n)):
         # Both products with the own rows, then one sum, or two where keys are owned.
         depth = 2 * features + (2 if of_keys else 1) * values
-        stages, tile = p.stages(of_keys=of_keys), p.others(of_keys=of_keys)
-        step = 2.0 * p.rows * (tile + _STEP) * depth / rate / (_SINGLE if stages == 1 else 1.0)
+        tile = p.others(of_keys=of_keys)
+        step = 2.0 * p.rows * (tile + _STEP) * depth / rate
         tiles = batches * -(-own // p.rows) / target.sms
         waves = max(1.0, tiles) if backward.bounds else -(-tiles // 1)
         steps = -(-others // tile) * seen + (0.5 if backward.bounds else 0.0)

@@ -128,11 +128,12 @@ def find_backward(fusion: Fusion) -> Backward | Refusal:
     lefts = [n.operands[0] for n in outer]
     if not all(isinstance(v, Value) and v not in fusion.input_of for v in lefts):
         return Refusal("contraction", "a product of what another gives has it on the left")
-    for first, second in (inner, inner[::-1]):
-        between = _between(fusion, first, second, outer)
-        if not isinstance(between, Refusal):
-            return _backward(fusion, first, second, *between)
-    return between  # pyright: ignore[reportPossiblyUnboundVariable]
+    # Shares are made of the first product alone, pulls of both.
+    second, first = sorted(inner, key=lambda n: sum(o.output in behind(fusion, n) for o in outer))
+    between = _between(fusion, first, second, outer)
+    if isinstance(between, Refusal):
+        return between
+    return _backward(fusion, first, second, *between)
 
 
 def _between(
