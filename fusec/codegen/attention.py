@@ -68,7 +68,7 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     context = _Context(fusion, attention, parameters, names, Facts(fusion.hints))
     maps = [names[m] for m in map_names(plan.problem.attention)]
     operands = (attention.queries, attention.keys, attention.values)
-    queries, keys, values = (_operand(o, m) for o, m in zip(operands, maps, strict=True))
+    queries, keys, values = (operand_view(o, m) for o, m in zip(operands, maps, strict=True))
     rows = _rows(context)
     scores = _scores(context)
     batch = "tile.batch, " if context.has_batches else ""
@@ -112,7 +112,7 @@ def _sentence(attention: Attention, p: AttentionParameters) -> str:
     )
 
 
-def _operand(operand: Operand, map_name: str) -> OperandView:
+def operand_view(operand: Operand, map_name: str) -> OperandView:
     axes = (axis.index for axis in batch_axes(operand))
     batch = ", ".join("0" if index is None else coordinate(index, "tile.batch") for index in axes)
     return OperandView(operand.buffer.name, map_name, batch)
@@ -156,18 +156,18 @@ def _limit(bound: Bound) -> str:
     some, every = ("last", "first") if bound.is_end else ("first", "last")
     method = "end_at" if bound.is_end else "begin_at"
     offset = bound.offset + (1 if bound.is_end else 0)
-    texts = [_from(name if bound.by_row else "", offset) for name in (some, every)]
+    texts = [counted(name if bound.by_row else "", offset) for name in (some, every)]
     return f"seen.{method}({', '.join(texts)});"
 
 
-def _test(bound: Bound, width: int) -> Text:
+def bound_test(bound: Bound, width: int) -> Text:
     """Return whether the query sees a key."""
     sign = "<=" if bound.is_end else ">="
     key = "n + i" if width > 1 else "n"
-    return Text(f"{key} {sign} {_from('m' if bound.by_row else '', bound.offset)}", 9)
+    return Text(f"{key} {sign} {counted('m' if bound.by_row else '', bound.offset)}", 9)
 
 
-def _from(name: str, offset: Dim) -> str:
+def counted(name: str, offset: Dim) -> str:
     if name and offset == 0:
         return name
     text = dim_text(offset).text
@@ -234,7 +234,7 @@ def _scores(context: _Context) -> _Scores:
     seen = _emitter(context, part, width, ("vector", "lane"))
     whole = unmasked(scores, part.axes(width))
     for bound, test in masks_of(scores, part.axes(width)):
-        masked.given[test] = _test(bound, width)
+        masked.given[test] = bound_test(bound, width)
     graph = _graph_of_scores(context, masked, scores)
     for instance in instances_under([whole]):
         if not instance.variables and instance.kind in ("op", "load", "select"):

@@ -46,6 +46,7 @@ SCHEDULERS = {
     "placement": "expr_eval",
     "attention": "expr_eval",
     "attention_decode": "expr_eval",
+    "attention_backward": "expr_eval",
 }
 """nvFuser's names for what is called otherwise here.
 

@@ -19,7 +19,7 @@ from fusec.schedule.attention_masks import Axes, Bound, does, masks_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue
 from fusec.schedule.matmul_problem import BATCH, Operand, coordinates_of, located, operand_of
 
-_ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
+ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
 
 
 @dataclass(frozen=True)
@@ -183,12 +183,12 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     weights = second.operands[0]
     if not isinstance(weights, Value) or weights in fusion.input_of:
         return Refusal("contraction", f"`{second.output.name}` is not a product of the first's")
-    behind = _behind(fusion, second)
-    rows = tuple(o for o in fusion.outputs if o.value not in behind)
-    scores = _part(replace(fusion, outputs=(Output(weights), *rows)), first)
+    later = behind(fusion, second)
+    rows = tuple(o for o in fusion.outputs if o.value not in later)
+    scores = find_part(replace(fusion, outputs=(Output(weights), *rows)), first)
     if isinstance(scores, Refusal):
         return scores
-    outputs = _part(
+    outputs = find_part(
         replace(fusion, outputs=tuple(o for o in fusion.outputs if o not in rows)), second
     )
     if isinstance(outputs, Refusal):
@@ -205,7 +205,7 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     return AttentionGraph(first, second, weights, rows, scores, outputs, softmax.total, bounds)
 
 
-def _behind(fusion: Fusion, node: Node) -> set[Value]:
+def behind(fusion: Fusion, node: Node) -> set[Value]:
     """Return what depends on the results of a node."""
     found = set(node.outputs)
     for other in fusion.nodes:
@@ -214,7 +214,7 @@ def _behind(fusion: Fusion, node: Node) -> set[Value]:
     return found
 
 
-def _part(fusion: Fusion, node: Node) -> Part | Refusal:
+def find_part(fusion: Fusion, node: Node) -> Part | Refusal:
     """Return the graph on the results of a product, which nothing but these is to be needed for."""
     if not fusion.outputs:
         return Refusal("outputs", f"no output depends on `{node.output.name}`")
@@ -222,7 +222,7 @@ def _part(fusion: Fusion, node: Node) -> Part | Refusal:
     if isinstance(epilogue, Refusal):
         return epilogue
     for other in epilogue.fusion.nodes:
-        if other.op.family not in _ON_CHIP:
+        if other.op.family not in ON_CHIP:
             return Refusal("operation", f"`{other.op.name}` is not computed between the products")
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
@@ -280,7 +280,7 @@ def _operands(fusion: Fusion, graph: AttentionGraph) -> tuple[Operand, Operand, 
 
 def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | Refusal:
     """Return the softmax that makes the weights, in the instances of a lowering of the scores."""
-    for powers, factor, divides in _factors(_unrounded(lowering.at_home(weights))):
+    for powers, factor, divides in _factors(unrounded(lowering.at_home(weights))):
         found = _softmax(scores, lowering, powers, factor, divides)
         if found is not None:
             return found
@@ -288,7 +288,7 @@ def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | 
     return Refusal("softmax", because)
 
 
-def _unrounded(weights: Instance) -> Instance:
+def unrounded(weights: Instance) -> Instance:
     """Return what casts round to the weights."""
     while weights.kind == "op" and weights.node is not None and weights.node.op.converts:
         (weights,) = weights.operands

@@ -28,11 +28,11 @@ def sums_dtype(operands: DType) -> DType:
     return operands.compute
 
 
-def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
+def find_epilogue(fusion: Fusion, node: Node, name: str = SUMS) -> Epilogue | Refusal:
     """Return the epilogue: the bias of `linear`, the result's rounding, and the other operations.
 
     The result has its own type before anything else reads it, so that a value does not depend on
-    whether its product was fused with what follows.
+    whether its product was fused with what follows. name: of the sums.
     """
     kind = sums_dtype(node.output.dtype)
     first: list[Node] = []
@@ -41,7 +41,7 @@ def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
     if kind == node.output.dtype and not has_bias:
         sums = node.output
     else:
-        sums = Value(SUMS, Type(kind, node.output.shape))
+        sums = Value(name, Type(kind, node.output.shape))
         first = _finishing(node, sums, kind, has_bias)
     at = fusion.nodes.index(node)
     others = [*fusion.nodes[:at], *first, *fusion.nodes[at + 1 :]]
