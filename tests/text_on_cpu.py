@@ -103,6 +103,10 @@ WGMMA_CALL = (
     "#define FUSEC_WGMMA(N, TYPE, ...) "
     "cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
+WGMMA_FP8 = re.compile(r"#define FUSEC_WGMMA_FP8\(N, A_AT,.*?\n(?=#define)", re.DOTALL)
+WGMMA_FP8_CALL = (
+    "#define FUSEC_WGMMA_FP8(N, ...) cpu::wgmma_fp8(d, N, Fp8Types<A, B>::kText, a, b, scale_d)\n"
+)
 WGMMA_REGISTERS = re.compile(
     r"#define FUSEC_WGMMA_FROM_REGISTERS\(N, TYPE,.*?\n(?=#define)", re.DOTALL
 )
@@ -114,6 +118,7 @@ WGMMA_REGISTERS_CALL = (
 def on_host(text: str) -> str:
     """Return CUDA text with inline PTX and declarations of shared memory replaced."""
     text = WGMMA.sub(WGMMA_CALL, text)
+    text = WGMMA_FP8.sub(WGMMA_FP8_CALL, text)
     text = WGMMA_REGISTERS.sub(WGMMA_REGISTERS_CALL, text)
     text = text.replace("{ return data[i]; }", "{ return data[cpu::within(i, N)]; }")
     text = DYNAMIC.sub(r"\2* const \3 = reinterpret_cast<\2*>(cpu::dynamic_shared());", text)

@@ -61,6 +61,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         **head(plan, kernel),
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
+        "loop": "multiply_promoted" if problem.narrow else "multiply_stages",
         "config": config(parameters, problem, kernel.layout, context.facts),
         "has_layout": bool(kernel.layout.constants),
         "constants": _constants(context, index_type, hopper=hopper, multiplies=multiplies),
@@ -84,7 +85,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             ping_pong=parameters.ping_pong,
             in_pairs=parameters.ctas > 1,
             is_guarded=in_place or problem.cuts == "rows",
-            **_arguments(parameters),
+            **_arguments(parameters, narrow=problem.narrow is not None),
         )
     if parameters.kernel != "split_k":
         return MatmulView(**fields)  # pyright: ignore[reportArgumentType]
@@ -99,11 +100,13 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     )
 
 
-def _arguments(p: MatmulParameters) -> dict[str, str]:
+def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     """Return the template arguments behind the Config of what loads a stage and multiplies it."""
     shares = {"none": "", "a": ", true", "b": ", false, true"}[p.multicast]
-    readers = f", {str(p.ping_pong).lower()}, {p.ctas}" if p.ctas > 1 else ", true"
-    return {"shares": shares, "readers": readers if p.ping_pong or p.ctas > 1 else ""}
+    readers = f", {p.ctas}" if p.ctas > 1 else ""
+    if not narrow:
+        readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
+    return {"shares": shares, "readers": readers}
 
 
 def _has_batches(problem: Product) -> bool:

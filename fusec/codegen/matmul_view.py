@@ -83,6 +83,7 @@ class EpilogueView:
 class MatmulView(KernelView):
     """What every matrix product kernel has.
 
+    loop: the function of a Hopper kernel that multiplies the stages of a tile.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
@@ -90,6 +91,7 @@ class MatmulView(KernelView):
     the constants are `all_rows` or `all_depth` in place of M or K, and `groups` with those of rows.
     """
 
+    loop: str
     config: tuple[str, ...]
     has_layout: bool
     constants: tuple[str, ...]

@@ -22,12 +22,12 @@ from fusec.schedule.matmul_choice import (
     HOPPER,
     MOST_COORDINATE,
     MULTIPLIERS,
-    TILES,
     MatmulParameters,
     compared,
     kernels,
     relied_on,
     sizes_of,
+    tile_of,
     trouble,
 )
 from fusec.schedule.matmul_maps import tensor_maps
@@ -36,7 +36,13 @@ from fusec.schedule.matmul_problem import Product, bind, find_product
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_work import work_of
-from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
+from fusec.schedule.orders import (
+    PlannedOrder,
+    of_all,
+    of_fp8_tensor_cores,
+    of_products,
+    of_tensor_cores,
+)
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
@@ -127,7 +133,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
         width = PAIR if parameters.staged else parameters.vector_width
-        tile = TILES[parameters.kernel]
+        tile = tile_of(parameters.kernel, problem.product)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(
@@ -259,6 +265,8 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
     if p.kernel == "simt":
         return of_products(problem.k)
+    if p.kernel in HOPPER and problem.narrow is not None:
+        return of_fp8_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
     return of_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
 
 

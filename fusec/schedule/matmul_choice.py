@@ -9,7 +9,7 @@ from typing import ClassVar
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
-from fusec.schedule.matmul_persistent import no_persistent
+from fusec.schedule.matmul_persistent import no_persistent, no_promotion
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
@@ -37,6 +37,8 @@ TILE_COLUMNS = {
     "mma": (128,),
     "simt": (64,),
 }
+TILE_K_FP8 = 128
+"""Elements of K of a stage of 8-bit floats, after which the sums of tensor cores are promoted."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 PERSISTENT = (
@@ -44,6 +46,8 @@ PERSISTENT = (
     (128, 192, True), (128, 128, False), (128, 64, False),
 )  # fmt: skip
 """Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
+PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
+"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
@@ -224,7 +228,11 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
-    if not hopper and problem.is_converted:
+    if problem.narrow is not None:
+        across = [o.buffer.name for o in (problem.a, problem.b) if not o.k_major]
+        if not hopper and across:
+            hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
+    elif not hopper and problem.is_converted:
         hopper = f"copies in bulk do not convert {found} operands"
     if not hopper and not all(has_tensor_map(o, facts) for o in (problem.a, problem.b)):
         hopper = "an operand's rows do not begin at multiples of 16 bytes"
@@ -251,7 +259,7 @@ def compared(
     Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
     """
     sizes = sizes_of(problem, hints)
-    steps = -(-sizes.k // 64)
+    steps = -(-sizes.k // _tile_k("wgmma", problem))
     if kernel:
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
@@ -261,7 +269,8 @@ def compared(
         able.remove("mma")
     for name in able if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
-        for shape in _shapes(name, sizes, steps, target.sms):
+        tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
+        for shape in _shapes(name, sizes, steps, target.sms, tiles):
             deep = shape.stages
             if name in HOPPER:
                 unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
@@ -269,9 +278,23 @@ def compared(
             yield replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
 
 
-def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulParameters]:
+def _tile_k(kernel: str, problem: Product) -> int:
+    """Return the elements of K of a step of a kernel."""
+    if kernel in HOPPER and problem.narrow is not None:
+        return TILE_K_FP8
+    return TILES[kernel]["tile_k"]
+
+
+def tile_of(kernel: str, problem: Product) -> dict[str, int]:
+    """Return the fields that follow from the kernel and the types that it multiplies."""
+    return {**TILES[kernel], "tile_k": _tile_k(kernel, problem)}
+
+
+def _shapes(
+    kernel: str, sizes: Sizes, steps: int, sms: int, tiles: tuple[tuple[int, int, bool], ...]
+) -> Iterator[MatmulParameters]:
     if kernel == "wgmma":
-        yield from _persistent()
+        yield from _persistent(tiles)
     elif kernel == "split_k":
         for rows, columns in SPLIT_TILES:
             tile = MatmulParameters("split_k", rows, columns, 64, 2)
@@ -282,9 +305,9 @@ def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulP
         yield MatmulParameters("simt", 64, 64, 16, 1)
 
 
-def _persistent() -> Iterator[MatmulParameters]:
+def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel with one CTA per SM, and what it does with them."""
-    for rows, columns, ping_pong in PERSISTENT:
+    for rows, columns, ping_pong in tiles:
         tile = MatmulParameters("wgmma", rows, columns, 64, 2, ping_pong=ping_pong)
         for multicast in MULTICASTS:
             for staged in (True, False):
@@ -354,7 +377,7 @@ def trouble(
     swapped = _no_swap(p, problem)
     if swapped:
         return Refusal("tile", swapped)
-    own = no_persistent(p, problem)
+    own = no_persistent(p, problem) or no_promotion(p, problem)
     if own is not None:
         return own
     if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):

@@ -6,10 +6,8 @@ from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.schedule.matmul_choice import CHUNK_BYTES, MatmulParameters
 from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_shared import STAGE_BYTES
 from fusec.schedule.plan import TensorMapArgument
-
-_SWIZZLED = 64
-"""Elements of 16 bits in the 128 bytes that the swizzle spans."""
 
 
 def map_names(problem: Product) -> tuple[str, str]:
@@ -34,6 +32,7 @@ def _map(
 ) -> TensorMapArgument:
     """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
+    swizzled = STAGE_BYTES // size
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)
     # A stride that nothing follows may be any multiple of 16 bytes.
     pitch = operand.pitch or ceildiv(inner, CHUNK_BYTES // size) * (CHUNK_BYTES // size)
@@ -45,7 +44,7 @@ def _map(
         operand.buffer.dtype,
         (inner, outer, batches),
         (pitch * size, stride * size),
-        (_SWIZZLED, (tile_rows if operand.k_major else _SWIZZLED) // parts, 1),
+        (swizzled, (tile_rows if operand.k_major else swizzled) // parts, 1),
     )
 
 

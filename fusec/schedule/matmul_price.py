@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
-from fusec.schedule.persistent_price import persistent_seconds
+from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
@@ -81,11 +81,13 @@ def _step_seconds(
     """
     sizes = needed.sizes
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
-    loaded = (rows + columns) * p.tile_k * 2
+    loaded = (rows + columns) * p.tile_k * needed.element
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
     rate = (
         target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
     )
+    if needed.element == 1:
+        rate *= FP8_RATE
     parts = (
         2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),

@@ -149,6 +149,13 @@ class Product:
         return wide.pop() if len(wide) == 1 and both - wide <= {F8E4M3, F8E5M2} else None
 
     @property
+    def narrow(self) -> tuple[DType, DType] | None:
+        """Return the types of A and B where both are 8-bit floats, which some tensor cores take."""
+        both = (self.a.buffer.dtype, self.b.buffer.dtype)
+        summed = sums_dtype(self.node.output.dtype) == F32
+        return both if summed and {*both} <= {F8E4M3, F8E5M2} else None
+
+    @property
     def is_converted(self) -> bool:
         """Return whether an operand has another type in memory than in tensor cores."""
         return any(o.buffer.dtype != self.dtype for o in (self.a, self.b))

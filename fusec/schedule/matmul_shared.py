@@ -23,6 +23,8 @@ STAGED_PAD = 8
 MULTIPLYING_WARPS = 8
 """Warps of a Hopper kernel that multiply, each with staged rows of its own."""
 _ELEMENT = 2
+STAGE_BYTES = 128
+"""Bytes along K of a stage of copies in bulk, which the swizzle spans."""
 _SUM = 4
 _BARRIER = 8
 _SLOT = 16
@@ -83,7 +85,7 @@ def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
 def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots) -> SharedLayout:
     # What is not contiguous along K lies in blocks of 64 rows.
     a_bytes, b_bytes = (
-        (rows if along else -(-rows // 64) * 64) * p.tile_k * _ELEMENT
+        (rows if along else -(-rows // 64) * 64) * STAGE_BYTES
         for rows, along in zip((p.tile_m, p.tile_n), k_major, strict=True)
     )
     pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)

@@ -27,13 +27,15 @@ class EpilogueWork:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side.
+    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; element: bytes of
+    an element of A and B in tensor cores.
     """
 
     sizes: Sizes
     bytes: int
     epilogue: EpilogueWork
     lines: tuple[int, int]
+    element: int = 2
 
 
 def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
@@ -45,7 +47,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     reads = sum(2 * elements(v, hints) > results for v in others)
     epilogue = EpilogueWork(flops / results, sfu / results, reads)
     lines = (_lines(product.a, hints), _lines(product.b, hints))
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines)
+    element = 2 if product.narrow is None else 1
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, element)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:

@@ -11,6 +11,8 @@ _RATES = ((0, 0.0), (64, 0.55), (128, 1.06), (192, 1.07), (256, 1.085))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
 _FEW_ROWS = 0.97
 """The same where a stage has 64 rows of A for all of its columns of B."""
+FP8_RATE = 1.6
+"""Of 8-bit floats over halves, whose sums are promoted (estimated)."""
 _INGEST = 1.12e11
 """Bytes a second that an SM takes of L2, 64 a clock; rows of a stage that begin inside a line of
 memory come as two."""
@@ -66,13 +68,15 @@ def _stage_seconds(
     running: CTAs at a time; stages: of all tiles.
     """
     a, b = min(p.tile_m, needed.sizes.m), min(p.tile_n, needed.sizes.n)
-    depth = p.tile_k * 2
+    depth = p.tile_k * needed.element
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
     taken = sum(rows * lines for rows, lines in zip(asked, needed.lines, strict=True)) * depth
     loaded = sum(asked) * depth
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
+    if needed.element == 1:
+        rate *= FP8_RATE
     if p.row_blocks == 1 and p.ping_pong:
         rate *= _FEW_ROWS
     parts = (
