@@ -27,8 +27,8 @@ class EpilogueWork:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; element: bytes of
-    an element of A and B in tensor cores.
+    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; element: bytes
+    of an element of A and B in tensor cores.
     """
 
     sizes: Sizes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 FP8_BITS = 13
-"""Bits behind the point that tensor cores keep of sums of 8-bit floats (Hopper: arXiv 2412.19437, 3.3.2)."""
+"""Bits behind the point that tensor cores keep of sums of 8-bit floats (arXiv 2412.19437)."""
 GROUP = 16
 """Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
 TILES_AT_ONCE = 32
