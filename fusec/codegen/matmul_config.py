@@ -45,7 +45,12 @@ def _tile(p: MatmulParameters, problem: Product) -> list[str]:
     return [
         *kinds,
         integer("kTileM", p.tile_m, "rows of an output tile"),
-        integer("kTileN", p.tile_n, "columns of an output tile"),
+        integer(
+            "kTileN",
+            p.tile_n,
+            "columns of two output tiles" if p.joined else "columns of an output tile",
+        ),
+        *([integer("kColumns", p.columns, "of each of two products")] if p.joined else []),
         integer("kTileK", p.tile_k, "depth of a stage"),
     ]
 

@@ -30,9 +30,10 @@ from fusec.schedule.matmul_choice import (
     tile_of,
     trouble,
 )
+from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_price import lasting, seconds
-from fusec.schedule.matmul_problem import Product, bind, find_product
+from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_work import work_of
@@ -91,11 +92,11 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         refusal = unsupported_nodes(segment, FAMILIES)
         if refusal is not None:
             return refusal
-        product = find_product(segment)
+        product = find_products(segment)
         if isinstance(product, Refusal):
             return product
         fusion, _ = specialise(segment, dynamic_symbols(segment))
-        product = find_product(fusion)
+        product = find_products(fusion)
         if isinstance(product, Refusal):
             return product
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
@@ -104,9 +105,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return the problem for any number of rows and of products."""
         return _with_any_rows(problem)
 
-    def likeliest(self, problem: MatmulProblem, target: Target) -> MatmulParameters:
+    def likeliest(self, problem: MatmulProblem, target: Target) -> MatmulParameters | Refusal:
         """Return the cheapest parameters."""
-        return next(self._by_price(problem, target, {}))
+        found = next(self._by_price(problem, target, {}), None)
+        return found or Refusal("kernel", problem.kernels(target)["wgmma"])
 
     def candidates(
         self,
@@ -164,9 +166,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
         """Return the parts of K that fill the GPU, and the part of the result that is read."""
-        node = next((n for n in segment.nodes if n.op.family == "contraction"), None)
-        if node is None:
+        products = [n for n in segment.nodes if n.op.family == "contraction"]
+        if len(products) != 1:
             return ()
+        (node,) = products
         # Before there are segments, a fusion's own node stands for the segment's.
         own = fusion.producer.get(node.output)
         if own is None:
@@ -236,7 +239,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
     """Return the problem with more sizes left to run time, of rows and batches."""
 
     def made(fusion: Fusion) -> MatmulProblem | Refusal:
-        product = find_product(fusion)
+        product = find_products(fusion)
         if isinstance(product, Refusal):
             return product
         return _unreadable(fusion, product) or MatmulProblem(strict.segment, fusion, product)
@@ -247,7 +250,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
         lowering = Lowering(product.epilogue.fusion, product.domain, binding)
         for output in product.epilogue.fusion.outputs:
             lowering.at_home(output.value)
-        operands = (product.a, product.b)
+        operands = product.operands
         numbers = [d for o in operands for d in (o.row, o.depth) if d is not None]
         form = [(o.k_major, [type(a) for a, _ in o.batch.terms]) for o in operands]
         axes = [len(x) for x in (product.batch_axes, product.row_axes, product.column_axes)]
@@ -283,7 +286,7 @@ def _tiles(problem: Product, p: MatmulParameters) -> Dim:
     rows = ceildiv(problem.m, p.tile_m * p.pair_rows)
     if problem.groups is not None and problem.cuts == "rows":
         rows = rows + problem.groups.count  # each group may end with a part of a tile
-    columns = ceildiv(problem.n, p.tile_n * p.pair_columns)
+    columns = ceildiv(problem.n, p.columns * p.pair_columns)
     return problem.batches * rows * columns
 
 
@@ -348,7 +351,7 @@ def _arguments(
     if p.kernel in HOPPER:
         maps = tensor_maps(problem, p)
     else:
-        read |= {problem.a.buffer, problem.b.buffer}
+        read |= {o.buffer for o in problem.operands}
     if problem.groups is not None:
         read.add(problem.groups.ends)
     read |= {i.value for i in fusion.inputs if i.value.is_scalar}
@@ -359,7 +362,7 @@ def _arguments(
 def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
-    operands = {problem.a.buffer.name, problem.b.buffer.name}
+    operands = {o.buffer.name for o in problem.operands}
     if problem.groups is not None:
         operands.add(problem.groups.ends.name)
     for output in segment.outputs:
@@ -375,7 +378,8 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
         if output.value in alike:
             return Refusal("alias", f"`{output.value.name}` would be written repeatedly in place")
     lowering = Lowering(epilogue.fusion, problem.domain, bind(problem, 1)[0])
-    own = lowering.address(epilogue.sums, epilogue.fusion.input_of[epilogue.sums].strides)
+    layout = epilogue.fusion.input_of[epilogue.sums].strides
+    own = {sums: lowering.address(sums, layout) for sums in epilogue.all_sums}
     stores: list[Touch] = []
     roots: list[Instance] = []
     try:
@@ -391,11 +395,12 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     for instance in instances_under(roots):
         if instance.kind != "load" or instance.value is None:
             continue
-        if instance.value is epilogue.sums and instance.address != own:
-            return Refusal(
-                "index_map",
-                f"`{problem.node.output.name}` is read at an index map other than its own",
-            )
+        if instance.value in own and instance.address != own[instance.value]:
+            node = problem.node
+            if problem.joined is not None and instance.value is epilogue.second:
+                node = problem.joined.node
+            because = f"`{node.output.name}` is read at an index map other than its own"
+            return Refusal("index_map", because)
         loads.append(Touch(instance.name, instance.address))
     for store in stores:
         if conflict(store, loads) is not None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
+from fusec.schedule.matmul_joined import no_join
 from fusec.schedule.matmul_persistent import no_persistent, no_promotion
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
@@ -77,7 +78,8 @@ class MatmulParameters(Parameters):
     operands where it has fewer than 128 rows; stages: steps in flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
-    vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
+    vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
+    half of a tile's columns are those of a second product.
     Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
     runs under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of
     a cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
@@ -97,6 +99,7 @@ class MatmulParameters(Parameters):
     multicast: str = MULTICASTS[0]
     staged: bool = False
     band: int = BAND
+    joined: bool = False
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
@@ -117,6 +120,11 @@ class MatmulParameters(Parameters):
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
         return self.kernel == "split_k" and self.tile_m in SWAPPED_ROWS
+
+    @property
+    def columns(self) -> int:
+        """Return the columns of the result that a tile has."""
+        return self.tile_n // 2 if self.joined else self.tile_n
 
     @property
     def pair_rows(self) -> int:
@@ -165,7 +173,7 @@ class Sizes:
 
     def tiles(self, parameters: MatmulParameters) -> int:
         """Return the output tiles."""
-        rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.tile_n)
+        rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.columns)
         return self.batches * rows * columns
 
 
@@ -225,16 +233,16 @@ def _is_coordinate(atom: Atom) -> bool:
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
-    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
+    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
     if problem.narrow is not None:
-        across = [o.buffer.name for o in (problem.a, problem.b) if not o.k_major]
+        across = [o.buffer.name for o in problem.operands if not o.k_major]
         if not hopper and across:
             hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
     elif not hopper and problem.is_converted:
         hopper = f"copies in bulk do not convert {found} operands"
-    if not hopper and not all(has_tensor_map(o, facts) for o in (problem.a, problem.b)):
+    if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
         hopper = "an operand's rows do not begin at multiples of 16 bytes"
     if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
         hopper = hopper or "coordinates of copies in bulk have 32 bits"
@@ -244,7 +252,12 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if problem.cuts == "depth":
         hopper = hopper or "copies in bulk do not end where a group of summed elements does"
     split = hopper or ("groups are not split" if problem.cuts else "")
-    return {"wgmma": hopper, "split_k": split, "mma": halves, "simt": ""}
+    if problem.joined is None:
+        return {"wgmma": hopper, "split_k": split, "mma": halves, "simt": ""}
+    if not hopper and not problem.slots.sizes:
+        hopper = "joined products need an output or operand with aligned rows along the result's"
+    alone = hopper or "joined products have kernel `wgmma` alone"
+    return {"wgmma": hopper, "split_k": alone, "mma": alone, "simt": alone}
 
 
 def compared(
@@ -263,11 +276,10 @@ def compared(
     if kernel:
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
-    if not kernel and len(able) > 1:
-        able.remove("simt")
-    if not kernel and "wgmma" in able:
-        able.remove("mma")
-    for name in able if not kernel else {kernel} & {*able}:
+    worse = {"simt"} if len(able) > 1 else set[str]()
+    if "wgmma" in able:
+        worse.add("mma")
+    for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
         tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
         for shape in _shapes(name, sizes, steps, target.sms, tiles):
@@ -286,8 +298,9 @@ def _tile_k(kernel: str, problem: Product) -> int:
 
 
 def tile_of(kernel: str, problem: Product) -> dict[str, int]:
-    """Return the fields that follow from the kernel and the types that it multiplies."""
-    return {**TILES[kernel], "tile_k": _tile_k(kernel, problem)}
+    """Return the fields that follow from the kernel and from what it multiplies."""
+    joined = problem.joined is not None
+    return {**TILES[kernel], "tile_k": _tile_k(kernel, problem), "joined": joined}
 
 
 def _shapes(
@@ -377,7 +390,7 @@ def trouble(
     swapped = _no_swap(p, problem)
     if swapped:
         return Refusal("tile", swapped)
-    own = no_persistent(p, problem) or no_promotion(p, problem)
+    own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     if own is not None:
         return own
     if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):

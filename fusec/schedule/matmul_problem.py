@@ -85,6 +85,14 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A second product of the same A that the epilogue joins to the first, and its B."""
+
+    node: Node
+    b: Operand
+
+
+@dataclass(frozen=True)
 class Product:
     """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
@@ -102,6 +110,12 @@ class Product:
     epilogue: Epilogue
     domain: Domain
     groups: Groups | None = None
+    joined: Joined | None = None
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Return A and B, and the B of a joined product."""
+        return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
 
     @property
     def batches(self) -> Dim:
@@ -158,7 +172,7 @@ class Product:
     @property
     def is_converted(self) -> bool:
         """Return whether an operand has another type in memory than in tensor cores."""
-        return any(o.buffer.dtype != self.dtype for o in (self.a, self.b))
+        return any(o.buffer.dtype != self.dtype for o in self.operands)
 
     @property
     def is_plain(self) -> bool:
@@ -172,7 +186,7 @@ class Product:
         binding, chunk, lane = bind(self, PAIR)
         lowering = Lowering(self.epilogue.fusion, self.domain, binding)
         pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n)
-        return find_staged(pairs, self.epilogue.sums, facts)
+        return find_staged(pairs, self.epilogue.all_sums, facts)
 
     @cached_property
     def slots(self) -> StagedSlots:

@@ -98,7 +98,7 @@ def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots)
         constants.append(("kSumsPitch", pitch, "floats from row to row of the tile of sums"))
         at = max(at, p.tile_m * pitch * _SUM)
     if p.staged:
-        columns = staged_columns(p.tile_n, fetched=slots.fetched)
+        columns = staged_columns(p.columns, fetched=slots.fetched)
         rows = 16 * p.row_blocks if slots.fetched else 16
         constants += [
             ("kStagedRows", rows, "rows of a warp that are staged at a time"),

@@ -43,7 +43,7 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     fusion = product.epilogue.fusion
     results = max(1, elements(product.epilogue.sums, hints))
     flops, sfu = work(fusion)
-    others = [i.value for i in fusion.inputs if i.value is not product.epilogue.sums]
+    others = [i.value for i in fusion.inputs if i.value not in product.epilogue.all_sums]
     reads = sum(2 * elements(v, hints) > results for v in others)
     epilogue = EpilogueWork(flops / results, sfu / results, reads)
     lines = (_lines(product.a, hints), _lines(product.b, hints))

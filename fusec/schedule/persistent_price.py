@@ -43,7 +43,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     takes longer than these.
     """
     sizes = needed.sizes
-    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.tile_n)
+    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
     pairs = sizes.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
     places = target.sms // p.ctas
     steps = -(-sizes.k // p.tile_k)
@@ -67,7 +67,8 @@ def _stage_seconds(
 
     running: CTAs at a time; stages: of all tiles.
     """
-    a, b = min(p.tile_m, needed.sizes.m), min(p.tile_n, needed.sizes.n)
+    a = min(p.tile_m, needed.sizes.m)
+    b = min(p.columns, needed.sizes.n) * (2 if p.joined else 1)
     depth = p.tile_k * needed.element
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
@@ -95,7 +96,7 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     """
     sizes, epilogue = needed.sizes, needed.epilogue
     threads = MULTIPLIERS // 2 if p.ping_pong else MULTIPLIERS
-    count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
+    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
     issued = epilogue.flops / (target.flops / 2 * _ISSUE)
     special = epilogue.sfu / target.special
     turns = -(-count // (threads * p.vector_width)) if epilogue.reads else 0
