@@ -64,7 +64,8 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         **head(plan, kernel),
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
-        "loop": "multiply_promoted" if problem.narrow else "multiply_stages",
+        "loop": _loop(problem, parameters),
+        "panels": ", false, false, false, 2" if parameters.converted else "",
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel.layout, context.facts),
         "has_layout": bool(kernel.layout.constants),
@@ -114,6 +115,13 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     if not narrow:
         readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
     return {"shares": shares, "readers": readers}
+
+
+def _loop(problem: Product, p: MatmulParameters) -> str:
+    """Return the function that multiplies the stages of a tile."""
+    if p.converted:
+        return "multiply_converted"
+    return "multiply_stages" if problem.narrow is None else "multiply_promoted"
 
 
 def _has_batches(problem: Product) -> bool:

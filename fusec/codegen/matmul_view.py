@@ -86,8 +86,9 @@ class EpilogueView:
 class MatmulView(KernelView):
     """What every matrix product kernel has.
 
-    loop: the function of a Hopper kernel that multiplies the stages of a tile; columns: the constant
-    of the Config with a tile's columns.
+    loop: the function of a Hopper kernel that multiplies the stages of a tile; panels: further
+    template arguments of what loads A in several panels; columns: the constant of the Config with a
+    tile's columns.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
@@ -96,6 +97,7 @@ class MatmulView(KernelView):
     """
 
     loop: str
+    panels: str
     columns: str
     config: tuple[str, ...]
     has_layout: bool

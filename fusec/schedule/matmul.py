@@ -34,6 +34,7 @@ from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
+from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_work import work_of
@@ -92,10 +93,11 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         refusal = unsupported_nodes(segment, FAMILIES)
         if refusal is not None:
             return refusal
-        product = find_products(segment)
+        scaled = with_scaled_results(segment)
+        product = find_products(scaled)
         if isinstance(product, Refusal):
             return product
-        fusion, _ = specialise(segment, dynamic_symbols(segment))
+        fusion, _ = specialise(scaled, dynamic_symbols(scaled))
         product = find_products(fusion)
         if isinstance(product, Refusal):
             return product

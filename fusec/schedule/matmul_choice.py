@@ -38,8 +38,8 @@ TILE_COLUMNS = {
     "mma": (128,),
     "simt": (64,),
 }
-TILE_K_FP8 = 128
-"""Elements of K of a stage of 8-bit floats, after which the sums of tensor cores are promoted."""
+TILE_K_BYTES = 128
+"""Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 PERSISTENT = (
@@ -79,7 +79,8 @@ class MatmulParameters(Parameters):
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
-    half of a tile's columns are those of a second product.
+    half of a tile's columns are those of a second product; converted: whether B is 8-bit integers,
+    which are made halves in registers, so that operands are swapped whatever the rows.
     Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
     runs under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of
     a cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
@@ -100,6 +101,7 @@ class MatmulParameters(Parameters):
     staged: bool = False
     band: int = BAND
     joined: bool = False
+    converted: bool = False
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
@@ -119,7 +121,7 @@ class MatmulParameters(Parameters):
     @property
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
-        return self.kernel == "split_k" and self.tile_m in SWAPPED_ROWS
+        return self.kernel == "split_k" and (self.converted or self.tile_m in SWAPPED_ROWS)
 
     @property
     def columns(self) -> int:
@@ -240,6 +242,10 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         across = [o.buffer.name for o in problem.operands if not o.k_major]
         if not hopper and across:
             hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
+    elif problem.has_converted_weights:
+        across = [o.buffer.name for o in problem.operands if not o.k_major]
+        if not hopper and across:
+            hopper = f"weights are converted along K alone, and `{across[0]}` lies across it"
     elif not hopper and problem.is_converted:
         hopper = f"copies in bulk do not convert {found} operands"
     if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
@@ -252,6 +258,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if problem.cuts == "depth":
         hopper = hopper or "copies in bulk do not end where a group of summed elements does"
     split = hopper or ("groups are not split" if problem.cuts else "")
+    if problem.has_converted_weights:
+        hopper = hopper or "weights are converted by kernel `split_k` alone"
     if problem.joined is None:
         return {"wgmma": hopper, "split_k": split, "mma": halves, "simt": ""}
     if not hopper and not problem.slots.sizes:
@@ -277,12 +285,13 @@ def compared(
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
     worse = {"simt"} if len(able) > 1 else set[str]()
-    if "wgmma" in able:
+    if {*HOPPER} & {*able}:
         worse.add("mma")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
         tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
-        for shape in _shapes(name, sizes, steps, target.sms, tiles):
+        given = tile_of(name, problem)
+        for shape in _shapes(name, given, sizes, steps, target.sms, tiles):
             deep = shape.stages
             if name in HOPPER:
                 unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
@@ -292,25 +301,34 @@ def compared(
 
 def _tile_k(kernel: str, problem: Product) -> int:
     """Return the elements of K of a step of a kernel."""
-    if kernel in HOPPER and problem.narrow is not None:
-        return TILE_K_FP8
+    if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
+        return TILE_K_BYTES
     return TILES[kernel]["tile_k"]
 
 
 def tile_of(kernel: str, problem: Product) -> dict[str, int]:
     """Return the fields that follow from the kernel and from what it multiplies."""
-    joined = problem.joined is not None
-    return {**TILES[kernel], "tile_k": _tile_k(kernel, problem), "joined": joined}
+    return {
+        **TILES[kernel],
+        "tile_k": _tile_k(kernel, problem),
+        "joined": problem.joined is not None,
+        "converted": kernel == "split_k" and problem.has_converted_weights,
+    }
 
 
 def _shapes(
-    kernel: str, sizes: Sizes, steps: int, sms: int, tiles: tuple[tuple[int, int, bool], ...]
+    kernel: str,
+    given: Mapping[str, int],
+    sizes: Sizes,
+    steps: int,
+    sms: int,
+    tiles: tuple[tuple[int, int, bool], ...],
 ) -> Iterator[MatmulParameters]:
     if kernel == "wgmma":
-        yield from _persistent(tiles)
+        yield from (replace(p, **given) for p in _persistent(tiles))
     elif kernel == "split_k":
         for rows, columns in SPLIT_TILES:
-            tile = MatmulParameters("split_k", rows, columns, 64, 2)
+            tile = replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
             yield from _splits(tile, sizes.tiles(tile), steps, sms)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
@@ -331,6 +349,8 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
     """Yield every split of K whose CTAs have work and come in two waves at most."""
     for cluster in (1, 2, 4, 8):
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
+        if tile.converted and cluster == 1:
+            most = max(1, most)  # no other kernel is to be had
         for splits in range(1, most + 1):
             if splits * cluster > 1 or tile.swapped:
                 for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
@@ -416,6 +436,8 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
     """Return why a tile cannot have so few rows, empty where it can."""
     if not p.swapped:
         return ""
+    if p.tile_m > 128:
+        return f"a thread would hold the sums of {p.tile_m} rows beside what it converts"
     if p.tile_n != MULTIPLIERS // 2:
         return f"with {p.tile_m} rows, two warpgroups multiply 128 columns, not {p.tile_n}"
     if p.tile_m < 64 and not problem.a.k_major:

@@ -24,7 +24,7 @@ MULTIPLYING_WARPS = 8
 """Warps of a Hopper kernel that multiply, each with staged rows of its own."""
 _ELEMENT = 2
 STAGE_BYTES = 128
-"""Bytes along K of a stage of copies in bulk, which the swizzle spans."""
+"""Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
 _SUM = 4
 _BARRIER = 8
 _SLOT = 16
@@ -77,16 +77,18 @@ def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
 def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
     sides = ((problem.a, p.tile_m), (problem.b, p.tile_n))
-    k_major = tuple(operand.k_major for operand, _ in sides)
-    return _layout(p, k_major, problem.slots if p.staged else StagedSlots())
+    kinds = tuple((o.k_major, o.buffer.dtype.size) for o, _ in sides)
+    return _layout(p, kinds, problem.slots if p.staged else StagedSlots())
 
 
 @cache
-def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots) -> SharedLayout:
+def _layout(
+    p: MatmulParameters, kinds: tuple[tuple[bool, int], ...], slots: StagedSlots
+) -> SharedLayout:
     # What is not contiguous along K lies in blocks of 64 rows.
     a_bytes, b_bytes = (
-        (rows if along else -(-rows // 64) * 64) * STAGE_BYTES
-        for rows, along in zip((p.tile_m, p.tile_n), k_major, strict=True)
+        (rows if along else -(-rows // 64) * 64) * p.tile_k * size
+        for rows, (along, size) in zip((p.tile_m, p.tile_n), kinds, strict=True)
     )
     pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)
     constants = [

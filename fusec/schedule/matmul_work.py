@@ -27,15 +27,20 @@ class EpilogueWork:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; element: bytes
-    of an element of A and B in tensor cores.
+    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; widths:
+    bytes of an element of A, and of B.
     """
 
     sizes: Sizes
     bytes: int
     epilogue: EpilogueWork
     lines: tuple[int, int]
-    element: int = 2
+    widths: tuple[int, int] = (2, 2)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether tensor cores multiply 8-bit floats."""
+        return self.widths == (1, 1)
 
 
 def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
@@ -47,8 +52,9 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     reads = sum(2 * elements(v, hints) > results for v in others)
     epilogue = EpilogueWork(flops / results, sfu / results, reads)
     lines = (_lines(product.a, hints), _lines(product.b, hints))
-    element = 2 if product.narrow is None else 1
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, element)
+    narrow, converted = product.narrow is not None, product.has_converted_weights
+    widths = (1 if narrow else 2, 1 if narrow or converted else 2)
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:

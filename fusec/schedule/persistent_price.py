@@ -69,14 +69,14 @@ def _stage_seconds(
     """
     a = min(p.tile_m, needed.sizes.m)
     b = min(p.columns, needed.sizes.n) * (2 if p.joined else 1)
-    depth = p.tile_k * needed.element
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
-    taken = sum(rows * lines for rows, lines in zip(asked, needed.lines, strict=True)) * depth
-    loaded = sum(asked) * depth
+    bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
+    taken = sum(part * lines for part, lines in zip(bytes_, needed.lines, strict=True))
+    loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
-    if needed.element == 1:
+    if needed.is_narrow:
         rate *= FP8_RATE
     if p.row_blocks == 1 and p.ping_pong:
         rate *= _FEW_ROWS

@@ -109,11 +109,12 @@ void wgmma_fp8(float* sums, int columns, const char* types, u64 a, u64 b, int ad
   self->products.open.push_back(product);
 }
 // The first operand in registers: each lane of a quad has four words of its two rows.
-void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b) {
+void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b,
+                     bool transpose_b, int adds) {
   const LaneWords* all = show({{a[0], a[1], a[2], a[3]}});
   if (!self->fenced) fail("wgmma without a wgmma.fence after its sums were written");
   if (b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
-  Product product{sums, columns, 0, b, type[0] == 'b', false, true, true, a};
+  Product product{sums, columns, 0, b, type[0] == 'b', false, transpose_b, adds != 0, a};
   std::memcpy(product.given, a, sizeof product.given);
   const auto widen = product.bf16 ? bf16_to_float : f16_to_float;
   for (u32 h = 0; h < 2; ++h) {

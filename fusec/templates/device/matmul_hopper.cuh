@@ -103,8 +103,9 @@ struct TileSource {
 // The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
 // free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kSharesA, kSharesB:
 // whether the CTAs of a cluster of two have that operand in common. kJoined: whether half of B's
-// columns are those of a second operand.
-template <class Config, bool kSharesA = false, bool kSharesB = false, bool kJoined = false>
+// columns are those of a second operand; kPanels: how often A's tile is 64 elements of K deep.
+template <class Config, bool kSharesA = false, bool kSharesB = false, bool kJoined = false,
+          int kPanels = 1>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
@@ -116,8 +117,12 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     unsigned char* const b_tile = a_tile + Config::kATileBytes;
     empty[stage].wait(parity);
     full[stage].arrive_expect_tx(Config::kStageBytes);
-    load_operand<Config::kTileM, Config::kAKMajor, kSharesA>(a_tile, a.map, &full[stage],
-                                                             a.position, depth, a.batch);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      load_operand<Config::kTileM, Config::kAKMajor, kSharesA>(
+          a_tile + panel * Config::kTileM * 128, a.map, &full[stage], a.position,
+          depth + 64 * panel, a.batch);
+    }
     load_operand<kColumns, Config::kBKMajor, kSharesB>(b_tile, b.map, &full[stage], b.position,
                                                        depth, b.batch);
     if constexpr (kJoined) {
