@@ -14,6 +14,7 @@ from fusec import target
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.reference.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
@@ -73,12 +74,13 @@ def wrong(
 ) -> str:
     """Return what is wrong with a plan's kernels in some order; nothing where all is right."""
     inputs = random_inputs(fusion, fusion.hints, 0)
+    model = Model({name: o.at(fusion.hints) for name, o in plan.orders.items()})
     for order in orders:
         try:
             outputs = run_plan(plan, inputs, folder, edit=edit, **order)
         except AssertionError as error:
             return str(error)
-        verdict = compare(fusion, fusion.hints, inputs, outputs)
+        verdict = compare(fusion, fusion.hints, inputs, outputs, model=model)
         if not verdict.ok:
             return f"{order}: {verdict.text()}"
     return ""

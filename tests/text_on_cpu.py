@@ -13,6 +13,8 @@ INSTRUCTIONS = {
     "cvt.rn.bf16.f32": "narrow_bf16",
     "cvt.rn.f16x2.f32": "narrow_two_f16",
     "cvt.rn.bf16x2.f32": "narrow_two_bf16",
+    "sub.rn.bf16x2": "subtract_two<true>",
+    "sub.rn.f16x2": "subtract_two<false>",
     "div.full.f32": "divide",
     "ex2.approx.ftz.f32": "power_of_two",
     "rcp.approx.ftz.f32": "inverse",
@@ -103,17 +105,29 @@ WGMMA_CALL = (
     "#define FUSEC_WGMMA(N, TYPE, ...) "
     "cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
+WGMMA_FP8 = re.compile(r"#define FUSEC_WGMMA_FP8\(N, A_AT,.*?\n(?=#define)", re.DOTALL)
+WGMMA_FP8_CALL = (
+    "#define FUSEC_WGMMA_FP8(N, ...) cpu::wgmma_fp8(d, N, Fp8Types<A, B>::kText, a, b, scale_d)\n"
+)
 WGMMA_REGISTERS = re.compile(
     r"#define FUSEC_WGMMA_FROM_REGISTERS\(N, TYPE,.*?\n(?=#define)", re.DOTALL
 )
 WGMMA_REGISTERS_CALL = (
-    "#define FUSEC_WGMMA_FROM_REGISTERS(N, TYPE, ...) cpu::wgmma_registers(d, N, TYPE, a, b)\n"
+    "#define FUSEC_WGMMA_FROM_REGISTERS(N, TYPE, ...) "
+    "cpu::wgmma_registers(d, N, TYPE, a, b, true, 1)\n"
+)
+WGMMA_CONVERTED = re.compile(r"#define FUSEC_WGMMA_CONVERTED\(N, TYPE,.*?\n(?=#define)", re.DOTALL)
+WGMMA_CONVERTED_CALL = (
+    "#define FUSEC_WGMMA_CONVERTED(N, TYPE, ...) "
+    "cpu::wgmma_registers(d, N, TYPE, a, b, false, scale_d)\n"
 )
 
 
 def on_host(text: str) -> str:
     """Return CUDA text with inline PTX and declarations of shared memory replaced."""
     text = WGMMA.sub(WGMMA_CALL, text)
+    text = WGMMA_FP8.sub(WGMMA_FP8_CALL, text)
+    text = WGMMA_CONVERTED.sub(WGMMA_CONVERTED_CALL, text)
     text = WGMMA_REGISTERS.sub(WGMMA_REGISTERS_CALL, text)
     text = text.replace("{ return data[i]; }", "{ return data[cpu::within(i, N)]; }")
     text = DYNAMIC.sub(r"\2* const \3 = reinterpret_cast<\2*>(cpu::dynamic_shared());", text)

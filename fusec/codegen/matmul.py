@@ -31,8 +31,10 @@ from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import SUM_SLICES, MatmulPlan, workspace_roles
 from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
+from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import map_names
-from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind, find_product
+from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind
 from fusec.schedule.matmul_shared import MatmulKernel
 
 
@@ -53,17 +55,21 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     streams = parameters.kernel == "vector"
     names = c_names(kernel, RESERVED | STREAMED if streams else RESERVED)
     fusion = renamed(plan.fusion, names)
-    problem = find_product(fusion)
+    problem = find_products(fusion)
     assert isinstance(problem, Product)
     context = _Context(fusion, problem, parameters, names, Facts(fusion.hints))
     hopper = parameters.kernel in ("wgmma", "split_k")
     multiplies = kernel.template != SUM_SLICES
     index_type = "fusec::i64" if parameters.wide_index else "int"
     maps = [names[m] for m in map_names(plan.problem.product)] if hopper else ["", ""]
+    second_map = "".join(maps[2:])
     fields = {
         **head(plan, kernel),
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
+        "loop": _loop(problem, parameters),
+        "panels": ", false, false, false, 2" if parameters.converted else "",
+        "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel.layout, context.facts),
         "has_layout": bool(kernel.layout.constants),
         "constants": _constants(context, index_type, hopper=hopper, multiplies=multiplies),
@@ -84,10 +90,11 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_place = len(epilogue.stores) > len(epilogue.stored)
         return PersistentView(
             **fields,  # pyright: ignore[reportArgumentType]
+            second_map=second_map,
             ping_pong=parameters.ping_pong,
             in_pairs=parameters.ctas > 1,
             is_guarded=in_place or problem.cuts == "rows",
-            **_arguments(parameters),
+            **_arguments(parameters, narrow=problem.narrow is not None),
         )
     spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
     if streams:
@@ -108,11 +115,22 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     )
 
 
-def _arguments(p: MatmulParameters) -> dict[str, str]:
+def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     """Return the template arguments behind the Config of what loads a stage and multiplies it."""
     shares = {"none": "", "a": ", true", "b": ", false, true"}[p.multicast]
-    readers = f", {str(p.ping_pong).lower()}, {p.ctas}" if p.ctas > 1 else ", true"
-    return {"shares": shares, "readers": readers if p.ping_pong or p.ctas > 1 else ""}
+    if p.joined:
+        shares = f", {str(p.multicast == 'a').lower()}, {str(p.multicast == 'b').lower()}, true"
+    readers = f", {p.ctas}" if p.ctas > 1 else ""
+    if not narrow:
+        readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
+    return {"shares": shares, "readers": readers}
+
+
+def _loop(problem: Product, p: MatmulParameters) -> str:
+    """Return the function that multiplies the stages of a tile."""
+    if p.converted:
+        return "multiply_converted"
+    return "multiply_stages" if problem.narrow is None else "multiply_promoted"
 
 
 def _has_batches(problem: Product) -> bool:
@@ -132,7 +150,8 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
     extents = f"{batch}{problem.m} x {problem.n} x {problem.k}"
     if problem.groups is not None:
         extents += f", {problem.cuts} cut into {problem.groups.count} groups,"
-    return f"Schedule: {extents} in tiles of {p.tile_m} x {p.tile_n}, {how}."
+    twice = "two joined products of " if p.joined else ""
+    return f"Schedule: {twice}{extents} in tiles of {p.tile_m} x {p.columns}, {how}."
 
 
 def _blocks(p: MatmulParameters) -> str:
@@ -251,15 +270,17 @@ def _offsets(context: _Context) -> tuple[str, ...]:
 def _epilogue(context: _Context) -> EpilogueView:
     problem, width = context.problem, context.parameters.vector_width
     binding, chunk, lane = bind(problem, width)
-    fusion, sums = problem.epilogue.fusion, problem.epilogue.sums
+    fusion = problem.epilogue.fusion
+    sums = dict(zip((s.name for s in problem.epilogue.all_sums), (SUMS, SECOND_SUMS), strict=False))
     lowering = Lowering(fusion, problem.domain, binding)
     emitter = _emitter(context, chunk, lane)
     plans = store_plans(lowering, fusion.outputs)
     tensors = problem.staged(context.facts) if context.parameters.staged else ()
     staged, stored = stage(tensors, emitter, plans, lambda: _emitter(context, chunk, lane))
     for instance in instances_under(p.instance for p in plans):
-        if instance.kind == "load" and instance.name == sums.name:
-            emitter.cached[instance] = "acc[i]" if width > 1 else "acc[0]"
+        if instance.kind == "load" and instance.name in sums:
+            held = sums[instance.name]
+            emitter.cached[instance] = f"{held}[i]" if width > 1 else f"{held}[0]"
     emitter.count(p.instance for p in plans)
     for plan in plans:
         if plan.output in stored:
@@ -276,4 +297,5 @@ def _epilogue(context: _Context) -> EpilogueView:
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
         staged,
+        tuple(sums.values()),
     )

@@ -7,7 +7,7 @@ from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import DType
 from fusec.schedule.matmul_access import is_chunked
-from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import SharedLayout
@@ -39,14 +39,22 @@ def sums_type(problem: Product) -> str:
 
 
 def _tile(p: MatmulParameters, problem: Product) -> list[str]:
-    if isinstance(problem.dtype, DType) and p.kernel != "simt":
-        kind = f"using T = {storage_type(problem.dtype)};  // of the operands in shared memory"
+    if p.kernel in HOPPER and problem.narrow is not None:
+        a, b = (storage_type(dtype) for dtype in problem.narrow)
+        kinds = [f"using TA = {a};  // of A's elements", f"using TB = {b};  // of B's"]
+    elif isinstance(problem.dtype, DType) and p.kernel != "simt":
+        kinds = [f"using T = {storage_type(problem.dtype)};  // of the operands in shared memory"]
     else:
-        kind = f"using Acc = {sums_type(problem)};  // operands are widened to it"
+        kinds = [f"using Acc = {sums_type(problem)};  // operands are widened to it"]
     return [
-        kind,
+        *kinds,
         integer("kTileM", p.tile_m, "rows of an output tile"),
-        integer("kTileN", p.tile_n, "columns of an output tile"),
+        integer(
+            "kTileN",
+            p.tile_n,
+            "columns of two output tiles" if p.joined else "columns of an output tile",
+        ),
+        *([integer("kColumns", p.columns, "of each of two products")] if p.joined else []),
         integer("kTileK", p.tile_k, "depth of a stage"),
     ]
 

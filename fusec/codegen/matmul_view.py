@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.views import KernelView
+from fusec.schedule.matmul_epilogue import SUMS
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class EpilogueView:
     The lines may use the row `m`, the first column `n`, the sums `acc[i]`, and `batch` where there
     are several: `parameters` declares them, `position` gives them. Loads and stores run once;
     statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
-    staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory.
+    staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums: the
+    names of the sums, two where products are joined.
     """
 
     width: int
@@ -67,6 +69,7 @@ class EpilogueView:
     statements: tuple[str, ...]
     stores: tuple[str, ...]
     staged: tuple[StagedView, ...] = ()
+    sums: tuple[str, ...] = (SUMS,)
 
     @property
     def fetched(self) -> tuple[StagedView, ...]:
@@ -83,6 +86,9 @@ class EpilogueView:
 class MatmulView(KernelView):
     """What every matrix product kernel has.
 
+    loop: the function of a Hopper kernel that multiplies the stages of a tile; panels: further
+    template arguments of what loads A in several panels; columns: the constant of the Config with a
+    tile's columns.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
@@ -90,6 +96,9 @@ class MatmulView(KernelView):
     the constants are `all_rows` or `all_depth` in place of M or K, and `groups` with those of rows.
     """
 
+    loop: str
+    panels: str
+    columns: str
     config: tuple[str, ...]
     has_layout: bool
     constants: tuple[str, ...]
@@ -109,12 +118,14 @@ class MatmulView(KernelView):
 class PersistentView(MatmulView):
     """The kernel with one CTA per SM over all tiles.
 
+    second_map: the map of the B of a joined product, if there is one.
     ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether a cluster of two CTAs
     takes neighbouring tiles; shares: further template arguments of what loads a stage for both;
     readers: of what multiplies it. is_guarded: whether the epilogue runs for elements of the result
     alone: it stores some in place, or a tile may have no step of K (wgmma was serialised else).
     """
 
+    second_map: str
     ping_pong: bool
     in_pairs: bool
     shares: str

@@ -70,10 +70,12 @@ class Order:
 
     group: products that a matrix unit adds at once, cutting off what lies below the largest of
     them instead of rounding; 1 where every product is added by itself. Chains count groups.
+    bits: behind the point of the largest that it keeps in the first chains; 0: as the type has.
     """
 
     stages: tuple[Stage, ...]
     group: int = 1
+    bits: int = 0
 
     def within(self, count: int) -> tuple[Stage, ...]:
         """Return the stages that `count` terms go through, the rest of the tree included."""
@@ -92,7 +94,7 @@ class Order:
 
     def then(self, other: Order) -> Order:
         """Return the order of sums whose terms are sums in this order."""
-        return Order((*self.stages, *other.stages), self.group)
+        return Order((*self.stages, *other.stages), self.group, self.bits)
 
 
 def _depth(count: int) -> int:
@@ -139,10 +141,24 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
     square = np.square(np.abs(total))
     mean, spread = square / terms, np.maximum(squares - square / terms, 0)
     variance = (mean * steady + spread * walking) * (unit**2 / 3)
-    if order.group > 1:
+    if order.bits:
+        chained = order.group * (stages[0].chain if stages else 1)
+        variance = variance + 4.0**-order.bits * _cut(square, squares, spread, terms, chained)
+    elif order.group > 1:
         steps = unit * stages[0].chain if stages else unit
         variance = variance + steps**2 * (square / 4 + spread / 3)
     return np.where(terms > 1, variance, 0.0)
+
+
+def _cut(square: Array, squares: Array, spread: Array, terms: Array, chained: int) -> Array:
+    """Return the variance of what products lose, over the square of the part of a sum that is cut.
+
+    A product loses up to that part of the sum of `chained` terms that it is added to, of mean m and
+    root mean square r: about m * chained / 2 + r * sqrt(chained) / 2. The losses are towards 0.
+    """
+    alike = np.sqrt(square / np.maximum(terms * squares, np.finfo(np.float64).tiny))
+    drift = alike * (chained / 4) + np.sqrt(chained) / 4
+    return square * np.square(drift) + spread * (chained / 6)
 
 
 def performed(terms: Array, order: Order) -> Array:

@@ -142,7 +142,7 @@ def _between(
     """Return the graph of weights, and which product has the result of what."""
     outputs = dict.fromkeys(v for n in outer if isinstance(v := n.operands[0], Value))
     graph = replace(fusion, outputs=tuple(Output(v) for v in outputs))
-    moved = find_epilogue(graph, second, MOVED)
+    moved = find_epilogue(graph, second, name=MOVED)
     if isinstance(moved, Refusal):
         return moved
     epilogue = find_epilogue(moved.fusion, first)

@@ -22,23 +22,31 @@ from fusec.schedule.matmul_choice import (
     HOPPER,
     MOST_COORDINATE,
     MULTIPLIERS,
-    TILES,
     MatmulParameters,
     compared,
     kernels,
     relied_on,
     sizes_of,
+    tile_of,
     trouble,
 )
+from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_price import lasting, seconds
-from fusec.schedule.matmul_problem import Product, bind, find_product
+from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
+from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
-from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
+from fusec.schedule.orders import (
+    PlannedOrder,
+    of_all,
+    of_fp8_tensor_cores,
+    of_products,
+    of_tensor_cores,
+)
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
@@ -86,11 +94,12 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         refusal = unsupported_nodes(segment, FAMILIES)
         if refusal is not None:
             return refusal
-        product = find_product(segment)
+        scaled = with_scaled_results(segment)
+        product = find_products(scaled)
         if isinstance(product, Refusal):
             return product
-        fusion, _ = specialise(segment, dynamic_symbols(segment))
-        product = find_product(fusion)
+        fusion, _ = specialise(scaled, dynamic_symbols(scaled))
+        product = find_products(fusion)
         if isinstance(product, Refusal):
             return product
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
@@ -99,9 +108,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return the problem for any number of rows and of products."""
         return _with_any_rows(problem)
 
-    def likeliest(self, problem: MatmulProblem, target: Target) -> MatmulParameters:
+    def likeliest(self, problem: MatmulProblem, target: Target) -> MatmulParameters | Refusal:
         """Return the cheapest parameters."""
-        return next(self._by_price(problem, target, {}))
+        found = next(self._by_price(problem, target, {}), None)
+        return found or Refusal("kernel", problem.kernels(target)["wgmma"])
 
     def candidates(
         self,
@@ -128,7 +138,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
         width = PAIR if parameters.staged else parameters.vector_width
-        tile = TILES[parameters.kernel]
+        tile = tile_of(parameters.kernel, problem.product)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(
@@ -159,6 +169,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
         """Return parts of K that fill the GPU, the part that is read, and copies of operands."""
+        if len([n for n in segment.nodes if n.op.family == "contraction"]) != 1:
+            return ()
         found = self.problem(segment)
         product = found.product if isinstance(found, MatmulProblem) else None
         return definitions_of_product(segment, fusion, product, target)
@@ -222,7 +234,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
     """Return the problem with more sizes left to run time, of rows and batches."""
 
     def made(fusion: Fusion) -> MatmulProblem | Refusal:
-        product = find_product(fusion)
+        product = find_products(fusion)
         if isinstance(product, Refusal):
             return product
         return _unreadable(fusion, product) or MatmulProblem(strict.segment, fusion, product)
@@ -233,7 +245,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
         lowering = Lowering(product.epilogue.fusion, product.domain, binding)
         for output in product.epilogue.fusion.outputs:
             lowering.at_home(output.value)
-        operands = (product.a, product.b)
+        operands = product.operands
         numbers = [d for o in operands for d in (o.row, o.depth) if d is not None]
         form = [(o.k_major, [type(a) for a, _ in o.batch.terms]) for o in operands]
         axes = [len(x) for x in (product.batch_axes, product.row_axes, product.column_axes)]
@@ -251,6 +263,8 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
     if p.kernel == "simt":
         return of_products(problem.k)
+    if p.kernel in HOPPER and problem.narrow is not None:
+        return of_fp8_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
     part, each = (PART, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
     return of_tensor_cores(problem.k, part, each, p.splits)
 
@@ -268,7 +282,7 @@ def _tiles(problem: Product, p: MatmulParameters) -> Dim:
     rows = ceildiv(problem.m, p.tile_m * p.pair_rows)
     if problem.groups is not None and problem.cuts == "rows":
         rows = rows + problem.groups.count  # each group may end with a part of a tile
-    columns = ceildiv(problem.n, p.tile_n * p.pair_columns)
+    columns = ceildiv(problem.n, p.columns * p.pair_columns)
     return problem.batches * rows * columns
 
 
@@ -333,7 +347,7 @@ def _arguments(
     if p.kernel in HOPPER:
         maps = tensor_maps(problem, p)
     else:
-        read |= {problem.a.buffer, problem.b.buffer}
+        read |= {o.buffer for o in problem.operands}
     if problem.groups is not None:
         read.add(problem.groups.ends)
     read |= {i.value for i in fusion.inputs if i.value.is_scalar}
@@ -344,7 +358,7 @@ def _arguments(
 def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
-    operands = {problem.a.buffer.name, problem.b.buffer.name}
+    operands = {o.buffer.name for o in problem.operands}
     if problem.groups is not None:
         operands.add(problem.groups.ends.name)
     for output in segment.outputs:
@@ -360,7 +374,8 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
         if output.value in alike:
             return Refusal("alias", f"`{output.value.name}` would be written repeatedly in place")
     lowering = Lowering(epilogue.fusion, problem.domain, bind(problem, 1)[0])
-    own = lowering.address(epilogue.sums, epilogue.fusion.input_of[epilogue.sums].strides)
+    layout = epilogue.fusion.input_of[epilogue.sums].strides
+    own = {sums: lowering.address(sums, layout) for sums in epilogue.all_sums}
     stores: list[Touch] = []
     roots: list[Instance] = []
     try:
@@ -376,11 +391,12 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     for instance in instances_under(roots):
         if instance.kind != "load" or instance.value is None:
             continue
-        if instance.value is epilogue.sums and instance.address != own:
-            return Refusal(
-                "index_map",
-                f"`{problem.node.output.name}` is read at an index map other than its own",
-            )
+        if instance.value in own and instance.address != own[instance.value]:
+            node = problem.node
+            if problem.joined is not None and instance.value is epilogue.second:
+                node = problem.joined.node
+            because = f"`{node.output.name}` is read at an index map other than its own"
+            return Refusal("index_map", because)
         loads.append(Touch(instance.name, instance.address))
     for store in stores:
         if conflict(store, loads) is not None:

@@ -9,7 +9,8 @@ from typing import ClassVar
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.schedule.matmul_access import has_tensor_map, is_chunked
-from fusec.schedule.matmul_persistent import no_persistent
+from fusec.schedule.matmul_joined import no_join
+from fusec.schedule.matmul_persistent import no_persistent, no_promotion
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
@@ -45,6 +46,8 @@ TILE_COLUMNS = {
     "mma": (128,),
     "simt": (64,),
 }
+TILE_K_BYTES = 128
+"""Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 PERSISTENT = (
@@ -52,6 +55,8 @@ PERSISTENT = (
     (128, 192, True), (128, 128, False), (128, 64, False),
 )  # fmt: skip
 """Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
+PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
+"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
@@ -85,7 +90,9 @@ class MatmulParameters(Parameters):
     flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
-    vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
+    vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
+    half of a tile's columns are those of a second product; converted: whether B is 8-bit integers,
+    which are made halves in registers, so that operands are swapped whatever the rows.
     Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
     runs under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of
     a cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
@@ -105,6 +112,8 @@ class MatmulParameters(Parameters):
     multicast: str = MULTICASTS[0]
     staged: bool = False
     band: int = BAND
+    joined: bool = False
+    converted: bool = False
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
@@ -124,7 +133,12 @@ class MatmulParameters(Parameters):
     @property
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
-        return self.kernel == "split_k" and self.tile_m in SWAPPED_ROWS
+        return self.kernel == "split_k" and (self.converted or self.tile_m in SWAPPED_ROWS)
+
+    @property
+    def columns(self) -> int:
+        """Return the columns of the result that a tile has."""
+        return self.tile_n // 2 if self.joined else self.tile_n
 
     @property
     def pair_rows(self) -> int:
@@ -173,7 +187,7 @@ class Sizes:
 
     def tiles(self, parameters: MatmulParameters) -> int:
         """Return the output tiles."""
-        rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.tile_n)
+        rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.columns)
         return self.batches * rows * columns
 
 
@@ -191,12 +205,20 @@ def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
-    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
+    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
-    if not hopper and problem.is_converted:
+    if problem.narrow is not None:
+        across = [o.buffer.name for o in problem.operands if not o.k_major]
+        if not hopper and across:
+            hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
+    elif problem.has_converted_weights:
+        across = [o.buffer.name for o in problem.operands if not o.k_major]
+        if not hopper and across:
+            hopper = f"weights are converted along K alone, and `{across[0]}` lies across it"
+    elif not hopper and problem.is_converted:
         hopper = f"copies in bulk do not convert {found} operands"
-    if not hopper and not all(has_tensor_map(o, facts) for o in (problem.a, problem.b)):
+    if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
         hopper = "an operand's rows do not begin at multiples of 16 bytes"
     if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
         hopper = hopper or "coordinates of copies in bulk have 32 bits"
@@ -206,11 +228,18 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if problem.cuts == "depth":
         hopper = hopper or "copies in bulk do not end where a group of summed elements does"
     split = hopper or ("groups are not split" if problem.cuts else "")
+    if problem.has_converted_weights:
+        hopper = hopper or "weights are converted by kernel `split_k` alone"
     vector = halves
     if not vector:
-        chunked = all([is_chunked(problem, o, facts) for o in (problem.a, problem.b)])
+        chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked)
-    return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
+    if problem.joined is None:
+        return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
+    if not hopper and not problem.slots.sizes:
+        hopper = "joined products need an output or operand with aligned rows along the result's"
+    alone = hopper or "joined products have kernel `wgmma` alone"
+    return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
 
 
 def compared(
@@ -225,19 +254,20 @@ def compared(
     Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
     """
     sizes = sizes_of(problem, hints)
-    steps = -(-sizes.k // 64)
+    steps = -(-sizes.k // _tile_k("wgmma", problem))
     if kernel:
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
-    if not kernel and len(able) > 1:
-        able.remove("simt")
-    if not kernel and "wgmma" in able:
-        able.remove("mma")
-    if not kernel and "vector" in able and sizes.m > MOST_ROWS:
-        able.remove("vector")
-    for name in able if not kernel else {kernel} & {*able}:
+    worse = {"simt"} if len(able) > 1 else set[str]()
+    if {*HOPPER} & {*able}:
+        worse.add("mma")
+    if sizes.m > MOST_ROWS:
+        worse.add("vector")
+    for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
-        for shape in _shapes(name, sizes, steps, target.sms):
+        tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
+        given = tile_of(name, problem)
+        for shape in _shapes(name, given, sizes, steps, target.sms, tiles):
             deep = shape.stages
             if name in HOPPER:
                 unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
@@ -245,12 +275,36 @@ def compared(
             yield replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
 
 
-def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulParameters]:
+def _tile_k(kernel: str, problem: Product) -> int:
+    """Return the elements of K of a step of a kernel."""
+    if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
+        return TILE_K_BYTES
+    return TILES[kernel]["tile_k"]
+
+
+def tile_of(kernel: str, problem: Product) -> dict[str, int]:
+    """Return the fields that follow from the kernel and from what it multiplies."""
+    return {
+        **TILES[kernel],
+        "tile_k": _tile_k(kernel, problem),
+        "joined": problem.joined is not None,
+        "converted": kernel == "split_k" and problem.has_converted_weights,
+    }
+
+
+def _shapes(
+    kernel: str,
+    given: Mapping[str, int],
+    sizes: Sizes,
+    steps: int,
+    sms: int,
+    tiles: tuple[tuple[int, int, bool], ...],
+) -> Iterator[MatmulParameters]:
     if kernel == "wgmma":
-        yield from _persistent()
+        yield from (replace(p, **given) for p in _persistent(tiles))
     elif kernel == "split_k":
         for rows, columns in SPLIT_TILES:
-            tile = MatmulParameters("split_k", rows, columns, 64, 2)
+            tile = replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
             yield from _splits(tile, sizes.tiles(tile), steps, sms)
     elif kernel == "vector":
         for rows, columns, stages in vector_shapes(sizes.m):
@@ -263,9 +317,9 @@ def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulP
         yield MatmulParameters("simt", 64, 64, 16, 1)
 
 
-def _persistent() -> Iterator[MatmulParameters]:
+def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel with one CTA per SM, and what it does with them."""
-    for rows, columns, ping_pong in PERSISTENT:
+    for rows, columns, ping_pong in tiles:
         tile = MatmulParameters("wgmma", rows, columns, 64, 2, ping_pong=ping_pong)
         for multicast in MULTICASTS:
             for staged in (True, False):
@@ -276,6 +330,8 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
     """Yield every split of K whose CTAs have work and come in two waves at most."""
     for cluster in (1, 2, 4, 8):
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
+        if tile.converted and cluster == 1:
+            most = max(1, most)  # no other kernel is to be had
         for splits in range(1, most + 1):
             if splits * cluster > 1 or tile.swapped:
                 for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
@@ -335,7 +391,7 @@ def trouble(
     swapped = _no_swap(p, problem)
     if swapped or (p.tile_m == 8) > (p.kernel == "vector"):
         return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
-    own = no_persistent(p, problem)
+    own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     if own is not None:
         return own
     streamed = vector_trouble(p) if p.kernel == "vector" else None
@@ -364,6 +420,8 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
     """Return why a tile cannot have so few rows, empty where it can."""
     if not p.swapped:
         return ""
+    if p.tile_m > 128:
+        return f"a thread would hold the sums of {p.tile_m} rows beside what it converts"
     if p.tile_n != MULTIPLIERS // 2:
         return f"with {p.tile_m} rows, two warpgroups multiply 128 columns, not {p.tile_n}"
     if p.tile_m < 64 and not problem.a.k_major:

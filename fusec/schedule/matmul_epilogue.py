@@ -10,15 +10,24 @@ from fusec.ir.dtype import I32, U32, DType
 from fusec.ir.graph import Const, Fusion, Input, Node, Type, Value, needed_nodes
 from fusec.ops.build import make_node
 
-SUMS = "acc"
+SUMS, SECOND_SUMS = "acc", "acc_second"
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The rest of a segment: `sums` is the input that stands for the sums of products."""
+    """The rest of a segment: `sums` is the input that stands for the sums of products.
+
+    second: that of a second product, if it joins two.
+    """
 
     fusion: Fusion
     sums: Value
+    second: Value | None = None
+
+    @property
+    def all_sums(self) -> tuple[Value, ...]:
+        """Return the sums of all products."""
+        return (self.sums,) if self.second is None else (self.sums, self.second)
 
 
 def sums_dtype(operands: DType) -> DType:
@@ -28,33 +37,45 @@ def sums_dtype(operands: DType) -> DType:
     return operands.compute
 
 
-def find_epilogue(fusion: Fusion, node: Node, name: str = SUMS) -> Epilogue | Refusal:
+def find_epilogue(
+    fusion: Fusion, node: Node, second: Node | None = None, *, name: str = SUMS
+) -> Epilogue | Refusal:
     """Return the epilogue: the bias of `linear`, the result's rounding, and the other operations.
 
     The result has its own type before anything else reads it, so that a value does not depend on
-    whether its product was fused with what follows. name: of the sums.
+    whether its product was fused with what follows. second: another product of its shape; name: of
+    the sums.
     """
-    kind = sums_dtype(node.output.dtype)
-    first: list[Node] = []
-    declared = node.op.product
-    has_bias = declared is not None and declared.bias is not None and len(node.operands) > 2
-    if kind == node.output.dtype and not has_bias:
-        sums = node.output
-    else:
-        sums = Value(name, Type(kind, node.output.shape))
-        first = _finishing(node, sums, kind, has_bias)
-    at = fusion.nodes.index(node)
-    others = [*fusion.nodes[:at], *first, *fusion.nodes[at + 1 :]]
+    others, found = list(fusion.nodes), list[Value]()
+    for each, called in zip((node, second), (name, SECOND_SUMS), strict=True):
+        if each is None:
+            continue
+        sums, finishing = _sums(each, called)
+        at = others.index(each)
+        others[at : at + 1] = finishing
+        found.append(sums)
     nodes = tuple(needed_nodes(others, (o.value for o in fusion.outputs)))
     made = {v for n in nodes for v in n.outputs}
     read = {v for n in nodes for v in n.inputs} | {o.value for o in fusion.outputs}
-    if sums not in read:
-        return Refusal("outputs", f"no output depends on `{node.output.name}`")
+    for each, sums in zip((node, second), found, strict=False):
+        if each is not None and sums not in read:
+            return Refusal("outputs", f"no output depends on `{each.output.name}`")
     inputs = fusion.effects.inputs_for(read - made)
-    layout = tuple(product(sums.shape[k + 1 :]) for k in range(sums.rank))
-    return Epilogue(
-        replace(fusion, inputs=(Input(sums, layout), *inputs), nodes=nodes, pins=()), sums
-    )
+    shape = node.output.shape
+    layout = tuple(product(shape[k + 1 :]) for k in range(len(shape)))
+    own = tuple(Input(sums, layout) for sums in found)
+    whole = replace(fusion, inputs=(*own, *inputs), nodes=nodes, pins=())
+    return Epilogue(whole, *found)
+
+
+def _sums(node: Node, name: str) -> tuple[Value, list[Node]]:
+    """Return what stands for the sums of a product, and the nodes from these to its result."""
+    kind, declared = sums_dtype(node.output.dtype), node.op.product
+    has_bias = declared is not None and declared.bias is not None and len(node.operands) > 2
+    if kind == node.output.dtype and not has_bias:
+        return node.output, []
+    sums = Value(name, Type(kind, node.output.shape))
+    return sums, _finishing(node, sums, kind, has_bias)
 
 
 def _finishing(node: Node, sums: Value, kind: DType, has_bias: bool) -> list[Node]:

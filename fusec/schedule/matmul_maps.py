@@ -7,26 +7,29 @@ from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.schedule.matmul_access import CHUNK_BYTES
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_shared import STAGE_BYTES
 from fusec.schedule.plan import TensorMapArgument
 
-_SWIZZLED = 64
-"""Elements of 16 bits in the 128 bytes that the swizzle spans."""
+
+def map_names(problem: Product) -> tuple[str, ...]:
+    """Return the names of all maps: their buffers', with the side where two are the same."""
+    a, *others = (o.buffer.name for o in problem.operands)
+    if len({a, *others}) == 1 + len(others):
+        return tuple(f"{name}_map" for name in (a, *others))
+    more = [f"{name}_second_map" for name in others[1:]]
+    return (f"{a}_rows_map", f"{others[0]}_columns_map", *more)
 
 
-def map_names(problem: Product) -> tuple[str, str]:
-    """Return the names of both maps: their buffers', with the side where the two are the same."""
-    a, b = problem.a.buffer.name, problem.b.buffer.name
-    return (f"{a}_rows_map", f"{b}_columns_map") if a == b else (f"{a}_map", f"{b}_map")
-
-
-def tensor_maps(
-    problem: Product, parameters: MatmulParameters
-) -> tuple[TensorMapArgument, TensorMapArgument]:
-    """Return the maps of A and B."""
-    names = map_names(problem)
+def tensor_maps(problem: Product, parameters: MatmulParameters) -> tuple[TensorMapArgument, ...]:
+    """Return the maps of A and B, and of the B of a joined product."""
+    p, (name, *names) = parameters, map_names(problem)
+    a, *columns = problem.operands
     return (
-        _map(names[0], problem.a, problem.m, problem.k, parameters.tile_m, parameters.pair_columns),
-        _map(names[1], problem.b, problem.n, problem.k, parameters.tile_n, parameters.pair_rows),
+        _map(name, a, problem.m, problem.k, p.tile_m, p.pair_columns),
+        *(
+            _map(each, b, problem.n, problem.k, p.columns, p.pair_rows)
+            for each, b in zip(names, columns, strict=True)
+        ),
     )
 
 
@@ -35,6 +38,7 @@ def _map(
 ) -> TensorMapArgument:
     """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
+    swizzled = STAGE_BYTES // size
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)
     # A stride that nothing follows may be any multiple of 16 bytes.
     pitch = operand.pitch or ceildiv(inner, CHUNK_BYTES // size) * (CHUNK_BYTES // size)
@@ -46,7 +50,7 @@ def _map(
         operand.buffer.dtype,
         (inner, outer, batches),
         (pitch * size, stride * size),
-        (_SWIZZLED, (tile_rows if operand.k_major else _SWIZZLED) // parts, 1),
+        (swizzled, (tile_rows if operand.k_major else swizzled) // parts, 1),
     )
 
 

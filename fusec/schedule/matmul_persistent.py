@@ -49,3 +49,18 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if p.staged and p.vector_width != PAIR:
         return Refusal("staged", f"staged rows are filled by pairs, not {p.vector_width} columns")
     return None
+
+
+def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why a kernel of 8-bit floats cannot add what tensor cores have summed, or None."""
+    if problem.narrow is None or p.kernel not in ("wgmma", "split_k"):
+        return None
+    if p.ping_pong:
+        because = "of 8-bit floats, one warpgroup multiplies while the other promotes its sums"
+        return Refusal("kernel", because)
+    columns = p.tile_m if p.swapped else p.tile_n
+    held = (p.row_blocks + 1) * columns // 2
+    if held > MOST_SUMS:
+        because = f"a thread would hold {held} sums, those to promote too; {MOST_SUMS} fit"
+        return Refusal("tile", because)
+    return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
-from fusec.schedule.persistent_price import persistent_seconds
+from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -34,6 +34,8 @@ _L2_RATE = 1.5
 _MEMORY_RATE = 0.97
 # The part of the SMs that clusters of this size fill at once (H200, one CTA per SM).
 _RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
+# Weights a second that an SM makes halves of (estimated).
+_CONVERTED = 4.7e10
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 # The part of that which is left where elements of one operand, or of both, are copied one by one.
@@ -86,13 +88,17 @@ def _step_seconds(
     """
     sizes = needed.sizes
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
-    loaded = (rows + columns) * p.tile_k * 2
+    (a, b), depth = needed.widths, p.tile_k
+    loaded = (rows * a + columns * b) * depth
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
     rate = (
         target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
     )
+    if needed.is_narrow:
+        rate *= FP8_RATE
     parts = (
-        2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
+        2.0 * p.tile_m * p.tile_n * depth / rate,
+        p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
         running * loaded / (target.l2_bandwidth * _L2_RATE),
         running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),

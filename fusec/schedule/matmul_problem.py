@@ -12,7 +12,7 @@ from fusec.index.instances import Lowering
 from fusec.index.movement import pull
 from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim, product
-from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, DType
+from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from fusec.ir.expression import (
     Index,
     Quotient,
@@ -85,6 +85,14 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A second product of the same A that the epilogue joins to the first, and its B."""
+
+    node: Node
+    b: Operand
+
+
+@dataclass(frozen=True)
 class Product:
     """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
@@ -102,6 +110,12 @@ class Product:
     epilogue: Epilogue
     domain: Domain
     groups: Groups | None = None
+    joined: Joined | None = None
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Return A and B, and the B of a joined product."""
+        return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
 
     @property
     def batches(self) -> Dim:
@@ -146,12 +160,25 @@ class Product:
             return None
         both = {self.a.buffer.dtype, self.b.buffer.dtype}
         wide = {F16, BF16} & both or {F16}
-        return wide.pop() if len(wide) == 1 and both - wide <= {F8E4M3, F8E5M2} else None
+        return wide.pop() if len(wide) == 1 and both - wide <= {F8E4M3, F8E5M2, I8, U8} else None
+
+    @property
+    def narrow(self) -> tuple[DType, DType] | None:
+        """Return the types of A and B where both are 8-bit floats, which some tensor cores take."""
+        both = (self.a.buffer.dtype, self.b.buffer.dtype)
+        summed = sums_dtype(self.node.output.dtype) == F32
+        return both if summed and {*both} <= {F8E4M3, F8E5M2} else None
+
+    @property
+    def has_converted_weights(self) -> bool:
+        """Return whether B is 8-bit integers, which a kernel makes halves of as it multiplies."""
+        alone = self.groups is None and self.joined is None
+        return alone and self.b.buffer.dtype == I8 and self.a.buffer.dtype == self.dtype
 
     @property
     def is_converted(self) -> bool:
         """Return whether an operand has another type in memory than in tensor cores."""
-        return any(o.buffer.dtype != self.dtype for o in (self.a, self.b))
+        return any(o.buffer.dtype != self.dtype for o in self.operands)
 
     @property
     def is_plain(self) -> bool:
@@ -165,7 +192,7 @@ class Product:
         binding, chunk, lane = bind(self, PAIR)
         lowering = Lowering(self.epilogue.fusion, self.domain, binding)
         pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n)
-        return find_staged(pairs, self.epilogue.sums, facts)
+        return find_staged(pairs, self.epilogue.all_sums, facts)
 
     @cached_property
     def slots(self) -> StagedSlots:
@@ -311,6 +338,8 @@ def _keeps(inputs: Sequence[Value], target: DType) -> bool:
     if source.is_float and target.is_float:
         narrow = source in (F8E4M3, F8E5M2) or (source.is_half and not target.is_half)
         return source == target or narrow or (source.bits, target.bits) == (32, 64)
+    if source.is_integer and source.bits == 8 and target.is_float:
+        return target.bits > 8
     signed = source.kind == target.kind or target.kind == "int"
     return source.is_integer and target.is_integer and signed and source.bits < target.bits
 

@@ -23,6 +23,8 @@ STAGED_PAD = 8
 MULTIPLYING_WARPS = 8
 """Warps of a Hopper kernel that multiply, each with staged rows of its own."""
 _ELEMENT = 2
+STAGE_BYTES = 128
+"""Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
 _SUM = 4
 _BARRIER = 8
 _SLOT = 16
@@ -75,16 +77,18 @@ def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
 def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
     sides = ((problem.a, p.tile_m), (problem.b, p.tile_n))
-    k_major = tuple(operand.k_major for operand, _ in sides)
-    return _layout(p, k_major, problem.slots if p.staged else StagedSlots())
+    kinds = tuple((o.k_major, o.buffer.dtype.size) for o, _ in sides)
+    return _layout(p, kinds, problem.slots if p.staged else StagedSlots())
 
 
 @cache
-def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots) -> SharedLayout:
+def _layout(
+    p: MatmulParameters, kinds: tuple[tuple[bool, int], ...], slots: StagedSlots
+) -> SharedLayout:
     # What is not contiguous along K lies in blocks of 64 rows.
     a_bytes, b_bytes = (
-        (rows if along else -(-rows // 64) * 64) * p.tile_k * _ELEMENT
-        for rows, along in zip((p.tile_m, p.tile_n), k_major, strict=True)
+        (rows if along else -(-rows // 64) * 64) * p.tile_k * size
+        for rows, (along, size) in zip((p.tile_m, p.tile_n), kinds, strict=True)
     )
     pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)
     constants = [
@@ -96,7 +100,7 @@ def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots)
         constants.append(("kSumsPitch", pitch, "floats from row to row of the tile of sums"))
         at = max(at, p.tile_m * pitch * _SUM)
     if p.staged:
-        columns = staged_columns(p.tile_n, fetched=slots.fetched)
+        columns = staged_columns(p.columns, fetched=slots.fetched)
         rows = 16 * p.row_blocks if slots.fetched else 16
         constants += [
             ("kStagedRows", rows, "rows of a warp that are staged at a time"),

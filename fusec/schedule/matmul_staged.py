@@ -70,7 +70,7 @@ class Pairs:
         return facts.index_multiple(rest, by) and facts.multiple(self.columns, by)
 
 
-def find_staged(pairs: Pairs, sums: Value, facts: Facts) -> tuple[StagedTensor, ...]:
+def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[StagedTensor, ...]:
     """Return the tensors that are staged, those that are read first."""
     fusion, lowering = pairs.fusion, pairs.lowering
     stores: list[tuple[Output, Index, Conditions]] = []
@@ -86,7 +86,7 @@ def find_staged(pairs: Pairs, sums: Value, facts: Facts) -> tuple[StagedTensor, 
         if load.kind != "load" or load.value is None or load.address is None or load.gathered:
             continue
         size = load.dtype.size
-        if load.value is not sums and pairs.is_staged(load.address, load.conditions, size, facts):
+        if load.value not in sums and pairs.is_staged(load.address, load.conditions, size, facts):
             slot = len(free)
             free.append((size, slot))
             found.append(StagedTensor(load.name, load.value, load.address, slot, load=load))

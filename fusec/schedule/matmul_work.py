@@ -29,15 +29,22 @@ class EpilogueWork:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; loose: operands
-    whose rows are not whole chunks of 16 bytes, so that their elements are copied one by one.
+    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; widths: bytes of
+    an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
+    their elements are copied one by one.
     """
 
     sizes: Sizes
     bytes: int
     epilogue: EpilogueWork
     lines: tuple[int, int]
+    widths: tuple[int, int] = (2, 2)
     loose: int = 0
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether tensor cores multiply 8-bit floats."""
+        return self.widths == (1, 1)
 
 
 def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
@@ -45,13 +52,15 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     fusion = product.epilogue.fusion
     results = max(1, elements(product.epilogue.sums, hints))
     flops, sfu = work(fusion)
-    others = [i.value for i in fusion.inputs if i.value is not product.epilogue.sums]
+    others = [i.value for i in fusion.inputs if i.value not in product.epilogue.all_sums]
     reads = sum(2 * elements(v, hints) > results for v in others)
     epilogue = EpilogueWork(flops / results, sfu / results, reads)
     lines = (_lines(product.a, hints), _lines(product.b, hints))
+    narrow, converted = product.narrow is not None, product.has_converted_weights
+    widths = (1 if narrow else 2, 1 if narrow or converted else 2)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, loose)
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths, loose)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:

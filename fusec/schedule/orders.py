@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fusec.reference.order import Order
 
 WARP = 32
+FP8_BITS = 13
+"""Bits behind the point that tensor cores keep of sums of 8-bit floats (arXiv 2412.19437)."""
 GROUP = 16
 """Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
 TILES_AT_ONCE = 32
@@ -52,6 +54,7 @@ class PlannedOrder:
 
     stages: tuple[PlannedStage, ...]
     group: int = 1
+    bits: int = 0
 
     def at(self, sizes: Mapping[str, int]) -> Order:
         """Return the order at sizes."""
@@ -61,7 +64,7 @@ class PlannedOrder:
             Stage(max(s.chain.evaluate(sizes), 1), s.depth, s.width, s.run, s.cut)
             for s in self.stages
         )
-        return Order(tuple(stages), self.group)
+        return Order(tuple(stages), self.group, self.bits)
 
     def longest(self, sizes: Mapping[str, int]) -> int:
         """Return the length of the longest chain."""
@@ -84,10 +87,11 @@ class PlannedOrder:
 
     def then(self, other: PlannedOrder) -> PlannedOrder:
         """Return the order of sums whose terms are sums in this order."""
-        return PlannedOrder((*self.stages, *other.stages), self.group)
+        return PlannedOrder((*self.stages, *other.stages), self.group, self.bits)
 
     def __str__(self) -> str:
-        groups = [f"groups of {self.group}"] if self.group > 1 else []
+        kept = f" with {self.bits} bits" if self.bits else ""
+        groups = [f"groups of {self.group}{kept}"] if self.group > 1 else []
         return ", then ".join([*groups, *(str(s) for s in self.stages)])
 
 
@@ -212,6 +216,14 @@ def of_tensor_cores(depth: Dim, tile: int, cluster: int = 1, splits: int = 1) ->
     stages = [PlannedStage(_positive(tiles * (tile // GROUP)))]
     stages += [serial(n) for n in (cluster, splits) if n > 1]
     return PlannedOrder(tuple(stages), GROUP)
+
+
+def of_fp8_tensor_cores(depth: Dim, tile: int, cluster: int = 1, splits: int = 1) -> PlannedOrder:
+    """Return the same of 8-bit floats, whose sums of `tile` elements of K are promoted to f32."""
+    tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
+    stages = [PlannedStage(dim(tile // WARP)), serial(tiles)]
+    stages += [serial(n) for n in (cluster, splits) if n > 1]
+    return PlannedOrder(tuple(stages), WARP, FP8_BITS)
 
 
 def of_scanned_rows(length: Dim, width: int, threads: int, chunks: int, tiles: int) -> PlannedOrder:

@@ -11,6 +11,8 @@ _RATES = ((0, 0.0), (64, 0.55), (128, 1.06), (192, 1.07), (256, 1.085))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
 _FEW_ROWS = 0.97
 """The same where a stage has 64 rows of A for all of its columns of B."""
+FP8_RATE = 1.6
+"""Of 8-bit floats over halves, whose sums are promoted (estimated)."""
 _INGEST = 1.12e11
 """Bytes a second that an SM takes of L2, 64 a clock; rows of a stage that begin inside a line of
 memory come as two."""
@@ -41,7 +43,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     takes longer than these.
     """
     sizes = needed.sizes
-    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.tile_n)
+    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
     pairs = sizes.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
     places = target.sms // p.ctas
     steps = -(-sizes.k // p.tile_k)
@@ -65,14 +67,17 @@ def _stage_seconds(
 
     running: CTAs at a time; stages: of all tiles.
     """
-    a, b = min(p.tile_m, needed.sizes.m), min(p.tile_n, needed.sizes.n)
-    depth = p.tile_k * 2
+    a = min(p.tile_m, needed.sizes.m)
+    b = min(p.columns, needed.sizes.n) * (2 if p.joined else 1)
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
-    taken = sum(rows * lines for rows, lines in zip(asked, needed.lines, strict=True)) * depth
-    loaded = sum(asked) * depth
+    bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
+    taken = sum(part * lines for part, lines in zip(bytes_, needed.lines, strict=True))
+    loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
+    if needed.is_narrow:
+        rate *= FP8_RATE
     if p.row_blocks == 1 and p.ping_pong:
         rate *= _FEW_ROWS
     parts = (
@@ -91,7 +96,7 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     """
     sizes, epilogue = needed.sizes, needed.epilogue
     threads = MULTIPLIERS // 2 if p.ping_pong else MULTIPLIERS
-    count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
+    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
     issued = epilogue.flops / (target.flops / 2 * _ISSUE)
     special = epilogue.sfu / target.special
     turns = -(-count // (threads * p.vector_width)) if epilogue.reads else 0

@@ -28,7 +28,8 @@ struct BulkStore {
   Bytes data;
 };
 // registers: where the first operand is, if not in shared memory; given, left: what it was when the
-// product began, the thread's own and as rows.
+// product began, the thread's own and as rows. bytes: the names of both types where these are 8-bit
+// floats, of which tensor cores take 32 at a time.
 struct Product {
   float* sums;
   int columns;
@@ -37,6 +38,7 @@ struct Product {
   const unsigned* registers = nullptr;
   unsigned given[4] = {};
   float left[2][16] = {};
+  const char* bytes = nullptr;
 };
 // The asynchronous work of one kind that a thread began: groups in order, and the open one.
 template <class Work>

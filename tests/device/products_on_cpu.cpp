@@ -20,8 +20,46 @@ static u32 operand_place(u64 descriptor, bool transposed, u32 row, u32 k) {
                         : start + row / 8 * stride + row % 8 * 128 + k * 2;
   return place ^ (place >> 7 & 7) << 4;
 }
+static float byte_to_float(unsigned char bits, char mantissa) {
+  if (mantissa == '2') return f16_to_float(static_cast<u16>(bits << 8));
+  if ((bits & 0x7f) == 0x7f) return std::nanf("");
+  return f16_to_float(static_cast<u16>((bits & 0x80) << 8 | (bits & 0x7f) << 7)) * 256.0f;
+}
+// The sum of 8-bit products as tensor cores take it: of each term 13 bits behind the point of the
+// largest are kept.
+static float cut_sum(float sum, const double (&products)[32]) {
+  double largest = std::fabs(sum), total = 0.0;
+  for (const double each : products) largest = std::fmax(largest, std::fabs(each));
+  if (!std::isfinite(largest) || largest == 0.0) return static_cast<float>(sum + largest);
+  const double quantum = std::ldexp(1.0, std::ilogb(largest) - 13);
+  for (const double each : products) total += std::trunc(each / quantum);
+  return static_cast<float>((total + std::trunc(sum / quantum)) * quantum);
+}
+static void perform_bytes(const Product& p) {
+  const u32 lane = current % 32, row = current % 128 / 32 * 16 + lane / 4;
+  const auto operand = [&](u64 descriptor, char mantissa, u32 row, float (&values)[32]) {
+    for (u32 k = 0; k < 32; ++k) {
+      const u32 place = operand_place(descriptor, false, row, k / 2) + k % 2;
+      unsigned char bits;
+      std::memcpy(&bits, proxy_at(self->block, place, 1, "wgmma"), 1);
+      values[k] = byte_to_float(bits, mantissa);
+    }
+  };
+  float left[2][32], right[32];
+  for (u32 h = 0; h < 2; ++h) operand(p.a, p.bytes[4], row + 8 * h, left[h]);
+  for (int c = 0; c < p.columns / 4; ++c) {
+    operand(p.b, p.bytes[9], c / 2 * 8 + lane % 4 * 2 + c % 2, right);
+    for (u32 h = 0; h < 2; ++h) {
+      float& target = p.sums[c / 2 * 4 + 2 * h + c % 2];
+      double products[32];
+      for (u32 k = 0; k < 32; ++k) products[k] = static_cast<double>(left[h][k]) * right[k];
+      target = cut_sum(p.adds ? target : 0.0f, products);
+    }
+  }
+}
 static void perform(const Product& p) {
   if (proxies) note_writes(self);
+  if (p.bytes != nullptr) return perform_bytes(p);
   const auto widen = p.bf16 ? bf16_to_float : f16_to_float;
   const auto operand = [&](u64 descriptor, bool transposed, u32 row, float (&values)[16]) {
     for (u32 k = 0; k < 16; ++k) {
@@ -61,12 +99,22 @@ void wgmma(float* sums, int columns, const char* type, u64 a, u64 b, int adds, i
   if (copies_at_once) perform(product);
   self->products.open.push_back(product);
 }
+void wgmma_fp8(float* sums, int columns, const char* types, u64 a, u64 b, int adds) {
+  meet();
+  if (!self->fenced) fail("wgmma without a wgmma.fence after its sums were written");
+  if (a >> 62 != 1 || b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
+  Product product{sums, columns, a, b, false, false, false, adds != 0};
+  product.bytes = types;
+  if (copies_at_once) perform(product);
+  self->products.open.push_back(product);
+}
 // The first operand in registers: each lane of a quad has four words of its two rows.
-void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b) {
+void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b,
+                     bool transpose_b, int adds) {
   const LaneWords* all = show({{a[0], a[1], a[2], a[3]}});
   if (!self->fenced) fail("wgmma without a wgmma.fence after its sums were written");
   if (b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
-  Product product{sums, columns, 0, b, type[0] == 'b', false, true, true, a};
+  Product product{sums, columns, 0, b, type[0] == 'b', false, transpose_b, adds != 0, a};
   std::memcpy(product.given, a, sizeof product.given);
   const auto widen = product.bf16 ? bf16_to_float : f16_to_float;
   for (u32 h = 0; h < 2; ++h) {

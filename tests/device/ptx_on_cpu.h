@@ -21,6 +21,15 @@ static void narrow_two_f16(u32& pair, float high, float low) {
 static void narrow_two_bf16(u32& pair, float high, float low) {
   pair = static_cast<u32>(float_to_bf16(high)) << 16 | float_to_bf16(low);
 }
+template <bool kBf16>
+void subtract_two(u32& result, u32 a, u32 b) {
+  const auto widen = kBf16 ? bf16_to_float : f16_to_float;
+  const auto part = [&](unsigned at) {
+    const float off = widen(static_cast<u16>(a >> at)) - widen(static_cast<u16>(b >> at));
+    return static_cast<u32>(kBf16 ? float_to_bf16(off) : float_to_f16(off)) << at;
+  };
+  result = part(0) | part(16);
+}
 static void divide(float& quotient, float a, float b) { quotient = a / b; }
 
 // Approximations are off by all that the PTX manual lets them be, in a direction drawn by the bits
@@ -163,7 +172,9 @@ void wgmma_commit();
 void wgmma_wait(int pending);
 void wgmma(float* sums, int columns, const char* type, u64 a, u64 b, int adds, int transpose_a,
            int transpose_b);
-void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b);
+void wgmma_fp8(float* sums, int columns, const char* types, u64 a, u64 b, int adds);
+void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b,
+                     bool transpose_b, int adds);
 static void set_registers(int) {}
 
 // Products of a warp.

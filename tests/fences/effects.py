@@ -76,7 +76,10 @@ EFFECTS: dict[str, Effect] = {
     "rows_of_warp": PURE,  # each warp has its own, in the order of its lanes: left to the emulator
     "wgmma": Effect("wgmma"),  # descriptors hide the addresses: kernels call multiply_stage
     "wgmma_registers": Effect("wgmma"),
+    "wgmma_fp8": Effect("wgmma"),
+    "wgmma_converted": Effect("wgmma"),
     "multiply_stage": Effect("multiply_stage", shared=1),
+    "multiply_stage_fp8": Effect("multiply_stage", shared=1),
     "give_registers": PURE,
     "take_registers": PURE,
     # async_copy.cuh and matmul_fill.cuh: cp.async writes shared memory by the generic proxy, later.

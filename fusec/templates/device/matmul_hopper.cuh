@@ -91,31 +91,44 @@ __device__ __forceinline__ void init_stages(unsigned char* shared) {
   fence_barrier_init();
 }
 
-// What of an operand a tile needs: from row (or column) `position` of its batch on.
+// What of an operand a tile needs: from row (or column) `position` of its batch on, and of the B of
+// a joined product too.
 struct TileSource {
   const TensorMap* map;
   int position;
   int batch;
+  const TensorMap* second;
 };
 
 // The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
 // free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kSharesA, kSharesB:
-// whether the CTAs of a cluster of two have that operand in common.
-template <class Config, bool kSharesA = false, bool kSharesB = false>
+// whether the CTAs of a cluster of two have that operand in common. kJoined: whether half of B's
+// columns are those of a second operand; kPanels: how often A's tile is 64 elements of K deep.
+template <class Config, bool kSharesA = false, bool kSharesB = false, bool kJoined = false,
+          int kPanels = 1>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
+  constexpr int kColumns = kJoined ? Config::kTileN / 2 : Config::kTileN;
   for (int step = first; step < last; ++step) {
     const int depth = step * Config::kTileK;
     unsigned char* const a_tile = shared + stage * Config::kStageBytes;
     unsigned char* const b_tile = a_tile + Config::kATileBytes;
     empty[stage].wait(parity);
     full[stage].arrive_expect_tx(Config::kStageBytes);
-    load_operand<Config::kTileM, Config::kAKMajor, kSharesA>(a_tile, a.map, &full[stage],
-                                                             a.position, depth, a.batch);
-    load_operand<Config::kTileN, Config::kBKMajor, kSharesB>(b_tile, b.map, &full[stage],
-                                                             b.position, depth, b.batch);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      load_operand<Config::kTileM, Config::kAKMajor, kSharesA>(
+          a_tile + panel * Config::kTileM * 128, a.map, &full[stage], a.position,
+          depth + 64 * panel, a.batch);
+    }
+    load_operand<kColumns, Config::kBKMajor, kSharesB>(b_tile, b.map, &full[stage], b.position,
+                                                       depth, b.batch);
+    if constexpr (kJoined) {
+      load_operand<kColumns, Config::kBKMajor, kSharesB>(b_tile + kColumns * 128, b.second,
+                                                         &full[stage], b.position, depth, b.batch);
+    }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }

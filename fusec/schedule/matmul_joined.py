@@ -1,0 +1,83 @@
+"""Two products of one operand whose results are joined, in one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fusec.index.domain import Refusal, find_domain
+from fusec.ir.graph import Fusion, Node, Output, needed_nodes
+from fusec.schedule.matmul_epilogue import find_epilogue
+from fusec.schedule.matmul_problem import Joined, Operand, Product, find_product
+
+if TYPE_CHECKING:
+    from fusec.schedule.matmul_choice import MatmulParameters
+
+BLOCK = 64
+"""Columns in a block of a tile of B that is not contiguous along K."""
+
+
+def find_products(fusion: Fusion) -> Product | Refusal:
+    """Return the product of a segment, or two that are joined, or why it is neither."""
+    nodes = [n for n in fusion.nodes if n.op.family == "contraction"]
+    if len(nodes) != 2:
+        return find_product(fusion)
+    found: list[Product] = []
+    for node in nodes:
+        each = find_product(_alone(fusion, node))
+        if isinstance(each, Refusal):
+            return each
+        found.append(each)
+    first, second = found
+    apart = _apart(first, second)
+    if apart:
+        return Refusal("contraction", apart)
+    epilogue = find_epilogue(fusion, *nodes)
+    if isinstance(epilogue, Refusal):
+        return epilogue
+    domain = find_domain(epilogue.fusion, epilogue.sums)
+    if isinstance(domain, Refusal):
+        return domain
+    return replace(first, epilogue=epilogue, domain=domain, joined=Joined(nodes[1], second.b))
+
+
+def _alone(fusion: Fusion, node: Node) -> Fusion:
+    """Return the fusion of one product alone, whose result is the output."""
+    nodes = tuple(needed_nodes(fusion.nodes, node.outputs))
+    return replace(fusion, nodes=nodes, outputs=(Output(node.output),), pins=())
+
+
+def _apart(first: Product, second: Product) -> str:
+    """Return why two products do not go through one pipeline, empty where they do."""
+    names = f"`{first.node.output.name}` and `{second.node.output.name}`"
+    if first.groups is not None or second.groups is not None:
+        return f"{names} are products of groups, which are not joined"
+    if first.a != second.a or first.k != second.k:
+        return f"{names} are 2 matrix products, and not of one first operand"
+    sides = [(p.batch_axes, p.row_axes, p.column_axes, p.node.output.type) for p in (first, second)]
+    if sides[0] != sides[1]:
+        return f"{names} are 2 matrix products of different shapes or types"
+    if _layout(first.b) != _layout(second.b):
+        return f"`{first.b.buffer.name}` and `{second.b.buffer.name}` lie in memory differently"
+    return ""
+
+
+def _layout(operand: Operand) -> tuple[object, ...]:
+    """Return what the second operands of joined products have in common."""
+    batch = [atom for atom, _ in operand.batch.terms]
+    return (operand.k_major, operand.buffer.dtype, batch, operand.cut)
+
+
+def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why a tile has not the columns of two products, or None."""
+    if problem.joined is None:
+        return None
+    if not p.staged:
+        return Refusal("staged", "joined products have their sums visited as staged rows")
+    by = 16 if problem.b.k_major else 2 * BLOCK
+    if p.multicast == "b":
+        by = max(by, 32)
+    if p.tile_n % by:
+        because = f"{p.tile_n} columns of two products are no multiple of {by}"
+        return Refusal("tile", because)
+    return None

@@ -1,0 +1,126 @@
+"""Scale the result of a matrix product in place of an 8-bit operand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.passes.merge_casts import holds
+from fusec.passes.rewrite import Rewriter, rewrite
+
+
+def with_scaled_results(fusion: Fusion) -> Fusion:
+    """Return a segment whose products of 8-bit values times scales along their rows are scaled.
+
+    The product reads the 8-bit values where they lie. It is summed, scaled and rounded once in f32,
+    where the scaled values were rounded too.
+    """
+    return rewrite(fusion, _rule)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """An operand of two dims: its 8-bit values, transposed or not, and a scale for each row.
+
+    scale: of one dim, or of none.
+    """
+
+    values: Value
+    transposed: bool
+    scale: Value
+
+
+def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+    product, result = node.op.product, node.output
+    if product is None or node.op.lookup is not None or result.dtype.compute != F32:
+        return None
+    sides = node.operands[:2]
+    if any(not isinstance(o, Value) or o.rank != 2 for o in sides):
+        return None
+    along = (1, 1 if product.transposed else 0)
+    found = [_scaled(o, k, node, work) for o, k in zip(sides, along, strict=True)]
+    if found == [None, None]:
+        return None
+    wide = [_wide(o, s, node, work) for o, s in zip(sides, found, strict=True)]
+    total = work.add(node, node.op.name, wide)
+    for side, each in enumerate(found):
+        if each is not None:
+            total = work.add(node, "mul", [total, _spread(each.scale, side, node, work)])
+    if len(node.operands) > 2:
+        bias = work.add(node, "cast", [node.operands[2]], {"dtype": F32})
+        mask = {"is_broadcast_dim": (True, False)}
+        total = work.add(node, "add", [total, work.add(node, "broadcast", [bias], mask)])
+    return work.become(node, "cast", [total], {"dtype": result.dtype})
+
+
+def _scaled(operand: Operand, summed: int, node: Node, work: Rewriter) -> _Scaled | None:
+    """Return what an operand is made of where that is 8-bit values with a scale for each row."""
+    transposed = False
+    while isinstance(operand, Value) and (maker := work.producer.get(operand)) is not None:
+        if maker.op.converts and holds(operand.dtype, maker.operands[0].type.dtype):
+            operand = maker.operands[0]
+        elif maker.op.name == "permute" and maker.attributes["dims"] == (1, 0):
+            operand, summed, transposed = maker.operands[0], 1 - summed, not transposed
+        else:
+            break
+    else:
+        return None
+    if maker.op.name != "mul":
+        return None
+    for values, scale in (maker.operands, maker.operands[::-1]):
+        narrow, factor = _narrow(values, work), _constant(scale, summed, node, work)
+        if narrow is not None and factor is not None and narrow.rank == 2:
+            return _Scaled(narrow, transposed, factor)
+    return None
+
+
+def _narrow(value: Operand, work: Rewriter) -> Value | None:
+    """Return the 8-bit values that a value only widens."""
+    while isinstance(value, Value) and (maker := work.producer.get(value)) is not None:
+        if not maker.op.converts or not holds(value.dtype, maker.operands[0].type.dtype):
+            return None
+        value = maker.operands[0]
+    if not isinstance(value, Value) or value.dtype.bits != 8 or value.dtype.kind == "bool":
+        return None
+    return value
+
+
+def _constant(scale: Operand, summed: int, node: Node, work: Rewriter) -> Value | None:
+    """Return a scale that does not vary along the summed dim, without that dim."""
+    if not isinstance(scale, Value) or not scale.dtype.is_float or scale.dtype.compute != F32:
+        return None
+    maker = work.producer.get(scale)
+    if maker is not None and maker.op.name == "broadcast_in_dim":
+        dims, source = maker.attributes["broadcast_dims"], maker.operands[0]
+        if isinstance(source, Value) and dims == (1 - summed,):
+            return source
+    if maker is not None and maker.op.name == "broadcast":
+        source = maker.operands[0]
+        mask = tuple(k == summed for k in range(2))
+        if isinstance(source, Value) and maker.attributes["is_broadcast_dim"] == mask:
+            return source
+    if scale.rank == 0:
+        return scale
+    if scale.rank != 2 or scale.shape[summed] != 1:
+        return None
+    return work.add(node, "squeeze", [scale], {"dims": [summed]})
+
+
+def _wide(operand: Operand, scaled: _Scaled | None, node: Node, work: Rewriter) -> Operand:
+    """Return an operand in f32, without its scale."""
+    value = operand if scaled is None else scaled.values
+    if value.type.dtype != F32:
+        value = work.add(node, "cast", [value], {"dtype": F32})
+    if scaled is not None and scaled.transposed:
+        value = work.add(node, "permute", [value], {"dims": (1, 0)})
+    return value
+
+
+def _spread(scale: Value, side: int, node: Node, work: Rewriter) -> Operand:
+    """Return a scale in f32 with the rank of the result: of its rows, or of its columns."""
+    wide = scale if scale.dtype == F32 else work.add(node, "cast", [scale], {"dtype": F32})
+    if scale.rank == 0:
+        return wide
+    return work.add(node, "broadcast", [wide], {"is_broadcast_dim": (side == 1, side == 0)})

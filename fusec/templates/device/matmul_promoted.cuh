@@ -1,0 +1,68 @@
+// The main loop of a matrix product on 8-bit floats, beside that of matmul_hopper.cuh: the same ring,
+// whose stages are 128 elements of K deep. Tensor cores add 8-bit products with few bits, so that the
+// sums of a stage are added to those of all in float registers. While a warpgroup adds, the products
+// of the other run. Both operands are K-major.
+#pragma once
+
+#include "matmul_hopper.cuh"
+#include "wgmma_fp8.cuh"
+
+namespace fusec {
+
+// One warpgroup: part = A B for 64 rows of A, kColumns columns of B and the 128 elements of K of a
+// stage. Asynchronous: between wgmma_fence and wgmma_commit.
+template <class A, int kColumns, class B>
+__device__ __forceinline__ void multiply_stage_fp8(float (&part)[kColumns / 2],
+                                                   const unsigned char* a_tile,
+                                                   const unsigned char* b_tile) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    wgmma_fp8<kColumns, A, B>(part, operand_descriptor<true>(a_tile, step),
+                              operand_descriptor<true>(b_tile, step), step > 0);
+  }
+}
+
+// A consumer, all threads of its warpgroup: sums = the products of steps `first` to before `last`, of
+// its own rows of the tile, or columns where operands are swapped, as multiply_stages does. A stage
+// is handed back when its products have ended.
+template <class Config, int kCluster = 1>
+__device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn],
+                                                  unsigned char* shared, int first, int last,
+                                                  int& stage, u32& parity) {
+  Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
+  Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
+  constexpr int kColumns = Config::kSwapped ? Config::kTileM : Config::kTileN;
+  constexpr int kPart = kColumns / 2;
+  constexpr int kBlocks = Config::kSumsOwn / kPart;
+  const int own = warpgroup_number() * (kBlocks * kBlockBytes);
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < Config::kSumsOwn; ++i) sums[i] = 0.0f;
+  for (int step = first; step < last; ++step) {
+    const unsigned char* const a_tile = shared + stage * Config::kStageBytes;
+    const unsigned char* const b_tile = a_tile + Config::kATileBytes;
+    full[stage].wait(parity);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      float part[kPart];
+      wgmma_fence();
+      if constexpr (Config::kSwapped) {
+        multiply_stage_fp8<typename Config::TB, kColumns, typename Config::TA>(part, b_tile + own,
+                                                                               a_tile);
+      } else {
+        multiply_stage_fp8<typename Config::TA, kColumns, typename Config::TB>(
+            part, a_tile + own + block * kBlockBytes, b_tile);
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_pin(part);
+      if (block == kBlocks - 1 && lane == 0) release_stage<kCluster>(empty[stage]);
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) sums[block * kPart + i] += part[i];
+    }
+    stage = stage + 1 == Config::kStages ? 0 : stage + 1;
+    parity ^= stage == 0;
+  }
+}
+
+}  // namespace fusec

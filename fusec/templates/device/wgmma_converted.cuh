@@ -1,0 +1,38 @@
+// wgmma (wgmma.cuh) whose first operand lies in registers and whose second is K-major in shared
+// memory, as matmul_converted.cuh needs it: D[64][kN] += A[64][16] B[16][kN]. Thread t of the
+// warpgroup holds in a[i] two neighbours of row 16 (t / 32) + (t % 32) / 4 + 8 (i % 2), columns
+// 2 (t % 4) + 8 (i / 2) and the next; they are touched by nobody between fence and wait.
+#pragma once
+
+#include "wgmma.cuh"
+
+namespace fusec {
+
+template <int kN, class T>
+__device__ __forceinline__ void wgmma_converted(float* d, const u32 (&a)[4], u64 b, int scale_d) {
+  static_assert(kIsSame<T, bf16> || kIsSame<T, f16>);
+#define FUSEC_WGMMA_CONVERTED(N, TYPE, A0, A1, A2, A3, B, SCALE)                               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                      \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE           \
+               " {" FUSEC_WGMMA_REGISTERS_##N "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" B   \
+               ", p, 1, 1, 0;\n}"                                                              \
+               : FUSEC_WGMMA_OUTPUTS_##N                                                       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d))
+#define FUSEC_WGMMA_CONVERTED_OF(N, ...)            \
+  if constexpr (kN == N) {                          \
+    if constexpr (kIsSame<T, bf16>) {               \
+      FUSEC_WGMMA_CONVERTED(N, "bf16", __VA_ARGS__); \
+    } else {                                        \
+      FUSEC_WGMMA_CONVERTED(N, "f16", __VA_ARGS__);  \
+    }                                               \
+  }
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
+  FUSEC_WGMMA_CONVERTED_OF(16, "8", "9", "10", "11", "12", "13")
+  FUSEC_WGMMA_CONVERTED_OF(32, "16", "17", "18", "19", "20", "21")
+  FUSEC_WGMMA_CONVERTED_OF(64, "32", "33", "34", "35", "36", "37")
+  FUSEC_WGMMA_CONVERTED_OF(128, "64", "65", "66", "67", "68", "69")
+#undef FUSEC_WGMMA_CONVERTED_OF
+#undef FUSEC_WGMMA_CONVERTED
+}
+
+}  // namespace fusec

@@ -1,0 +1,56 @@
+"""Two products of one operand, joined, on the host: what they compute, and that wrong ones are seen."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from test_hopper_on_cpu import dies, wrong
+from test_persistent_on_cpu import PLAIN, TURNS, plan_of
+
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+
+SWIGLU = "  - y = mul(silu(g), u)\noutputs: [y]\n"
+RESIDUAL = "  - y = add(mul(silu(g), u), r)\noutputs: [y, g]\n"
+
+
+@cache
+def joined(m: int, n: int, k: int, by: str = SWIGLU, *, along: bool = True) -> Fusion:
+    """Return two products of `x` and what joins them; along: whether weights lie along K."""
+    shape = f"[{n}, {k}]" if along else f"[{k}, {n}]"
+    product = "linear" if along else "matmul"
+    return read_text(
+        f"fusion: product\ninputs:\n  x: bf16[{m}, {k}]\n  v: bf16{shape}\n  w: bf16{shape}\n"
+        f"  r: bf16[{m}, {n}]\nops:\n  - g = {product}(x, v)\n  - u = {product}(x, w)\n{by}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fusion", "changes"),
+    [
+        (joined(136, 72, 200), {**PLAIN, "tile_n": 64}),
+        (joined(300, 40, 136), {**PLAIN, "tile_n": 48, "tile_m": 256, "multicast": "a"}),
+        (joined(136, 136, 136, RESIDUAL, along=False), {**PLAIN, "tile_n": 128, "multicast": "b"}),
+        (joined(300, 72, 136), {**TURNS, "tile_n": 64, "tile_m": 128, "multicast": "b"}),
+    ],
+)
+def test_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
+    assert wrong(fusion, plan_of(fusion, **changes), tmp_path) == ""
+
+
+WRONG = {
+    "the columns of a tile": ("tile.column * Config::kColumns", "tile.column * Config::kTileN"),
+    "the operand of the second": ("b_tile + kColumns * 128, b.second", "b_tile + kColumns * 128, b.map"),
+    "the place of the second": ("b_tile + kColumns * 128, b", "b_tile, b"),
+    "the sums of the second": ("i + Config::kColumns / 2", "i + Config::kColumns / 4"),
+    "the sums are swapped": ("acc_second = {sums[j]", "acc_second = {sums[i]"),
+    "the rows of a block": ("leave(64 * block", "leave(0 * block"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_joined_products_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = joined(300, 72, 136)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "tile_m": 256}), *WRONG[name], tmp_path)
