@@ -21,6 +21,7 @@ from fusec.schedule.attention_decode_choice import (
     trouble,
 )
 from fusec.schedule.attention_decode_problem import Decode, find_decode, start_of
+from fusec.schedule.attention_sums import as_products, sum_of
 from fusec.schedule.common import (
     dynamic_symbols,
     free_name,
@@ -72,7 +73,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
 
     def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        products = sum(n.op.family == "contraction" for n in segment.nodes)
+        products = sum(n.op.family == "contraction" for n in as_products(segment).nodes)
         if products != 2:
             return Refusal("contraction", f"{products} matrix products, not two")
         refusal = unsupported_nodes(segment, FAMILIES)
@@ -173,7 +174,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             guards=(*problem.index[1], *assumed),
             specialised=problem.specialised,
             orders=_orders(decode, parameters),
-            rounded_early=(decode.graph.weights.name,),
+            rounded_early=() if decode.rounded is None else (decode.rounded.name,),
             problem=problem,
         )
 
@@ -186,7 +187,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
 
 def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
     """Return queries, keys and values in loop variables."""
-    found = [problem.decode.operand(problem.fusion, s) for s in problem.decode.graph.sources]
+    found = [problem.decode.operand(s) for s in problem.decode.graph.sources]
     return tuple(o for o in found if isinstance(o, Instance))
 
 
@@ -241,8 +242,8 @@ def _orders(decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
     lanes = (PlannedStage(dim(p.tile_keys // 8), 1), serial(tiles), PlannedStage(dim(1), 2))
     trees = (_tree(p.warps), _tree(p.splits))
     return {
-        graph.first.output.name: of_tensor_cores(graph.features, 16),
-        graph.second.output.name: of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
+        sum_of(graph.first): of_tensor_cores(graph.features, 16),
+        sum_of(graph.second): of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
         graph.total.output.name: PlannedOrder((*lanes, *trees)),
     }
 
