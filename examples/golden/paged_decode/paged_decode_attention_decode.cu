@@ -1,20 +1,18 @@
 // paged_decode_attention_decode: One query of each sequence over keys and values in pages, as far
 //   as each sequence is long.
 // Source: examples/paged_decode.yaml
-//   14: pages = reshape(table, [B * 64])
-//   15: k = reshape(index_select(k_pages, pages, dim=0), [B, 1024, 4, 128])
-//   16: v = reshape(index_select(v_pages, pages, dim=0), [B, 1024, 4, 128])
-//   17: scores = mul(cast(matmul(q, permute(k, [0, 2, 3, 1])), f32), 0.08838834764831845)
-//   18: position = broadcast(iota(1024, dtype=i32), [true, true, true, false])
-//   19: seen = lt(position, broadcast(lengths, [false, true, true, true]))
-//   20: p = cast(softmax(where(seen, scores, -inf), -1), bf16)
-//   21: o = matmul(p, permute(v, [0, 2, 1, 3]))
-//   22: y = reshape(o, [B, 2048])
-// Schedule: 16 times 4 queries, which 2 blocks share, 1024 keys in tiles of 32, 4 warps with 3
-//   stages each.
+//   13: pages = reshape(table, [B * 32])
+//   14: k = reshape(index_select(k_pages, pages, dim=0), [B, 512, 2, 128])
+//   15: v = reshape(index_select(v_pages, pages, dim=0), [B, 512, 2, 128])
+//   16: scores = mul(cast(matmul(q, permute(k, [0, 2, 3, 1])), f32), 0.08838834764831845)
+//   17: position = broadcast(iota(512, dtype=i32), [true, true, true, false])
+//   18: seen = lt(position, broadcast(lengths, [false, true, true, true]))
+//   19: p = cast(softmax(where(seen, scores, -inf), -1), bf16)
+//   20: o = matmul(p, permute(v, [0, 2, 1, 3]))
+//   21: y = reshape(o, [B, 1024])
+// Schedule: 8 times 4 queries, 512 keys in tiles of 32, 4 warps with 3 stages each.
 #include "attention_decode.cuh"
 #include "attention_scores.cuh"
-#include "grid.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -31,7 +29,7 @@ struct Config {
   static constexpr int kStages = 3;           // tiles of a warp in flight
   static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kSplits = 2;  // blocks that share queries
+  static constexpr int kSplits = 1;  // blocks that share queries
 
   // Shared memory, in bytes.
   static constexpr int kKeyBytes = 8704;  // the keys of a stage; its values follow
@@ -43,7 +41,6 @@ constexpr int kOutWidth = 4;  // neighbouring features
 using Scores = fusec::Vec<float, kWidth>;
 using Sums = fusec::Vec<float, kOutWidth>;
 using WarpParts = fusec::DecodeParts<Config, Config::kValueFeatures + 8>;
-using BlockParts = fusec::DecodeParts<Config, Config::kValueFeatures>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads)
     paged_decode_attention_decode(const fusec::bf16* __restrict__ q,
@@ -51,37 +48,38 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
                                   const fusec::bf16* __restrict__ v_pages,
                                   const int* __restrict__ table,
                                   const int* __restrict__ lengths,
-                                  fusec::bf16* __restrict__ y,
-                                  float* partials,
-                                  fusec::u32* arrivals) {
+                                  fusec::bf16* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
-  constexpr Index N = 1024;
+  constexpr Index N = 512;
   const int split = blockIdx.x % Config::kSplits;
   const Index batch = blockIdx.x / Config::kSplits;
 
   // Where queries, keys and values begin in memory.
   const auto query = [&](int g, int m) {
-    return q + batch * 512 + m * 128;
+    const auto* const row = q + batch * 512 + m * 128;
+    return row;
   };
   const auto key = [&](int n) {
-    const int batch_over_4 = batch / 4;
-    const int batch_mod_4 = batch % 4;
+    const int batch_over_2 = batch / 2;
+    const int batch_mod_2 = batch % 2;
     const int n_over_16 = n / 16;
-    const int table_value = table[batch_over_4 * 64 + n_over_16];
+    const int table_value = table[batch_over_2 * 32 + n_over_16];
     const int n_mod_16 = n % 16;
-    return k_pages + table_value * 8192 + n_mod_16 * 512 + batch_mod_4 * 128;
+    const auto* const row = k_pages + table_value * 4096 + n_mod_16 * 256 + batch_mod_2 * 128;
+    return row;
   };
   const auto value = [&](int n) {
-    const int batch_over_4 = batch / 4;
-    const int batch_mod_4 = batch % 4;
+    const int batch_over_2 = batch / 2;
+    const int batch_mod_2 = batch % 2;
     const int n_over_16 = n / 16;
-    const int table_value = table[batch_over_4 * 64 + n_over_16];
+    const int table_value = table[batch_over_2 * 32 + n_over_16];
     const int n_mod_16 = n % 16;
-    return v_pages + table_value * 8192 + n_mod_16 * 512 + batch_mod_4 * 128;
+    const auto* const row = v_pages + table_value * 4096 + n_mod_16 * 256 + batch_mod_2 * 128;
+    return row;
   };
 
-  const int batch_over_4 = batch / 4;
-  const int lengths_value = lengths[batch_over_4];
+  const int batch_over_2 = batch / 2;
+  const int lengths_value = lengths[batch_over_2];
   fusec::KeySpan seen = {0, static_cast<int>(N)};
   seen.end_at(fusec::convert<fusec::i64>(lengths_value));
   const auto tiles = fusec::tiles_of<Config::kKeys>(seen);
@@ -118,9 +116,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   };
 
   fusec::u32 queries[Config::kFeatures / 16][4];
-  fusec::load_queries<Config>(queries, [&](int row) {
-    return query(row / Config::kQueries, row % Config::kQueries);
-  });
+  fusec::load_queries<Config>(queries, query);
   fusec::DecodeSums<Config> sums;
   fusec::decode<Config>(sums, shared, queries, tiles, split, scale, load, scores);
 
@@ -147,12 +143,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   using WarpEnds = fusec::DecodeEnds<Config, Config::kWarps>;
   auto& ends = *reinterpret_cast<WarpEnds*>(shared + Config::kEnds);
   fusec::combine_ends(ends, warps, scale);
-  const BlockParts parts = {partials + batch * (Config::kSplits * BlockParts::kFloats)};
-  fusec::leave_block(parts, split, ends, warps);
-  if (!fusec::last_block(arrivals + batch, Config::kSplits)) return;
-  using BlockEnds = fusec::DecodeEnds<Config, Config::kSplits>;
-  auto& all_ends = *reinterpret_cast<BlockEnds*>(shared + Config::kEnds);
-  fusec::combine_ends(all_ends, parts, scale);
+  const auto& parts = warps;
+  const auto& all_ends = ends;
   const auto visit = [&](int row, int n, Sums& acc) {
     const int g = row / Config::kQueries;
     const int m = row % Config::kQueries;
