@@ -85,6 +85,29 @@ ops:
   - o = matmul(p, permute(v, [0, 2, 1, 3]))
 outputs: [o]
 """,
+    "products of one row as sums": """fusion: attention
+inputs:
+  q: bf16[2, 12, 64]
+  k: bf16[2, 12, 90, 64]
+  v: bf16[2, 12, 90, 64]
+ops:
+  - qk = mul(cast(broadcast(q, [false, false, true, false]), f32), cast(k, f32))
+  - p = cast(cast(softmax(mul(sum(qk, dims=[3]), 0.125), -1), bf16), f32)
+  - pv = mul(broadcast(p, [false, false, false, true]), cast(v, f32))
+  - o = cast(sum(pv, dims=[2]), bf16)
+outputs: [o]
+""",
+    "sums of grouped heads": """fusion: attention
+inputs:
+  q: f16[2, 3, 4, 1, 64]
+  k: f16[2, 3, 1, 90, 64]
+  v: f16[2, 3, 1, 90, 64]
+ops:
+  - s = mul(sum(mul(cast(q, f32), cast(k, f32)), dims=[4]), 0.125)
+  - p = cast(cast(softmax(s, -1), f16), f32)
+  - o = sum(mul(cast(v, f32), broadcast(p, [false, false, false, false, true])), dims=[3])
+outputs: [o]
+""",
     "no batches": """fusion: attention
 inputs:
   q: bf16[7, 64]

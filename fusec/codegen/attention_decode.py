@@ -99,7 +99,8 @@ def _sentence(decode: Decode, p: DecodeParameters) -> str:
 
 def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
     decode, p, layout = context.decode, context.parameters, kernel.layout
-    kind = storage_type(decode.graph.weights.dtype)
+    assert decode.rounded is not None
+    kind = storage_type(decode.rounded.dtype)
     return (
         f"using T = {kind};  // of queries, keys, values and weights",
         integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
@@ -166,7 +167,7 @@ def _columns(context: _Context, part: Part, width: int) -> Emitter:
 
 def _operand(context: _Context, source: Source) -> RowsView:
     """Return where an operand's rows begin."""
-    operand = context.decode.operand(context.fusion, source)
+    operand = context.decode.operand(source)
     assert not isinstance(operand, Refusal)
     start = start_of(operand, context.facts)
     assert start is not None

@@ -12,7 +12,6 @@ from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import F32, U32
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_decode_choice import (
-    LEAST_TILES,
     LIKELY,
     DecodeKernel,
     DecodeParameters,
@@ -20,7 +19,15 @@ from fusec.schedule.attention_decode_choice import (
     shared_layout,
     trouble,
 )
+from fusec.schedule.attention_decode_price import (
+    REACH,
+    best_splits,
+    held,
+    seconds,
+    streaming,
+)
 from fusec.schedule.attention_decode_problem import Decode, find_decode, start_of
+from fusec.schedule.attention_sums import as_products, sum_of
 from fusec.schedule.common import (
     dynamic_symbols,
     free_name,
@@ -29,10 +36,9 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.family import Family
-from fusec.schedule.grid_reduce import Sharing
 from fusec.schedule.orders import WARP, PlannedOrder, PlannedStage, of_tensor_cores, serial
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
-from fusec.schedule.pressure import Pressure, of_template, resident_blocks
+from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
@@ -40,12 +46,6 @@ from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar", "reduction", "indexing")
 TEMPLATE = "attention_decode"
-REACH = 0.94
-"""Of the bandwidth of copies, that blocks which read alone reach."""
-BUSY_BYTES = 64 << 10
-"""Bytes in flight that keep an SM busy."""
-STEP = 0.1e-6
-"""Seconds in which the last block takes a further part."""
 MULTIPLIED = 0.5
 """Of the tensor cores' rate, that mma.sync reaches."""
 
@@ -72,7 +72,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
 
     def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        products = sum(n.op.family == "contraction" for n in segment.nodes)
+        products = sum(n.op.family == "contraction" for n in as_products(segment).nodes)
         if products != 2:
             return Refusal("contraction", f"{products} matrix products, not two")
         refusal = unsupported_nodes(segment, FAMILIES)
@@ -100,9 +100,13 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
                 problem, DecodeParameters(keys, warps, stages, vector_width=width)
             )
             if self.legal(problem, found, target) is None:
-                most = _most_splits(problem, found)
-                return replace(found, splits=_sharing(problem, found, target).splits(most))
+                shared = best_splits(found, problem.decode, problem.hints, target)
+                offers = [replace(found, splits=splits) for splits in shared]
+                return min(offers, key=lambda p: self._seconds(problem, p, target))
         return Refusal("shared memory", "no tile of keys fits")
+
+    def _seconds(self, problem: DecodeProblem, p: DecodeParameters, target: Target) -> float:
+        return seconds(p, problem.decode, traffic(problem.segment), problem.hints, target)
 
     def completed(self, problem: DecodeProblem, parameters: DecodeParameters) -> DecodeParameters:
         """Return parameters with their addresses."""
@@ -123,7 +127,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
         hints = problem.hints
         keys = problem.decode.batches.evaluate(hints) * graph.n.evaluate(hints)
         features = graph.features.value + graph.value_features.value
-        taken = _sharing(problem, p, target).seconds(p.splits)
+        taken = self._seconds(problem, p, target)
         scratch = sum(w.size.evaluate(hints) * w.dtype.size for w in plan.workspaces)
         return Estimate(
             bytes=moved,
@@ -133,7 +137,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             tensor_flops=2.0 * 16 * keys * features / MULTIPLIED,
             efficiency=REACH,
             ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
-            waits=max(0.0, taken - moved / (target.bandwidth * REACH)),
+            waits=max(0.0, taken - streaming(moved, target)),
         )
 
     def plan(
@@ -173,52 +177,21 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             guards=(*problem.index[1], *assumed),
             specialised=problem.specialised,
             orders=_orders(decode, parameters),
-            rounded_early=(decode.graph.weights.name,),
+            rounded_early=() if decode.rounded is None else (decode.rounded.name,),
             problem=problem,
         )
 
     def pressure(self, plan: DecodePlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: queries, sums, scores and weights."""
         return replace(
-            of_template(kernel.template), staged=_held(plan.problem.decode, plan.parameters)
+            of_template(kernel.template), staged=held(plan.problem.decode, plan.parameters)
         )
 
 
 def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
     """Return queries, keys and values in loop variables."""
-    found = [problem.decode.operand(problem.fusion, s) for s in problem.decode.graph.sources]
+    found = [problem.decode.operand(s) for s in problem.decode.graph.sources]
     return tuple(o for o in found if isinstance(o, Instance))
-
-
-def _held(decode: Decode, p: DecodeParameters) -> int:
-    """Return the words of queries, sums, scores and weights that a thread holds."""
-    graph = decode.graph
-    return graph.features.value // 4 + graph.value_features.value // 2 + p.tile_keys * 3 // 4
-
-
-def _sharing(problem: DecodeProblem, p: DecodeParameters, target: Target) -> Sharing:
-    """Return how blocks that share queries fill the GPU."""
-    decode = problem.decode
-    layout = shared_layout(p, decode)
-    registers = min(255, _held(decode, p) + 60)
-    resident = max(1, resident_blocks(p.threads, registers, layout.bytes, target))
-    flight = p.warps * (p.stages - 1) * layout.stage
-    return Sharing(
-        blocks=max(1, decode.batches.evaluate(problem.hints)),
-        busy=min(resident, max(1, -(-BUSY_BYTES // flight))),
-        resident=resident,
-        sms=target.sms,
-        draw=target.draw,
-        stream=traffic(problem.segment) / (target.bandwidth * REACH),
-        vain=0.0,
-        threads=p.threads,
-        step=STEP,
-    )
-
-
-def _most_splits(problem: DecodeProblem, p: DecodeParameters) -> int:
-    keys = problem.decode.graph.n.evaluate(problem.hints)
-    return max(1, keys // (p.tile_keys * p.warps * LEAST_TILES))
 
 
 def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Workspace, ...]:
@@ -241,8 +214,8 @@ def _orders(decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
     lanes = (PlannedStage(dim(p.tile_keys // 8), 1), serial(tiles), PlannedStage(dim(1), 2))
     trees = (_tree(p.warps), _tree(p.splits))
     return {
-        graph.first.output.name: of_tensor_cores(graph.features, 16),
-        graph.second.output.name: of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
+        sum_of(graph.first): of_tensor_cores(graph.features, 16),
+        sum_of(graph.second): of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
         graph.total.output.name: PlannedOrder((*lanes, *trees)),
     }
 

@@ -1,4 +1,4 @@
-"""What may be chosen of a decoding attention, what lies in its shared memory, and its time."""
+"""What may be chosen of a decoding attention, and what lies in its shared memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from fusec.target import Target
 TILE_KEYS = (16, 32, 64)
 LIKELY = ((32, 4, 3), (16, 4, 3), (16, 4, 2), (16, 2, 2))
 """Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
-LEAST_TILES = 4
-"""Tiles of a warp below which a further split saves nothing."""
 _FLOAT = 4
 
 

@@ -11,7 +11,7 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.expression import Index, Var, delinearize, index, of_var
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Value
 from fusec.schedule.attention_masks import Axes, Limit, limits_of
 from fusec.schedule.attention_problem import (
     AttentionGraph,
@@ -21,6 +21,7 @@ from fusec.schedule.attention_problem import (
     find_graph,
     find_softmax,
 )
+from fusec.schedule.attention_sums import as_products
 from fusec.schedule.matmul_problem import BATCH
 
 MOST_ROWS = 16
@@ -34,11 +35,23 @@ HEAD, QUERY, KEY = "g", "m", "n"
 class Decode:
     """An attention whose queries are rows of one tile of the tensor cores.
 
-    group: heads of queries, neighbours in the last batch axis, that share keys and values.
+    fusion: with sums that are products as such; group: heads of queries, neighbours in the last
+    batch axis, that share keys and values.
     """
 
+    fusion: Fusion
     graph: AttentionGraph
     group: int
+
+    @property
+    def rounded(self) -> Value | None:
+        """Return the weights as the second product takes them: where they are rounded to halves."""
+        weights = self.lowering(self.graph.scores, 1).at_home(self.graph.weights)
+        while not weights.dtype.is_half:
+            if weights.node is None or not weights.node.op.converts:
+                return None
+            (weights,) = weights.operands
+        return weights.value
 
     @property
     def queries(self) -> int:
@@ -106,7 +119,7 @@ class Decode:
         axes = self.axes(self.graph.scores, width)
         return limits_of(scores, axes, frozenset({self.batch}))
 
-    def operand(self, fusion: Fusion, source: Source) -> Instance | Refusal:
+    def operand(self, source: Source) -> Instance | Refusal:
         """Return an operand in loop variables: where it is loaded from."""
         axes = self.graph.scores.domain.axes
         outputs = self.graph.outputs.domain.axes
@@ -118,7 +131,7 @@ class Decode:
         if source.along not in binding:
             binding[source.along] = of_var(feature(source.along.extent))
         at = tuple(c.substitute(binding) for c in source.at)
-        found = Lowering(fusion, self.graph.scores.domain, binding).at(source.value, at, ())
+        found = Lowering(self.fusion, self.graph.scores.domain, binding).at(source.value, at, ())
         while found.kind == "op" and found.node is not None and found.node.op.converts:
             (wide,), kept = found.operands, found.dtype
             if not (wide.dtype.is_half and not kept.is_half and kept.is_float):
@@ -145,6 +158,7 @@ def start_of(operand: Instance, facts: Facts) -> Index | None:
 
 def find_decode(fusion: Fusion) -> Decode | Refusal:
     """Return the attention of few queries that a segment is, or why it is none."""
+    fusion = as_products(fusion)
     graph = find_graph(fusion)
     if isinstance(graph, Refusal):
         return graph
@@ -155,10 +169,10 @@ def find_decode(fusion: Fusion) -> Decode | Refusal:
             because = f"{extent} features a head; they are multiples of 16 up to 256"
             return Refusal("features", because)
     for group in _groups(graph):
-        decode = Decode(graph, group)
-        refusal = _shared(decode, fusion)
+        decode = Decode(fusion, graph, group)
+        refusal = _shared(decode)
         if refusal is None:
-            return _not_halves(decode, fusion) or decode
+            return _not_halves(decode) or decode
         if refusal.rule != "heads":
             return refusal
     return Refusal("heads", "no heads of queries share their keys")
@@ -174,11 +188,11 @@ def _groups(graph: AttentionGraph) -> Iterator[int]:
     yield 1
 
 
-def _shared(decode: Decode, fusion: Fusion) -> Refusal | None:
+def _shared(decode: Decode) -> Refusal | None:
     """Return why keys and values are not the same for all rows, or not in memory."""
     head = Var(HEAD, dim(decode.group))
     for source in decode.graph.sources[1:]:
-        operand = decode.operand(fusion, source)
+        operand = decode.operand(source)
         if isinstance(operand, Refusal):
             return operand
         if head in operand.variables:
@@ -186,22 +200,22 @@ def _shared(decode: Decode, fusion: Fusion) -> Refusal | None:
     return None
 
 
-def _not_halves(decode: Decode, fusion: Fusion) -> Refusal | None:
+def _not_halves(decode: Decode) -> Refusal | None:
     """Return why operands are not rows of halves that cp.async copies."""
     kinds: set[DType] = set()
     for source in decode.graph.sources:
-        operand = decode.operand(fusion, source)
+        operand = decode.operand(source)
         if isinstance(operand, Refusal):
             return operand
         kinds.add(operand.dtype)
-        if start_of(operand, Facts(fusion.hints)) is None:
+        if start_of(operand, Facts(decode.fusion.hints)) is None:
             because = f"`{operand.name}` has no rows of features that begin at 16 bytes"
             return Refusal("operand", because)
     if len(kinds) != 1 or not kinds <= {BF16, F16}:
         return Refusal("dtype", "queries, keys and values are not all bf16, or all f16")
-    weights = decode.graph.weights
-    if weights.dtype not in kinds:
-        return Refusal("dtype", f"`{weights.name}` is {weights.dtype}, not {kinds.pop()}")
+    if decode.rounded is None or decode.rounded.dtype not in kinds:
+        because = f"`{decode.graph.weights.name}` is not rounded to {kinds.pop()}"
+        return Refusal("dtype", because)
     return None
 
 

@@ -55,8 +55,8 @@ __device__ __forceinline__ void copy_rows(T* to, int key, int end, const Row& ro
   }
 }
 
-// A warp: the queries as mma_16816 takes them; zeros beyond the kRows that there are. row(r) points
-// to the features of query r.
+// A warp: the queries as mma_16816 takes them; zeros beyond the kRows that there are. row(g, m)
+// points to the features of query m of head g.
 template <class Config, class Row>
 __device__ __forceinline__ void load_queries(u32 (&queries)[Config::kFeatures / 16][4],
                                              const Row& row) {
@@ -64,7 +64,8 @@ __device__ __forceinline__ void load_queries(u32 (&queries)[Config::kFeatures / 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = lane / 4 + 8 * h;
-    const auto* const from = row(r < Config::kRows ? r : 0) + lane % 4 * 2;
+    const int own = r < Config::kRows ? r : 0;
+    const auto* const from = row(own / Config::kQueries, own % Config::kQueries) + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < Config::kFeatures / 8; ++i) {
       const u32 pair = *reinterpret_cast<const u32*>(from + 8 * i);
