@@ -22,6 +22,7 @@ from fusec.schedule.matmul_vector import (
     vector_shapes,
     vector_trouble,
 )
+from fusec.schedule.pressure import RESERVED
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
@@ -242,7 +243,12 @@ def compared(
             if name in HOPPER:
                 unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
                 deep = most_stages(unsplit, problem, target.shared)
-            yield replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
+            made = replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
+            yield made
+            if made.swapped:
+                # Two CTAs beside each other: together they have as much in flight.
+                half = most_stages(made, problem, target.shared // 2 - RESERVED // 2)
+                yield replace(made, stages=half)
 
 
 def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulParameters]:
