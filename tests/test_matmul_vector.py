@@ -120,6 +120,12 @@ def test_what_does_not_stream_is_refused(fusion: Fusion, why: str) -> None:
         plan_of(fusion, "vector")
 
 
+STREAM = {
+    "kernel": "vector", "tile_m": 8, "tile_n": 16, "stages": 1, "cluster": 1, "splits": 1,
+    "split_method": "slices", "vector_width": 1,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
@@ -137,7 +143,7 @@ def test_what_does_not_stream_is_refused(fusion: Fusion, why: str) -> None:
 def test_what_a_stream_has_not_is_refused(wanted: dict[str, Any], why: str) -> None:
     fusion = product(8, 256, 4096)
     with pytest.raises(Unsupported, match=why):
-        Matmul().build(fusion, HOPPER, {"kernel": "vector", **wanted})
+        Matmul().build(fusion, HOPPER, {**STREAM, **wanted})
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])

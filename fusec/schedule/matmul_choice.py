@@ -23,6 +23,7 @@ from fusec.schedule.matmul_vector import (
     vector_shapes,
     vector_trouble,
 )
+from fusec.schedule.pressure import RESERVED
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
@@ -271,15 +272,22 @@ def compared(
             whole = replace(shape, vector_width=PAIR if shape.staged else width)
             if name in HOPPER:
                 whole = replace(whole, stages=most_stages(whole, problem, target.shared))
+            number = sizes.tiles(whole)
             if name == "split_k":
-                yield from _splits(whole, sizes.tiles(whole), steps, target.sms)
+                for tile in (whole, *_beside(whole, problem, target)):
+                    yield from _splits(tile, number, steps, target.sms)
             elif name == "vector":
-                most = min(
-                    -(-sizes.k // whole.tile_k), max(1, 8 * target.sms // sizes.tiles(whole))
-                )
+                most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
             else:
                 yield whole
+
+
+def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
+    """Yield a tile of which an SM has two CTAs: together they have as much in flight."""
+    if tile.swapped:
+        shared = target.shared // 2 - RESERVED // 2
+        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, shared))
 
 
 def _tile_k(kernel: str, problem: Product) -> int:
