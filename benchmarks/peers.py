@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import attention_backward
 from benchmarks.rows import Row
 
 Issue = Callable[[], Any]
@@ -152,7 +153,10 @@ def flashinfer(offer: Offer) -> Issue | None:
 
 
 def cudnn(offer: Offer) -> Issue | None:
-    """Return cuDNN's batch norm, by way of PyTorch."""
+    """Return cuDNN's batch norm and attention's backward, by way of PyTorch."""
+    backward = attention_backward.cudnn(offer)
+    if backward is not None:
+        return backward
     if offer.kind not in ("batchnorm_nchw", "batchnorm_nhwc"):
         return None
     import torch

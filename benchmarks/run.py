@@ -1,6 +1,7 @@
 """Times suites of workloads beside the limit of the memory, and beside peers.
 
-python -m benchmarks.run --suite memory|small|generated [--only GLOB,...] [--peers NAME,...]
+python -m benchmarks.run --suite memory|small|attention_backward|generated
+                         [--only GLOB,...] [--peers NAME,...]
                          [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
 
 docs/bench.md says what is measured, how, and what is in the file.
@@ -22,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks import generated, suites
+from benchmarks import attention_backward, generated, suites
 from benchmarks.peers import PEERS
 from benchmarks.rows import Row
 from fusec import driver
@@ -31,14 +32,19 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.run.device import Device, device_available
 
-SUITES = ("memory", "small", "generated")
+SUITES = ("memory", "small", "attention_backward", "generated")
 SCHEMA = 1
 UNDER = 0.92
 
 
 def rows_of(suite: str, only: Sequence[str], seed: int) -> list[Row]:
     """Return the rows of a suite whose names one of the patterns fits; all without patterns."""
-    every = {"memory": suites.MEMORY, "small": suites.SMALL}.get(suite)
+    fixed = {
+        "memory": suites.MEMORY,
+        "small": suites.SMALL,
+        "attention_backward": attention_backward.ROWS,
+    }
+    every = fixed.get(suite)
     rows = generated.rows(seed) if every is None else every
     return [r for r in rows if not only or any(fnmatchcase(r.name, o) for o in only)]
 

@@ -109,10 +109,10 @@ def _sentence(context: _Context) -> str:
     batch = "" if backward.batches == 1 else f"{backward.batches} times "
     own, others = (backward.n, backward.m) if of_keys else (backward.m, backward.n)
     names = ("keys", "queries") if of_keys else ("queries", "keys")
+    groups = "one warpgroup" if p.warpgroups == 1 else f"{p.warpgroups} warpgroups"
     return (
-        f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, by which {others} {names[1]} pass "
-        f"in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, "
-        f"{p.warpgroups} warpgroups."
+        f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, by which {others} {names[1]} "
+        f"pass in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, {groups}."
     )
 
 
