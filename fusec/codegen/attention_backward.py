@@ -34,10 +34,10 @@ from fusec.schedule.matmul_problem import BATCH
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "Sums", "acc", "batch", "batches", "chunk", "column", "d",
     "first", "first_row", "i", "kOutWidth", "last", "lane_row", "m", "moved", "n",
-    "other", "own", "own_row", "place", "products", "pull", "pull_all", "pulls", "query_values",
+    "other", "own", "own_row", "passing", "place", "products", "pull", "pull_all", "pulls", "query_values",
     "row", "s", "scale", "seen", "seen_by", "share", "share_all", "share_seen", "shared",
     "stage", "sums", "tile", "tile_row", "tile_rows", "tiles", "value_sums", "values", "visit",
-    "warp_row", "warpgroup", "whole",
+    "warp", "warp_row",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
@@ -184,7 +184,7 @@ def _elements(context: _Context) -> dict[str, object]:
     values = find_query_values(between)
     part = between.part
     common = _emitter(context, part, 1)
-    own, lines = [], list[str]()
+    own, lines = list[str](), list[str]()
     for number, instance in enumerate(values.instances):
         text = common.convert(instance, F32, 0)
         if number == values.exponent:
@@ -199,7 +199,7 @@ def _elements(context: _Context) -> dict[str, object]:
     _give(context, pull, values, [values.weights.pulls], "moved")
     pulled = pull.ref(values.weights.pulls, 0)
     return {
-        "value_lines": (*_taken(common, "kernel", "batch", "row"), *(own or ["values[0] = 0.0f;"])),
+        "value_lines": (*_taken(common, "kernel", "batch", "row"), *own),
         "share": share,
         "share_seen": _share(context, values, seen, {}, lines) if seen is not None else share,
         "has_masks": seen is not values.scores,

@@ -79,6 +79,12 @@ __device__ __forceinline__ void load_walk(unsigned char* shared, WalkSources own
   }
 }
 
+template <int kCount>
+__device__ __forceinline__ void clear(float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = 0.0f;
+}
+
 // Where a stage has the values of its queries: kQueryCount for each, those of one kind together.
 template <class Config>
 __device__ __forceinline__ float* query_values_of(unsigned char* shared, int stage) {
