@@ -52,6 +52,11 @@ class BackwardProblem(Problem):
     backward: Backward
     query_values: int
 
+    @property
+    def in_memory(self) -> bool:
+        """Return whether nothing is counted but elements of memory: weights are in tiles."""
+        return True
+
 
 BackwardPlan = Plan[BackwardProblem, BackwardParameters]
 

@@ -29,7 +29,7 @@ TILES = tuple(range(32, 161, 16))
 """Queries, or keys, of a stage."""
 STAGES = (2, 3, 4)
 """A stage is handed back when the products of the next one run."""
-LIKELY = ((64, 2, 112, 2), (64, 2, 96, 2), (64, 2, 64, 2), (48, 2, 64, 2), (32, 2, 48, 2))
+LIKELY = ((80, 3, 128, 2), (64, 3, 128, 3), (64, 2, 64, 2), (48, 2, 48, 2), (32, 2, 48, 2))
 """Those that are compared: queries and their stages, keys and theirs."""
 _ROW = 128
 _BARRIER = 8

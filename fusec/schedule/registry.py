@@ -67,8 +67,8 @@ class PlanningScheduler(Protocol):
 def schedulers() -> tuple[PlanningScheduler, ...]:
     """Return every scheduler of kernels; of two at the same price, the earlier one is chosen."""
     from fusec.schedule.attention import Attentions
-    from fusec.schedule.attention_decode import AttentionDecodes
     from fusec.schedule.attention_backward import AttentionBackwards
+    from fusec.schedule.attention_decode import AttentionDecodes
     from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
     from fusec.schedule.inner_persistent import InnerPersistent
     from fusec.schedule.matmul import Matmul
