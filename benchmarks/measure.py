@@ -62,7 +62,7 @@ def measure(
             from benchmarks.torch_side import on_stream
 
             stack.enter_context(on_stream(session.device))
-            stack.callback(_forget)
+            stack.callback(forget)
             others = _torch_others(row, bound, names)
         inputs.fill()
         contenders = [Contender(name, issue) for name, issue in others.issues.items()]
@@ -114,7 +114,7 @@ def _torch_others(row: Row, bound: BoundWork, names: Sequence[str]) -> Others:
     return others
 
 
-def _forget() -> None:
+def forget() -> None:
     """Give back what PyTorch keeps for later."""
     import gc
 

@@ -196,6 +196,27 @@ def cub(offer: Offer) -> Issue | None:
     return issue
 
 
+def cublaslt(offer: Offer) -> Issue | None:
+    """Return the quickest of cuBLASLt's own proposals for a product."""
+    name, _, layout = offer.kind.partition("_")
+    if name != "product" or layout not in ("nt", "nn", "tn"):
+        return None
+    from benchmarks.cublaslt import best
+
+    a, b = offer.arguments
+    return best(a, b, layout)
+
+
+def product(offer: Offer) -> Issue | None:
+    """Return cuBLAS' product alone of a product with an epilogue, by way of PyTorch."""
+    if offer.kind not in ("product_gelu", "product_silu_mul"):
+        return None
+    import torch
+
+    a, b = offer.arguments[:2]
+    return lambda: torch.matmul(a, b.T)
+
+
 def _torch_stream() -> int:
     import torch
 
@@ -229,6 +250,8 @@ PEERS: Mapping[str, Peer] = {
         Peer("apex", "apex", apex),
         Peer("cub", "cupy-cuda13x", cub),
         Peer("fused_adam", "torch", fused_adam),
+        Peer("cublaslt", "torch", cublaslt),
+        Peer("product", "torch", product),
     )
 }
 

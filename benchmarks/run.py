@@ -1,7 +1,7 @@
 """Times suites of workloads beside the limit of the memory, and beside peers.
 
-python -m benchmarks.run --suite memory|small|generated [--only GLOB,...] [--peers NAME,...]
-                         [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
+python -m benchmarks.run --suite memory|small|generated|products [--only GLOB,...]
+                         [--peers NAME,...] [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
 
 docs/bench.md says what is measured, how, and what is in the file.
 """
@@ -22,7 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks import generated, suites
+from benchmarks import generated, products, suites
 from benchmarks.peers import PEERS
 from benchmarks.rows import Row
 from fusec import driver
@@ -31,7 +31,9 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.run.device import Device, device_available
 
-SUITES = ("memory", "small", "generated")
+SUITES = ("memory", "small", "generated", "products")
+DRAWN = {"generated": generated.rows, "products": products.rows}
+"""Suites with rows that are drawn from a seed."""
 SCHEMA = 1
 UNDER = 0.92
 
@@ -39,7 +41,7 @@ UNDER = 0.92
 def rows_of(suite: str, only: Sequence[str], seed: int) -> list[Row]:
     """Return the rows of a suite whose names one of the patterns fits; all without patterns."""
     every = {"memory": suites.MEMORY, "small": suites.SMALL}.get(suite)
-    rows = generated.rows(seed) if every is None else every
+    rows = DRAWN[suite](seed) if every is None else every
     return [r for r in rows if not only or any(fnmatchcase(r.name, o) for o in only)]
 
 
@@ -86,8 +88,11 @@ def timed(
                 yield {"name": row.name, "not_measured": stopped}
             else:
                 try:
-                    small = given.suite == "small"
-                    yield measure(session, row, work, given.peers, given.repeat, small=small)
+                    if given.suite == "products":
+                        yield products.measure(session, row, work, given.peers, given.repeat)
+                    else:
+                        small = given.suite == "small"
+                        yield measure(session, row, work, given.peers, given.repeat, small=small)
                 except Exception as error:
                     known = isinstance(error, FusecError)
                     text = error.render() if known else f"{type(error).__name__}: {error}"
@@ -126,7 +131,7 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--suite", choices=SUITES, required=True)
     parser.add_argument("--only", **listed, help="patterns of names, with *, ? and [...]")
     parser.add_argument("--peers", **listed, help=f"of {', '.join(PEERS)}")
-    parser.add_argument("--seed", type=int, help="of the suite `generated`; drawn without it")
+    parser.add_argument("--seed", type=int, help="of what is drawn; drawn itself without it")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row later")
     parser.add_argument("--repeat", type=int, default=25, help="runs of each contender")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -135,6 +140,8 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     parser.add_argument("--build", action="store_true", help="only build, which needs no GPU")
     given = parser.parse_args(arguments)
+    if given.suite == "products" and not given.peers:
+        given.peers = list(products.DEFAULT_PEERS)
     unknown = [p for p in given.peers if p not in PEERS]
     if unknown:
         parser.error(f"no peer `{unknown[0]}`: one of {', '.join(PEERS)}")
@@ -146,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = arguments_of(arguments)
     seed = secrets.randbits(32) if given.seed is None else given.seed
     rows = rows_of(given.suite, given.only, seed)
-    if given.suite == "generated":
-        print(f"seed {seed}: --suite generated --seed {seed} is the same again", flush=True)
+    if given.suite in DRAWN:
+        print(f"seed {seed}: --suite {given.suite} --seed {seed} is the same again", flush=True)
     if given.list or not rows:
         print("\n".join(r.name for r in rows) or "no row has such a name")
         return 0 if rows else 2
@@ -183,13 +190,14 @@ def _time_all(
     began, found = time.monotonic(), timed(rows, works, given)
     record: dict[str, Any] = {
         "schema": SCHEMA, "suite": given.suite,
-        "seed": seed if given.suite == "generated" else None, **next(found),
+        "seed": seed if given.suite in DRAWN else None, **next(found),
         "peers": versions({name: PEERS[name].package for name in given.peers}),
         "rows": [], "failed": {}, "not_measured": {},
     }  # fmt: skip
     for each in found:
         _take(record, each)
-        record["summary"] = summary(record["rows"])
+        summed = products.summary if given.suite == "products" else summary
+        record["summary"] = summed(record["rows"])
         record["seconds"] = round(time.monotonic() - began, 1)
         if given.out is not None:
             aside = given.out.with_suffix(".partial")

@@ -12,6 +12,7 @@ import pytest
 from fake_device import FakeDevice
 
 from benchmarks import measure as measuring
+from benchmarks import products
 from benchmarks import run as running
 from fusec.bench import session as sessions
 from fusec.bench import timer
@@ -130,6 +131,30 @@ def test_a_suite_is_timed_and_recorded(gpu: Gpu, tmp_path: Path) -> None:
     assert record["failed"] == record["not_measured"] == {}
     page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
     assert [k for k in record if f"`{k}`" not in page] == []
+
+
+def test_products_are_timed_beside_cublas(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "LARGE", ((24, 40, 63),))
+    for name in ("SKINNY", "FEW_ROWS"):
+        monkeypatch.setattr(products, name, ())
+    monkeypatch.setattr(products, "WARM_UP", 0.0)
+    out = tmp_path / "out.json"
+    given = ["--suite", "products", "--only", "large*", "--repeat", "3", "--seed", "5"]
+    assert running.main([*given, "--out", str(out)]) == 0
+    record = json.loads(out.read_text())
+    assert [r["name"] for r in record["rows"]] == [
+        f"large_24x40x63{e}" for e in ("", "_gelu", "_silu_mul")
+    ]
+    row = record["rows"][0]
+    assert row["shape"] == [24, 40, 63]
+    assert row["ms"] == 0.002
+    assert row["tflops"] == round(2 * 24 * 40 * 63 / 2e-6 / 1e12, 1)
+    assert row["segments"][0]["schedule"]["kernel"] == "mma"
+    assert set(row["missing"]) == set(products.DEFAULT_PEERS)
+    assert record["seed"] == 5
+    assert record["summary"] == {}  # without peers there are no ratios
 
 
 def test_what_is_left_when_the_time_is_over_is_listed(gpu: Gpu, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import generated, suites
+from benchmarks import generated, products, suites
 from benchmarks.peers import PEERS, Offer, found
 from benchmarks.rows import WORKLOADS, Row
 from benchmarks.run import geometric_mean, main, rows_of, summary
@@ -219,3 +219,40 @@ def test_a_row_may_leave_pins_out() -> None:
     (free,) = (r for r in suites.MEMORY if r.name == "seed_2146_free")
     assert replace(free, free=False).fusion.pins
     assert not free.fusion.pins
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_drawn_products_last_long_enough_and_have_names_of_their_own(seed: int) -> None:
+    rows = list(products.drawn(seed, 9))
+    assert [r.name for r in rows] == [r.name for r in products.drawn(seed, 9)]
+    assert len({r.name for r in rows}) == 9
+    for row in rows:
+        m, n, k = (int(e) for e in row.name.split("_")[1].split("x"))
+        assert all(products.LEAST <= e <= products.MOST for e in (m, n, k))
+        moved, flops = 2 * (m * n + m * k + n * k), 2 * m * n * k
+        assert max(moved / products.BANDWIDTH, flops / products.FLOPS) >= 20e-6
+        (output,) = row.fusion.outputs
+        assert [e.value for e in output.value.shape] == [m, n]
+
+
+@pytest.mark.parametrize("epilogue", ["", "gelu", "silu_mul"])
+@pytest.mark.parametrize("layout", products.LAYOUTS)
+def test_the_function_of_a_product_computes_what_its_text_does(epilogue: str, layout: str) -> None:
+    if epilogue and layout != "nt":
+        pytest.skip("products with an epilogue have both operands contiguous along K")
+    text = products.text_of((12, 24, 40), layout, epilogue)
+    row = Row("product", "product", text=text, function=f"product_{epilogue or layout}")
+    compare(row, row.fusion, random_inputs(row.fusion, choose_sizes(row.fusion)))
+
+
+def test_products_are_summed_up_by_kind_and_epilogue() -> None:
+    ratios = {"large_1x1x1": 1.0, "large_2x2x2": 0.81, "few_1x1x1_silu_mul": 1.2,
+              "drawn00_1x1x1_nn": 0.5, "drawn01_1x1x1": None}  # fmt: skip
+    found = products.summary([{"name": n, "best": r} for n, r in ratios.items()])
+    assert set(found) == {"large", "few silu_mul", "drawn"}
+    assert found["large"]["mean"] == 0.9
+    assert found["large"]["least"] == 0.81
+    assert found["large"]["under_0.95"] == 1
+    assert found["drawn"]["under_0.75"] == 1
+    assert found["drawn"]["rows"] == 1  # where no peer ran there is no ratio

@@ -182,7 +182,7 @@ CASES = {
     "sliced_output": (built(sliced_output), HOPPER, "wgmma"),
     "sliced_operand": (built(sliced_operand), HOPPER, "mma"),
     "unknown_strides": (built(unknown_strides), HOPPER, "wgmma"),
-    "dot": (built(dot), HOPPER, "split_k"),
+    "dot": (built(dot), HOPPER, "vector"),
     "wide_index": (built(wide_index), HOPPER, "wgmma"),
     "wide_index_mma": (built(wide_index), AMPERE, "mma"),
     "in_place": (built(in_place), HOPPER, "wgmma"),

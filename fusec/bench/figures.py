@@ -90,19 +90,27 @@ class Figures:
             "limit_ms": _ms(self.limit.seconds),
             "limit_kernel": self.limit.way,
             "share": round(self.share, 4),
-            "contenders": {t.name: _runs(t) for t in self.times},
+            "contenders": {t.name: runs_of(t) for t in self.times},
             "ratios": {n: round(r, 4) for n, r in self.ratios.items()},
             "missing": dict(self.missing),
             "launches": self.launches,
-            "kernels": [asdict(k) for k in work.kernels],
-            "segments": [asdict(s) for s in work.segments],
+            **kernels_of(work),
             "error": None if self.error is None else asdict(self.error),
             "not_compared": self.not_compared,
             "peer_errors": {n: asdict(e) for n, e in self.peer_errors.items()},
         }
 
 
-def _runs(times: Times) -> dict[str, Any]:
+def kernels_of(work: Work) -> dict[str, Any]:
+    """Return the kernels of a work and its segments as plain data."""
+    return {
+        "kernels": [asdict(k) for k in work.kernels],
+        "segments": [asdict(s) for s in work.segments],
+    }
+
+
+def runs_of(times: Times) -> dict[str, Any]:
+    """Return the times of a contender as plain data, as docs/bench.md describes them."""
     return {
         "ms": _ms(times.seconds),
         "least_ms": _ms(min(times.runs)),

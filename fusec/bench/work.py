@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from fusec import driver
 from fusec.bench.sectors import SECTOR, sectors
 from fusec.driver import Compilation, Package
 from fusec.hostir.program import HostProgram
+from fusec.ir.annotations import Setting
 from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion, Input
 from fusec.options import CompileOptions
@@ -35,13 +36,17 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as planned: the bytes of memory that its kernels are said to move."""
+    """A segment as planned: the bytes of memory that its kernels are said to move.
+
+    schedule: the free fields of its scheduler's record, with what was chosen.
+    """
 
     name: str
     scheduler: str
     read_bytes: int
     written_bytes: int
     seconds: float
+    schedule: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
 
 
 @dataclass(frozen=True)
@@ -136,10 +141,11 @@ def _kernels(package: Package, target: str) -> tuple[Kernel, ...]:
 
 def _segments(program: Compilation, target: Target) -> tuple[Segment, ...]:
     found: list[Segment] = []
-    for segment in program.segmented.segments:
+    for segment, plan in zip(program.segmented.segments, program.plans, strict=True):
         estimate = segment.estimate
         if estimate is not None:
             written = round(estimate.stored)
             read, seconds = estimate.moved - written, estimate.seconds(target)
-            found.append(Segment(segment.name, segment.scheduler, read, written, seconds))
+            chosen: dict[str, Setting] = getattr(plan.parameters, "settings", {})
+            found.append(Segment(segment.name, segment.scheduler, read, written, seconds, chosen))
     return tuple(found)

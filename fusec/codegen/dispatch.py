@@ -36,6 +36,7 @@ VIEWS = {
     "attention_wgmma": "fusec.codegen.attention",
     "matmul_simt": "fusec.codegen.matmul",
     "matmul_mma": "fusec.codegen.matmul",
+    "matmul_vector": "fusec.codegen.matmul",
     "matmul_wgmma": "fusec.codegen.matmul",
     "matmul_split_k": "fusec.codegen.matmul",
     "matmul_sum_slices": "fusec.codegen.matmul",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
-from fusec.codegen.matmul_names import RESERVED, c_names, renamed
+from fusec.codegen.matmul_names import RESERVED, STREAMED, c_names, renamed
 from fusec.codegen.matmul_staged import emit_staged, stage
 from fusec.codegen.matmul_view import (
     EpilogueView,
@@ -17,6 +17,7 @@ from fusec.codegen.matmul_view import (
     OperandView,
     PersistentView,
     SplitKView,
+    VectorView,
 )
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
@@ -50,7 +51,9 @@ class _Context:
 
 def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     """Return the view of a matrix product kernel."""
-    parameters, names = plan.parameters, c_names(kernel)
+    parameters = plan.parameters
+    streams = parameters.kernel == "vector"
+    names = c_names(kernel, RESERVED | STREAMED if streams else RESERVED)
     fusion = renamed(plan.fusion, names)
     problem = find_products(fusion)
     assert isinstance(problem, Product)
@@ -93,9 +96,15 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             is_guarded=in_place or problem.cuts == "rows",
             **_arguments(parameters, narrow=problem.narrow is not None),
         )
+    spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
+    if streams:
+        return VectorView(
+            **fields,  # pyright: ignore[reportArgumentType]
+            has_slices=parameters.splits > 1,
+            **{role: names[space.name] for role, space in spaces.items()},
+        )
     if parameters.kernel != "split_k":
         return MatmulView(**fields)  # pyright: ignore[reportArgumentType]
-    spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
     return SplitKView(
         **fields,  # pyright: ignore[reportArgumentType]
         takes_turns=parameters.takes_turns,
@@ -133,6 +142,7 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
     how = {
         "wgmma": f"one CTA per SM over all tiles{_shared(p)}, bulk copies into wgmma",
         "split_k": f"bulk copies into wgmma, K split over {_parts(p)}",
+        "vector": f"a stream over {problem.b.buffer.name} into mma.sync{_blocks(p)}",
         "mma": "one CTA per tile, asynchronous copies into mma.sync",
         "simt": "one CTA per tile, multiply-adds",
     }[p.kernel]
@@ -142,6 +152,11 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
         extents += f", {problem.cuts} cut into {problem.groups.count} groups,"
     twice = "two joined products of " if p.joined else ""
     return f"Schedule: {twice}{extents} in tiles of {p.tile_m} x {p.columns}, {how}."
+
+
+def _blocks(p: MatmulParameters) -> str:
+    """Return what a streamed product's K is split over."""
+    return f", K split over {p.splits} blocks" if p.splits > 1 else ""
 
 
 def _shared(p: MatmulParameters) -> str:
@@ -193,6 +208,8 @@ def _constants(
         lines.append(constant("int", "batches", problem.batches))
     if p.kernel == "split_k":
         lines.append(f"constexpr int splits = {p.splits};  // clusters that sum a tile")
+    if p.kernel == "vector" and p.splits > 1:
+        lines.append(f"constexpr int splits = {p.splits};  // blocks that sum a tile")
     if not hopper:
         lines += [
             constant(index_type, name, dim(0) if value is None else value)

@@ -6,17 +6,21 @@ from fusec.codegen.ctext import compute_type, storage_type
 from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import DType
-from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters, is_chunked
+from fusec.schedule.matmul_access import is_chunked
+from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import SharedLayout
+from fusec.schedule.matmul_vector import WARPS, resident
 
 
 def config(
     p: MatmulParameters, problem: Product, layout: SharedLayout, facts: Facts
 ) -> tuple[str, ...]:
     """Return the members of the struct, each with what it means."""
-    roles = {"simt": _simt, "mma": _mma, "wgmma": _wgmma, "split_k": _split_k}
+    roles = {
+        "simt": _simt, "mma": _mma, "wgmma": _wgmma, "split_k": _split_k, "vector": _vector,
+    }  # fmt: skip
     members = [
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
@@ -59,6 +63,16 @@ def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
         integer("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
         integer("kThreads", "(kTileM / kMicro) * (kTileN / kMicro)"),
+    ]
+
+
+def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+    return [
+        integer("kStages", p.stages, "parts of a warp in flight"),
+        integer("kWarps", WARPS, "warps that share K"),
+        integer("kThreads", "32 * kWarps"),
+        integer("kResident", resident(p), "blocks that an SM has room for"),
+        integer("kSumsPitch", "kTileN + 4", "floats from row to row of a warp's sums"),
     ]
 
 

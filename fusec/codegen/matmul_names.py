@@ -24,6 +24,10 @@ RESERVED = frozenset([
     "tiles", "turn", "visit", "visit_part", "warp", "warp_m", "warp_n", "warpgroup", "work",
 ])  # fmt: skip
 """Names that the templates give to their own constants and variables."""
+STREAMED = frozenset([
+    "first", "kSlice", "last", "next", "piece", "stride",
+])  # fmt: skip
+"""The same of the kernel that streams over B, besides."""
 
 
 def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str, str]:

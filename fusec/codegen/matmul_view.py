@@ -134,6 +134,19 @@ class PersistentView(MatmulView):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VectorView(MatmulView):
+    """The kernel that streams over B.
+
+    has_slices: whether several blocks share K of a tile; partials, arrivals: then the names of the
+    work buffer and of the counters of blocks that have left their sums there.
+    """
+
+    has_slices: bool
+    partials: str = ""
+    arrivals: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SplitKView(MatmulView):
     """The kernel with K split over CTAs, and how several clusters of a tile sum.
 

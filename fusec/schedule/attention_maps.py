@@ -12,7 +12,7 @@ from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.schedule.attention_choice import PANEL, AttentionParameters
 from fusec.schedule.attention_problem import Attention
-from fusec.schedule.matmul_choice import CHUNK_BYTES, is_vector
+from fusec.schedule.matmul_access import CHUNK_BYTES, is_vector
 from fusec.schedule.matmul_maps import batch_extent
 from fusec.schedule.matmul_problem import Operand
 from fusec.schedule.plan import TensorMapArgument

@@ -23,20 +23,20 @@ from fusec.schedule.matmul_choice import (
     MOST_COORDINATE,
     MULTIPLIERS,
     MatmulParameters,
-    compared,
-    kernels,
-    relied_on,
     sizes_of,
-    tile_of,
     trouble,
 )
+from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
+from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
+from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import (
     PlannedOrder,
@@ -49,7 +49,6 @@ from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
-from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
 from fusec.schedule.registers import words
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.space import MOST_RECORDS
@@ -167,22 +166,12 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return the parts of K that fill the GPU, and the part of the result that is read."""
-        products = [n for n in segment.nodes if n.op.family == "contraction"]
-        if len(products) != 1:
+        """Return parts of K that fill the GPU, the part that is read, and copies of operands."""
+        found = self.problem(segment)
+        product = found.product if isinstance(found, MatmulProblem) else None
+        if product is not None and product.joined is not None:
             return ()
-        (node,) = products
-        # Before there are segments, a fusion's own node stands for the segment's.
-        own = fusion.producer.get(node.output)
-        if own is None:
-            own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
-        tiles = 1
-        for extent in node.output.shape:
-            tiles *= -(-extent.evaluate(segment.hints) // 128)
-        first = slice_before_product(fusion, own)
-        if tiles >= target.sms:
-            return first
-        return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints))
+        return definitions_of_product(segment, fusion, product, target)
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
@@ -209,7 +198,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
             template=f"matmul_{parameters.kernel}",
-            grid=(_grid(product, parameters, target), dim(1), dim(1)),
+            grid=(_grid(product, parameters, target), dim(slices(parameters)), dim(1)),
             block=(parameters.threads, 1, 1),
             arguments=_arguments(fusion, product, parameters, workspaces),
             shared_bytes=layout.bytes,
@@ -232,6 +221,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return what a thread holds: its part of the tile of results, and what feeds it."""
         p, result = plan.parameters, plan.problem.product.node.output
         own, held = of_template(kernel.template), p.tile_m * p.tile_n // kernel.block[0]
+        if p.kernel == "vector":
+            held, own = held_sums(p), replace(own, flight=held_words(p))
         if kernel.template == SUM_SLICES:
             held //= p.cluster
         return replace(own, staged=held * words(result.dtype.compute))
@@ -270,9 +261,10 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
     if p.kernel == "simt":
         return of_products(problem.k)
+    part, each = (PART, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
     if p.kernel in HOPPER and problem.narrow is not None:
-        return of_fp8_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
-    return of_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
+        return of_fp8_tensor_cores(problem.k, part, each, p.splits)
+    return of_tensor_cores(problem.k, part, each, p.splits)
 
 
 def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:
@@ -296,7 +288,7 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = _tiles(problem, p)
     if p.kernel == "wgmma":
         return minimum(tiles, target.sms // p.ctas) * p.ctas
-    return tiles * (p.cluster * p.splits)
+    return tiles * (p.cluster * p.splits // slices(p))
 
 
 def _sum_slices(

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fusec.index.access import Facts
 from fusec.ir.dim import Dim
-from fusec.ir.expression import Atom, Loaded, Var
 from fusec.schedule.matmul_joined import no_join
 from fusec.schedule.matmul_persistent import no_persistent, no_promotion
-from fusec.schedule.matmul_problem import Operand, Product
-from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
-from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_shared import shared_layout
+from fusec.schedule.matmul_vector import (
+    COLUMNS,
+    PART,
+    WARPS,
+    vector_trouble,
+)
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
-
-CHUNK_BYTES = 16
-"""What the bulk copies and cp.async move at once; rows must begin at multiples of it."""
 
 HOPPER = ("wgmma", "split_k")
 """The kernels of copies in bulk into wgmma."""
@@ -28,6 +28,7 @@ MOST_COORDINATE = 2**31 - 1 - 256
 TILES = {
     "wgmma": {"tile_k": 64},
     "split_k": {"tile_k": 64},
+    "vector": {"tile_k": WARPS * PART},
     "mma": {"tile_m": 128, "tile_k": 32},
     "simt": {"tile_m": 64, "tile_k": 16},
 }
@@ -35,22 +36,12 @@ TILES = {
 TILE_COLUMNS = {
     "wgmma": tuple(range(8, 257, 8)),
     "split_k": (64, 128, 256),
+    "vector": COLUMNS,
     "mma": (128,),
     "simt": (64,),
 }
-TILE_K_BYTES = 128
-"""Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
-PERSISTENT = (
-    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
-    (128, 192, True), (128, 128, False), (128, 64, False),
-)  # fmt: skip
-"""Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
-PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
-"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
-SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
-"""Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up."""
@@ -60,9 +51,10 @@ BAND = 8
 BANDS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows that are walked together."""
 STAGES = range(1, 17)
-LEAST_STEPS = 16
-"""Steps along K that are worth two CTAs."""
-WIDTHS = {"wgmma": (8, 2, 1), "split_k": (4, 2, 1), "mma": (8, 2, 1), "simt": (4, 2, 1)}
+WIDTHS = {
+    "wgmma": (8, 2, 1), "split_k": (4, 2, 1), "vector": (4, 2, 1), "mma": (8, 2, 1),
+    "simt": (4, 2, 1),
+}  # fmt: skip
 """Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange, 4
 where sums go through shared memory."""
 MULTIPLIERS = 256
@@ -73,9 +65,10 @@ MULTIPLIERS = 256
 class MatmulParameters(Parameters):
     """The choices of a matrix product.
 
-    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `mma`
-    (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a CTA, of `split_k` with swapped
-    operands where it has fewer than 128 rows; stages: steps in flight;
+    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `vector`
+    (mma.sync on a stream over B), `mma` (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a
+    CTA, of `split_k` with swapped operands where it has fewer than 128 rows; stages: steps in
+    flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
@@ -105,7 +98,7 @@ class MatmulParameters(Parameters):
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
-        Field("tile_m", (*SWAPPED_ROWS, 128, 256)),
+        Field("tile_m", (8, *SWAPPED_ROWS, 128, 256)),
         Field("tile_n", TILE_COLUMNS["wgmma"]),
         Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
@@ -191,200 +184,8 @@ def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
     return replace(sizes, m=sizes.m + count * 64 if sizes.m else 0)  # half a tile more per group
 
 
-def is_vector(operand: Operand, facts: Facts) -> bool:
-    """Return whether every contiguous run begins at a multiple of 16 bytes."""
-    if operand.cut or not operand.is_dense:
-        return False
-    by = CHUNK_BYTES // operand.buffer.dtype.size
-    return (operand.pitch is None or facts.multiple(operand.pitch, by)) and facts.index_multiple(
-        operand.batch, by
-    )
-
-
-def is_chunked(problem: Product, operand: Operand, facts: Facts) -> bool:
-    """Return whether contiguous runs are whole chunks, as cp.async copies them.
-
-    It may be told to read less than a chunk, but checkers of memory count it whole all the same.
-    """
-    by = CHUNK_BYTES // operand.buffer.dtype.size
-    return is_vector(operand, facts) and facts.multiple(problem.run(operand), by)
-
-
-def has_tensor_map(operand: Operand, facts: Facts) -> bool:
-    """Return whether a three-dimensional tensor map describes the operand."""
-    if not is_vector(operand, facts) or operand.batch.constant != 0:
-        return False
-    strides = [d for d in (operand.pitch, *(c for _, c in operand.batch.terms)) if d is not None]
-    if len(operand.batch.terms) > 1 or any(d == 0 for d in strides):
-        return False
-    return all(_is_coordinate(atom) for atom, _ in operand.batch.terms)
-
-
-def _is_coordinate(atom: Atom) -> bool:
-    """Return whether an atom is the batch index after divisions and remainders alone."""
-    if isinstance(atom, (Var, Loaded)):
-        return isinstance(atom, Var)
-    inner = atom.inner
-    return (
-        inner.constant == 0
-        and len(inner.terms) == 1
-        and inner.terms[0][1] == 1
-        and _is_coordinate(inner.terms[0][0])
-    )
-
-
-def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
-    """Return each kernel with the reason why it cannot run the product, empty where it can."""
-    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
-    halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
-    hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
-    if problem.narrow is not None:
-        across = [o.buffer.name for o in problem.operands if not o.k_major]
-        if not hopper and across:
-            hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
-    elif problem.has_converted_weights:
-        across = [o.buffer.name for o in problem.operands if not o.k_major]
-        if not hopper and across:
-            hopper = f"weights are converted along K alone, and `{across[0]}` lies across it"
-    elif not hopper and problem.is_converted:
-        hopper = f"copies in bulk do not convert {found} operands"
-    if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
-        hopper = "an operand's rows do not begin at multiples of 16 bytes"
-    if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
-        hopper = hopper or "coordinates of copies in bulk have 32 bits"
-    empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
-    if empty:
-        hopper = halves = "nothing is multiplied"
-    if problem.cuts == "depth":
-        hopper = hopper or "copies in bulk do not end where a group of summed elements does"
-    split = hopper or ("groups are not split" if problem.cuts else "")
-    if problem.has_converted_weights:
-        hopper = hopper or "weights are converted by kernel `split_k` alone"
-    if problem.joined is None:
-        return {"wgmma": hopper, "split_k": split, "mma": halves, "simt": ""}
-    if not hopper and not problem.slots.sizes:
-        hopper = "joined products need an output or operand with aligned rows along the result's"
-    alone = hopper or "joined products have kernel `wgmma` alone"
-    return {"wgmma": hopper, "split_k": alone, "mma": alone, "simt": alone}
-
-
-def compared(
-    problem: Product,
-    hints: Mapping[str, int],
-    reasons: Mapping[str, str],
-    target: Target,
-    kernel: str = "",
-) -> Iterator[MatmulParameters]:
-    """Yield the parameters to price, of one kernel or of those that can run the product.
-
-    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
-    """
-    sizes = sizes_of(problem, hints)
-    steps = -(-sizes.k // _tile_k("wgmma", problem))
-    if kernel:
-        steps = max(steps, LEAST_STEPS)
-    able = [k for k, reason in reasons.items() if not reason]
-    worse = {"simt"} if len(able) > 1 else set[str]()
-    if {*HOPPER} & {*able}:
-        worse.add("mma")
-    for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
-        width = _width(problem, name)
-        tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
-        given = tile_of(name, problem)
-        for shape in _shapes(name, given, sizes, steps, target.sms, tiles):
-            deep = shape.stages
-            if name in HOPPER:
-                unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
-                deep = most_stages(unsplit, problem, target.shared)
-            yield replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
-
-
-def _tile_k(kernel: str, problem: Product) -> int:
-    """Return the elements of K of a step of a kernel."""
-    if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
-        return TILE_K_BYTES
-    return TILES[kernel]["tile_k"]
-
-
-def tile_of(kernel: str, problem: Product) -> dict[str, int]:
-    """Return the fields that follow from the kernel and from what it multiplies."""
-    return {
-        **TILES[kernel],
-        "tile_k": _tile_k(kernel, problem),
-        "joined": problem.joined is not None,
-        "converted": kernel == "split_k" and problem.has_converted_weights,
-    }
-
-
-def _shapes(
-    kernel: str,
-    given: Mapping[str, int],
-    sizes: Sizes,
-    steps: int,
-    sms: int,
-    tiles: tuple[tuple[int, int, bool], ...],
-) -> Iterator[MatmulParameters]:
-    if kernel == "wgmma":
-        yield from (replace(p, **given) for p in _persistent(tiles))
-    elif kernel == "split_k":
-        for rows, columns in SPLIT_TILES:
-            tile = replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
-            yield from _splits(tile, sizes.tiles(tile), steps, sms)
-    elif kernel == "mma":
-        yield MatmulParameters("mma", 128, 128, 32, 3)
-    else:
-        yield MatmulParameters("simt", 64, 64, 16, 1)
-
-
-def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
-    """Yield the tiles of a kernel with one CTA per SM, and what it does with them."""
-    for rows, columns, ping_pong in tiles:
-        tile = MatmulParameters("wgmma", rows, columns, 64, 2, ping_pong=ping_pong)
-        for multicast in MULTICASTS:
-            for staged in (True, False):
-                yield replace(tile, multicast=multicast, staged=staged)
-
-
-def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
-    """Yield every split of K whose CTAs have work and come in two waves at most."""
-    for cluster in (1, 2, 4, 8):
-        most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
-        if tile.converted and cluster == 1:
-            most = max(1, most)  # no other kernel is to be had
-        for splits in range(1, most + 1):
-            if splits * cluster > 1 or tile.swapped:
-                for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-                    yield replace(tile, cluster=cluster, splits=splits, split_method=method)
-
-
-def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
-    """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
-    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s), problem).bytes <= shared)
-    return max(fits, default=2)
-
-
-def relied_on(
-    problem: Product, parameters: MatmulParameters, target: Target, hints: Mapping[str, int]
-) -> Facts:
-    """Return the divisibility that a kernel's copies rely on."""
-    facts = Facts(hints)
-    if parameters.kernel in HOPPER:
-        kernels(problem, target, sizes_of(problem, hints), facts)
-    elif parameters.kernel == "mma":
-        for operand in (problem.a, problem.b):
-            is_chunked(problem, operand, facts)
-    return facts
-
-
-def _width(problem: Product, kernel: str) -> int:
-    """Return the widest access of the epilogue whose columns divide N."""
-    columns = problem.n
-    if columns.is_const and columns.value == 0:
-        return 1
-    return next(w for w in WIDTHS[kernel] if _divides(columns, w))
-
-
-def _divides(value: Dim, by: int) -> bool:
+def divides(value: Dim, by: int) -> bool:
+    """Return whether a number divides a size, whatever the sizes of dims."""
     return all(c % by == 0 for _, c in value.terms)
 
 
@@ -408,12 +209,15 @@ def trouble(
     if p.splits == 1 and p.split_method != SPLIT_METHODS[0]:
         return Refusal("splits", "one cluster has nobody to hand its sums to")
     swapped = _no_swap(p, problem)
-    if swapped:
-        return Refusal("tile", swapped)
+    if swapped or (p.tile_m == 8) > (p.kernel == "vector"):
+        return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     if own is not None:
         return own
-    if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):
+    streamed = vector_trouble(p) if p.kernel == "vector" else None
+    if streamed is not None:
+        return streamed
+    if p.kernel not in ("split_k", "vector") and (p.cluster, p.splits) != (1, 1):
         return Refusal("splits", f"kernel `{p.kernel}` does not split K")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)
     if p.cluster * p.splits > max(1, steps):
@@ -422,9 +226,9 @@ def trouble(
     if p.vector_width not in WIDTHS[p.kernel]:
         because = f"kernel `{p.kernel}` has no vector_width {p.vector_width}"
         return Refusal("access", because)
-    if not _divides(problem.n, p.vector_width):
+    if not divides(problem.n, p.vector_width):
         return Refusal("access", f"{p.vector_width} does not divide {problem.n} columns")
-    if (p.stages == 1) != (p.kernel == "simt"):
+    if p.kernel != "vector" and (p.stages == 1) != (p.kernel == "simt"):
         return Refusal("stages", f"kernel `{p.kernel}` has no {p.stages} stages")
     if shared_bytes(p, problem) > target.shared:
         because = f"{shared_bytes(p, problem)} bytes of shared memory; an SM has {target.shared}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
-from fusec.schedule.matmul_choice import CHUNK_BYTES, MatmulParameters
+from fusec.schedule.matmul_access import CHUNK_BYTES
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import STAGE_BYTES
 from fusec.schedule.plan import TensorMapArgument

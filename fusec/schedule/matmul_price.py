@@ -7,6 +7,7 @@ from dataclasses import replace
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
+from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
@@ -37,6 +38,8 @@ _RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
 _CONVERTED = 4.7e10
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
+# The part of that which is left where elements of one operand, or of both, are copied one by one.
+_LOOSE = (1.0, 0.5, 0.32)
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35
 # Of the issue slots that eight warps fill, whose products have ended: gelu on a tile, 5.5 us.
@@ -50,6 +53,8 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     tiles = needed.sizes.tiles(p)
     if p.kernel == "wgmma":
         return persistent_seconds(p, needed, target)
+    if p.kernel == "vector":
+        return vector_seconds(p, needed, target)
     ctas = tiles * p.cluster * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
@@ -66,7 +71,7 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
     rate, resident = target.flops * _SIMT_RATE / 4, target.sms * 4
     if p.kernel == "mma":
         part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
-        rate, resident = target.half_flops * part, target.sms
+        rate, resident = target.half_flops * part * _LOOSE[needed.loose], target.sms
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)

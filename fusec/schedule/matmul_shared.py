@@ -50,7 +50,7 @@ class MatmulKernel(Kernel):
 
 def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return the layout."""
-    if p.kernel == "simt":
+    if p.kernel in ("simt", "vector"):
         return SharedLayout()
     if p.kernel == "mma":
         return _padded(p, problem)

@@ -58,6 +58,7 @@ TEMPLATES = {
     "matmul_simt": 20,
     "matmul_split_k": 36,
     "matmul_sum_slices": 24,
+    "matmul_vector": 30,
     "matmul_wgmma": 36,
     "sort_count": 14,
     "sort_offsets": 14,

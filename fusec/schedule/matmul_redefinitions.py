@@ -1,0 +1,102 @@
+"""Other definitions of a matrix product: parts of K, a part of the result, and aligned operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusec.index.access import Facts
+from fusec.ir.dim import ceildiv, dim
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.passes.rewrite import Rewriter, Rule
+from fusec.schedule.matmul_access import CHUNK_BYTES, is_vector
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
+from fusec.segment.protocol import Redefinition
+from fusec.target import Target
+
+
+def definitions_of_product(
+    segment: Fusion, fusion: Fusion, product: Product | None, target: Target
+) -> tuple[Redefinition, ...]:
+    """Return the other definitions of the product of a segment of `fusion`."""
+    node = next((n for n in segment.nodes if n.op.family == "contraction"), None)
+    if node is None:
+        return ()
+    # Before there are segments, a fusion's own node stands for the segment's.
+    own = fusion.producer.get(node.output)
+    if own is None:
+        own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
+    first = slice_before_product(fusion, own)
+    if product is not None:
+        first = (*first, *aligned_copies(product, own))
+    tiles = 1
+    for extent in node.output.shape:
+        tiles *= -(-extent.evaluate(segment.hints) // 128)
+    if tiles >= target.sms:
+        return first
+    return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints))
+
+
+def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:
+    """Return the way to copy operands whose rows begin anywhere to where they begin at 16 bytes.
+
+    Copies in bulk read no others. A kernel of its own writes rows of whole chunks, which the
+    product reads in place, without what fills them up.
+    """
+    if product.dtype is None or product.is_converted or product.cuts:
+        return ()
+    facts = Facts(product.epilogue.fusion.hints)
+    odd = [o for o in (product.a, product.b) if not is_vector(o, facts)]
+    if not odd or any(o.buffer.rank < 2 for o in odd):
+        return ()
+    names = tuple(dict.fromkeys(o.buffer.name for o in odd))
+    which = " and ".join(f"`{name}`" for name in names)
+    because = f"rows of {which} begin anywhere, those of a copy at multiples of {CHUNK_BYTES} bytes"
+    rule = _copy_rule(node.output.name, names)
+    return (Redefinition("aligned", node.output.name, because, rule),)
+
+
+def _copy_rule(name: str, buffers: Sequence[str]) -> Rule:
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name != name or node.op.product is None:
+            return None
+        copied: dict[str, Value] = {}
+        operands = [_copied(o, work, node, buffers, copied) for o in node.operands[:2]]
+        if set(copied) != set(buffers):
+            return None
+        return work.become(node, node.op.name, [*operands, *node.operands[2:]], node.attributes)
+
+    return rule
+
+
+def _copied(
+    operand: Operand, work: Rewriter, node: Node, buffers: Sequence[str], copied: dict[str, Value]
+) -> Operand:
+    """Return an operand that is read from the copies of some buffers, permuted as it was."""
+    permuted = work.source(operand, "permute")
+    if permuted is not None:
+        source = permuted.operands[0]
+        inner = _copied(source, work, node, buffers, copied)
+        if inner is source:
+            return operand
+        return work.add(node, "permute", [inner], permuted.attributes)
+    if not isinstance(operand, Value) or operand.name not in buffers:
+        return operand
+    if operand.name not in copied:
+        copied[operand.name] = _aligned(work, node, operand)
+    return copied[operand.name]
+
+
+def _aligned(work: Rewriter, node: Node, value: Value) -> Value:
+    """Return a copy of a value with rows of whole chunks, without what fills them up."""
+    columns, by = value.shape[-1], CHUNK_BYTES // value.dtype.size
+    more = ceildiv(columns, by) * by - columns
+    widths: Mapping[str, object] = {"pad_widths": (*[dim(0)] * (2 * value.rank - 1), more)}
+    padded = work.add(node, "pad", [value, Const(0, value.dtype)], widths)
+    stored = work.add(node, "segment_set", [padded])
+    whole = {
+        "start_indices": (dim(0),) * value.rank,
+        "end_indices": value.shape,
+        "strides": (1,) * value.rank,
+    }
+    return work.add(node, "slice", [stored], whole)

@@ -1,0 +1,93 @@
+"""Products whose A has few rows: B streams by, each of its elements read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fusec.schedule.matmul_problem import Operand, Product
+from fusec.segment.protocol import Refusal
+
+if TYPE_CHECKING:
+    from fusec.schedule.matmul_choice import MatmulParameters
+
+WARPS = 8
+"""Warps of a block; they share K."""
+PART = 64
+"""Elements of K that a warp takes at a time (matmul_vector.cuh)."""
+ROWS = (8, 16, 32)
+"""Rows of a tile, by eights that fill an instruction of a tensor core."""
+COLUMNS = (16, 32, 64)
+"""Columns of a tile."""
+PARTS = (1, 2, 4)
+"""Stages: parts of a warp that are in flight."""
+MOST_ROWS = 8
+"""Rows of A up to which the kernel is compared with others."""
+MOST_WORDS = 96
+"""Words of a part, and of its like in flight, that a thread can hold."""
+MOST_SUMS = 1024
+"""Of a tile, which each warp leaves in shared memory."""
+
+
+def no_vector(problem: Product, *, chunked: bool) -> str:
+    """Return why B cannot stream by, empty where it can.
+
+    chunked: whether contiguous runs of both operands are whole chunks of 16 bytes.
+    """
+    if problem.is_converted:
+        names = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
+        return f"a stream does not convert {names} operands"
+    if problem.cuts:
+        return "groups have no stream of their own"
+    along = next((o for o in (problem.a, problem.b) if not _is_along_k(o)), None)
+    if along is not None:
+        return f"`{along.buffer.name}` is not contiguous along K"
+    return "" if chunked else "an operand's rows are not whole chunks of 16 bytes"
+
+
+def _is_along_k(operand: Operand) -> bool:
+    return operand.k_major and operand.is_dense
+
+
+def vector_trouble(p: MatmulParameters) -> Refusal | None:
+    """Return why a stream cannot be cut so, or None."""
+    if p.tile_m not in ROWS:
+        return Refusal("tile", f"kernel `vector` has no tile_m {p.tile_m}, but 8, 16, 32")
+    if p.stages not in PARTS:
+        return Refusal("stages", f"kernel `vector` has 1, 2 or 4 stages, not {p.stages}")
+    if p.cluster != 1 or p.split_method != "slices":
+        return Refusal("splits", "kernel `vector` splits K by slices of blocks alone")
+    if p.tile_m * p.tile_n > MOST_SUMS:
+        because = f"{p.tile_m} x {p.tile_n} sums of each warp; shared memory has {MOST_SUMS}"
+        return Refusal("tile", because)
+    if held_words(p) > MOST_WORDS:
+        return Refusal("stages", f"a thread would hold {held_words(p)} words in flight")
+    return None
+
+
+def held_words(p: MatmulParameters) -> int:
+    """Return the words of operands that a thread has in flight."""
+    return (p.tile_m + p.tile_n) // 8 * 2 * 4 * p.stages
+
+
+def held_sums(p: MatmulParameters) -> int:
+    """Return the sums of a thread."""
+    return p.tile_m * p.tile_n // 32
+
+
+def resident(p: MatmulParameters) -> int:
+    """Return the blocks that an SM is to have room for, by the registers of their threads."""
+    return next((n for n, most in ((4, 32), (3, 48)) if held_words(p) + held_sums(p) <= most), 2)
+
+
+def vector_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
+    """Yield rows and columns of tiles and stages, for as many rows of A."""
+    tile = next((r for r in ROWS if r >= rows), ROWS[-1])
+    for columns in COLUMNS:
+        for stages in PARTS:
+            yield tile, columns, stages
+
+
+def slices(p: MatmulParameters) -> int:
+    """Return the blocks along the grid's second axis, which share the K of a tile."""
+    return p.splits if p.kernel == "vector" else 1

@@ -1,0 +1,167 @@
+// The main loop of a product whose A has few rows (sm_80): a stream over B, each element of which is
+// read once. Neighbours along K are neighbours in memory, of both operands. The warps of a block
+// share K: of each kTileK elements a warp multiplies kPart, for all kTileM rows and kTileN columns
+// of the tile, and their sums meet in shared memory. Columns of B are the rows of mma_16816, so that
+// eight rows of A fill it. Which elements of K an instruction multiplies does not matter, as long as
+// both operands have the same: a lane takes eight neighbours of each, of which the first four go
+// into one instruction and the others into the next. `Config` is the struct at the top of a kernel.
+#pragma once
+
+#include "matmul_tile.cuh"
+#include "mma.cuh"
+#include "vector.cuh"
+
+namespace fusec {
+
+constexpr int kPart = 64;  // elements of K that a warp takes at a time: 128 bytes of a column of B
+
+// Where a lane reads of an operand: eight elements from `depth` on of one row, the last one for
+// those behind the end, whose sums nobody asks for.
+template <class T, class Index>
+__device__ __forceinline__ const T* lane_row(const MatmulOperand<T, Index>& x, int row) {
+  const Index wanted = x.position + row;
+  const Index last = x.extent - 1;
+  return x.data + (wanted < last ? wanted : last) * x.stride + threadIdx.x % 4 * 8;
+}
+
+// Eight neighbours along K, zeros behind the end.
+template <bool kStreams, class T, class Index>
+__device__ __forceinline__ Vec<u32, 4> load_eight(const T* row, Index depth, bool is_inside) {
+  if (!is_inside) return splat<u32, 4>(0);
+  const u32* const words = reinterpret_cast<const u32*>(row + depth);
+  if constexpr (kStreams) {
+    return load_streaming<4>(words);
+  } else {
+    return load_readonly<4>(words);
+  }
+}
+
+// What a lane holds of B and A, of kPart elements of K: of each half of them eight elements.
+template <class Config>
+struct VectorPart {
+  Vec<u32, 4> b[Config::kTileN / 8][2];
+  Vec<u32, 4> a[Config::kTileM / 8][2];
+};
+
+// sums += the products of kPart elements; sums[i][j] are those of 16 columns of B and 8 rows of A.
+template <class Config>
+__device__ __forceinline__ void multiply_part(
+    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const VectorPart<Config>& part) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int pair = 0; pair < 4; pair += 2) {
+#pragma unroll
+      for (int i = 0; i < Config::kTileN / 16; ++i) {
+        const Vec<u32, 4>& low = part.b[2 * i][half];
+        const Vec<u32, 4>& high = part.b[2 * i + 1][half];
+        const u32 columns[4] = {low[pair], high[pair], low[pair + 1], high[pair + 1]};
+#pragma unroll
+        for (int j = 0; j < Config::kTileM / 8; ++j) {
+          const Vec<u32, 4>& row = part.a[j][half];
+          const u32 rows[2] = {row[pair], row[pair + 1]};
+          mma_16816<typename Config::T>(sums[i][j], columns, rows);
+        }
+      }
+    }
+  }
+}
+
+// sums += the products of the elements of K from `first` to `last`, of this warp's parts; kStages of
+// them are in flight at a time. Both are multiples of kTileK, or the end of K.
+template <class Config, class A, class B, class Index>
+__device__ __forceinline__ void multiply_vectors(
+    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b, Index first,
+    Index last) {
+  using T = typename Config::T;
+  const int lane = threadIdx.x % 32;
+  const T* a_rows[Config::kTileM / 8];
+  const T* b_columns[Config::kTileN / 8];
+#pragma unroll
+  for (int j = 0; j < Config::kTileM / 8; ++j) a_rows[j] = lane_row(a, 8 * j + lane / 4);
+#pragma unroll
+  for (int i = 0; i < Config::kTileN / 8; ++i) b_columns[i] = lane_row(b, 8 * i + lane / 4);
+  const Index own = static_cast<Index>(threadIdx.x / 32 * kPart);
+  for (Index start = first + own; start < last; start += Config::kStages * Config::kTileK) {
+    VectorPart<Config> parts[Config::kStages];
+#pragma unroll
+    for (int s = 0; s < Config::kStages; ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Index depth = start + s * Config::kTileK + half * (kPart / 2);
+        const bool is_inside = depth + lane % 4 * 8 < last;
+#pragma unroll
+        for (int i = 0; i < Config::kTileN / 8; ++i) {
+          parts[s].b[i][half] = load_eight<true>(b_columns[i], depth, is_inside);
+        }
+#pragma unroll
+        for (int j = 0; j < Config::kTileM / 8; ++j) {
+          parts[s].a[j][half] = load_eight<false>(a_rows[j], depth, is_inside);
+        }
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < Config::kStages; ++s) multiply_part<Config>(sums, parts[s]);
+  }
+}
+
+// The sums of a warp to shared memory, as rows of A; the pitch has the lanes in different banks.
+template <class Config>
+__device__ __forceinline__ void leave_sums(
+    float (&tile)[Config::kTileM][Config::kSumsPitch],
+    const float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4]) {
+  const int group = threadIdx.x % 32 / 4;
+  const int pair = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < Config::kTileN / 16; ++i) {
+#pragma unroll
+    for (int j = 0; j < Config::kTileM / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        tile[8 * j + 2 * pair + e % 2][16 * i + group + e / 2 * 8] = sums[i][j][e];
+      }
+    }
+  }
+}
+
+// visit(row, column, piece) for the pieces of the tile that a thread owns, kWidth neighbours of a row
+// each, of those within `rows` and `columns`.
+template <class Config, int kWidth, class Index, class Visit>
+__device__ __forceinline__ void visit_pieces(Index rows, Index columns, const Visit& visit) {
+  constexpr int kInRow = Config::kTileN / kWidth;
+#pragma unroll
+  for (int piece = threadIdx.x; piece < Config::kTileM * kInRow; piece += Config::kThreads) {
+    const int row = piece / kInRow;
+    const int column = piece % kInRow * kWidth;
+    if (row < rows && column < columns) visit(row, column, piece);
+  }
+}
+
+// kWidth neighbouring sums of a row, of all warps in their order.
+template <class Config, int kWidth>
+__device__ __forceinline__ Vec<float, kWidth> sum_warps(
+    const float (&tiles)[Config::kWarps][Config::kTileM][Config::kSumsPitch], int row, int column) {
+  Vec<float, kWidth> total = load<kWidth>(&tiles[0][row][column]);
+#pragma unroll
+  for (int warp = 1; warp < Config::kWarps; ++warp) {
+    const Vec<float, kWidth> part = load<kWidth>(&tiles[warp][row][column]);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) total[i] += part[i];
+  }
+  return total;
+}
+
+// The same sums of all `splits` slices, `stride` floats apart, in their order.
+template <int kWidth>
+__device__ __forceinline__ Vec<float, kWidth> sum_slices_of(const float* slices, i64 stride,
+                                                            int splits) {
+  Vec<float, kWidth> total = splat<float, kWidth>(0.0f);
+  for (int split = 0; split < splits; ++split) {
+    const Vec<float, kWidth> part = load<kWidth>(slices + split * stride);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) total[i] += part[i];
+  }
+  return total;
+}
+
+}  // namespace fusec
