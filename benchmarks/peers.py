@@ -152,7 +152,9 @@ def flashinfer(offer: Offer) -> Issue | None:
 
 
 def cudnn(offer: Offer) -> Issue | None:
-    """Return cuDNN's batch norm, by way of PyTorch."""
+    """Return cuDNN's batch norm and its attention, by way of PyTorch."""
+    if offer.kind in ("attention", "attention_causal"):
+        return _sdpa(offer, "CUDNN_ATTENTION")
     if offer.kind not in ("batchnorm_nchw", "batchnorm_nhwc"):
         return None
     import torch
@@ -162,6 +164,45 @@ def cudnn(offer: Offer) -> Issue | None:
         x = x.permute(0, 3, 1, 2)
     wide, bias = w.float(), b.float()  # it takes them in f32 alone
     return lambda: torch.cudnn_batch_norm(x, wide, bias, None, None, True, 0.1, 1e-5)
+
+
+def _sdpa(offer: Offer, backend: str) -> Issue:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    causal, which = offer.kind == "attention_causal", getattr(SDPBackend, backend)
+
+    def issue() -> None:
+        with sdpa_kernel(which):
+            scaled_dot_product_attention(*offer.arguments, is_causal=causal)
+
+    return issue
+
+
+def flash(offer: Offer) -> Issue | None:
+    """Return FlashAttention-2, by way of PyTorch."""
+    if offer.kind not in ("attention", "attention_causal", "attention_decode"):
+        return None
+    return _sdpa(offer, "FLASH_ATTENTION")
+
+
+def flex(offer: Offer) -> Issue | None:
+    """Return what torch.compile makes of FlexAttention."""
+    if offer.kind != "attention_alibi":
+        return None
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q, k, v, slopes = offer.arguments
+    rows = q.shape[2]
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, rows, rows, device=q.device)
+
+    def biased(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return score + slopes[h] * (j - i)
+
+    torch.compiler.reset()
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda: compiled(q, k, v, score_mod=biased, block_mask=mask)
 
 
 def apex(offer: Offer) -> Issue | None:
@@ -247,6 +288,8 @@ PEERS: Mapping[str, Peer] = {
         Peer("liger", "liger-kernel", liger),
         Peer("flashinfer", "flashinfer-python", flashinfer),
         Peer("cudnn", "torch", cudnn),
+        Peer("flash", "torch", flash),
+        Peer("flex", "torch", flex),
         Peer("apex", "apex", apex),
         Peer("cub", "cupy-cuda13x", cub),
         Peer("fused_adam", "torch", fused_adam),

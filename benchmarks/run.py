@@ -1,6 +1,6 @@
 """Times suites of workloads beside the limit of the memory, and beside peers.
 
-python -m benchmarks.run --suite memory|small|generated|products [--only GLOB,...]
+python -m benchmarks.run --suite memory|small|attention|generated|products [--only GLOB,...]
                          [--peers NAME,...] [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
 
 docs/bench.md says what is measured, how, and what is in the file.
@@ -31,17 +31,16 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.run.device import Device, device_available
 
-SUITES = ("memory", "small", "generated", "products")
 DRAWN = {"generated": generated.rows, "products": products.rows}
 """Suites with rows that are drawn from a seed."""
+SUITES = (*suites.SUITES, *DRAWN)
 SCHEMA = 1
 UNDER = 0.92
 
 
 def rows_of(suite: str, only: Sequence[str], seed: int) -> list[Row]:
     """Return the rows of a suite whose names one of the patterns fits; all without patterns."""
-    every = {"memory": suites.MEMORY, "small": suites.SMALL}.get(suite)
-    rows = DRAWN[suite](seed) if every is None else every
+    rows = DRAWN[suite](seed) if suite in DRAWN else suites.SUITES[suite]
     return [r for r in rows if not only or any(fnmatchcase(r.name, o) for o in only)]
 
 

@@ -101,3 +101,33 @@ SMALL = (
     row("topk_rows", B=512, H=2048),
 )
 """Steps of inference: 1 to 512 rows of 2048 to 8192."""
+
+LENGTHS = (2048, 4096, 8192, 16384)
+TOGETHER = 16384
+"""Queries of all batches together."""
+CACHES = {
+    (1, 4): (4096, 16384, 65536, 131072),
+    (1, 8): (16384, 131072),
+    (8, 4): (4096, 16384, 65536, 131072),
+    (8, 8): (16384, 131072),
+    (64, 4): (4096, 16384, 131072),
+    (64, 8): (4096, 16384),
+}
+"""Positions by batches and heads of queries for each of 8 heads of keys."""
+ATTENTION = (
+    *(
+        row(file, f"{length}", B=TOGETHER // length, S=length)
+        for file in ("attention", "attention_causal")
+        for length in LENGTHS
+    ),
+    row("attention_alibi", "8192"),
+    *(
+        row("attention_decode", f"{batch}x{8 * group}x{length}", B=batch, G=group, S=length)
+        for (batch, group), lengths in CACHES.items()
+        for length in lengths
+    ),
+)
+"""Of 16 heads of 128 features, and of few queries over long caches."""
+
+SUITES = {"memory": MEMORY, "small": SMALL, "attention": ATTENTION}
+"""Those whose rows are the same in every run."""

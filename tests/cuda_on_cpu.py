@@ -72,6 +72,7 @@ ASYNCHRONOUS = (
     "proxy",
     "tma",
     "attention",
+    "attention_backward",
     "wgmma",
 )
 """Headers with instructions of the asynchronous proxy."""

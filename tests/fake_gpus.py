@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +48,27 @@ class Stream:
 class Event:
     recorded: int = 0
     reached: int = 0
+
+
+@dataclass
+class Capture:
+    """What streams were given between begin and end: operations, and events by a token for each
+    time that they were recorded.
+    """
+
+    streams: dict[int, list[tuple[str, Any]]]
+    latest: dict[int, object] = field(default_factory=dict[int, object])
+
+    def check(self, origin: int) -> None:
+        """Raise AssertionError where the origin does not wait, by itself or by others that it waits
+        for, for the end of a stream.
+        """
+        joined = [origin]
+        for stream in joined:
+            awaited = [token for what, token in self.streams[stream] if what == "wait"]
+            ends = {s: given[-1] for s, given in self.streams.items() if s not in joined}
+            joined += [s for s, last in ends.items() if last[0] == "record" and last[1] in awaited]
+        assert len(joined) == len(self.streams), "a stream that is not joined"
 
 
 class FakeGpus:
@@ -100,7 +122,9 @@ class FakeGpu:
         self.mapped: set[int] = set()
         self.next = 256
         self.exported: set[int] = set()
+        self.capture: Capture | None = None
         self.driver = SimpleNamespace(
+            CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             CUipcMemHandle=Handle,
             cuIpcCloseMemHandle=lambda address: self.mapped.discard((address - MAPPED) // SPAN),
             cuEventDestroy=lambda event: None,
@@ -128,6 +152,9 @@ class FakeGpu:
             return len(self.gpus.streams) - 1
 
     def issue(self, stream: Any, what: str, operation: Operation) -> None:
+        if self.capture is not None and stream in self.capture.streams:
+            self.capture.streams[stream].append((what, operation))
+            return
         with self.gpus.lock:
             found = self.gpus.streams[stream]
             assert found.rank == self.rank, "a stream of another GPU"
@@ -219,7 +246,35 @@ class FakeGpu:
     def _cuEventCreate(self, flags: int) -> Event:
         return Event()
 
+    def _cuStreamBeginCapture(self, stream: int, mode: int) -> None:
+        assert mode == 2
+        self.capture = Capture({stream: []})
+
+    def _cuStreamEndCapture(self, stream: int) -> Capture:
+        made, self.capture = self.capture, None
+        assert made is not None
+        made.check(stream)
+        return made
+
+    def _cuGraphLaunch(self, graph: Capture, stream: int) -> None:
+        """Give the origin's work to a stream, and that of others to new ones."""
+        made = dict[int, Event]()
+        for number, given in enumerate(graph.streams.values()):
+            on = self.new_stream() if number else stream
+            for what, each in given:
+                if what in ("record", "wait"):
+                    event = made.setdefault(id(each), Event())
+                    event.recorded = 1
+                    waits = what == "wait"
+                    self.issue(on, what, partial(_reached if waits else _reach, event))
+                else:
+                    self.issue(on, what, each)
+
     def _cuEventRecord(self, event: Event, stream: int) -> None:
+        if self.capture is not None and stream in self.capture.streams:
+            token = self.capture.latest[id(event)] = object()
+            self.capture.streams[stream].append(("record", token))
+            return
         event.recorded += 1
         number = event.recorded
 
@@ -230,6 +285,11 @@ class FakeGpu:
         self.issue(stream, "record", operation)
 
     def _cuStreamWaitEvent(self, stream: int, event: Event, flags: int) -> None:
+        if self.capture is not None and id(event) in self.capture.latest:
+            token = self.capture.latest[id(event)]
+            self.capture.streams.setdefault(stream, []).append(("wait", token))
+            return
+        assert self.capture is None or stream not in self.capture.streams, "work before a capture"
         number = event.recorded  # of the latest time that it was recorded; none: no wait
         self.issue(stream, "wait for event", lambda: event.reached >= number)
 
@@ -283,6 +343,15 @@ class FakeGpu:
         assert base // SPAN != self.rank, "a process cannot map its own memory"
         self.mapped.add(base // SPAN)
         return MAPPED + base
+
+
+def _reach(event: Event) -> bool:
+    event.reached = event.recorded
+    return True
+
+
+def _reached(event: Event) -> bool:
+    return event.reached == event.recorded
 
 
 def _memory_operation() -> Any:

@@ -153,6 +153,11 @@ CASES = {
         "y, lse, seed, offset = sdpfa_fwd(q, k, v, is_causal=true)", tile_keys=(64, 112),
         stages=(1, 2),
     ),
+    "attention_decode": _case(
+        "attention_decode", "q: bf16[3, 9, 64]\n  k: bf16[3, 350, 64]\n  v: bf16[3, 350, 64]",
+        "y, lse, seed, offset = sdpfa_fwd(q, k, v)", tile_keys=(16, 64), warps=(1, 4),
+        stages=(2, 3), splits=(1, 3, 5),
+    ),
     "matmul": _case(
         "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",
         tile_m=(32, 128), tile_n=(64, 128, 256), stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),

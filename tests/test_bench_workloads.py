@@ -45,11 +45,11 @@ def test_a_workload_is_planned(name: str) -> None:
 
 
 def test_the_rows_have_names_of_their_own_and_every_file_is_in_a_suite() -> None:
-    for suite in (suites.MEMORY, suites.SMALL):
+    for suite in suites.SUITES.values():
         assert len({r.name for r in suite}) == len(suite)
     assert len(suites.PEERS_34) == 34
     assert len(suites.SMALL) == 16
-    named = {r.file for r in (*suites.MEMORY, *suites.SMALL)} - {suites.SEED}
+    named = {r.file for rows in suites.SUITES.values() for r in rows} - {suites.SEED}
     assert named == set(FILES)
     for row in suites.SMALL:
         fusion = row.fusion

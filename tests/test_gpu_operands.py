@@ -10,7 +10,7 @@ from test_converted_on_cpu import weighted
 from test_fp8_on_cpu import scaled
 from test_joined_on_cpu import RESIDUAL, SWIGLU, joined
 
-from fusec.ir.annotations import Override
+from fusec.ir.annotations import Override, Pin
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import MatmulParameters
 
@@ -77,5 +77,6 @@ def test_tiles_of_joined_products(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize("rows", [1, 16, 100, 256])
 def test_converted_weights(rows: int, half: str) -> None:
     fusion = with_fields(weighted(rows, 2312, 1040, half), kernel="split_k")
-    checked = check_on_gpu(fusion, scheduler="matmul", repeats=3)
+    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
+    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
     assert parameters_of(checked).converted

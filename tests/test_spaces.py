@@ -17,6 +17,7 @@ SIZES = {
     "pointwise": (136, 119),
     "transpose": (381, 135),
     "attention": (40, 47),
+    "attention_decode": (48, 48),
     "reduction_inner": (270, 209),
     "reduction_outer": (480, 202),
     "inner_persistent": (252, 279),

@@ -357,6 +357,9 @@ class Carrier:
         """Note."""
         self.asked.append(("wait", buffer, stream))
 
+    def check(self) -> None:
+        """Do nothing."""
+
     def until(self, done: Any, doing: str) -> None:
         """Do nothing."""
 

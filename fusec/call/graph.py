@@ -80,8 +80,11 @@ class Graph:
         self._capture()
 
     def _launch(self, stream: Any) -> None:
-        device, kind = self._record.executable.device, self._given.kind
+        executable, kind = self._record.executable, self._given.kind
         assert kind is not None
+        device = executable.device
+        if executable.member is not None:
+            executable.member.transport.check()
         handle = kind.stream(device.index) if stream is None else handle_of(stream)
         with device.current():
             self._program.generator_state(self._record.arena, self._given, handle)

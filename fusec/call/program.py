@@ -129,9 +129,9 @@ class Program:
     def graph(self, *arguments: Any, out: Any = None, **named: Any) -> Graph:
         """Return the launches of a call with these arguments as a CUDA graph, to be replayed.
 
-        Results lie in `out`, or in memory that the graph keeps.
+        Results lie in `out`, or in memory that the graph keeps. Of several ranks all capture, and
+        replay, together.
         """
-        self._forbid_several()
         given = Given(self.fusion, ordered(self.fusion, arguments, named))
         device, kind = self._on_gpu(given)
         given.check_writes()
@@ -140,7 +140,8 @@ class Program:
             planned = self._plan_for(given, device)
             given.check_alignments(planned.variant.host.buffer)
             planned.variant.captured = True
-            record = Record(planned.variant.on(device), planned.sizes, arena, captured=True)
+            executable = self._loaded(planned, device, "a graph of ")
+            record = Record(executable, planned.sizes, arena, captured=True)
             record.forbid_checks()
             fresh = self.fresh(record, given, out, kind.stream(device.index))
             return Graph(self, record, given, fresh)
@@ -256,21 +257,16 @@ class Program:
         """Return whether other ranks run it, too."""
         return self.fusion.mesh is not None and self.fusion.mesh.size > 1
 
-    def _forbid_several(self) -> None:
-        """Raise Unsupported for a capture of what other ranks run, too."""
-        if self._has_others:
-            raise Unsupported(
-                f"a graph of `{self.name}`, which runs on several ranks",
-                help="call it: program(...)",
-            )
+    def _loaded(self, planned: Planned, device: Device, what: str = "") -> Executable:
+        """Return the kernels on a device; of several ranks, all come here for the same sizes.
 
-    def _loaded(self, planned: Planned, device: Device) -> Executable:
-        """Return the kernels on a device; of several ranks, all come here for the same sizes."""
+        what: they are to be called for, as errors say it.
+        """
         executable = planned.variant.on(device)
         if not self._has_others:
             return executable
         sizes = ", ".join(f"{n} = {s}" for n, s in planned.sizes.items() if "." not in n)
-        called = f"`{self.name}` of {sizes}"
+        called = f"{what}`{self.name}` of {sizes}"
         return executable.among(member_of(called, self.fusion.mesh, device))
 
     def _record(self, lane: Lane, signature: Hashable, planned: Planned) -> Record:
@@ -290,7 +286,11 @@ class Program:
                 f"`{self.name}` draws random numbers, and a graph would replay the same ones",
                 help="program.graph(...) draws anew at each replay",
             )
-        self._forbid_several()
+        if self._has_others:
+            raise Unsupported(
+                f"a call of `{self.name}` under capture: other ranks have a part in it",
+                help="program.graph(...) captures it on all ranks",
+            )
         planned.variant.captured = True
         try:
             record = Record(planned.variant.on(arena.device), planned.sizes, arena, captured=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fusec.codegen.attention_scores import emit_scores, give_sums, taken
 from fusec.codegen.attention_view import AttentionView
 from fusec.codegen.ctext import Text, dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
@@ -67,7 +68,7 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     context = _Context(fusion, attention, parameters, names, Facts(fusion.hints))
     maps = [names[m] for m in map_names(plan.problem.attention)]
     operands = (attention.queries, attention.keys, attention.values)
-    queries, keys, values = (_operand(o, m) for o, m in zip(operands, maps, strict=True))
+    queries, keys, values = (operand_view(o, m) for o, m in zip(operands, maps, strict=True))
     rows = _rows(context)
     scores = _scores(context)
     batch = "tile.batch, " if context.has_batches else ""
@@ -111,7 +112,7 @@ def _sentence(attention: Attention, p: AttentionParameters) -> str:
     )
 
 
-def _operand(operand: Operand, map_name: str) -> OperandView:
+def operand_view(operand: Operand, map_name: str) -> OperandView:
     axes = (axis.index for axis in batch_axes(operand))
     batch = ", ".join("0" if index is None else coordinate(index, "tile.batch") for index in axes)
     return OperandView(operand.buffer.name, map_name, batch)
@@ -155,18 +156,18 @@ def _limit(bound: Bound) -> str:
     some, every = ("last", "first") if bound.is_end else ("first", "last")
     method = "end_at" if bound.is_end else "begin_at"
     offset = bound.offset + (1 if bound.is_end else 0)
-    texts = [_from(name if bound.by_row else "", offset) for name in (some, every)]
+    texts = [counted(name if bound.by_row else "", offset) for name in (some, every)]
     return f"seen.{method}({', '.join(texts)});"
 
 
-def _test(bound: Bound, width: int) -> Text:
+def bound_test(bound: Bound, width: int) -> Text:
     """Return whether the query sees a key."""
     sign = "<=" if bound.is_end else ">="
     key = "n + i" if width > 1 else "n"
-    return Text(f"{key} {sign} {_from('m' if bound.by_row else '', bound.offset)}", 9)
+    return Text(f"{key} {sign} {counted('m' if bound.by_row else '', bound.offset)}", 9)
 
 
-def _from(name: str, offset: Dim) -> str:
+def counted(name: str, offset: Dim) -> str:
     if name and offset == 0:
         return name
     text = dim_text(offset).text
@@ -201,19 +202,6 @@ def _emitter(context: _Context, part: Part, width: int, scopes: Sequence[str]) -
     )
 
 
-def _take(emitter: Emitter, *scopes: str) -> tuple[str, ...]:
-    return tuple(line for scope in scopes for line in emitter.take(0, scope))
-
-
-def _give_sums(emitter: Emitter, part: Part, roots: Sequence[Instance]) -> None:
-    """Let the results of a product be what a thread has of them."""
-    place = "acc[i]" if emitter.width > 1 else "acc[0]"
-    for instance in instances_under(roots):
-        if instance.kind == "load" and instance.name == part.epilogue.sums.name:
-            emitter.cached[instance] = place
-    emitter.count(roots)
-
-
 def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, ...]]:
     """Return the softmax in loop variables, and where a query's own outputs are stored."""
     attention = context.attention
@@ -246,7 +234,7 @@ def _scores(context: _Context) -> _Scores:
     seen = _emitter(context, part, width, ("vector", "lane"))
     whole = unmasked(scores, part.axes(width))
     for bound, test in masks_of(scores, part.axes(width)):
-        masked.given[test] = _test(bound, width)
+        masked.given[test] = bound_test(bound, width)
     graph = _graph_of_scores(context, masked, scores)
     for instance in instances_under([whole]):
         if not instance.variables and instance.kind in ("op", "load", "select"):
@@ -254,7 +242,7 @@ def _scores(context: _Context) -> _Scores:
     loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
     scale = "1.0f" if factor is None else str(masked.convert(factor, F32, 0))
     return _Scores(
-        _take(masked, "kernel"),
+        taken(masked, "kernel"),
         scale,
         graph,
         _graph_of_scores(context, seen, whole),
@@ -263,20 +251,12 @@ def _scores(context: _Context) -> _Scores:
 
 
 def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> EpilogueView:
-    part, width = context.attention.scores, emitter.width
-    _give_sums(emitter, part, [scores])
-    place = "acc[i]" if width > 1 else "acc[0]"
-    for instance in instances_under([scores]):
-        converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
-        if converts and instance.dtype.is_half and instance.operands[0] in emitter.cached:
-            kind = storage_type(instance.dtype)
-            emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({place})")
-    emitter.add(0, "lane", f"{place} = {emitter.ref(scores, 0)};", last=True)
+    emit_scores(emitter, context.attention.scores, scores)
     return EpilogueView(
-        width,
+        emitter.width,
         _parameters(context, "Index m, Index n"),
         "tile.batch, m, n" if context.has_batches else "m, n",
-        _take(emitter, "batch", "row", "vector"),
+        taken(emitter, "batch", "row", "vector"),
         emitter.take(0, "lane"),
         (),
     )
@@ -304,7 +284,7 @@ def _rows(context: _Context) -> _Rows:
         factor = f"1.0f / {text.at_least(14)}" if softmax.divides else str(text)
     for plan in plans:
         emit_store(emitter, plan, 0)
-    return _Rows(_take(emitter, "kernel", "batch", "row"), _take(emitter, "store"), factor)
+    return _Rows(taken(emitter, "kernel", "batch", "row"), taken(emitter, "store"), factor)
 
 
 def _output(context: _Context) -> EpilogueView:
@@ -312,14 +292,14 @@ def _output(context: _Context) -> EpilogueView:
     lowering = part.lowering(OUT_WIDTH)
     emitter = _emitter(context, part, OUT_WIDTH, ("vector", "lane"))
     plans = store_plans(lowering, part.epilogue.fusion.outputs)
-    _give_sums(emitter, part, [p.instance for p in plans])
+    give_sums(emitter, part, [p.instance for p in plans])
     for plan in plans:
         emit_store(emitter, plan, 0)
     return EpilogueView(
         OUT_WIDTH,
         _parameters(context, "Index m, Index n"),
         "tile.batch, m, n" if context.has_batches else "m, n",
-        _take(emitter, "kernel", "batch", "row", "vector"),
+        taken(emitter, "kernel", "batch", "row", "vector"),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
     )

@@ -34,6 +34,8 @@ VIEWS = {
     "scatter_compared": "fusec.codegen.scatter",
     "column_finish": "fusec.codegen.column_finish",
     "attention_wgmma": "fusec.codegen.attention",
+    "attention_decode": "fusec.codegen.attention_decode",
+    "attention_backward": "fusec.codegen.attention_backward",
     "matmul_simt": "fusec.codegen.matmul",
     "matmul_mma": "fusec.codegen.matmul",
     "matmul_vector": "fusec.codegen.matmul",

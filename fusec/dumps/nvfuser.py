@@ -45,6 +45,8 @@ SCHEDULERS = {
     "scatter": "greedy",
     "placement": "expr_eval",
     "attention": "expr_eval",
+    "attention_decode": "expr_eval",
+    "attention_backward": "expr_eval",
 }
 """nvFuser's names for what is called otherwise here.
 

@@ -45,6 +45,11 @@ class AttentionProblem(Problem):
 
     attention: Attention
 
+    @property
+    def in_memory(self) -> bool:
+        """Return whether nothing is counted but elements of memory: scores are in tiles."""
+        return True
+
 
 AttentionPlan = Plan[AttentionProblem, AttentionParameters]
 

@@ -80,15 +80,15 @@ def tensor_maps(
     features, values = attention.features, attention.value_features
     queries, keys = attention.queries, attention.keys
     return (
-        _map(names[0], queries, queries.row, (features, attention.m), p.rows),
-        _map(names[1], keys, keys.row, (features, attention.n), p.tile_keys),
-        _map(
+        operand_map(names[0], queries, queries.row, (features, attention.m), p.rows),
+        operand_map(names[1], keys, keys.row, (features, attention.n), p.tile_keys),
+        operand_map(
             names[2], attention.values, attention.values.depth, (values, attention.n), p.tile_keys
         ),
     )
 
 
-def _map(
+def operand_map(
     name: str, operand: Operand, stride: Dim | None, extents: tuple[Dim, Dim], box: int
 ) -> TensorMapArgument:
     """Return the map of an operand; stride: from one row to the next."""

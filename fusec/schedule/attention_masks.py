@@ -49,6 +49,18 @@ class Axes:
     width: int
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A limit of the keys that a batch sees, which is data.
+
+    is_end: the first key that is not seen, else the first one that is; at: that key less an offset.
+    """
+
+    is_end: bool
+    at: Instance
+    offset: int
+
+
 def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
     """Return the limits without which scores are minus infinity, each with what tests it."""
     found: list[tuple[Bound, Instance]] = []
@@ -59,6 +71,34 @@ def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
                 found.append((bound, test))
         scores = scores.operands[1]
     return found
+
+
+def limits_of(scores: Instance, axes: Axes, known: frozenset[Var]) -> list[Limit]:
+    """Return the limits of the keys seen that are data of some loop variables alone."""
+    found: list[Limit] = []
+    while is_masked(scores):
+        found += [limit for t in _parts(scores.operands[0]) if (limit := _limit(t, axes, known))]
+        scores = scores.operands[1]
+    return found
+
+
+def _limit(test: Instance, axes: Axes, known: frozenset[Var]) -> Limit | None:
+    order = next((o for act, o in _ORDERS.items() if does(test, act)), None)
+    if order is None:
+        return None
+    larger, smaller, least = order
+    for place, is_end in ((smaller, True), (larger, False)):
+        key, at = affine(test.operands[place]), test.operands[larger + smaller - place]
+        if key is None or not at.dtype.is_integer or not at.variables <= known:
+            continue
+        if affine(at) is not None:
+            return None  # known without data
+        rest = key - of_var(axes.chunk) * axes.width - of_var(axes.lane)
+        if rest.variables or not rest.is_const or not rest.constant.is_const:
+            continue
+        before = least - 1 if is_end else -least
+        return Limit(is_end, at, -rest.constant.value - before)
+    return None
 
 
 def unmasked(scores: Instance, axes: Axes) -> Instance:
@@ -94,7 +134,7 @@ def _bound(test: Instance, axes: Axes) -> Bound | None:
     if order is None:
         return None
     larger, smaller, least = order
-    over, under = _affine(test.operands[larger]), _affine(test.operands[smaller])
+    over, under = affine(test.operands[larger]), affine(test.operands[smaller])
     if over is None or under is None:
         return None
     # What is at least 0 where the test holds.
@@ -115,7 +155,7 @@ def _bound(test: Instance, axes: Axes) -> Bound | None:
     return None
 
 
-def _affine(instance: Instance) -> Index | None:
+def affine(instance: Instance) -> Index | None:
     """Return an integer that follows from the loop variables and sizes alone."""
     if instance.kind == "index":
         return instance.address
@@ -126,13 +166,26 @@ def _affine(instance: Instance) -> Index | None:
     if instance.kind != "op" or instance.node is None or not instance.dtype.is_integer:
         return None
     if instance.node.op.converts and instance.dtype.bits >= 32:
-        return _affine(instance.operands[0])
-    sides = [_affine(o) for o in instance.operands]
+        return affine(instance.operands[0])
+    sides = [affine(o) for o in instance.operands]
     if len(sides) != 2 or sides[0] is None or sides[1] is None:
         return None
     if does(instance, Act.ADD):
         return sides[0] + sides[1]
     return sides[0] - sides[1] if does(instance, Act.SUBTRACT) else None
+
+
+def size_of(place: Index) -> int | None:
+    """Return what an integer of loop variables is at most, whatever its sign; None if unknown."""
+    dims = [place.constant, *(c for _, c in place.terms)]
+    if any(not d.is_const for d in dims):
+        return None
+    size = abs(place.constant.value)
+    for atom, coefficient in place.terms:
+        if not isinstance(atom, Var) or not atom.extent.is_const:
+            return None
+        size += abs(coefficient.value) * (atom.extent.value - 1)
+    return size
 
 
 def seen_part(bounds: Sequence[Bound], rows: int, keys: int, hints: Mapping[str, int]) -> float:

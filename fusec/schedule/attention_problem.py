@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Instance, Lowering
+from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F16, F32, DType
 from fusec.ir.expression import Index, Var, delinearize, of_var
@@ -18,7 +19,7 @@ from fusec.schedule.attention_masks import Axes, Bound, does, masks_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue
 from fusec.schedule.matmul_problem import BATCH, Operand, coordinates_of, located, operand_of
 
-_ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
+ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,21 @@ class Softmax:
 
 
 @dataclass(frozen=True)
-class Attention:
-    """softmax(graph(queries keys^T)) values, over batches.
+class Source:
+    """An operand of a product: its element in the axes of the products' results.
+
+    own: its axis beside the batches; along: the one that the product sums over.
+    """
+
+    value: Value
+    at: Coordinates
+    own: Var
+    along: Var
+
+
+@dataclass(frozen=True)
+class AttentionGraph:
+    """softmax(graph(queries keys^T)) values, over batches, wherever the operands lie.
 
     weights: the value that the second product reads. rows: outputs with one element per query.
     scores: the graph that makes weights and rows; outputs: the graph on the second product.
@@ -83,13 +97,10 @@ class Attention:
     second: Node
     weights: Value
     rows: tuple[Output, ...]
-    queries: Operand
-    keys: Operand
-    values: Operand
     scores: Part
     outputs: Part
     total: Node
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[Bound, ...]
 
     @property
     def batches(self) -> Dim:
@@ -117,13 +128,50 @@ class Attention:
         return self.outputs.domain.axes[-1].extent
 
     @property
+    def sources(self) -> tuple[Source, Source, Source]:
+        """Return the queries, keys and values in the axes of both parts."""
+        scores, feature = self.scores.domain.axes, self.outputs.domain.axes[-1]
+        depth = Var("k", self.features)
+        left, right, _ = coordinates_of(self.first, scores, depth)
+        # In the second product keys are summed over, and its batches and rows are the first's.
+        _, values, _ = coordinates_of(self.second, (*scores[:-1], feature), scores[-1])
+        return (
+            Source(self.first.inputs[0], left, scores[-2], depth),
+            Source(self.first.inputs[1], right, scores[-1], depth),
+            Source(self.second.inputs[1], values, feature, scores[-1]),
+        )
+
+
+@dataclass(frozen=True)
+class Attention(AttentionGraph):
+    """An attention whose operands are rows in memory."""
+
+    queries: Operand
+    keys: Operand
+    values: Operand
+
+    @property
     def dtype(self) -> DType:
         """Return the type of queries, keys and values in memory."""
         return self.queries.buffer.dtype
 
 
 def find_attention(fusion: Fusion) -> Attention | Refusal:
-    """Return the attention that a segment is, or why it is none."""
+    """Return the attention over rows in memory that a segment is, or why it is none."""
+    graph = find_graph(fusion)
+    if isinstance(graph, Refusal):
+        return graph
+    operands = _operands(fusion, graph)
+    if isinstance(operands, Refusal):
+        return operands
+    return Attention(
+        **{f.name: getattr(graph, f.name) for f in fields(graph)},
+        **dict(zip(("queries", "keys", "values"), operands, strict=True)),
+    )
+
+
+def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
+    """Return the attention that a segment is, wherever its operands lie, or why it is none."""
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(products) != 2:
         because = f"the segment has {len(products)} matrix products, not two"
@@ -135,12 +183,12 @@ def find_attention(fusion: Fusion) -> Attention | Refusal:
     weights = second.operands[0]
     if not isinstance(weights, Value) or weights in fusion.input_of:
         return Refusal("contraction", f"`{second.output.name}` is not a product of the first's")
-    behind = _behind(fusion, second)
-    rows = tuple(o for o in fusion.outputs if o.value not in behind)
-    scores = _part(replace(fusion, outputs=(Output(weights), *rows)), first)
+    later = behind(fusion, second)
+    rows = tuple(o for o in fusion.outputs if o.value not in later)
+    scores = find_part(replace(fusion, outputs=(Output(weights), *rows)), first)
     if isinstance(scores, Refusal):
         return scores
-    outputs = _part(
+    outputs = find_part(
         replace(fusion, outputs=tuple(o for o in fusion.outputs if o not in rows)), second
     )
     if isinstance(outputs, Refusal):
@@ -148,22 +196,16 @@ def find_attention(fusion: Fusion) -> Attention | Refusal:
     trouble = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
     if trouble is not None:
         return trouble
-    operands = _operands(fusion, first, second, scores.domain, outputs.domain)
-    if isinstance(operands, Refusal):
-        return operands
+    if any(o.rank < 2 for n in products for o in n.inputs):
+        return Refusal("operation", "a product of vectors is not attention")
     softmax = find_softmax(scores, weights, scores.lowering(1))
     if isinstance(softmax, Refusal):
         return softmax
-    if weights.dtype != operands[0].buffer.dtype:
-        because = f"`{weights.name}` is {weights.dtype}, not {operands[0].buffer.dtype}"
-        return Refusal("dtype", because)
     bounds = tuple(b for b, _ in masks_of(softmax.scores, scores.axes(1)))
-    return Attention(
-        first, second, weights, rows, *operands, scores, outputs, softmax.total, bounds
-    )
+    return AttentionGraph(first, second, weights, rows, scores, outputs, softmax.total, bounds)
 
 
-def _behind(fusion: Fusion, node: Node) -> set[Value]:
+def behind(fusion: Fusion, node: Node) -> set[Value]:
     """Return what depends on the results of a node."""
     found = set(node.outputs)
     for other in fusion.nodes:
@@ -172,7 +214,7 @@ def _behind(fusion: Fusion, node: Node) -> set[Value]:
     return found
 
 
-def _part(fusion: Fusion, node: Node) -> Part | Refusal:
+def find_part(fusion: Fusion, node: Node) -> Part | Refusal:
     """Return the graph on the results of a product, which nothing but these is to be needed for."""
     if not fusion.outputs:
         return Refusal("outputs", f"no output depends on `{node.output.name}`")
@@ -180,7 +222,7 @@ def _part(fusion: Fusion, node: Node) -> Part | Refusal:
     if isinstance(epilogue, Refusal):
         return epilogue
     for other in epilogue.fusion.nodes:
-        if other.op.family not in _ON_CHIP:
+        if other.op.family not in ON_CHIP:
             return Refusal("operation", f"`{other.op.name}` is not computed between the products")
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
@@ -214,41 +256,31 @@ def _not_aligned(scores: Part, outputs: Part, weights: Value) -> Refusal | None:
     return None
 
 
-def _operands(
-    fusion: Fusion, first: Node, second: Node, scores: Domain, outputs: Domain
-) -> tuple[Operand, Operand, Operand] | Refusal:
+def _operands(fusion: Fusion, graph: AttentionGraph) -> tuple[Operand, Operand, Operand] | Refusal:
     """Return queries, keys and values where they lie in memory."""
-    depth = Var("k", first.operands[0].shape[-1])
-    left, right, columns = coordinates_of(first, scores.axes, depth)
-    *batch, query, key = scores.axes
-    # In the second product keys are summed over, and its batches and rows are the first's.
-    feature = Var("feature", outputs.axes[-1].extent)
-    _, values, value_columns = coordinates_of(second, (*scores.axes[:-1], feature), key)
-    if columns != 1 or value_columns != 1:
-        return Refusal("operation", "a product of vectors is not attention")
+    *batch, _, _ = graph.scores.domain.axes
     found: list[Operand] = []
-    for node, place, at, own, along in (
-        (first, 0, left, query, depth),
-        (first, 1, right, key, depth),
-        (second, 1, values, feature, key),
-    ):
-        where = located(fusion, node.inputs[place], at)
+    for source in graph.sources:
+        where = located(fusion, source.value, source.at)
         if isinstance(where, Refusal):
             return where
-        operand = operand_of(where, tuple(batch), (own,), along)
+        operand = operand_of(where, tuple(batch), (source.own,), source.along)
         if isinstance(operand, Refusal):
             return operand
         found.append(operand)
-    queries, keys, values_ = found
+    queries, keys, values = found
     kinds = {o.buffer.dtype for o in found}
     if len(kinds) != 1 or not kinds <= {BF16, F16}:
         return Refusal("dtype", "queries, keys and values are not all bf16, or all f16")
-    return queries, keys, values_
+    if graph.weights.dtype not in kinds:
+        because = f"`{graph.weights.name}` is {graph.weights.dtype}, not {queries.buffer.dtype}"
+        return Refusal("dtype", because)
+    return queries, keys, values
 
 
 def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | Refusal:
     """Return the softmax that makes the weights, in the instances of a lowering of the scores."""
-    for powers, factor, divides in _factors(_unrounded(lowering.at_home(weights))):
+    for powers, factor, divides in _factors(unrounded(lowering.at_home(weights))):
         found = _softmax(scores, lowering, powers, factor, divides)
         if found is not None:
             return found
@@ -256,7 +288,7 @@ def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | 
     return Refusal("softmax", because)
 
 
-def _unrounded(weights: Instance) -> Instance:
+def unrounded(weights: Instance) -> Instance:
     """Return what casts round to the weights."""
     while weights.kind == "op" and weights.node is not None and weights.node.op.converts:
         (weights,) = weights.operands

@@ -123,12 +123,12 @@ def tensor_arguments(
     return (*arguments, *sizes)
 
 
-def needs_wide_index(fusion: Fusion) -> tuple[bool, tuple[Guard, ...]]:
+def needs_wide_index(fusion: Fusion, *, in_memory: bool = False) -> tuple[bool, tuple[Guard, ...]]:
     """Return whether hint sizes need 64-bit indices; if not, the guards that keep it so.
 
-    What is never in memory counts, too: loops go over it.
+    What is never in memory counts, too, where loops go over it: in_memory says that none do.
     """
-    found = dict.fromkeys((*_spans(fusion), *_made(fusion)))
+    found = dict.fromkeys((*_spans(fusion), *(() if in_memory else _made(fusion))))
     if any(elements.evaluate(fusion.hints) > INT32_MAX // 2 for elements in found):
         return True, ()
     open_ = [elements for elements in found if not elements.is_const]

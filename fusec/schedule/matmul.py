@@ -38,13 +38,7 @@ from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layo
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
-from fusec.schedule.orders import (
-    PlannedOrder,
-    of_all,
-    of_fp8_tensor_cores,
-    of_products,
-    of_tensor_cores,
-)
+from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
@@ -167,10 +161,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
         """Return parts of K that fill the GPU, the part that is read, and copies of operands."""
+        if len([n for n in segment.nodes if n.op.family == "contraction"]) != 1:
+            return ()
         found = self.problem(segment)
         product = found.product if isinstance(found, MatmulProblem) else None
-        if product is not None and product.joined is not None:
-            return ()
         return definitions_of_product(segment, fusion, product, target)
 
     def plan(
@@ -262,9 +256,8 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     if p.kernel == "simt":
         return of_products(problem.k)
     part, each = (PART, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
-    if p.kernel in HOPPER and problem.narrow is not None:
-        return of_fp8_tensor_cores(problem.k, part, each, p.splits)
-    return of_tensor_cores(problem.k, part, each, p.splits)
+    promoted = p.kernel in HOPPER and problem.narrow is not None
+    return of_tensor_cores(problem.k, part, each, p.splits, promoted=promoted)
 
 
 def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:

@@ -63,12 +63,19 @@ def compared(
         width = _width(problem, name)
         tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
         given = tile_of(name, problem)
-        for shape in _shapes(name, given, sizes, steps, target.sms, tiles):
-            deep = shape.stages
+        for shape in _shapes(name, given, sizes, tiles):
+            whole = replace(shape, vector_width=PAIR if shape.staged else width)
             if name in HOPPER:
-                unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
-                deep = most_stages(unsplit, problem, target.shared)
-            yield replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
+                whole = replace(whole, stages=most_stages(whole, problem, target.shared))
+            if name == "split_k":
+                yield from _splits(whole, sizes.tiles(whole), steps, target.sms)
+            elif name == "vector":
+                most = min(
+                    -(-sizes.k // whole.tile_k), max(1, 8 * target.sms // sizes.tiles(whole))
+                )
+                yield from (replace(whole, splits=n) for n in range(1, most + 1))
+            else:
+                yield whole
 
 
 def _tile_k(kernel: str, problem: Product) -> int:
@@ -89,24 +96,17 @@ def tile_of(kernel: str, problem: Product) -> dict[str, int]:
 
 
 def _shapes(
-    kernel: str,
-    given: Mapping[str, int],
-    sizes: Sizes,
-    steps: int,
-    sms: int,
-    tiles: tuple[tuple[int, int, bool], ...],
+    kernel: str, given: Mapping[str, int], sizes: Sizes, tiles: tuple[tuple[int, int, bool], ...]
 ) -> Iterator[MatmulParameters]:
+    """Yield the tiles of a kernel, whose K nobody shares yet."""
     if kernel == "wgmma":
         yield from (replace(p, **given) for p in _persistent(tiles))
     elif kernel == "split_k":
         for rows, columns in SPLIT_TILES:
-            tile = replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
-            yield from _splits(tile, sizes.tiles(tile), steps, sms)
+            yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         for rows, columns, stages in vector_shapes(sizes.m):
-            tile = MatmulParameters("vector", rows, columns, TILES["vector"]["tile_k"], stages)
-            most = min(-(-sizes.k // tile.tile_k), max(1, 8 * sms // sizes.tiles(tile)))
-            yield from (replace(tile, splits=n) for n in range(1, most + 1))
+            yield MatmulParameters("vector", rows, columns, TILES["vector"]["tile_k"], stages)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:

@@ -37,17 +37,20 @@ def sums_dtype(operands: DType) -> DType:
     return operands.compute
 
 
-def find_epilogue(fusion: Fusion, node: Node, second: Node | None = None) -> Epilogue | Refusal:
+def find_epilogue(
+    fusion: Fusion, node: Node, second: Node | None = None, *, name: str = SUMS
+) -> Epilogue | Refusal:
     """Return the epilogue: the bias of `linear`, the result's rounding, and the other operations.
 
     The result has its own type before anything else reads it, so that a value does not depend on
-    whether its product was fused with what follows. second: another product of its shape.
+    whether its product was fused with what follows. second: another product of its shape; name: of
+    the sums.
     """
     others, found = list(fusion.nodes), list[Value]()
-    for each, name in zip((node, second), (SUMS, SECOND_SUMS), strict=True):
+    for each, called in zip((node, second), (name, SECOND_SUMS), strict=True):
         if each is None:
             continue
-        sums, finishing = _sums(each, name)
+        sums, finishing = _sums(each, called)
         at = others.index(each)
         others[at : at + 1] = finishing
         found.append(sums)

@@ -37,18 +37,18 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if problem.cuts == "depth":
         hopper = hopper or "copies in bulk do not end where a group of summed elements does"
     split = hopper or ("groups are not split" if problem.cuts else "")
-    vector = halves
-    if not vector:
-        chunked = all([is_chunked(problem, o, facts) for o in (problem.a, problem.b)])
-        vector = no_vector(problem, chunked=chunked)
     if problem.has_converted_weights:
         hopper = hopper or "weights are converted by kernel `split_k` alone"
+    vector = halves
+    if not vector:
+        chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
+        vector = no_vector(problem, chunked=chunked)
     if problem.joined is None:
         return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
     if not hopper and not problem.slots.sizes:
         hopper = "joined products need an output or operand with aligned rows along the result's"
     alone = hopper or "joined products have kernel `wgmma` alone"
-    return {"wgmma": hopper, **dict.fromkeys(("split_k", "vector", "mma", "simt"), alone)}
+    return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
 
 
 def relied_on(

@@ -29,17 +29,17 @@ class EpilogueWork:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; loose: operands
-    whose rows are not whole chunks of 16 bytes, so that their elements are copied one by one;
-    widths: bytes of an element of A, and of B.
+    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; widths: bytes of
+    an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
+    their elements are copied one by one.
     """
 
     sizes: Sizes
     bytes: int
     epilogue: EpilogueWork
     lines: tuple[int, int]
-    loose: int = 0
     widths: tuple[int, int] = (2, 2)
+    loose: int = 0
 
     @property
     def is_narrow(self) -> bool:
@@ -56,11 +56,11 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     reads = sum(2 * elements(v, hints) > results for v in others)
     epilogue = EpilogueWork(flops / results, sfu / results, reads)
     lines = (_lines(product.a, hints), _lines(product.b, hints))
-    facts = Facts(hints)
-    loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
     narrow, converted = product.narrow is not None, product.has_converted_weights
     widths = (1 if narrow else 2, 1 if narrow or converted else 2)
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, loose, widths)
+    facts = Facts(hints)
+    loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths, loose)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:

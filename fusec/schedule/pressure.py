@@ -52,6 +52,8 @@ RESERVED = 1024
 
 
 TEMPLATES = {
+    "attention_decode": 36,
+    "attention_backward": 20,
     "attention_wgmma": 20,
     "column_finish": 18,
     "matmul_mma": 36,

@@ -21,6 +21,11 @@ class Problem:
     segment: Fusion
     fusion: Fusion
 
+    @property
+    def in_memory(self) -> bool:
+        """Return whether nothing is counted but elements of memory: what is between is in tiles."""
+        return False
+
     @cached_property
     def specialised(self) -> Mapping[str, int]:
         """Return the sizes that were put in."""
@@ -30,7 +35,7 @@ class Problem:
     @cached_property
     def index(self) -> tuple[bool, tuple[Guard, ...]]:
         """Return whether addresses take 64 bits; if not, the guards that keep it so."""
-        return needs_wide_index(self.fusion)
+        return needs_wide_index(self.fusion, in_memory=self.in_memory)
 
     @property
     def wide(self) -> bool:

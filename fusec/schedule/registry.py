@@ -67,6 +67,8 @@ class PlanningScheduler(Protocol):
 def schedulers() -> tuple[PlanningScheduler, ...]:
     """Return every scheduler of kernels; of two at the same price, the earlier one is chosen."""
     from fusec.schedule.attention import Attentions
+    from fusec.schedule.attention_backward import AttentionBackwards
+    from fusec.schedule.attention_decode import AttentionDecodes
     from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
     from fusec.schedule.inner_persistent import InnerPersistent
     from fusec.schedule.matmul import Matmul
@@ -83,6 +85,8 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
         NoOp(),  # nothing to compute
         Matmul(),  # one contraction
         Attentions(),  # two contractions and the softmax between them
+        AttentionDecodes(),  # the same of few queries, whose keys several blocks share
+        AttentionBackwards(),  # five contractions around one graph of weights
         Pointwise(),  # no reduction: the plain loop, where its accesses are good
         Transpose(),  # no reduction: a tile, where two innermost dims differ
         Reduction(),  # reductions without a second reading of their input

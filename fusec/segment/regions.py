@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusec.ir.dim import product
-from fusec.ir.graph import Node
+from fusec.ir.graph import Fusion, Node
 from fusec.ir.roles import Combine
 from fusec.segment.cheap import is_injective
 from fusec.segment.graph import Graph, Group
@@ -132,6 +132,42 @@ def softmax_regions(groups: Groups) -> list[Chosen]:
                     _add(regions, _surrounded(groups, core))
                     _add(regions, core)
     return list(regions)
+
+
+def backward_regions(groups: Groups) -> list[Chosen]:
+    """Return regions of two contractions and the three whose left operands these are made into.
+
+    No pair of them need be accepted by itself. Each comes with its surroundings, and alone.
+    """
+    fusion = groups.graph.fusion
+    products = [n for n in fusion.nodes if n.op.family == "contraction"]
+    made = {n: _made_of(fusion, n) for n in products}
+    regions: dict[Chosen, None] = {}
+    for pair in dict.fromkeys(m for m in made.values() if len(m) == 2):
+        later = [n for n in products if made[n] and made[n] <= pair]
+        pieces = list(dict.fromkeys(groups.owner(n) for n in products if n in pair or n in later))
+        if len(later) != 3 or any(p.fixed for p in pieces) or len({p.host for p in pieces}) > 1:
+            continue
+        core = groups.closure(pieces)
+        if core is not None:
+            _add(regions, _surrounded(groups, core))
+            _add(regions, core)
+    return list(regions)
+
+
+def _made_of(fusion: Fusion, product: Node) -> frozenset[Node]:
+    """Return the contractions that a contraction's left operand is made of, element by element."""
+    found, seen, front = set[Node](), {product}, [fusion.producer.get(product.inputs[0])]
+    while front and len(seen) < MAX_AROUND:
+        node = front.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.op.family == "contraction":
+            found.add(node)
+        elif is_injective(node):
+            front.extend(fusion.producer.get(v) for v in node.inputs)
+    return frozenset(found)
 
 
 def _contractions(piece: Piece, *, forward: bool) -> list[Piece]:

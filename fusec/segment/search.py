@@ -25,6 +25,7 @@ from fusec.segment.pins import fix
 from fusec.segment.protocol import Scheduler
 from fusec.segment.refine import refine, rematerialised
 from fusec.segment.regions import (
+    backward_regions,
     injective_regions,
     islands,
     reduction_regions,
@@ -107,6 +108,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             for island in islands(merges.groups) if start.alone else ():
                 _take(merges, island)
             merges.take(softmax_regions(merges.groups))
+            merges.take(backward_regions(merges.groups))
             # Reductions take what only they need before elementwise nodes find each other.
             merges.take(reduction_regions(merges.groups))
             merges.take(injective_regions(merges.groups))

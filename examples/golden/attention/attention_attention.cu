@@ -10,6 +10,7 @@
 // Schedule: B * 16 times 1024 queries in tiles of 128, 1024 keys in tiles of 128, one CTA per SM
 //   over all tiles, 2 warpgroups.
 #include "attention.cuh"
+#include "attention_scores.cuh"
 #include "softmax_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"

@@ -159,6 +159,10 @@ class GpuTransport:
             self._device.free(room.address)
         self._gathered = {}
 
+    def check(self) -> None:
+        """Raise RankFailure where a rank has died or failed."""
+        self._links.check()
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)

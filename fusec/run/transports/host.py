@@ -97,6 +97,10 @@ class HostTransport:
         """Return what the rank at a place has of a shared buffer now."""
         return self._reads.view(buffer, place)
 
+    def check(self) -> None:
+        """Raise RankFailure where a rank has died or failed."""
+        self._links.check()
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)

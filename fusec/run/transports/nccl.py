@@ -126,6 +126,10 @@ class NcclTransport:
         """Raise InternalError: what kernels read is gathered before, by whoever uses NCCL."""
         raise InternalError(f"NCCL reads `{buffer}` of no rank where it lies")
 
+    def check(self) -> None:
+        """Raise RankFailure where a rank has died or failed."""
+        self._links.check()
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)

@@ -169,6 +169,10 @@ class PeerTransport:
         """Return where kernels read what the rank at a place shares."""
         return self._barriers.view(buffer, place)
 
+    def check(self) -> None:
+        """Raise RankFailure where a rank has died or failed."""
+        self._links.check()
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)

@@ -76,6 +76,10 @@ class Transport(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Raise RankFailure where a rank has died or failed."""
+        ...
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done on this rank; RankFailure where another dies or hangs."""
         ...

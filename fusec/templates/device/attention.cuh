@@ -7,11 +7,10 @@
 // each a row is 128 bytes, swizzled. Panels begin at multiples of 1024 bytes.
 #pragma once
 
-#include "mma.cuh"
+#include "attention_scores.cuh"
 #include "softmax_rows.cuh"
 #include "tma_4d.cuh"
 #include "types.cuh"
-#include "vector.cuh"
 #include "warpgroup_turns.cuh"
 #include "wgmma_registers.cuh"
 
@@ -59,32 +58,6 @@ __device__ __forceinline__ KeyTiles key_tiles(SeenKeys seen) {
   const int first = seen.begin / kKeys;
   const int last = seen.end <= seen.begin ? first : (seen.end + kKeys - 1) / kKeys;
   return {first, last};
-}
-
-// A result of a product as its type holds it; a bf16 is the upper half of a float.
-template <class T>
-__device__ __forceinline__ float rounded_sum(float sum) {
-  if constexpr (kIsSame<T, bf16>) {
-    return __uint_as_float(pack_pair<T>(0.0f, sum));
-  } else {
-    return to_float(convert<T>(sum));
-  }
-}
-
-// A warp: visit(row, column, values) for the scores of its 16 queries, kWidth neighbours at a time;
-// it may change them.
-template <int kWidth, int kCount, class Visit>
-__device__ __forceinline__ void visit_scores(float (&s)[kCount], const Visit& visit) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < kCount; i += kWidth) {
-    Vec<float, kWidth> values;
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) values[e] = s[i + e];
-    visit(lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, values);
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) s[i + e] = values[e];
-  }
 }
 
 // Where in the ring the next stage is, and the parity of its barriers; of the queries' too.
@@ -188,16 +161,6 @@ __device__ __forceinline__ void multiply_values(float (&sums)[Config::kValueFeat
   for (int step = 0; step < Config::kKeys / 16; ++step) {
     wgmma_registers<Config::kValueFeatures, typename Config::T>(sums, weights[step],
                                                                 b + step * kDescriptorStepMn);
-  }
-}
-
-// Weights rounded, as wgmma takes them: two blocks of eight columns make one of its operands.
-template <class T, int kCount>
-__device__ __forceinline__ void pack_weights(u32 (&weights)[kCount / 8][4],
-                                             const float (&s)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) {
-    weights[i / 4][i % 4] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
   }
 }
 

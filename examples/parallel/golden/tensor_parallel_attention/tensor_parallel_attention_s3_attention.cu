@@ -9,6 +9,7 @@
 // Schedule: B * 4 times 1024 queries in tiles of 64, 1024 keys in tiles of 128, one CTA per SM over
 //   all tiles, one warpgroup.
 #include "attention.cuh"
+#include "attention_scores.cuh"
 #include "softmax_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"

@@ -1,0 +1,158 @@
+// paged_decode_attention_decode: One query of each sequence over keys and values in pages, as far
+//   as each sequence is long.
+// Source: examples/paged_decode.yaml
+//   13: pages = reshape(table, [B * 32])
+//   14: k = reshape(index_select(k_pages, pages, dim=0), [B, 512, 2, 128])
+//   15: v = reshape(index_select(v_pages, pages, dim=0), [B, 512, 2, 128])
+//   16: scores = mul(cast(matmul(q, permute(k, [0, 2, 3, 1])), f32), 0.08838834764831845)
+//   17: position = broadcast(iota(512, dtype=i32), [true, true, true, false])
+//   18: seen = lt(position, broadcast(lengths, [false, true, true, true]))
+//   19: p = cast(softmax(where(seen, scores, -inf), -1), bf16)
+//   20: o = matmul(p, permute(v, [0, 2, 1, 3]))
+//   21: y = reshape(o, [B, 1024])
+// Schedule: 8 times 4 queries, 512 keys in tiles of 32, 4 warps with 3 stages each.
+#include "attention_decode.cuh"
+#include "attention_scores.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+using Index = int;
+
+// Tiles, stages and warps of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                      // of queries, keys, values and weights
+  static constexpr int kFeatures = 128;       // of a query, and of a key
+  static constexpr int kValueFeatures = 128;  // of a value
+  static constexpr int kQueries = 4;          // queries of a head
+  static constexpr int kRows = 4;             // queries that share keys and values
+  static constexpr int kKeys = 32;            // keys of a tile
+  static constexpr int kStages = 3;           // tiles of a warp in flight
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kSplits = 1;  // blocks that share queries
+
+  // Shared memory, in bytes.
+  static constexpr int kKeyBytes = 8704;  // the keys of a stage; its values follow
+  static constexpr int kStageBytes = 17408;
+  static constexpr int kEnds = 8832;  // what parts come to, behind those of warps
+};
+constexpr int kWidth = 2;     // neighbouring keys
+constexpr int kOutWidth = 4;  // neighbouring features
+using Scores = fusec::Vec<float, kWidth>;
+using Sums = fusec::Vec<float, kOutWidth>;
+using WarpParts = fusec::DecodeParts<Config, Config::kValueFeatures + 8>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads)
+    paged_decode_attention_decode(const fusec::bf16* __restrict__ q,
+                                  const fusec::bf16* __restrict__ k_pages,
+                                  const fusec::bf16* __restrict__ v_pages,
+                                  const int* __restrict__ table,
+                                  const int* __restrict__ lengths,
+                                  fusec::bf16* __restrict__ y) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  constexpr Index N = 512;
+  const int split = blockIdx.x % Config::kSplits;
+  const Index batch = blockIdx.x / Config::kSplits;
+
+  // Where queries, keys and values begin in memory.
+  const auto query = [&](int g, int m) {
+    const auto* const row = q + batch * 512 + m * 128;
+    return row;
+  };
+  const auto key = [&](int n) {
+    const int batch_over_2 = batch / 2;
+    const int batch_mod_2 = batch % 2;
+    const int n_over_16 = n / 16;
+    const int table_value = table[batch_over_2 * 32 + n_over_16];
+    const int n_mod_16 = n % 16;
+    const auto* const row = k_pages + table_value * 4096 + n_mod_16 * 256 + batch_mod_2 * 128;
+    return row;
+  };
+  const auto value = [&](int n) {
+    const int batch_over_2 = batch / 2;
+    const int batch_mod_2 = batch % 2;
+    const int n_over_16 = n / 16;
+    const int table_value = table[batch_over_2 * 32 + n_over_16];
+    const int n_mod_16 = n % 16;
+    const auto* const row = v_pages + table_value * 4096 + n_mod_16 * 256 + batch_mod_2 * 128;
+    return row;
+  };
+
+  const int batch_over_2 = batch / 2;
+  const int lengths_value = lengths[batch_over_2];
+  fusec::KeySpan seen = {0, static_cast<int>(N)};
+  seen.end_at(fusec::convert<fusec::i64>(lengths_value));
+  const auto tiles = fusec::tiles_of<Config::kKeys>(seen);
+  const auto load = [&](unsigned char* stage, int n) {
+    using T = Config::T;
+    fusec::copy_rows<Config::kKeys, Config::kFeatures>(reinterpret_cast<T*>(stage), n, seen.end,
+                                                       key);
+    fusec::copy_rows<Config::kKeys, Config::kValueFeatures>(
+        reinterpret_cast<T*>(stage + Config::kKeyBytes), n, seen.end, value);
+  };
+
+  const float scale = 0.088388346f;
+  // The scores of query m of head g and neighbouring keys from n on, but for the scale.
+  const auto score = [&](Index batch, int g, int m, Index n, Scores& acc) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float where_1 =
+          n + i < lengths_value ? fusec::rounded_sum<fusec::bf16>(acc[i]) : -INFINITY;
+      acc[i] = where_1;
+    }
+  };
+  const auto scores = [&](float (&s)[Config::kKeys / 2], int first) {
+    const auto visit = [&](int row, int column, Scores& acc) {
+      // Rows of 16 that are no query are computed as the last one, and not looked at.
+      const int r = row < Config::kRows ? row : Config::kRows - 1;
+      const Index n = first + column;
+      if (N % Config::kKeys == 0 || n < N) {
+        score(batch, r / Config::kQueries, r % Config::kQueries, n, acc);
+      } else {
+        acc = fusec::splat<float, kWidth>(-INFINITY);
+      }
+    };
+    fusec::visit_scores<kWidth>(s, visit);
+  };
+
+  fusec::u32 queries[Config::kFeatures / 16][4];
+  fusec::load_queries<Config>(queries, query);
+  fusec::DecodeSums<Config> sums;
+  fusec::decode<Config>(sums, shared, queries, tiles, split, scale, load, scores);
+
+  // The end of query m, from the largest score and the sum of exponentials: what outputs are
+  // multiplied by.
+  const auto finish_row = [&](Index batch, int g, int m, bool stores, float top, float total) {
+    const float div_1_reciprocal = 1.0f / total;
+    return div_1_reciprocal;
+  };
+  // The outputs of query m of head g, neighbouring features from n on.
+  const auto finish = [&](Index batch, int g, int m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kOutWidth> y_vec;
+#pragma unroll
+    for (int i = 0; i < kOutWidth; ++i) {
+      y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+    }
+    fusec::store(y + batch * 512 + m * 128 + n, y_vec);
+  };
+
+  __syncthreads();  // of all warps, with their rings
+  const WarpParts warps = {reinterpret_cast<float*>(shared)};
+  fusec::leave_part(warps, threadIdx.x / 32, sums);
+  __syncthreads();
+  using WarpEnds = fusec::DecodeEnds<Config, Config::kWarps>;
+  auto& ends = *reinterpret_cast<WarpEnds*>(shared + Config::kEnds);
+  fusec::combine_ends(ends, warps, scale);
+  const auto& parts = warps;
+  const auto& all_ends = ends;
+  const auto visit = [&](int row, int n, Sums& acc) {
+    const int g = row / Config::kQueries;
+    const int m = row % Config::kQueries;
+    const float top = scale * all_ends.top[row];
+    const float factor = finish_row(batch, g, m, n == 0, top, all_ends.total[row]);
+#pragma unroll
+    for (int e = 0; e < kOutWidth; ++e) acc[e] *= factor;
+    finish(batch, g, m, n, acc);
+  };
+  fusec::visit_sums<kOutWidth>(all_ends, parts, visit);
+}

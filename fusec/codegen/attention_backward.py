@@ -1,0 +1,296 @@
+"""The view of the template of attention's backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusec.codegen.attention import bound_test, counted, operand_view
+from fusec.codegen.attention_backward_view import ElementView, WalkView
+from fusec.codegen.ctext import Text, identifier, storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.matmul_names import c_names, renamed
+from fusec.codegen.matmul_view import EpilogueView
+from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.product_text import constant, integer
+from fusec.codegen.render import Parameter
+from fusec.codegen.views import emit_store, head, store_plans
+from fusec.index.access import Facts
+from fusec.index.instances import Instance, instances_under
+from fusec.ir.dtype import F32
+from fusec.ir.expression import Var
+from fusec.ir.graph import Fusion
+from fusec.schedule.attention_backward import BackwardPlan
+from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
+from fusec.schedule.attention_backward_maps import map_names
+from fusec.schedule.attention_backward_problem import Backward, find_backward
+from fusec.schedule.attention_backward_values import QueryValues, find_query_values
+from fusec.schedule.attention_masks import Bound, masks_of, unmasked
+from fusec.schedule.attention_problem import Part
+from fusec.schedule.attention_scale import without_scale
+from fusec.schedule.matmul_problem import BATCH
+
+RESERVED = frozenset([
+    "Config", "Index", "M", "N", "Sums", "acc", "batch", "batches", "chunk", "column", "d",
+    "first", "first_row", "i", "index", "kOutWidth", "last", "lane_row", "m", "moved", "n",
+    "other", "own", "own_row", "place", "products", "pull", "pull_all", "pulls", "query_values",
+    "row", "s", "scale", "seen", "seen_by", "share", "share_all", "share_seen", "shared",
+    "stage", "sums", "tile", "tile_row", "tile_rows", "tiles", "value_sums", "values", "visit",
+    "warp_row", "warpgroup", "whole",
+])  # fmt: skip
+"""Names that the template gives to its own constants and variables."""
+OUT_WIDTH = 2
+"""Neighbouring features that a thread has, as the tensor cores leave them."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A plan's problem in C names."""
+
+    fusion: Fusion
+    backward: Backward
+    parameters: BackwardParameters
+    kernel: WalkKernel
+    names: Mapping[str, str]
+    facts: Facts
+
+    @property
+    def has_batches(self) -> bool:
+        """Return whether there are several batches."""
+        return self.backward.batches != 1
+
+
+def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
+    """Return the view of a kernel that walks."""
+    parameters, names, of_keys = plan.parameters, c_names(kernel, RESERVED), kernel.of_keys
+    fusion = renamed(plan.fusion, names)
+    backward = find_backward(fusion)
+    assert isinstance(backward, Backward)
+    context = _Context(fusion, backward, parameters, kernel, names, Facts(fusion.hints))
+    given = map_names(plan.problem.backward)
+    operands = (backward.queries, backward.gradients, backward.keys, backward.values)
+    queries, gradients, keys, values = (
+        operand_view(o, names[m]) for o, m in zip(operands, given, strict=True)
+    )
+    sides = ((queries, gradients), (keys, values))
+    elements = _elements(context)
+    return WalkView(
+        **{  # pyright: ignore[reportArgumentType]
+            **head(plan, kernel),
+            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
+        },
+        schedule=_sentence(context),
+        of_keys=of_keys,
+        config=_config(context),
+        constants=(
+            constant("Index", "M", backward.m),
+            constant("Index", "N", backward.n),
+            constant("int", "batches", backward.batches),
+        ),
+        index_type="fusec::i64" if parameters.wide_index else "int",
+        own=sides[of_keys],
+        others=sides[not of_keys],
+        own_rows="keys" if of_keys else "queries",
+        own_count="N" if of_keys else "M",
+        other_rows="queries" if of_keys else "keys",
+        other_count="M" if of_keys else "N",
+        bounds=tuple(_limit(b, of_keys=of_keys) for b in backward.bounds),
+        parameters_of_query=_parameters(context, "Index m"),
+        parameters_of_element=_parameters(context, "Index m, Index n"),
+        results=_results(context),
+        has_batches=context.has_batches,
+        **elements,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def _sentence(context: _Context) -> str:
+    backward, p, of_keys = context.backward, context.parameters, context.kernel.of_keys
+    batch = "" if backward.batches == 1 else f"{backward.batches} times "
+    own, others = (backward.n, backward.m) if of_keys else (backward.m, backward.n)
+    names = ("keys", "queries") if of_keys else ("queries", "keys")
+    return (
+        f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, by which {others} {names[1]} pass "
+        f"in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, "
+        f"{p.warpgroups} warpgroups."
+    )
+
+
+def _config(context: _Context) -> tuple[str, ...]:
+    backward, p, kernel = context.backward, context.parameters, context.kernel
+    of_keys = kernel.of_keys
+    last_first = not of_keys and any(b.is_end for b in backward.bounds)
+    own, others = ("keys", "queries") if of_keys else ("queries", "keys")
+    return (
+        f"using T = {storage_type(backward.dtype)};  // of all operands and weights",
+        integer("kFeatures", backward.features.value, "of a query, and of a key"),
+        integer("kValueFeatures", backward.value_features.value, "of a gradient, and of a value"),
+        integer("kRows", p.rows, f"{own} that a CTA owns at a time"),
+        integer("kOthers", p.others(of_keys=of_keys), f"{others} of a stage"),
+        integer("kStages", p.stages(of_keys=of_keys), "stages in flight"),
+        integer("kConsumers", p.warpgroups, f"warpgroups of 64 {own} each; one more loads"),
+        integer("kThreads", "128 * (kConsumers + 1)"),
+        integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
+        integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
+        integer("kQueryCount", kernel.query_values, "values that a query has of its own"),
+        f"static constexpr bool kOfKeys = {str(of_keys).lower()};",
+        f"static constexpr bool kLastFirst = {str(last_first).lower()};  // tiles that are owned",
+        "",
+        "// Shared memory, in bytes.",
+        *(integer(*given) for given in kernel.layout.constants),
+    )
+
+
+def _limit(bound: Bound, *, of_keys: bool) -> str:
+    """Return the line that narrows what the rows that are owned see, or are seen by."""
+    is_end = bound.is_end != of_keys
+    offset = (0 - bound.offset if of_keys else bound.offset) + (1 if is_end else 0)
+    some, every = ("last", "first") if is_end else ("first", "last")
+    method = "end_at" if is_end else "begin_at"
+    return f"seen.{method}({counted(some, offset)}, {counted(every, offset)});"
+
+
+def _parameters(context: _Context, own: str) -> str:
+    return f"Index batch, {own}" if context.has_batches else own
+
+
+def _emitter(context: _Context, part: Part, width: int) -> Emitter:
+    axes = part.axes(width)
+    return Emitter(
+        (
+            Scope("kernel", frozenset()),
+            Scope("batch", frozenset({Var(BATCH, context.backward.batches)})),
+            Scope("row", frozenset({axes.row})),
+            Scope("vector", frozenset({axes.chunk})),
+            Scope("lane", frozenset({axes.lane})),
+        ),
+        Names([*context.names.values(), *RESERVED]),
+        context.facts,
+        lane=axes.lane if width > 1 else None,
+        width=width,
+        aliases={axes.chunk: Alias("n", width)},
+        wide=context.parameters.wide_index,
+        width_name="kOutWidth",
+    )
+
+
+def _taken(emitter: Emitter, *scopes: str) -> tuple[str, ...]:
+    return tuple(line for scope in scopes for line in emitter.take(0, scope))
+
+
+def _elements(context: _Context) -> dict[str, object]:
+    """Return the fields of the view that say what becomes of an element."""
+    between = context.backward.between
+    values = find_query_values(between)
+    part = between.part
+    common = _emitter(context, part, 1)
+    own, lines = [], list[str]()
+    for number, instance in enumerate(values.instances):
+        text = common.convert(instance, F32, 0)
+        if number == values.exponent:
+            text = f"fusec::exponent_of_two(-{text.at_least(14)})"
+        own.append(f"values[{number}] = {text};")
+    axes = part.axes(1)
+    tests = {test: bound_test(b, 1) for b, test in _masks(values, part)}
+    seen = values.scores and unmasked(values.scores, axes)
+    share = _share(context, values, values.scores, tests, lines)
+    pull = _emitter(context, part, 1)
+    pull.given[values.weights.shares] = Text("share")
+    _give(context, pull, values, [values.weights.pulls], "moved")
+    pulled = pull.ref(values.weights.pulls, 0)
+    return {
+        "value_lines": (*_taken(common, "kernel", "batch", "row"), *(own or ["values[0] = 0.0f;"])),
+        "share": share,
+        "share_seen": _share(context, values, seen, {}, lines) if seen is not None else share,
+        "has_masks": seen is not values.scores,
+        "pull": ElementView(_taken(pull, "kernel", "batch", "row", "vector", "lane"), str(pulled)),
+        "reads": values.reads,
+        "lines": tuple(dict.fromkeys(lines)),
+    }
+
+
+def _masks(values: QueryValues, part: Part) -> Iterator[tuple[Bound, Instance]]:
+    if values.scores is not None:
+        yield from masks_of(values.scores, part.axes(1))
+
+
+def _share(
+    context: _Context,
+    values: QueryValues,
+    scores: Instance | None,
+    tests: Mapping[Instance, Text],
+    lines: list[str],
+) -> ElementView:
+    """Return what makes a share; of an exponential, by one multiplication and addition."""
+    emitter = _emitter(context, context.backward.between.part, 1)
+    emitter.given.update(tests)
+    if scores is None or values.exponent is None:
+        _give(context, emitter, values, [values.weights.shares], "s")
+        text = str(emitter.ref(values.weights.shares, 0))
+        return ElementView(_taken(emitter, "kernel", "batch", "row", "vector", "lane"), text)
+    inside, factor = without_scale(scores)
+    _give(context, emitter, values, [inside], "s")
+    scale = "1.0f" if factor is None else str(emitter.convert(factor, F32, 0))
+    lines.extend(emitter.take(0, "kernel"))
+    lines.append(f"const float scale = fusec::exponent_of_two({scale});")
+    text = f"fusec::exp2_approx(fmaf({emitter.ref(inside, 0)}, scale, values[{values.exponent}]))"
+    return ElementView(_taken(emitter, "batch", "row", "vector", "lane"), text)
+
+
+def _give(
+    context: _Context,
+    emitter: Emitter,
+    values: QueryValues,
+    roots: Sequence[Instance],
+    name: str,
+) -> None:
+    """Let what a thread has be the results of a product, rounded, and the values of a query."""
+    between = context.backward.between
+    sums = between.moved if name == "moved" else between.part.epilogue.sums
+    for number, instance in enumerate(values.instances):
+        if number != values.exponent:
+            emitter.given[instance] = Text(f"values[{number}]")
+    for instance in instances_under(roots):
+        if instance.kind == "load" and instance.value is sums:
+            emitter.given[instance] = Text(name)
+    for instance in instances_under(roots):
+        converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
+        if (
+            converts
+            and instance.dtype.is_half
+            and emitter.given.get(instance.operands[0]) is not None
+        ):
+            kind = storage_type(instance.dtype)
+            emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({name})")
+    emitter.count(roots)
+
+
+def _results(context: _Context) -> tuple[tuple[str, str, EpilogueView], ...]:
+    """Return the graphs on results: what they are of, their sums, and what becomes of these."""
+    backward = context.backward
+    if not context.kernel.of_keys:
+        return (("queries", "sums", _output(context, backward.of_queries[1])),)
+    return (
+        ("keys", "sums", _output(context, backward.of_keys[1])),
+        ("values", "value_sums", _output(context, backward.of_values[1])),
+    )
+
+
+def _output(context: _Context, part: Part) -> EpilogueView:
+    emitter = _emitter(context, part, OUT_WIDTH)
+    plans = store_plans(part.lowering(OUT_WIDTH), part.epilogue.fusion.outputs)
+    roots = [p.instance for p in plans]
+    for instance in instances_under(roots):
+        if instance.kind == "load" and instance.value is part.epilogue.sums:
+            emitter.cached[instance] = "acc[i]"
+    emitter.count(roots)
+    for plan in plans:
+        emit_store(emitter, plan, 0)
+    return EpilogueView(
+        OUT_WIDTH,
+        _parameters(context, "Index m, Index n"),
+        "tile.batch, m, n" if context.has_batches else "m, n",
+        _taken(emitter, "kernel", "batch", "row", "vector"),
+        emitter.take(0, "lane"),
+        emitter.take(0, "after"),
+    )

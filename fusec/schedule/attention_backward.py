@@ -1,0 +1,237 @@
+"""The scheduler of attention's backward: five products in two kernels, without their weights.
+
+One kernel owns keys, and sums what they and their values are pulled by; the other owns queries.
+Both compute the weights of a tile where they use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from fusec.diagnostics import Unsupported
+from fusec.index.access import Facts
+from fusec.index.domain import Refusal
+from fusec.ir.annotations import Setting
+from fusec.ir.dim import ceildiv, dim, minimum
+from fusec.ir.graph import Fusion
+from fusec.schedule.attention_backward_choice import (
+    FEATURES,
+    LIKELY,
+    BackwardParameters,
+    WalkKernel,
+    held_words,
+    trouble,
+    walk_layout,
+)
+from fusec.schedule.attention_backward_maps import tensor_maps
+from fusec.schedule.attention_backward_price import seconds
+from fusec.schedule.attention_backward_problem import PRODUCTS, Backward, find_backward
+from fusec.schedule.attention_backward_values import find_query_values
+from fusec.schedule.attention_maps import is_readable
+from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
+from fusec.schedule.family import Family
+from fusec.schedule.matmul_choice import MOST_COORDINATE
+from fusec.schedule.matmul_price import lasting
+from fusec.schedule.orders import PlannedOrder, of_tensor_cores
+from fusec.schedule.plan import Guard, Kernel, Plan
+from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.problem import Problem
+from fusec.segment.price import traffic, work
+from fusec.segment.protocol import Estimate
+from fusec.target import Target
+
+FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
+TEMPLATE = "attention_backward"
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardProblem(Problem):
+    """A segment that is the backward of an attention."""
+
+    backward: Backward
+    query_values: int
+
+
+BackwardPlan = Plan[BackwardProblem, BackwardParameters]
+
+
+class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPlan]):
+    """Accepts the five products of an attention's backward, and the graph of weights."""
+
+    name = "attention_backward"
+
+    def problem(self, segment: Fusion) -> BackwardProblem | Refusal:
+        """Return the backward that a segment is, or why it is none."""
+        products = sum(n.op.family == "contraction" for n in segment.nodes)
+        if products != PRODUCTS:
+            return Refusal("contraction", f"{products} matrix products, not five")
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        if segment.effects.overwritten:
+            return Refusal("aliases", "an input is written, which other tiles may still read")
+        fusion, _ = specialise(segment, dynamic_symbols(segment))
+        try:
+            backward = find_backward(fusion)
+        except Unsupported as error:
+            return Refusal("domain", str(error))
+        if isinstance(backward, Refusal):
+            return backward
+        values = find_query_values(backward.between)
+        problem = BackwardProblem(segment, fusion, backward, max(1, len(values.instances)))
+        return _unreadable(backward, fusion) or problem
+
+    def likeliest(self, problem: BackwardProblem, target: Target) -> BackwardParameters | Refusal:
+        """Return the cheapest parameters."""
+        if not target.has_wgmma:
+            return Refusal("target", f"{target.arch} has no wgmma")
+        found = next(self._by_price(problem, target, {}), None)
+        return found or Refusal("shared memory", "no tiles fit")
+
+    def candidates(
+        self,
+        problem: BackwardProblem,
+        likeliest: BackwardParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> Iterator[BackwardParameters]:
+        """Yield the parameters that are compared by price, then others near the likeliest."""
+        yield from self._by_price(problem, target, settings)
+        yield from super().candidates(problem, likeliest, target, settings)
+
+    def _by_price(
+        self, problem: BackwardProblem, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterator[BackwardParameters]:
+        named = (BackwardParameters(*tiles, warpgroups=w) for w in (2, 1) for tiles in LIKELY)
+        made = (self.completed(problem, replace(p, **settings)) for p in named)
+        legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
+        sized = sorted(legal, key=lambda p: seconds(p, problem.backward, problem.hints, target))
+        return iter(sized)
+
+    def completed(
+        self, problem: BackwardProblem, parameters: BackwardParameters
+    ) -> BackwardParameters:
+        """Return parameters with their addresses."""
+        return replace(parameters, wide_index=problem.wide)
+
+    def trouble(
+        self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return trouble(parameters, problem.backward, problem.query_values, target)
+
+    def price(self, plan: BackwardPlan, target: Target) -> Estimate:
+        """Return a price: the kernels' predicted time, as work of the tensor cores."""
+        problem, parameters = plan.problem, plan.parameters
+        taken = seconds(parameters, problem.backward, problem.hints, target)
+        flops, sfu = work(problem.backward.of_queries[1].epilogue.fusion)
+        estimate = Estimate(
+            bytes=traffic(problem.segment),
+            flops=flops,
+            sfu=sfu,
+            kernels=len(plan.kernels),
+            efficiency=target.reach("matmul", "vector"),
+            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+        )
+        return lasting(estimate, taken, target, is_simt=False)
+
+    def plan(
+        self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
+    ) -> BackwardPlan:
+        """Return a plan of two kernels."""
+        fusion, backward = problem.fusion, problem.backward
+        facts = Facts(problem.hints)
+        for operand in _all(backward):
+            is_readable(operand, facts)
+        assumed = (
+            Guard(v, "%", by, "rows begin at multiples of 16 bytes") for v, by in facts.assumed
+        )
+        return Plan(
+            self.name,
+            fusion,
+            tuple(_kernel(problem, parameters, target, of_keys=k) for k in (True, False)),
+            parameters,
+            guards=(*problem.index[1], *assumed, *_small(backward)),
+            specialised=problem.specialised,
+            orders=_orders(backward, parameters),
+            problem=problem,
+        )
+
+    def pressure(self, plan: BackwardPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds, of all on average: sums, products and weights."""
+        assert isinstance(kernel, WalkKernel)
+        p, backward = plan.parameters, plan.problem.backward
+        features, values = backward.features.value, backward.value_features.value
+        held = held_words(p, features, values, of_keys=kernel.of_keys)
+        share = held * p.warpgroups // (p.warpgroups + 1)
+        return replace(of_template(kernel.template), staged=share)
+
+
+def _kernel(
+    problem: BackwardProblem, p: BackwardParameters, target: Target, *, of_keys: bool
+) -> WalkKernel:
+    """Return the kernel that owns keys, or the one that owns queries."""
+    fusion, backward = problem.fusion, problem.backward
+    layout = walk_layout(
+        p, backward.features.value, backward.value_features.value, problem.query_values,
+        of_keys=of_keys,
+    )  # fmt: skip
+    tiles = backward.batches * ceildiv(backward.n if of_keys else backward.m, p.rows)
+    parts = (backward.of_keys, backward.of_values) if of_keys else (backward.of_queries,)
+    read = {i.value for i in backward.between.part.epilogue.fusion.inputs}
+    read |= {i.value for _, part in parts for i in part.epilogue.fusion.inputs}
+    read |= {i.value for i in fusion.inputs if i.value.is_scalar}
+    written = tuple(o for _, part in parts for o in part.epilogue.fusion.outputs)
+    own = replace(fusion, inputs=fusion.effects.inputs_for(read), outputs=written)
+    return WalkKernel(
+        name=f"{fusion.name}_of_{'keys' if of_keys else 'queries'}",
+        template=TEMPLATE,
+        grid=(minimum(tiles, target.sms), dim(1), dim(1)),
+        block=(p.threads, 1, 1),
+        arguments=(*tensor_maps(backward, p, of_keys=of_keys), *tensor_arguments(own)),
+        shared_bytes=layout.bytes,
+        of_keys=of_keys,
+        query_values=problem.query_values,
+        layout=layout,
+    )
+
+
+def _all(backward: Backward):
+    return (backward.queries, backward.gradients, backward.keys, backward.values)
+
+
+def _unreadable(backward: Backward, fusion: Fusion) -> Refusal | None:
+    """Return why the kernels cannot run a backward, whatever their parameters."""
+    for extent in (backward.features, backward.value_features):
+        if not extent.is_const or extent.value not in FEATURES:
+            options = ", ".join(map(str, FEATURES))
+            return Refusal("features", f"{extent} features a head; there are {options}")
+    facts = Facts(fusion.hints)
+    for operand in _all(backward):
+        if not operand.k_major or not is_readable(operand, facts):
+            name = operand.buffer.name
+            return Refusal("operand", f"`{name}` has no rows of features that bulk copies read")
+    extents = (backward.batches, backward.m, backward.n)
+    sizes = [e.evaluate(fusion.hints) for e in extents]
+    if min(sizes) == 0 or max(sizes) > MOST_COORDINATE:
+        return Refusal("extents", "a tensor without elements, or with too many for bulk copies")
+    return None
+
+
+def _small(backward: Backward) -> Iterator[Guard]:
+    """Yield the guards that keep coordinates within 32 bits."""
+    for extent in (backward.batches, backward.m, backward.n):
+        if not extent.is_const:
+            yield Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
+
+
+def _orders(backward: Backward, p: BackwardParameters) -> dict[str, PlannedOrder]:
+    """Return the orders of all products."""
+    return {
+        backward.first.output.name: of_tensor_cores(backward.features, 16),
+        backward.second.output.name: of_tensor_cores(backward.value_features, 16),
+        backward.of_queries[0].output.name: of_tensor_cores(backward.n, p.tile_keys),
+        backward.of_keys[0].output.name: of_tensor_cores(backward.m, p.tile_queries),
+        backward.of_values[0].output.name: of_tensor_cores(backward.m, p.tile_queries),
+    }

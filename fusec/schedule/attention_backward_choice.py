@@ -1,0 +1,155 @@
+"""What may be chosen of the backward of attention, and what lies where in shared memory.
+
+Both kernels walk: each warpgroup owns 64 rows of the one side, keys or queries, and tiles of the
+other side come through a ring of stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fusec.schedule.attention_backward_problem import Backward
+from fusec.schedule.attention_choice import (
+    PANEL,
+    PRODUCER_REGISTERS,
+    SM_REGISTERS,
+    WARPGROUP_ROWS,
+    AttentionLayout,
+    padded,
+)
+from fusec.schedule.plan import Kernel
+from fusec.schedule.space import Field, Parameters
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+FEATURES = (64, 96, 128)
+"""Features of a query, and of a value, for which a thread can hold all sums."""
+TILES = tuple(range(32, 161, 16))
+"""Queries, or keys, of a stage."""
+STAGES = (2, 3, 4)
+"""A stage is handed back when the products of the next one run."""
+LIKELY = ((64, 2, 112, 2), (64, 2, 96, 2), (64, 2, 64, 2), (48, 2, 64, 2), (32, 2, 48, 2))
+"""Those that are compared: queries and their stages, keys and theirs."""
+_ROW = 128
+_BARRIER = 8
+_OTHER_REGISTERS = 32
+"""Registers of a thread besides sums, products and weights, that keep it from spilling."""
+
+
+@dataclass(frozen=True)
+class BackwardParameters(Parameters):
+    """The choices of the backward of an attention.
+
+    tile_queries, query_stages: of a stage of queries, which pass by a tile of keys; tile_keys,
+    key_stages: of keys, which pass by queries; warpgroups: that own 64 rows each; wide_index:
+    64-bit addresses.
+    """
+
+    tile_queries: int
+    query_stages: int
+    tile_keys: int
+    key_stages: int
+    warpgroups: int = 2
+    wide_index: bool = False
+    free: ClassVar = (
+        Field("tile_queries", TILES),
+        Field("query_stages", STAGES),
+        Field("tile_keys", TILES),
+        Field("key_stages", STAGES),
+        Field("warpgroups", (1, 2, 3)),
+    )
+
+    @property
+    def rows(self) -> int:
+        """Return the rows that a CTA owns."""
+        return WARPGROUP_ROWS * self.warpgroups
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA."""
+        return 128 * (self.warpgroups + 1)
+
+    @property
+    def producer_registers(self) -> int:
+        """Return the registers of a thread that loads."""
+        return PRODUCER_REGISTERS[self.warpgroups]
+
+    @property
+    def consumer_registers(self) -> int:
+        """Return the registers of a thread that multiplies."""
+        left = (SM_REGISTERS - self.producer_registers) // self.warpgroups
+        return min(240, left // 8 * 8)
+
+    def others(self, *, of_keys: bool) -> int:
+        """Return the rows of a stage of the kernel that owns keys, or of that of queries."""
+        return self.tile_queries if of_keys else self.tile_keys
+
+    def stages(self, *, of_keys: bool) -> int:
+        """Return the stages of the kernel that owns keys, or of that of queries."""
+        return self.query_stages if of_keys else self.key_stages
+
+
+@dataclass(frozen=True)
+class WalkKernel(Kernel):
+    """The launch of one walk: whether it owns keys, else queries, and its shared memory.
+
+    query_values: how many values that queries have of their own lie in shared memory.
+    """
+
+    of_keys: bool = field(kw_only=True)
+    query_values: int = field(kw_only=True)
+    layout: AttentionLayout = field(kw_only=True)
+
+
+def walk_layout(
+    p: BackwardParameters, features: int, value_features: int, query_values: int, *, of_keys: bool
+) -> AttentionLayout:
+    """Return the rows that are owned, the stages, the values of queries, and the barriers."""
+    rows, others, stages = p.rows, p.others(of_keys=of_keys), p.stages(of_keys=of_keys)
+    first, second = (padded(f) // PANEL * _ROW for f in (features, value_features))
+    owned = rows * (first + second)
+    stage = others * (first + second)
+    at = owned + stages * stage
+    constants = [
+        ("kOwned", 0, "the rows that are owned"),
+        ("kOwnedBytes", rows * first, "of the first operand; the second follows"),
+        ("kStage", owned, "the first stage"),
+        ("kFirstBytes", others * first, "of the first operand of a stage; the second follows"),
+        ("kStageBytes", stage, "of one stage"),
+    ]
+    if of_keys:
+        constants.append(("kQueryValues", at, "values of the queries of each stage"))
+        at += stages * query_values * others * 4
+    for name, count, meaning in (
+        ("kOwnedFull", 1, "barrier: the rows that are owned have landed"),
+        ("kOwnedEmpty", 1, "barrier: all have multiplied them"),
+        ("kFull", stages, "barriers, one per stage: it has landed"),
+        ("kEmpty", stages, "barriers, one per stage: all have multiplied it"),
+    ):
+        constants.append((name, at, meaning))
+        at += count * _BARRIER
+    return AttentionLayout(tuple(constants), at)
+
+
+def held_words(p: BackwardParameters, features: int, value_features: int, *, of_keys: bool) -> int:
+    """Return the registers of sums, and of both products or their weights, of a thread."""
+    sums = features + (value_features if of_keys else 0)
+    return sums // 2 + p.others(of_keys=of_keys)
+
+
+def trouble(
+    p: BackwardParameters, backward: Backward, query_values: int, target: Target
+) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    features, values = backward.features.value, backward.value_features.value
+    for of_keys in (True, False):
+        held = held_words(p, features, values, of_keys=of_keys)
+        if held + _OTHER_REGISTERS > p.consumer_registers:
+            because = f"{held} registers of sums and weights; a thread has {p.consumer_registers}"
+            return Refusal("registers", because)
+        needed = walk_layout(p, features, values, query_values, of_keys=of_keys).bytes
+        if needed > target.shared:
+            because = f"{needed} bytes of shared memory; an SM has {target.shared}"
+            return Refusal("shared memory", because)
+    return None

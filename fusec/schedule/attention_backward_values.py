@@ -1,0 +1,67 @@
+"""What queries have of their own in the backward of an attention: computed once, not per key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.index.instances import Instance
+from fusec.ir.dtype import F32
+from fusec.ir.expression import Var
+from fusec.ops.acts import Act
+from fusec.schedule.attention_backward_problem import Between, Weights
+from fusec.schedule.attention_masks import does
+
+
+@dataclass(frozen=True)
+class QueryValues:
+    """Instances that depend on the query, and on no key.
+
+    scores: what shares are the exponentials of, less a value of the query; exponent: the number of
+    that value. None where shares are made otherwise. reads: whether the weights of a key read memory
+    besides.
+    """
+
+    weights: Weights
+    instances: tuple[Instance, ...]
+    scores: Instance | None
+    exponent: int | None
+    reads: bool
+
+
+def find_query_values(between: Between) -> QueryValues:
+    """Return the values of queries that the graph of weights reads."""
+    part = between.part
+    weights, axes = between.weights(part.lowering(1)), part.axes(1)
+    along = frozenset({axes.chunk, axes.lane})
+    scores, less = _exponent(weights.shares)
+    if less is None or not _is_own(less, axes.row, along):
+        scores, less = None, None
+    found: dict[Instance, None] = {} if less is None else {less: None}
+    reads = False
+    seen: set[Instance] = set()
+    stack = [weights.pulls, weights.shares if scores is None else scores]
+    while stack:
+        instance = stack.pop()
+        if instance in seen or (instance is weights.shares and scores is not None):
+            continue
+        seen.add(instance)
+        if _is_own(instance, axes.row, along):
+            found[instance] = None
+            continue
+        sums = instance.value in (part.epilogue.sums, between.moved)
+        reads |= instance.kind == "load" and not sums and bool(instance.variables)
+        stack.extend(reversed(instance.operands))
+    exponent = None if less is None else 0
+    return QueryValues(weights, tuple(found), scores, exponent, reads)
+
+
+def _exponent(shares: Instance) -> tuple[Instance | None, Instance | None]:
+    if does(shares, Act.EXPONENTIATE) and does(shares.operands[0], Act.SUBTRACT):
+        scores, less = shares.operands[0].operands
+        return scores, less
+    return None, None
+
+
+def _is_own(instance: Instance, query: Var, along: frozenset[Var]) -> bool:
+    own = query in instance.variables and not instance.variables & along
+    return own and instance.dtype.is_float and instance.dtype.compute == F32

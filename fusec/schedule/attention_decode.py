@@ -1,0 +1,225 @@
+"""The decoding attention scheduler: few queries over many keys, which several blocks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusec.diagnostics import Unsupported
+from fusec.index.access import Facts
+from fusec.index.domain import Refusal
+from fusec.index.instances import Instance, instances_under
+from fusec.ir.dim import ceildiv, dim
+from fusec.ir.dtype import F32, U32
+from fusec.ir.graph import Fusion
+from fusec.schedule.attention_decode_choice import (
+    LIKELY,
+    DecodeKernel,
+    DecodeParameters,
+    part_floats,
+    shared_layout,
+    trouble,
+)
+from fusec.schedule.attention_decode_price import (
+    REACH,
+    best_splits,
+    held,
+    seconds,
+    streaming,
+)
+from fusec.schedule.attention_decode_problem import Decode, find_decode, start_of
+from fusec.schedule.attention_sums import as_products, sum_of
+from fusec.schedule.common import (
+    dynamic_symbols,
+    free_name,
+    specialise,
+    tensor_arguments,
+    unsupported_nodes,
+)
+from fusec.schedule.family import Family
+from fusec.schedule.orders import WARP, PlannedOrder, PlannedStage, of_tensor_cores, serial
+from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
+from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.problem import Problem
+from fusec.segment.price import traffic, work
+from fusec.segment.protocol import Estimate
+from fusec.target import Target
+
+FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar", "reduction", "indexing")
+TEMPLATE = "attention_decode"
+MULTIPLIED = 0.5
+"""Of the tensor cores' rate, that mma.sync reaches."""
+
+
+@dataclass(frozen=True, eq=False)
+class DecodeProblem(Problem):
+    """A segment that is an attention of few queries."""
+
+    decode: Decode
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether nothing is counted but elements of memory: scores are in tiles."""
+        return True
+
+
+DecodePlan = Plan[DecodeProblem, DecodeParameters]
+
+
+class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
+    """Accepts attentions of at most 16 queries that share keys, and the graphs on their scores."""
+
+    name = "attention_decode"
+
+    def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
+        """Return the attention that a segment is, or why it is none."""
+        products = sum(n.op.family == "contraction" for n in as_products(segment).nodes)
+        if products != 2:
+            return Refusal("contraction", f"{products} matrix products, not two")
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        if segment.effects.overwritten:
+            return Refusal("aliases", "an input is written, which other blocks may still read")
+        fusion, _ = specialise(segment, dynamic_symbols(segment))
+        try:
+            decode = find_decode(fusion)
+        except Unsupported as error:
+            return Refusal("domain", str(error))
+        if isinstance(decode, Refusal):
+            return decode
+        extents = (decode.batches, decode.graph.n)
+        if min(e.evaluate(fusion.hints) for e in extents) == 0:
+            return Refusal("extents", "a tensor without elements")
+        return DecodeProblem(segment, fusion, decode)
+
+    def likeliest(self, problem: DecodeProblem, target: Target) -> DecodeParameters | Refusal:
+        """Return tiles by what shared memory holds, and splits that fill the GPU."""
+        width = 2 if all(c % 2 == 0 for _, c in problem.decode.graph.n.terms) else 1
+        for keys, warps, stages in LIKELY:
+            found = self.completed(
+                problem, DecodeParameters(keys, warps, stages, vector_width=width)
+            )
+            if self.legal(problem, found, target) is None:
+                shared = best_splits(found, problem.decode, problem.hints, target)
+                offers = [replace(found, splits=splits) for splits in shared]
+                return min(offers, key=lambda p: self._seconds(problem, p, target))
+        return Refusal("shared memory", "no tile of keys fits")
+
+    def _seconds(self, problem: DecodeProblem, p: DecodeParameters, target: Target) -> float:
+        return seconds(p, problem.decode, traffic(problem.segment), problem.hints, target)
+
+    def completed(self, problem: DecodeProblem, parameters: DecodeParameters) -> DecodeParameters:
+        """Return parameters with their addresses."""
+        return replace(parameters, wide_index=problem.wide)
+
+    def trouble(
+        self, problem: DecodeProblem, parameters: DecodeParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return trouble(parameters, problem.decode, target)
+
+    def price(self, plan: DecodePlan, target: Target) -> Estimate:
+        """Return a price: the bytes of the keys and values, and how far their readers fill SMs."""
+        problem, p = plan.problem, plan.parameters
+        graph = problem.decode.graph
+        moved = traffic(problem.segment)
+        flops, sfu = work(graph.outputs.epilogue.fusion)
+        hints = problem.hints
+        keys = problem.decode.batches.evaluate(hints) * graph.n.evaluate(hints)
+        features = graph.features.value + graph.value_features.value
+        taken = self._seconds(problem, p, target)
+        scratch = sum(w.size.evaluate(hints) * w.dtype.size for w in plan.workspaces)
+        return Estimate(
+            bytes=moved,
+            workspace_bytes=2 * scratch,
+            flops=flops,
+            sfu=sfu,
+            tensor_flops=2.0 * 16 * keys * features / MULTIPLIED,
+            efficiency=REACH,
+            ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
+            waits=max(0.0, taken - streaming(moved, target)),
+        )
+
+    def plan(
+        self, problem: DecodeProblem, parameters: DecodeParameters, target: Target
+    ) -> DecodePlan:
+        """Return a plan of one kernel."""
+        fusion, decode = problem.fusion, problem.decode
+        facts = Facts(problem.hints)
+        operands = operands_of(problem)
+        for operand in operands:
+            start_of(operand, facts)
+        layout = shared_layout(parameters, decode)
+        workspaces = _workspaces(fusion, decode, parameters)
+        read = {i.value for part in (decode.graph.scores, decode.graph.outputs)
+                for i in part.epilogue.fusion.inputs}  # fmt: skip
+        read |= {i.value for i in instances_under(operands) if i.kind == "load"}
+        read |= {i.value for i in fusion.inputs if i.value.is_scalar}
+        inputs = fusion.effects.inputs_for({v for v in read if v is not None})
+        kernel = DecodeKernel(
+            name=f"{fusion.name}_attention_decode",
+            template=TEMPLATE,
+            grid=(decode.batches * parameters.splits, dim(1), dim(1)),
+            block=(parameters.threads, 1, 1),
+            arguments=tensor_arguments(replace(fusion, inputs=inputs), workspaces),
+            shared_bytes=layout.bytes,
+            layout=layout,
+        )
+        assumed = (
+            Guard(v, "%", by, "rows begin at multiples of 16 bytes") for v, by in facts.assumed
+        )
+        return Plan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            workspaces,
+            guards=(*problem.index[1], *assumed),
+            specialised=problem.specialised,
+            orders=_orders(decode, parameters),
+            rounded_early=() if decode.rounded is None else (decode.rounded.name,),
+            problem=problem,
+        )
+
+    def pressure(self, plan: DecodePlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds: queries, sums, scores and weights."""
+        return replace(
+            of_template(kernel.template), staged=held(plan.problem.decode, plan.parameters)
+        )
+
+
+def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
+    """Return queries, keys and values in loop variables."""
+    found = [problem.decode.operand(s) for s in problem.decode.graph.sources]
+    return tuple(o for o in found if isinstance(o, Instance))
+
+
+def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Workspace, ...]:
+    """Return the parts of blocks, and how many have left theirs."""
+    if p.splits == 1:
+        return ()
+    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    floats = decode.batches * (p.splits * part_floats(decode))
+    return (
+        Workspace(free_name("partials", taken), F32, floats),
+        Workspace(free_name("arrivals", taken), U32, decode.batches, "zeroed once"),
+    )
+
+
+def _orders(decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
+    """Return the orders of both products, and of the sums of exponentials."""
+    graph = decode.graph
+    tiles = ceildiv(ceildiv(graph.n, p.tile_keys), p.warps * p.splits)
+    # A lane's neighbours in a tile, its tiles, the four lanes of a row; then warps and blocks.
+    lanes = (PlannedStage(dim(p.tile_keys // 8), 1), serial(tiles), PlannedStage(dim(1), 2))
+    trees = (_tree(p.warps), _tree(p.splits))
+    return {
+        sum_of(graph.first): of_tensor_cores(graph.features, 16),
+        sum_of(graph.second): of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
+        graph.total.output.name: PlannedOrder((*lanes, *trees)),
+    }
+
+
+def _tree(parts: int) -> PlannedStage:
+    """Return the sums of parts that lanes deal out, and the tree over these."""
+    return PlannedStage(dim(-(-parts // WARP)), min(parts - 1, WARP - 1).bit_length())

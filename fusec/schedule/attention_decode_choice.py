@@ -1,0 +1,90 @@
+"""What may be chosen of a decoding attention, and what lies in its shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fusec.schedule.attention_decode_problem import CHUNK, Decode
+from fusec.schedule.plan import Kernel
+from fusec.schedule.space import COUNTS, Field, Parameters
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+TILE_KEYS = (16, 32, 64)
+LIKELY = ((32, 4, 3), (16, 4, 3), (16, 4, 2), (16, 2, 2))
+"""Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
+_FLOAT = 4
+
+
+@dataclass(frozen=True)
+class DecodeParameters(Parameters):
+    """The choices of a decoding attention.
+
+    tile_keys: keys that a warp takes at a time; warps: of a block; stages: tiles of a warp in
+    flight; splits: blocks that share queries; vector_width: neighbours per access of the graph on
+    scores; wide_index: 64-bit addresses.
+    """
+
+    tile_keys: int
+    warps: int
+    stages: int
+    splits: int = 1
+    vector_width: int = 2
+    wide_index: bool = False
+    free: ClassVar = (
+        Field("tile_keys", TILE_KEYS),
+        Field("warps", (1, 2, 4, 8)),
+        Field("stages", (2, 3, 4, 6, 8)),
+        Field("splits", COUNTS),
+        Field("vector_width", (1, 2)),
+    )
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a block."""
+        return 32 * self.warps
+
+
+@dataclass(frozen=True)
+class DecodeLayout:
+    """The shared memory of a block, in bytes: a tile of keys, a stage, and what is combined."""
+
+    keys: int
+    stage: int
+    ends: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DecodeKernel(Kernel):
+    """The launch of a decoding attention and the layout of its shared memory."""
+
+    layout: DecodeLayout = field(kw_only=True)
+
+
+def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
+    """Return the rings of all warps, over which lie the parts of these in the end."""
+    features, values = decode.graph.features.value, decode.graph.value_features.value
+    keys = p.tile_keys * (features + CHUNK) * 2
+    stage = keys + p.tile_keys * (values + CHUNK) * 2
+    ends = -(-p.warps * part_floats(decode, CHUNK) * _FLOAT // 16) * 16
+    after = ends + decode.rows * (2 + max(p.warps, p.splits)) * _FLOAT
+    return DecodeLayout(keys, stage, ends, max(p.warps * p.stages * stage, after))
+
+
+def part_floats(decode: Decode, padding: int = 0) -> int:
+    """Return the floats of a part: sums of values, and the ends of rows, as whole vectors."""
+    return -(-decode.rows * (decode.graph.value_features.value + padding + 2) // 4) * 4
+
+
+def trouble(p: DecodeParameters, decode: Decode, target: Target) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    extents = (decode.graph.n, decode.graph.value_features)
+    if any(c % p.vector_width for e in extents for _, c in e.terms):
+        return Refusal("access", f"{p.vector_width} does not divide {decode.graph.n} keys")
+    needed = shared_layout(p, decode).bytes
+    if needed > target.shared:
+        because = f"{needed} bytes of shared memory; an SM has {target.shared}"
+        return Refusal("shared memory", because)
+    return None

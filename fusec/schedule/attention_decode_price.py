@@ -1,0 +1,66 @@
+"""The predicted time of a decoding attention: waves of blocks that read, and what ends them.
+
+Fitted to times on an H200 of 1 to 64 sequences, 8 heads of keys of 128 features, by their lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusec.schedule.attention_decode_choice import DecodeParameters, shared_layout
+from fusec.schedule.attention_decode_problem import Decode
+from fusec.schedule.pressure import MOST, resident_blocks
+from fusec.target import Target
+
+REACH = 0.95
+"""Of the bandwidth of copies, that blocks reach which only read."""
+WAVE = 2.5e-6
+"""Seconds in which a wave of blocks begins to read, and ends."""
+PARTS = 3e-6
+"""Seconds in which blocks leave their parts, and the last of them finds out and combines these."""
+STEP = 0.05e-6
+"""Seconds in which it takes a further one."""
+LEAST_TILES = 2
+"""Tiles of a warp below which a further split saves nothing."""
+MOST_WAVES = 8
+
+
+def held(decode: Decode, p: DecodeParameters) -> int:
+    """Return the words of queries, sums, scores and weights that a thread holds."""
+    graph = decode.graph
+    return graph.features.value // 4 + graph.value_features.value // 2 + p.tile_keys * 3 // 4
+
+
+def streaming(moved: int, target: Target) -> float:
+    """Return the seconds in which so many bytes are read, at best."""
+    return moved / (target.bandwidth * REACH)
+
+
+def seconds(
+    p: DecodeParameters, decode: Decode, moved: int, hints: Mapping[str, int], target: Target
+) -> float:
+    """Return the predicted time without the launch; moved: bytes of memory."""
+    blocks = max(1, decode.batches.evaluate(hints)) * p.splits
+    places = _places(p, decode, target)
+    waves = -(-blocks // places)
+    idle = waves * places / blocks if waves > 1 else max(1.0, target.sms / (blocks * target.draw))
+    parts = PARTS + STEP * p.splits if p.splits > 1 else 0.0
+    return streaming(moved, target) * idle + WAVE * waves + parts
+
+
+def best_splits(
+    p: DecodeParameters, decode: Decode, hints: Mapping[str, int], target: Target
+) -> list[int]:
+    """Return by how many blocks queries may be shared, so that these are whole waves."""
+    keys = decode.graph.n.evaluate(hints)
+    most = max(1, keys // (p.tile_keys * p.warps * LEAST_TILES))
+    blocks, places = max(1, decode.batches.evaluate(hints)), _places(p, decode, target)
+    found = {1, *(wave * places // blocks for wave in range(1, MOST_WAVES + 1))}
+    return sorted({min(most, max(1, splits)) for splits in found})
+
+
+def _places(p: DecodeParameters, decode: Decode, target: Target) -> int:
+    """Return how many blocks the GPU holds at a time."""
+    registers = min(MOST, held(decode, p) + 60)
+    shared = shared_layout(p, decode).bytes
+    return target.sms * max(1, resident_blocks(p.threads, registers, shared, target))

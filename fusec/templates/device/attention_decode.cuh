@@ -1,0 +1,295 @@
+// Attention of a few queries over many keys, by mma.sync on 16-bit operands. The queries of a
+// block, 16 at most, see the same keys and values. Tiles of keys are dealt to the warps of all
+// blocks that share queries, so that these read side by side what lies side by side. Each has a ring
+// of its own in shared memory that cp.async fills, and waits for nobody until the end. Then what
+// warps have come to is combined in their order, and so are the parts of blocks, by the last of
+// them. `Config` is the struct at the top of a kernel. In shared memory a row of a tile has 8 elements more than features, so that the rows
+// that ldmatrix reads together lie in different banks.
+#pragma once
+
+#include "async_copy.cuh"
+#include "attention_scores.cuh"
+#include "grid.cuh"
+#include "softmax_rows.cuh"
+
+namespace fusec {
+
+// The keys that some query of a block sees, from `begin` to before `end`.
+struct KeySpan {
+  int begin;
+  int end;
+
+  __device__ __forceinline__ void begin_at(i64 key) {
+    if (key > begin) begin = key < end ? static_cast<int>(key) : end;
+  }
+  __device__ __forceinline__ void end_at(i64 key) {
+    if (key < end) end = key > begin ? static_cast<int>(key) : begin;
+  }
+};
+
+// The tiles of keys that have such keys: `first` to before `last`.
+struct DecodeTiles {
+  int first;
+  int last;
+};
+
+template <int kKeys>
+__device__ __forceinline__ DecodeTiles tiles_of(KeySpan seen) {
+  const int first = seen.begin / kKeys;
+  return {first, seen.begin < seen.end ? (seen.end + kKeys - 1) / kKeys : first};
+}
+
+// A warp: begin to copy what kKeys keys from `key` on have, kFeatures elements each; zeros from key
+// `end` on. row(n) points to what key n has.
+template <int kKeys, int kFeatures, class T, class Row>
+__device__ __forceinline__ void copy_rows(T* to, int key, int end, const Row& row) {
+  constexpr int kChunks = kFeatures / 8;
+  static_assert(kKeys * kChunks % 32 == 0);
+#pragma unroll
+  for (int i = 0; i < kKeys * kChunks / 32; ++i) {
+    const int index = 32 * i + threadIdx.x % 32;
+    const int n = key + index / kChunks;
+    const int column = index % kChunks * 8;
+    const T* const from = row(n < end ? n : end - 1);
+    copy_async_16(to + index / kChunks * (kFeatures + 8) + column, from + column, n < end);
+  }
+}
+
+// A warp: the queries as mma_16816 takes them; zeros beyond the kRows that there are. row(g, m)
+// points to the features of query m of head g.
+template <class Config, class Row>
+__device__ __forceinline__ void load_queries(u32 (&queries)[Config::kFeatures / 16][4],
+                                             const Row& row) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = lane / 4 + 8 * h;
+    const int own = r < Config::kRows ? r : 0;
+    const auto* const from = row(own / Config::kQueries, own % Config::kQueries) + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < Config::kFeatures / 8; ++i) {
+      const u32 pair = *reinterpret_cast<const u32*>(from + 8 * i);
+      queries[i / 2][h + 2 * (i % 2)] = r < Config::kRows ? pair : 0;
+    }
+  }
+}
+
+// A warp: s = queries times the keys of a tile.
+template <class Config>
+__device__ __forceinline__ void multiply_tile(float (&s)[Config::kKeys / 8][4],
+                                              const u32 (&queries)[Config::kFeatures / 16][4],
+                                              const typename Config::T* keys) {
+  const int lane = threadIdx.x % 32;
+  const auto* const from =
+      keys + (lane % 8 + lane / 16 * 8) * (Config::kFeatures + 8) + lane / 8 % 2 * 8;
+#pragma unroll
+  for (int j = 0; j < Config::kKeys / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s[j][e] = 0.0f;
+  }
+#pragma unroll
+  for (int step = 0; step < Config::kFeatures / 16; ++step) {
+#pragma unroll
+    for (int j = 0; j < Config::kKeys / 16; ++j) {
+      u32 b[4];
+      ldmatrix_x4(b, from + 16 * j * (Config::kFeatures + 8) + 16 * step);
+      mma_16816<typename Config::T>(s[2 * j], queries[step], {b[0], b[1]});
+      mma_16816<typename Config::T>(s[2 * j + 1], queries[step], {b[2], b[3]});
+    }
+  }
+}
+
+// A warp: sums += weights times the values of a tile.
+template <class Config>
+__device__ __forceinline__ void add_values(float (&sums)[Config::kValueFeatures / 8][4],
+                                           const u32 (&weights)[Config::kKeys / 16][4],
+                                           const typename Config::T* values) {
+  const int lane = threadIdx.x % 32;
+  const auto* const from = values + lane % 16 * (Config::kValueFeatures + 8) + lane / 16 * 8;
+#pragma unroll
+  for (int step = 0; step < Config::kKeys / 16; ++step) {
+#pragma unroll
+    for (int j = 0; j < Config::kValueFeatures / 16; ++j) {
+      u32 b[4];
+      ldmatrix_x4_trans(b, from + 16 * step * (Config::kValueFeatures + 8) + 16 * j);
+      mma_16816<typename Config::T>(sums[2 * j], weights[step], {b[0], b[1]});
+      mma_16816<typename Config::T>(sums[2 * j + 1], weights[step], {b[2], b[3]});
+    }
+  }
+}
+
+// What a warp has of 16 queries.
+template <class Config>
+struct DecodeSums {
+  float sums[Config::kValueFeatures / 8][4] = {};
+  SoftmaxRows rows;
+};
+
+// A warp: over its tiles, sums of weights times values. load(ring, key) begins to copy a tile of
+// keys and values; score(s, key) makes scores of products, but for their positive scale. Groups of
+// copies are committed even when empty, so that waiting counts tiles.
+template <class Config, class Load, class Score>
+__device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* shared,
+                                       const u32 (&queries)[Config::kFeatures / 16][4],
+                                       DecodeTiles tiles, int split, float scale,
+                                       const Load& load, const Score& score) {
+  using T = typename Config::T;
+  const float scale_log2 = scale * kLog2E;
+  const int warp = threadIdx.x / 32;
+  unsigned char* const ring = shared + warp * (Config::kStages * Config::kStageBytes);
+  constexpr int kStep = Config::kSplits * Config::kWarps;
+  const int first = tiles.first + split * Config::kWarps + warp;
+  int ahead = first;
+#pragma unroll
+  for (int i = 0; i < Config::kStages - 1; ++i) {
+    if (ahead < tiles.last) load(ring + i * Config::kStageBytes, ahead * Config::kKeys);
+    copy_commit();
+    ahead += kStep;
+  }
+  int stage = 0;
+  for (int tile = first; tile < tiles.last; tile += kStep) {
+    // The oldest stage has landed, and all lanes are done with the one before, which is filled next.
+    copy_wait<Config::kStages - 2>();
+    __syncwarp();
+    const int before = stage == 0 ? Config::kStages - 1 : stage - 1;
+    if (ahead < tiles.last) load(ring + before * Config::kStageBytes, ahead * Config::kKeys);
+    copy_commit();
+    ahead += kStep;
+
+    const unsigned char* const here = ring + stage * Config::kStageBytes;
+    float s[Config::kKeys / 8][4];
+    multiply_tile<Config>(s, queries, reinterpret_cast<const T*>(here));
+    auto& flat = reinterpret_cast<float(&)[Config::kKeys / 2]>(s);
+    score(flat, tile * Config::kKeys);
+    if (own.rows.push(flat, scale_log2)) {
+#pragma unroll
+      for (int j = 0; j < Config::kValueFeatures / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) own.sums[j][e] *= own.rows.factor[e / 2];
+      }
+    }
+    u32 weights[Config::kKeys / 16][4];
+    pack_weights<T>(weights, flat);
+    add_values<Config>(own.sums, weights, reinterpret_cast<const T*>(here + Config::kKeyBytes));
+    stage = stage + 1 == Config::kStages ? 0 : stage + 1;
+  }
+  own.rows.finish(scale_log2);
+}
+
+// What several have of the same queries, one after the other: the sums of values of each query,
+// kPitch apart, then their largest scores, then their sums of exponentials.
+template <class Config, int kPitch>
+struct DecodeParts {
+  static constexpr int kFloats = (Config::kRows * (kPitch + 2) + 3) / 4 * 4;
+  float* first;
+
+  __device__ __forceinline__ float* sums(int part) const {
+    return first + static_cast<i64>(part) * kFloats;
+  }
+  __device__ __forceinline__ float* tops(int part) const {
+    return sums(part) + Config::kRows * kPitch;
+  }
+  __device__ __forceinline__ float* totals(int part) const { return tops(part) + Config::kRows; }
+};
+
+// A warp: what it has, as a part in shared memory.
+template <class Config, int kPitch>
+__device__ __forceinline__ void leave_part(DecodeParts<Config, kPitch> parts, int part,
+                                           const DecodeSums<Config>& own) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = lane / 4 + 8 * h;
+    if (row < Config::kRows) {
+      if (lane % 4 == 0) {
+        parts.tops(part)[row] = own.rows.top[h];
+        parts.totals(part)[row] = own.rows.total[h];
+      }
+      float* const to = parts.sums(part) + row * kPitch + lane % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < Config::kValueFeatures / 8; ++j) {
+        to[8 * j] = own.sums[j][2 * h] * own.rows.factor[h];
+        to[8 * j + 1] = own.sums[j][2 * h + 1] * own.rows.factor[h];
+      }
+    }
+  }
+}
+
+// Of several parts together, by query: the largest score, the sum of exponentials, and what each
+// part's sums are to be multiplied by.
+template <class Config, int kParts>
+struct DecodeEnds {
+  float top[Config::kRows];
+  float total[Config::kRows];
+  float weight[Config::kRows][kParts];
+};
+
+// A block: the ends of parts, in the order of a tree over neighbours within every 32.
+template <class Config, int kParts, int kPitch>
+__device__ __forceinline__ void combine_ends(DecodeEnds<Config, kParts>& ends,
+                                             DecodeParts<Config, kPitch> parts, float scale) {
+  const float scale_log2 = scale * kLog2E;
+  const int lane = threadIdx.x % 32;
+  for (int row = threadIdx.x / 32; row < Config::kRows; row += Config::kWarps) {
+    float top = -INFINITY;
+    for (int part = lane; part < kParts; part += 32) {
+      top = max_keeping_nan(top, parts.tops(part)[row]);
+    }
+#pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) {
+      top = max_keeping_nan(top, shuffle_xor(top, apart));
+    }
+    float total = 0.0f;
+    for (int part = lane; part < kParts; part += 32) {
+      const float own = parts.tops(part)[row];
+      // Less minus infinity, minus infinity would be NaN.
+      const float weight = own == -INFINITY ? 0.0f : exp2_approx((own - top) * scale_log2);
+      ends.weight[row][part] = weight;
+      total += weight * parts.totals(part)[row];
+    }
+#pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) total += shuffle_xor(total, apart);
+    if (lane == 0) {
+      ends.top[row] = top;
+      ends.total[row] = total;
+    }
+  }
+  __syncthreads();
+}
+
+// A block: visit(row, column, values) for the sums of all parts, in their order, kWidth neighbours
+// at a time.
+template <int kWidth, class Config, int kParts, int kPitch, class Visit>
+__device__ __forceinline__ void visit_sums(const DecodeEnds<Config, kParts>& ends,
+                                           DecodeParts<Config, kPitch> parts, const Visit& visit) {
+  constexpr int kAcross = Config::kValueFeatures / kWidth;
+  for (int i = threadIdx.x; i < Config::kRows * kAcross; i += Config::kThreads) {
+    const int row = i / kAcross;
+    const int column = i % kAcross * kWidth;
+    Vec<float, kWidth> all = splat<float, kWidth>(0.0f);
+#pragma unroll 8
+    for (int part = 0; part < kParts; ++part) {
+      const auto own = load<kWidth>(parts.sums(part) + row * kPitch + column);
+      const float weight = ends.weight[row][part];
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) all[e] = fmaf(weight, own[e], all[e]);
+    }
+    visit(row, column, all);
+  }
+}
+
+// A block: a part of what several blocks have, of its own warps' parts.
+template <class Config, int kParts, int kPitch>
+__device__ __forceinline__ void leave_block(DecodeParts<Config, Config::kValueFeatures> all,
+                                            int part, const DecodeEnds<Config, kParts>& ends,
+                                            DecodeParts<Config, kPitch> own) {
+  visit_sums<4>(ends, own, [&](int row, int column, const Vec<float, 4>& sums) {
+    store(all.sums(part) + row * Config::kValueFeatures + column, sums);
+  });
+  for (int row = threadIdx.x; row < Config::kRows; row += Config::kThreads) {
+    all.tops(part)[row] = ends.top[row];
+    all.totals(part)[row] = ends.total[row];
+  }
+}
+
+}  // namespace fusec

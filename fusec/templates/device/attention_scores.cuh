@@ -1,0 +1,54 @@
+// Scores of 16 queries as the tensor cores leave them in a warp, and as they take weights. With
+// group = lane / 4 and pair = lane % 4, a lane holds in s[4 * j] to s[4 * j + 3] what queries group
+// (the first two) and group + 8 have in columns 8 * j + 2 * pair and the next.
+#pragma once
+
+#include "mma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+namespace fusec {
+
+// A result of a product as its type holds it; a bf16 is the upper half of a float.
+template <class T>
+__device__ __forceinline__ float rounded_sum(float sum) {
+  if constexpr (kIsSame<T, bf16>) {
+    return __uint_as_float(pack_pair<T>(0.0f, sum));
+  } else {
+    return to_float(convert<T>(sum));
+  }
+}
+
+// An integer of less than 2^22 in size, without the unit that converts numbers: that one also
+// computes exponentials.
+__device__ __forceinline__ float small_to_float(int x) {
+  return __int_as_float(x + 0x4B400000) - 12582912.0f;
+}
+
+// A warp: visit(row, column, values) for the scores of its 16 queries, kWidth neighbours at a time;
+// it may change them.
+template <int kWidth, int kCount, class Visit>
+__device__ __forceinline__ void visit_scores(float (&s)[kCount], const Visit& visit) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kCount; i += kWidth) {
+    Vec<float, kWidth> values;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) values[e] = s[i + e];
+    visit(lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, values);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) s[i + e] = values[e];
+  }
+}
+
+// Weights rounded, as mma_16816 and wgmma take them: two blocks of eight columns make one operand.
+template <class T, int kCount>
+__device__ __forceinline__ void pack_weights(u32 (&weights)[kCount / 8][4],
+                                             const float (&s)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    weights[i / 4][i % 4] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+  }
+}
+
+}  // namespace fusec

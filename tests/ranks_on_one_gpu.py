@@ -1,0 +1,138 @@
+"""One of several ranks that share a GPU: calls and graphs of programs that exchange.
+
+Processes map one another's memory on one GPU as on several, so that copies, flags and barriers are
+those of a machine with a GPU for each. fusec refuses this elsewhere: ranks would wait in turns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import fusec
+from fusec.run.links import Links
+from fusec.run.process import barrier
+from fusec.run.transports import choice
+
+GATHERED = """
+fusion: gathered
+mesh: [RANKS]
+dims: {B: 24, H: 1000}
+inputs:
+  x: {type: "f32[B, H]", shard: {0: mesh}}
+ops:
+  - d = mul(x, 2.0)
+  - s = sum(d, dims=[1], keepdim=true)
+  - y = add(d, s)
+outputs:
+  - y: {shard: {}}
+"""
+READ = """
+fusion: read
+mesh: [RANKS]
+dims: {B: 5, H: 512}
+inputs:
+  p: {type: "f32[RANKS, B, H]", shard: {0: mesh}}
+  r: {type: "f32[B, H]", shard: {}}
+ops:
+  - t = add(sum(p, dims=[0]), r)
+  - m = max(t, dims=[1], keepdim=true)
+  - y = sub(t, m)
+outputs: [y, t]
+"""
+TURNED = """
+fusion: turned
+mesh: [RANKS]
+dims: {B: 16, H: 32}
+inputs:
+  x: {type: "f32[B, H]", shard: {0: mesh}}
+ops:
+  - d = add(x, 1.0)
+  - y = mul(d, 3.0)
+outputs:
+  - y: {shard: {1: mesh}}
+"""
+
+
+def reach_all(links: Links, device: Any) -> list[set[int]]:
+    """Let ranks that share a GPU reach one another's memory."""
+    return [set(range(links.size)) for _ in range(links.size)]
+
+
+choice.reachable = reach_all
+torch: Any = import_module("torch")
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def drawn(seed: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return whole numbers of which sums are exact."""
+    return np.random.default_rng(seed).integers(-9, 9, shape).astype(np.float32)
+
+
+def part(whole: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    """Return this rank's part."""
+    return np.ascontiguousarray(np.split(whole, RANKS, axis)[RANK])
+
+
+def check(
+    text: str, says: str, own: Callable[[int], list[Any]], right: Callable[[int], list[Any]]
+) -> None:
+    """Compare calls and replays of a graph, each with other values, with what is right.
+
+    says: what the program has; own: this rank's arguments, by a seed; right: its outputs.
+    """
+    program = fusec.compile(text.replace("RANKS", str(RANKS)), target="sm_90a")
+    assert says in program.plan(), program.plan()
+
+    def compare(seed: int, found: Any) -> None:
+        outputs = found if isinstance(found, tuple) else (found,)
+        for output, wanted in zip(outputs, right(seed), strict=True):
+            np.testing.assert_array_equal(output.cpu().numpy(), wanted)
+
+    for seed in range(4):
+        compare(seed, program(*(torch.from_numpy(a).cuda() for a in own(seed))))
+    arrays = [torch.from_numpy(a).cuda() for a in own(4)]
+    graph = program.graph(*arrays)
+    for seed in range(4, 30):
+        for array, values in zip(arrays, own(seed), strict=True):
+            array.copy_(torch.from_numpy(values))
+        compare(seed, graph())
+    others = [torch.from_numpy(a).cuda() for a in own(30)]
+    compare(30, graph(*others))
+    compare(31, program(*(torch.from_numpy(a).cuda() for a in own(31))))
+    for array, values in zip(others, own(32), strict=True):
+        array.copy_(torch.from_numpy(values))
+    compare(32, graph())
+    torch.cuda.synchronize()
+    barrier()
+
+
+def gathered(seed: int) -> list[Any]:
+    """Return all rows, as every rank has them."""
+    d = 2 * drawn(seed, (24, 1000))
+    return [d + d.sum(1, keepdims=True)]
+
+
+def read(seed: int) -> list[Any]:
+    """Return the sums over ranks less the greatest of a row, and the sums."""
+    t = drawn(seed, (RANKS, 5, 512)).sum(0) + drawn(seed + 1000, (5, 512))
+    return [t - t.max(1, keepdims=True), t]
+
+
+if __name__ == "__main__":
+    torch.cuda.set_device(0)
+    check(GATHERED, "all_gather", lambda s: [part(drawn(s, (24, 1000)), 0)], gathered)
+    check(
+        READ, "share",
+        lambda s: [part(drawn(s, (RANKS, 5, 512)), 0), drawn(s + 1000, (5, 512))], read,
+    )  # fmt: skip
+    check(
+        TURNED, "all_to_all",
+        lambda s: [part(drawn(s, (16, 32)), 0)],
+        lambda s: [part((drawn(s, (16, 32)) + 1) * 3, 1)],
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Kernels of decoding attention on the host: what they compute, and that wrong ones are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attentions import PLAIN, SOFTMAX, attention
+from cuda_on_cpu import run_plan
+from decodes import DECODES
+
+from fusec import target
+from fusec.parse.reader import read_text
+from fusec.passes import run_pipeline
+from fusec.reference.nodes import Model
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.attention_decode import AttentionDecodes
+
+FIRST = ({"seed": 0},)
+ORDERS = (*FIRST, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True})
+"""How tests run kernels: two orders, and copies that are done early."""
+MORE_ORDERS = (*ORDERS, *({"seed": seed, "backwards": seed % 2 == 1} for seed in range(3, 8)))
+"""Where a wrong kernel must fail in one of them."""
+SHARED = {"tile_keys": 16, "warps": 2, "stages": 3, "splits": 3}
+STEEP = ("s = mul({scores}, 1.75)", SOFTMAX)
+"""Scores so far apart that the maxima grow from tile to tile."""
+
+
+def wrong(
+    text: str,
+    folder: Path,
+    settings: Mapping[str, Any] | None = None,
+    orders: Iterable[Mapping[str, Any]] = FIRST,
+    edit: Callable[[str], str] = str,
+) -> str:
+    """Return what is wrong with a kernel in some order; nothing where all is right."""
+    fusion = run_pipeline(read_text(text, "decode.yaml"))
+    plan = AttentionDecodes().build(fusion, target.find("sm_90a"), settings or {})
+    inputs, sizes = random_inputs(fusion, fusion.hints, 0), dict(fusion.hints)
+    sums = {name: order.at(sizes) for name, order in plan.orders.items()}
+    model = Model(sums, early=frozenset(plan.rounded_early))
+    for order in orders:
+        try:
+            outputs = run_plan(plan, inputs, folder, edit=edit, **order)
+        except AssertionError as error:
+            return str(error)
+        verdict = compare(fusion, sizes, inputs, outputs, model=model)
+        if not verdict.ok:
+            return f"{order}: {verdict.text()}"
+    return ""
+
+
+IN_ONE_BLOCK = ("several queries", "bias", "composite", "cache with heads beside features")
+
+
+@pytest.mark.parametrize("name", IN_ONE_BLOCK)
+def test_an_attention(name: str, tmp_path: Path) -> None:
+    assert wrong(DECODES[name], tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", ["grouped heads", "lengths", "window", "head 96", "paged cache"])
+def test_an_attention_of_several_blocks(name: str, tmp_path: Path) -> None:
+    assert wrong(DECODES[name], tmp_path, SHARED, ORDERS) == ""
+
+
+def test_maxima_that_grow_and_more_blocks_than_tiles(tmp_path: Path) -> None:
+    settings = {"tile_keys": 64, "warps": 1, "stages": 2, "splits": 40}
+    assert wrong(attention(*STEEP, m=9, n=331, dtype="f16"), tmp_path, settings) == ""
+
+
+MUTANTS = {
+    "sums are not rescaled": ("own.sums[j][e] *= own.rows.factor[e / 2];", ";"),
+    "parts have one maximum": ("exp2_approx((own - top) * scale_log2)", "1.0f"),
+    "tiles are left out": ("split * Config::kWarps + warp;", "split * Config::kWarps;"),
+    "keys beyond the end": ("N % Config::kKeys == 0 || n < N", "true"),
+    "copies are not waited for": ("copy_wait<Config::kStages - 2>();", ""),
+    "a stage is filled early": ("stage == 0 ? Config::kStages - 1 : stage - 1", "stage"),
+    "warps leave parts in rings in use": ("__syncthreads();  // of all warps", "// of all warps"),
+    "parts are read early": ("  if (!fusec::last_block(", "  if (split != 1 && fusec::last_block("),
+    "rows of another head": ("g * 64", "0 * 64"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
+    old, new = MUTANTS[name]
+    edited: list[bool] = []
+
+    def edit(text: str) -> str:
+        edited.append(old in text)
+        return text.replace(old, new)
+
+    text = attention(*(PLAIN if name == "keys beyond the end" else STEEP), m=3, n=346)
+    if name == "rows of another head":
+        text = DECODES["grouped heads"]
+    found = wrong(text, tmp_path, SHARED, MORE_ORDERS, edit)
+    assert any(edited)
+    assert "seed" in found  # what does not compile has none
