@@ -8,6 +8,7 @@ import re
 INSTRUCTIONS = {
     "mov.b32": "join_halves",
     "mov.u32 %%cluster_ctarank": "cluster_rank",
+    "mov.u32 %%laneid": "lane_number",
     "cvt.f32.f16": "widen_f16",
     "cvt.rn.f16.f32": "narrow_f16",
     "cvt.rn.bf16.f32": "narrow_bf16",

@@ -58,8 +58,8 @@ class EpilogueView:
     The lines may use the row `m`, the first column `n`, the sums `acc[i]`, and `batch` where there
     are several: `parameters` declares them, `position` gives them. Loads and stores run once;
     statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
-    staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums: the
-    names of the sums, two where products are joined.
+    staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums:
+    the names of the sums, two where products are joined.
     """
 
     width: int

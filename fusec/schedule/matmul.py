@@ -23,14 +23,12 @@ from fusec.schedule.matmul_choice import (
     MOST_COORDINATE,
     MULTIPLIERS,
     MatmulParameters,
-    compared,
-    kernels,
-    relied_on,
     sizes_of,
-    tile_of,
     trouble,
 )
+from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
+from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
@@ -40,13 +38,7 @@ from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layo
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
-from fusec.schedule.orders import (
-    PlannedOrder,
-    of_all,
-    of_fp8_tensor_cores,
-    of_products,
-    of_tensor_cores,
-)
+from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
@@ -263,10 +255,9 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
     if p.kernel == "simt":
         return of_products(problem.k)
-    if p.kernel in HOPPER and problem.narrow is not None:
-        return of_fp8_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
     part, each = (PART, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
-    return of_tensor_cores(problem.k, part, each, p.splits)
+    promoted = p.kernel in HOPPER and problem.narrow is not None
+    return of_tensor_cores(problem.k, part, each, p.splits, promoted=promoted)
 
 
 def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fusec.index.access import Facts
 from fusec.ir.dim import Dim
-from fusec.schedule.matmul_access import has_tensor_map, is_chunked
 from fusec.schedule.matmul_joined import no_join
 from fusec.schedule.matmul_persistent import no_persistent, no_promotion
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
-from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_shared import shared_layout
 from fusec.schedule.matmul_vector import (
     COLUMNS,
-    MOST_ROWS,
     PART,
     WARPS,
-    no_vector,
-    vector_shapes,
     vector_trouble,
 )
-from fusec.schedule.pressure import RESERVED
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
@@ -47,19 +40,8 @@ TILE_COLUMNS = {
     "mma": (128,),
     "simt": (64,),
 }
-TILE_K_BYTES = 128
-"""Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
-PERSISTENT = (
-    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
-    (128, 192, True), (128, 128, False), (128, 64, False),
-)  # fmt: skip
-"""Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
-PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
-"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
-SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
-"""Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up."""
@@ -69,8 +51,6 @@ BAND = 8
 BANDS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows that are walked together."""
 STAGES = range(1, 17)
-LEAST_STEPS = 16
-"""Steps along K that are worth two CTAs."""
 WIDTHS = {
     "wgmma": (8, 2, 1), "split_k": (4, 2, 1), "vector": (4, 2, 1), "mma": (8, 2, 1),
     "simt": (4, 2, 1),
@@ -204,176 +184,8 @@ def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
     return replace(sizes, m=sizes.m + count * 64 if sizes.m else 0)  # half a tile more per group
 
 
-def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
-    """Return each kernel with the reason why it cannot run the product, empty where it can."""
-    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
-    halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
-    hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
-    if problem.narrow is not None:
-        across = [o.buffer.name for o in problem.operands if not o.k_major]
-        if not hopper and across:
-            hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
-    elif problem.has_converted_weights:
-        across = [o.buffer.name for o in problem.operands if not o.k_major]
-        if not hopper and across:
-            hopper = f"weights are converted along K alone, and `{across[0]}` lies across it"
-    elif not hopper and problem.is_converted:
-        hopper = f"copies in bulk do not convert {found} operands"
-    if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
-        hopper = "an operand's rows do not begin at multiples of 16 bytes"
-    if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
-        hopper = hopper or "coordinates of copies in bulk have 32 bits"
-    empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
-    if empty:
-        hopper = halves = "nothing is multiplied"
-    if problem.cuts == "depth":
-        hopper = hopper or "copies in bulk do not end where a group of summed elements does"
-    split = hopper or ("groups are not split" if problem.cuts else "")
-    if problem.has_converted_weights:
-        hopper = hopper or "weights are converted by kernel `split_k` alone"
-    vector = halves
-    if not vector:
-        chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
-        vector = no_vector(problem, chunked=chunked)
-    if problem.joined is None:
-        return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
-    if not hopper and not problem.slots.sizes:
-        hopper = "joined products need an output or operand with aligned rows along the result's"
-    alone = hopper or "joined products have kernel `wgmma` alone"
-    return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
-
-
-def compared(
-    problem: Product,
-    hints: Mapping[str, int],
-    reasons: Mapping[str, str],
-    target: Target,
-    kernel: str = "",
-) -> Iterator[MatmulParameters]:
-    """Yield the parameters to price, of one kernel or of those that can run the product.
-
-    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
-    """
-    sizes = sizes_of(problem, hints)
-    steps = -(-sizes.k // _tile_k("wgmma", problem))
-    if kernel:
-        steps = max(steps, LEAST_STEPS)
-    able = [k for k, reason in reasons.items() if not reason]
-    worse = {"simt"} if len(able) > 1 else set[str]()
-    if {*HOPPER} & {*able}:
-        worse.add("mma")
-    if sizes.m > MOST_ROWS:
-        worse.add("vector")
-    for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
-        width = _width(problem, name)
-        tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
-        given = tile_of(name, problem)
-        for shape in _shapes(name, given, sizes, tiles):
-            whole = replace(shape, vector_width=PAIR if shape.staged else width)
-            if name in HOPPER:
-                whole = replace(whole, stages=most_stages(whole, problem, target.shared))
-            number = sizes.tiles(whole)
-            if name == "split_k":
-                for tile in (whole, *_beside(whole, problem, target)):
-                    yield from _splits(tile, number, steps, target.sms)
-            elif name == "vector":
-                most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
-                yield from (replace(whole, splits=n) for n in range(1, most + 1))
-            else:
-                yield whole
-
-
-def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
-    """Yield a tile of which an SM has two CTAs: together they have as much in flight."""
-    if tile.swapped:
-        shared = target.shared // 2 - RESERVED // 2
-        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, shared))
-
-
-def _tile_k(kernel: str, problem: Product) -> int:
-    """Return the elements of K of a step of a kernel."""
-    if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
-        return TILE_K_BYTES
-    return TILES[kernel]["tile_k"]
-
-
-def tile_of(kernel: str, problem: Product) -> dict[str, int]:
-    """Return the fields that follow from the kernel and from what it multiplies."""
-    return {
-        **TILES[kernel],
-        "tile_k": _tile_k(kernel, problem),
-        "joined": problem.joined is not None,
-        "converted": kernel == "split_k" and problem.has_converted_weights,
-    }
-
-
-def _shapes(
-    kernel: str, given: Mapping[str, int], sizes: Sizes, tiles: tuple[tuple[int, int, bool], ...]
-) -> Iterator[MatmulParameters]:
-    """Yield the tiles of a kernel, whose K nobody shares yet."""
-    if kernel == "wgmma":
-        yield from (replace(p, **given) for p in _persistent(tiles))
-    elif kernel == "split_k":
-        for rows, columns in SPLIT_TILES:
-            yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
-    elif kernel == "vector":
-        for rows, columns, stages in vector_shapes(sizes.m):
-            yield MatmulParameters("vector", rows, columns, TILES["vector"]["tile_k"], stages)
-    elif kernel == "mma":
-        yield MatmulParameters("mma", 128, 128, 32, 3)
-    else:
-        yield MatmulParameters("simt", 64, 64, 16, 1)
-
-
-def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
-    """Yield the tiles of a kernel with one CTA per SM, and what it does with them."""
-    for rows, columns, ping_pong in tiles:
-        tile = MatmulParameters("wgmma", rows, columns, 64, 2, ping_pong=ping_pong)
-        for multicast in MULTICASTS:
-            for staged in (True, False):
-                yield replace(tile, multicast=multicast, staged=staged)
-
-
-def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
-    """Yield every split of K whose CTAs have work and come in two waves at most."""
-    for cluster in (1, 2, 4, 8):
-        most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
-        if tile.converted and cluster == 1:
-            most = max(1, most)  # no other kernel is to be had
-        for splits in range(1, most + 1):
-            if splits * cluster > 1 or tile.swapped:
-                for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-                    yield replace(tile, cluster=cluster, splits=splits, split_method=method)
-
-
-def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
-    """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
-    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s), problem).bytes <= shared)
-    return max(fits, default=2)
-
-
-def relied_on(
-    problem: Product, parameters: MatmulParameters, target: Target, hints: Mapping[str, int]
-) -> Facts:
-    """Return the divisibility that a kernel's copies rely on."""
-    facts = Facts(hints)
-    if parameters.kernel in HOPPER:
-        kernels(problem, target, sizes_of(problem, hints), facts)
-    elif parameters.kernel in ("mma", "vector"):
-        for operand in (problem.a, problem.b):
-            is_chunked(problem, operand, facts)
-    return facts
-
-
-def _width(problem: Product, kernel: str) -> int:
-    """Return the widest access of the epilogue whose columns divide N."""
-    columns = problem.n
-    if columns.is_const and columns.value == 0:
-        return 1
-    return next(w for w in WIDTHS[kernel] if _divides(columns, w))
-
-
-def _divides(value: Dim, by: int) -> bool:
+def divides(value: Dim, by: int) -> bool:
+    """Return whether a number divides a size, whatever the sizes of dims."""
     return all(c % by == 0 for _, c in value.terms)
 
 
@@ -414,7 +226,7 @@ def trouble(
     if p.vector_width not in WIDTHS[p.kernel]:
         because = f"kernel `{p.kernel}` has no vector_width {p.vector_width}"
         return Refusal("access", because)
-    if not _divides(problem.n, p.vector_width):
+    if not divides(problem.n, p.vector_width):
         return Refusal("access", f"{p.vector_width} does not divide {problem.n} columns")
     if p.kernel != "vector" and (p.stages == 1) != (p.kernel == "simt"):
         return Refusal("stages", f"kernel `{p.kernel}` has no {p.stages} stages")

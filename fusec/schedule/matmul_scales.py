@@ -57,19 +57,17 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 def _scaled(operand: Operand, summed: int, node: Node, work: Rewriter) -> _Scaled | None:
     """Return what an operand is made of where that is 8-bit values with a scale for each row."""
-    transposed = False
-    while isinstance(operand, Value) and (maker := work.producer.get(operand)) is not None:
-        if maker.op.converts and holds(operand.dtype, maker.operands[0].type.dtype):
+    transposed, scaled = False, work.source(operand, "mul")
+    while scaled is None:
+        turned, maker = work.source(operand, "permute"), _maker(operand, work)
+        if turned is not None and turned.attributes["dims"] == (1, 0):
+            operand, summed, transposed = turned.operands[0], 1 - summed, not transposed
+        elif maker is not None and _widens(maker):
             operand = maker.operands[0]
-        elif maker.op.name == "permute" and maker.attributes["dims"] == (1, 0):
-            operand, summed, transposed = maker.operands[0], 1 - summed, not transposed
         else:
-            break
-    else:
-        return None
-    if maker.op.name != "mul":
-        return None
-    for values, scale in (maker.operands, maker.operands[::-1]):
+            return None
+        scaled = work.source(operand, "mul")
+    for values, scale in (scaled.operands, scaled.operands[::-1]):
         narrow, factor = _narrow(values, work), _constant(scale, summed, node, work)
         if narrow is not None and factor is not None and narrow.rank == 2:
             return _Scaled(narrow, transposed, factor)
@@ -78,8 +76,8 @@ def _scaled(operand: Operand, summed: int, node: Node, work: Rewriter) -> _Scale
 
 def _narrow(value: Operand, work: Rewriter) -> Value | None:
     """Return the 8-bit values that a value only widens."""
-    while isinstance(value, Value) and (maker := work.producer.get(value)) is not None:
-        if not maker.op.converts or not holds(value.dtype, maker.operands[0].type.dtype):
+    while (maker := _maker(value, work)) is not None:
+        if not _widens(maker):
             return None
         value = maker.operands[0]
     if not isinstance(value, Value) or value.dtype.bits != 8 or value.dtype.kind == "bool":
@@ -87,20 +85,25 @@ def _narrow(value: Operand, work: Rewriter) -> Value | None:
     return value
 
 
+def _maker(value: Operand, work: Rewriter) -> Node | None:
+    return work.producer.get(value) if isinstance(value, Value) else None
+
+
+def _widens(node: Node) -> bool:
+    """Return whether a node is a cast that keeps every value."""
+    return node.op.converts and holds(node.output.dtype, node.operands[0].type.dtype)
+
+
 def _constant(scale: Operand, summed: int, node: Node, work: Rewriter) -> Value | None:
     """Return a scale that does not vary along the summed dim, without that dim."""
     if not isinstance(scale, Value) or not scale.dtype.is_float or scale.dtype.compute != F32:
         return None
-    maker = work.producer.get(scale)
-    if maker is not None and maker.op.name == "broadcast_in_dim":
-        dims, source = maker.attributes["broadcast_dims"], maker.operands[0]
-        if isinstance(source, Value) and dims == (1 - summed,):
-            return source
-    if maker is not None and maker.op.name == "broadcast":
-        source = maker.operands[0]
-        mask = tuple(k == summed for k in range(2))
-        if isinstance(source, Value) and maker.attributes["is_broadcast_dim"] == mask:
-            return source
+    spread, wider = work.source(scale, "broadcast_in_dim"), work.source(scale, "broadcast")
+    if spread is not None and spread.attributes["broadcast_dims"] == (1 - summed,):
+        return spread.inputs[0]
+    mask = tuple(k == summed for k in range(2))
+    if wider is not None and wider.attributes["is_broadcast_dim"] == mask:
+        return wider.inputs[0]
     if scale.rank == 0:
         return scale
     if scale.rank != 2 or scale.shape[summed] != 1:

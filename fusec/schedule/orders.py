@@ -206,24 +206,21 @@ def of_products(depth: Dim) -> PlannedOrder:
     return PlannedOrder((PlannedStage(_positive(depth)),))
 
 
-def of_tensor_cores(depth: Dim, tile: int, cluster: int = 1, splits: int = 1) -> PlannedOrder:
+def of_tensor_cores(
+    depth: Dim, tile: int, cluster: int = 1, splits: int = 1, *, promoted: bool = False
+) -> PlannedOrder:
     """Return the order of products of matrices by tensor cores.
 
     tile: elements of K by which it is dealt to `splits` clusters of `cluster` blocks; the sums of a
-    cluster are added in the order of its blocks, those of clusters in turns.
+    cluster are added in the order of its blocks, those of clusters in turns. promoted: of 8-bit
+    floats, whose sums of a tile are added to others in f32.
     """
     tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
     stages = [PlannedStage(_positive(tiles * (tile // GROUP)))]
+    if promoted:
+        stages = [PlannedStage(dim(tile // WARP)), serial(tiles)]
     stages += [serial(n) for n in (cluster, splits) if n > 1]
-    return PlannedOrder(tuple(stages), GROUP)
-
-
-def of_fp8_tensor_cores(depth: Dim, tile: int, cluster: int = 1, splits: int = 1) -> PlannedOrder:
-    """Return the same of 8-bit floats, whose sums of `tile` elements of K are promoted to f32."""
-    tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
-    stages = [PlannedStage(dim(tile // WARP)), serial(tiles)]
-    stages += [serial(n) for n in (cluster, splits) if n > 1]
-    return PlannedOrder(tuple(stages), WARP, FP8_BITS)
+    return PlannedOrder(tuple(stages), *((WARP, FP8_BITS) if promoted else (GROUP,)))
 
 
 def of_scanned_rows(length: Dim, width: int, threads: int, chunks: int, tiles: int) -> PlannedOrder:

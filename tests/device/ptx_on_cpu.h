@@ -153,6 +153,7 @@ static void tensor_reduce_3d(const void* map, u32 shared, int x, int y, int z) {
 
 // Clusters.
 void cluster_rank(u32& rank);
+static void lane_number(int& lane) { lane = static_cast<int>(current % 32); }
 static void cluster_address(u32& address, u32 own, u32 rank) {
   address = (own & 0xffffff) | (rank + 1) << 24;
 }

@@ -73,6 +73,7 @@ EFFECTS: dict[str, Effect] = {
     "wgmma_wait": Effect("wgmma_wait"),
     "wgmma_pin": PURE,
     "warpgroup_number": Effect("warpgroup"),
+    "own_lane": PURE,
     "rows_of_warp": PURE,  # each warp has its own, in the order of its lanes: left to the emulator
     "wgmma": Effect("wgmma"),  # descriptors hide the addresses: kernels call multiply_stage
     "wgmma_registers": Effect("wgmma"),

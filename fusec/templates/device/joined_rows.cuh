@@ -13,7 +13,7 @@ template <class Config, class Visit, class Leave>
 __device__ __forceinline__ void visit_joined_pairs(const float (&sums)[Config::kSumsOwn],
                                                    const Visit& visit, const Leave& leave) {
   constexpr int kBlocks = Config::kSumsOwn / (Config::kTileN / 2);
-  const int lane = threadIdx.x % 32;
+  const int lane = own_lane();
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     const int line = Config::kStagedRows == 16 ? 0 : 16 * block;

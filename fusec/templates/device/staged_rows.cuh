@@ -11,6 +11,14 @@
 
 namespace fusec {
 
+// The thread's number in its warp. What is computed of it stays behind the products: of threadIdx.x
+// ptxas computes it in each round of the loop before, where warpgroups that promote sums wait for it.
+__device__ __forceinline__ int own_lane() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 // This warp's rows of a tensor, at `slot`.
 template <class Config, class T>
 __device__ __forceinline__ T* rows_of_warp(unsigned char* slot) {
@@ -25,7 +33,7 @@ __device__ __forceinline__ void fetch_rows(T* staged, const At& at, int rows, in
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   constexpr int kVectors = Config::kStagedColumns / kVector;
   static_assert(Config::kStagedColumns % kVector == 0);
-  const int lane = threadIdx.x % 32;
+  const int lane = own_lane();
 #pragma unroll 2
   for (int first = 0; first < Config::kStagedRows * kVectors; first += 32) {
     const int number = first + lane;
@@ -50,7 +58,7 @@ template <class Config, class T, class At>
 __device__ __forceinline__ void store_rows(const T* staged, const At& at, int rows, int columns) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   constexpr int kVectors = Config::kStagedColumns / kVector;
-  const int lane = threadIdx.x % 32;
+  const int lane = own_lane();
 #pragma unroll 2
   for (int first = 0; first < 16 * kVectors; first += 32) {
     const int number = first + lane;
@@ -69,7 +77,7 @@ template <class Config, class Visit, class Leave>
 __device__ __forceinline__ void visit_pairs(const float (&sums)[Config::kSumsOwn],
                                             const Visit& visit, const Leave& leave) {
   constexpr int kBlocks = Config::kSumsOwn / (Config::kTileN / 2);
-  const int lane = threadIdx.x % 32;
+  const int lane = own_lane();
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     const int line = Config::kStagedRows == 16 ? 0 : 16 * block;

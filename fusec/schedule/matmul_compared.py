@@ -1,0 +1,156 @@
+"""The parameters of a matrix product that are compared by price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from fusec.schedule.matmul_choice import (
+    HOPPER,
+    MULTICASTS,
+    SPLIT_METHODS,
+    STAGES,
+    TILES,
+    WIDTHS,
+    MatmulParameters,
+    Sizes,
+    divides,
+    sizes_of,
+)
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_shared import swizzled_layout
+from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
+from fusec.schedule.pressure import RESERVED
+from fusec.target import Target
+
+TILE_K_BYTES = 128
+"""Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
+PERSISTENT = (
+    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
+    (128, 192, True), (128, 128, False), (128, 64, False),
+)  # fmt: skip
+"""Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
+PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
+"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
+SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
+"""Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
+LEAST_STEPS = 16
+"""Steps along K that are worth two CTAs."""
+
+
+def compared(
+    problem: Product,
+    hints: Mapping[str, int],
+    reasons: Mapping[str, str],
+    target: Target,
+    kernel: str = "",
+) -> Iterator[MatmulParameters]:
+    """Yield the parameters to price, of one kernel or of those that can run the product.
+
+    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
+    """
+    sizes = sizes_of(problem, hints)
+    steps = -(-sizes.k // _tile_k("wgmma", problem))
+    if kernel:
+        steps = max(steps, LEAST_STEPS)
+    able = [k for k, reason in reasons.items() if not reason]
+    worse = {"simt"} if len(able) > 1 else set[str]()
+    if {*HOPPER} & {*able}:
+        worse.add("mma")
+    if sizes.m > MOST_ROWS:
+        worse.add("vector")
+    for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
+        width = _width(problem, name)
+        tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
+        given = tile_of(name, problem)
+        for shape in _shapes(name, given, sizes, tiles):
+            whole = replace(shape, vector_width=PAIR if shape.staged else width)
+            if name in HOPPER:
+                whole = replace(whole, stages=most_stages(whole, problem, target.shared))
+            number = sizes.tiles(whole)
+            if name == "split_k":
+                for tile in (whole, *_beside(whole, problem, target)):
+                    yield from _splits(tile, number, steps, target.sms)
+            elif name == "vector":
+                most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
+                yield from (replace(whole, splits=n) for n in range(1, most + 1))
+            else:
+                yield whole
+
+
+def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
+    """Yield a tile of which an SM has two CTAs: together they have as much in flight."""
+    if tile.swapped:
+        shared = target.shared // 2 - RESERVED // 2
+        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, shared))
+
+
+def _tile_k(kernel: str, problem: Product) -> int:
+    """Return the elements of K of a step of a kernel."""
+    if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
+        return TILE_K_BYTES
+    return TILES[kernel]["tile_k"]
+
+
+def tile_of(kernel: str, problem: Product) -> dict[str, int]:
+    """Return the fields that follow from the kernel and from what it multiplies."""
+    return {
+        **TILES[kernel],
+        "tile_k": _tile_k(kernel, problem),
+        "joined": problem.joined is not None,
+        "converted": kernel == "split_k" and problem.has_converted_weights,
+    }
+
+
+def _shapes(
+    kernel: str, given: Mapping[str, int], sizes: Sizes, tiles: tuple[tuple[int, int, bool], ...]
+) -> Iterator[MatmulParameters]:
+    """Yield the tiles of a kernel, whose K nobody shares yet."""
+    if kernel == "wgmma":
+        yield from (replace(p, **given) for p in _persistent(tiles))
+    elif kernel == "split_k":
+        for rows, columns in SPLIT_TILES:
+            yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
+    elif kernel == "vector":
+        for rows, columns, stages in vector_shapes(sizes.m):
+            yield MatmulParameters("vector", rows, columns, TILES["vector"]["tile_k"], stages)
+    elif kernel == "mma":
+        yield MatmulParameters("mma", 128, 128, 32, 3)
+    else:
+        yield MatmulParameters("simt", 64, 64, 16, 1)
+
+
+def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
+    """Yield the tiles of a kernel with one CTA per SM, and what it does with them."""
+    for rows, columns, ping_pong in tiles:
+        tile = MatmulParameters("wgmma", rows, columns, 64, 2, ping_pong=ping_pong)
+        for multicast in MULTICASTS:
+            for staged in (True, False):
+                yield replace(tile, multicast=multicast, staged=staged)
+
+
+def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
+    """Yield every split of K whose CTAs have work and come in two waves at most."""
+    for cluster in (1, 2, 4, 8):
+        most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
+        if tile.converted and cluster == 1:
+            most = max(1, most)  # no other kernel is to be had
+        for splits in range(1, most + 1):
+            if splits * cluster > 1 or tile.swapped:
+                for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
+                    yield replace(tile, cluster=cluster, splits=splits, split_method=method)
+
+
+def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
+    """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
+    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s), problem).bytes <= shared)
+    return max(fits, default=2)
+
+
+def _width(problem: Product, kernel: str) -> int:
+    """Return the widest access of the epilogue whose columns divide N."""
+    columns = problem.n
+    if columns.is_const and columns.value == 0:
+        return 1
+    return next(w for w in WIDTHS[kernel] if divides(columns, w))

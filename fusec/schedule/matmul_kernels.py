@@ -1,0 +1,64 @@
+"""Which kernels can run a matrix product, and why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusec.index.access import Facts
+from fusec.schedule.matmul_access import has_tensor_map, is_chunked
+from fusec.schedule.matmul_choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_vector import no_vector
+from fusec.target import Target
+
+
+def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
+    """Return each kernel with the reason why it cannot run the product, empty where it can."""
+    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
+    halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
+    hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
+    if problem.narrow is not None:
+        across = [o.buffer.name for o in problem.operands if not o.k_major]
+        if not hopper and across:
+            hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
+    elif problem.has_converted_weights:
+        across = [o.buffer.name for o in problem.operands if not o.k_major]
+        if not hopper and across:
+            hopper = f"weights are converted along K alone, and `{across[0]}` lies across it"
+    elif not hopper and problem.is_converted:
+        hopper = f"copies in bulk do not convert {found} operands"
+    if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
+        hopper = "an operand's rows do not begin at multiples of 16 bytes"
+    if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
+        hopper = hopper or "coordinates of copies in bulk have 32 bits"
+    empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
+    if empty:
+        hopper = halves = "nothing is multiplied"
+    if problem.cuts == "depth":
+        hopper = hopper or "copies in bulk do not end where a group of summed elements does"
+    split = hopper or ("groups are not split" if problem.cuts else "")
+    if problem.has_converted_weights:
+        hopper = hopper or "weights are converted by kernel `split_k` alone"
+    vector = halves
+    if not vector:
+        chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
+        vector = no_vector(problem, chunked=chunked)
+    if problem.joined is None:
+        return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
+    if not hopper and not problem.slots.sizes:
+        hopper = "joined products need an output or operand with aligned rows along the result's"
+    alone = hopper or "joined products have kernel `wgmma` alone"
+    return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
+
+
+def relied_on(
+    problem: Product, parameters: MatmulParameters, target: Target, hints: Mapping[str, int]
+) -> Facts:
+    """Return the divisibility that a kernel's copies rely on."""
+    facts = Facts(hints)
+    if parameters.kernel in HOPPER:
+        kernels(problem, target, sizes_of(problem, hints), facts)
+    elif parameters.kernel in ("mma", "vector"):
+        for operand in (problem.a, problem.b):
+            is_chunked(problem, operand, facts)
+    return facts

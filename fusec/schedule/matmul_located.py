@@ -1,0 +1,49 @@
+"""Where the operands of matrix products lie in memory, behind casts and movement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusec.index.domain import Refusal
+from fusec.index.movement import pull
+from fusec.ir.access import Coordinates
+from fusec.ir.dtype import F8E4M3, F8E5M2, DType
+from fusec.ir.expression import Index, linearize
+from fusec.ir.graph import Fusion, Value
+
+Located = tuple[Value, Index]
+
+
+def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
+    """Return the input behind an operand, and its address.
+
+    What a cast widens is read as it is: products of halves are exact in f32.
+    """
+    name = value.name
+    while value not in fusion.input_of:
+        node = fusion.producer[value]
+        if node.op.converts and _keeps(node.inputs, value.dtype):
+            (value,) = node.inputs
+            continue
+        pulled = pull(node, at) if node.op.access is not None else None
+        branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
+        if branch is None or branch.conditions or not isinstance(branch.operand, Value):
+            return Refusal(
+                "operand",
+                f"operand `{name}` is computed by `{node.op.name}`; the product reads its operands "
+                "from memory",
+            )
+        value, at = branch.operand, branch.coordinates
+    return value, linearize(at, fusion.input_of[value].strides)
+
+
+def _keeps(inputs: Sequence[Value], target: DType) -> bool:
+    """Return whether a cast of a tensor to `target` keeps every value."""
+    source = inputs[0].dtype if inputs else target
+    if source.is_float and target.is_float:
+        narrow = source in (F8E4M3, F8E5M2) or (source.is_half and not target.is_half)
+        return source == target or narrow or (source.bits, target.bits) == (32, 64)
+    if source.is_integer and source.bits == 8 and target.is_float:
+        return target.bits > 8
+    signed = source.kind == target.kind or target.kind == "int"
+    return source.is_integer and target.is_integer and signed and source.bits < target.bits

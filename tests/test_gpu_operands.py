@@ -1,0 +1,82 @@
+"""Products of 8-bit operands, and joined ones, on a GPU against the fp64 reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gpu_check import check_on_gpu
+from test_converted_on_cpu import weighted
+from test_fp8_on_cpu import scaled
+from test_joined_on_cpu import RESIDUAL, SWIGLU, joined
+
+from fusec.ir.annotations import Override, Pin
+from fusec.ir.graph import Fusion
+from fusec.schedule.matmul import MatmulParameters
+
+pytestmark = pytest.mark.gpu
+
+SIZES = [(24, 136, 656), (304, 328, 400), (1000, 2312, 1040)]
+
+
+def with_fields(fusion: Fusion, **fields: object) -> Fusion:
+    """Return the fusion with fields of its product's schedule set."""
+    overrides = tuple(Override("matmul", name, value) for name, value in fields.items())  # pyright: ignore[reportArgumentType]
+    return replace(fusion, schedules=overrides)
+
+
+def parameters_of(checked: object) -> MatmulParameters:
+    """Return the parameters of the one kernel that ran."""
+    (plan,) = checked.compiled.program.plans  # type: ignore[attr-defined]
+    assert isinstance(plan.parameters, MatmulParameters)
+    return plan.parameters
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("types", [("f8e4m3", "f8e4m3"), ("f8e5m2", "f8e4m3")], ids=str)
+def test_products_of_8_bit_floats(size: tuple[int, int, int], types: tuple[str, str]) -> None:
+    checked = check_on_gpu(scaled(*size, *types), scheduler="matmul", repeats=3)
+    assert parameters_of(checked).tile_k == 128
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kernel": "wgmma", "tile_m": 256, "tile_n": 128, "multicast": "b"},
+        {"kernel": "wgmma", "tile_m": 128, "tile_n": 192, "multicast": "a"},
+        {"kernel": "split_k", "tile_m": 64, "tile_n": 128, "cluster": 2, "splits": 2},
+    ],
+    ids=str,
+)
+def test_tiles_of_8_bit_floats(fields: dict[str, object]) -> None:
+    check_on_gpu(with_fields(scaled(2300, 2312, 1040), **fields), scheduler="matmul", repeats=3)
+
+
+@pytest.mark.parametrize("by", [SWIGLU, RESIDUAL], ids=["swiglu", "residual"])
+@pytest.mark.parametrize("along", [True, False])
+def test_joined_products(by: str, along: bool) -> None:
+    checked = check_on_gpu(joined(1000, 2304, 520, by, along=along), repeats=3)
+    assert parameters_of(checked).joined
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tile_m": 64, "tile_n": 256, "ping_pong": True, "multicast": "none"},
+        {"tile_m": 256, "tile_n": 128, "ping_pong": False, "multicast": "b"},
+        {"tile_m": 128, "tile_n": 192, "ping_pong": False, "multicast": "a"},
+    ],
+    ids=str,
+)
+def test_tiles_of_joined_products(fields: dict[str, object]) -> None:
+    fusion = with_fields(joined(2300, 2312, 72), kernel="wgmma", staged=True, **fields)
+    check_on_gpu(fusion, scheduler="matmul", repeats=3)
+
+
+@pytest.mark.parametrize("half", ["bf16", "f16"])
+@pytest.mark.parametrize("rows", [1, 16, 100, 256])
+def test_converted_weights(rows: int, half: str) -> None:
+    fusion = with_fields(weighted(rows, 2312, 1040, half), kernel="split_k")
+    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
+    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
+    assert parameters_of(checked).converted
