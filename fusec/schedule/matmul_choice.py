@@ -46,15 +46,17 @@ TILE_COLUMNS = {
     "mma": (128,),
     "simt": (64,),
 }
-SWAPPED_ROWS = (16, 32, 64)
+SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
+MOST_BESIDE = 64
+"""Of these rows as many as leave registers for two CTAs of an SM."""
 PERSISTENT = (
     (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
     (128, 192, True), (128, 128, False), (128, 64, False),
 )  # fmt: skip
 """Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
-"""Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
+"""Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up."""
@@ -82,8 +84,7 @@ class MatmulParameters(Parameters):
 
     kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `vector`
     (mma.sync on a stream over B), `mma` (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a
-    CTA, of `split_k` with swapped operands where it has fewer than 128 rows; stages: steps in
-    flight;
+    CTA, of `split_k` with swapped operands unless it has 128 rows; stages: steps in flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
@@ -109,7 +110,7 @@ class MatmulParameters(Parameters):
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
-        Field("tile_m", (8, *SWAPPED_ROWS, 128, 256)),
+        Field("tile_m", tuple(sorted({8, *SWAPPED_ROWS, 128, 256}))),
         Field("tile_n", TILE_COLUMNS["wgmma"]),
         Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
@@ -245,7 +246,7 @@ def compared(
                 deep = most_stages(unsplit, problem, target.shared)
             made = replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
             yield made
-            if made.swapped:
+            if made.swapped and made.tile_m <= MOST_BESIDE:
                 # Two CTAs beside each other: together they have as much in flight.
                 half = most_stages(made, problem, target.shared // 2 - RESERVED // 2)
                 yield replace(made, stages=half)
@@ -255,7 +256,7 @@ def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulP
     if kernel == "wgmma":
         yield from _persistent()
     elif kernel == "split_k":
-        for rows, columns in SPLIT_TILES:
+        for rows, columns in dict.fromkeys((*SPLIT_TILES, *_fitting(sizes.m))):
             tile = MatmulParameters("split_k", rows, columns, 64, 2)
             yield from _splits(tile, sizes.tiles(tile), steps, sms)
     elif kernel == "vector":
@@ -267,6 +268,15 @@ def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulP
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:
         yield MatmulParameters("simt", 64, 64, 16, 1)
+
+
+def _fitting(m: int) -> Iterator[tuple[int, int]]:
+    """Yield the swapped tiles of which one or two hold the rows, where others have more padding."""
+    padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
+    for tiles in (1, 2):
+        rows = -(-m // (16 * tiles)) * 16
+        if rows in SWAPPED_ROWS and rows * tiles < padded:
+            yield rows, MULTIPLIERS // 2
 
 
 def _persistent() -> Iterator[MatmulParameters]:
@@ -372,10 +382,10 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
         return ""
     if p.tile_n != MULTIPLIERS // 2:
         return f"with {p.tile_m} rows, two warpgroups multiply 128 columns, not {p.tile_n}"
-    if p.tile_m < 64 and not problem.a.k_major:
+    if p.tile_m % 64 and not problem.a.k_major:
         return f"`{problem.a.buffer.name}` lies in blocks of 64 rows, not {p.tile_m}"
-    if p.tile_m * p.tile_n // (4 * MULTIPLIERS) < p.cluster:
-        return f"{p.cluster} CTAs of a cluster have no quad of sums each of {p.tile_m} rows"
+    if p.tile_m * p.tile_n % (4 * MULTIPLIERS * p.cluster):
+        return f"{p.cluster} CTAs of a cluster have not as many quads of sums of {p.tile_m} rows"
     return ""
 
 

@@ -14,6 +14,8 @@ from fusec.segment.price import elements, work
 
 LINE = 128
 """Bytes that L2 hands out at once."""
+BLOCK = 64
+"""Rows, or columns, of a line's elements of an operand that does not lie along K."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
     lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; loose: operands
-    whose rows are not whole chunks of 16 bytes, so that their elements are copied one by one.
+    whose rows are not whole chunks of 16 bytes, so that their elements are copied one by one;
+    blocks: rows of A, and columns of B, that copies in bulk bring at least at a time.
     """
 
     sizes: Sizes
@@ -38,6 +41,7 @@ class ProductWork:
     epilogue: EpilogueWork
     lines: tuple[int, int]
     loose: int = 0
+    blocks: tuple[int, int] = (1, 1)
 
 
 def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
@@ -51,7 +55,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     lines = (_lines(product.a, hints), _lines(product.b, hints))
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, loose)
+    blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, loose, blocks)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:

@@ -14,7 +14,7 @@ _FEW_ROWS = 0.97
 _INGEST = 1.12e11
 """Bytes a second that an SM takes of L2, 64 a clock; rows of a stage that begin inside a line of
 memory come as two."""
-_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
+_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 3e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
@@ -65,7 +65,8 @@ def _stage_seconds(
 
     running: CTAs at a time; stages: of all tiles.
     """
-    a, b = min(p.tile_m, needed.sizes.m), min(p.tile_n, needed.sizes.n)
+    a = min(-(-p.tile_m // needed.blocks[0]) * needed.blocks[0], needed.sizes.m)
+    b = min(-(-p.tile_n // needed.blocks[1]) * needed.blocks[1], needed.sizes.n)
     depth = p.tile_k * 2
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
