@@ -77,7 +77,9 @@ def test_drawn_products(m: int, n: int, eights: int, splits: int, stages: int) -
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("const bool is_inside = depth + lane % 4 * 8 < last;", "const bool is_inside = true;"),
+        ("!kGuarded || at + threadIdx.x % 4 * 8 < last", "true"),
+        ("start + kOwn <= last", "start < last"),
+        ("start += kPart", "start += 2 * kPart"),
         ("wanted < last ? wanted : last", "wanted"),
         ("for (int warp = 1;", "for (int warp = 2;"),
         ("for (int split = 0;", "for (int split = 1;"),
@@ -85,14 +87,15 @@ def test_drawn_products(m: int, n: int, eights: int, splits: int, stages: int) -
     ],
 )
 def test_a_wrong_kernel_is_seen(old: str, new: str, tmp_path: Path) -> None:
-    fusion, edits = product(3, 20, 1032), 0
+    fusion, edits = product(3, 20, 1264), 0
 
     def edit(text: str) -> str:
         nonlocal edits
         edits += old in text
         return text.replace(old, new)
 
-    assert wrong(fusion, streamed(fusion, splits=2), tmp_path, MORE_ORDERS, edit)
+    plan = streamed(fusion, splits=2, stages=2, tile_n=16)
+    assert wrong(fusion, plan, tmp_path, MORE_ORDERS, edit)
     assert edits
 
 
@@ -136,7 +139,7 @@ STREAM = {
         ({"splits": 2, "split_method": "two_kernel"}, "splits K by slices of blocks alone"),
         ({"splits": 9}, "9 CTAs share 8 steps along K"),
         ({"tile_m": 32, "tile_n": 64}, "shared memory has 1024"),
-        ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words in flight"),
+        ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words of parts in flight"),
         ({"kernel": "split_k", "tile_m": 8, "tile_n": 128}, "kernel `split_k` has no tile_m 8"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_choice import MOST_BESIDE, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.pressure import RESERVED
@@ -66,9 +66,14 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     resident = max(1, int(filled) // p.cluster * p.cluster)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
-    step = _step_seconds(p, needed, min(ctas, resident), tiles * steps, target)
     tile = _TILE + _epilogue_seconds(p, needed, target)
-    return -(-ctas // resident) * (own * step + tile) + hand_off_seconds(p)
+    waves, rest = divmod(ctas, resident)
+    taken = hand_off_seconds(p)
+    for count, running in ((waves, resident), (1, rest)):
+        if count and running:
+            step = _step_seconds(p, needed, running, tiles * steps, target)
+            taken += count * (own * step + tile)
+    return taken
 
 
 def _beside(p: MatmulParameters, target: Target) -> int:
@@ -76,7 +81,7 @@ def _beside(p: MatmulParameters, target: Target) -> int:
 
     The registers of one with swapped operands do.
     """
-    if not p.swapped:
+    if not p.swapped or p.tile_m > MOST_BESIDE:
         return 1
     ring = p.stages * ((p.tile_m + p.tile_n) * p.tile_k * 2 + 2 * _BARRIER) + _SLOT
     return max(1, min(2, (target.shared + RESERVED) // (ring + RESERVED)))

@@ -23,8 +23,8 @@ PARTS = (1, 2, 4)
 """Stages: parts of a warp that are in flight."""
 MOST_ROWS = 8
 """Rows of A up to which the kernel is compared with others."""
-MOST_WORDS = 96
-"""Words of a part, and of its like in flight, that a thread can hold."""
+MOST_WORDS = 104
+"""Words of parts in flight, and of sums, that a thread can hold."""
 MOST_SUMS = 1024
 """Of a tile, which each warp leaves in shared memory."""
 
@@ -60,8 +60,9 @@ def vector_trouble(p: MatmulParameters) -> Refusal | None:
     if p.tile_m * p.tile_n > MOST_SUMS:
         because = f"{p.tile_m} x {p.tile_n} sums of each warp; shared memory has {MOST_SUMS}"
         return Refusal("tile", because)
-    if held_words(p) > MOST_WORDS:
-        return Refusal("stages", f"a thread would hold {held_words(p)} words in flight")
+    held = held_words(p) + held_sums(p)
+    if held > MOST_WORDS:
+        return Refusal("stages", f"a thread would hold {held} words of parts in flight and sums")
     return None
 
 

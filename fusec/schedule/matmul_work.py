@@ -14,6 +14,8 @@ from fusec.segment.price import elements, work
 
 LINE = 128
 """Bytes that L2 hands out at once."""
+BLOCK = 64
+"""Rows, or columns, of a line's elements of an operand that does not lie along K."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class ProductWork:
 
     lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; widths: bytes of
     an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
-    their elements are copied one by one.
+    their elements are copied one by one; blocks: rows of A, and columns of B, that copies in bulk
+    bring at least at a time.
     """
 
     sizes: Sizes
@@ -40,6 +43,7 @@ class ProductWork:
     lines: tuple[int, int]
     widths: tuple[int, int] = (2, 2)
     loose: int = 0
+    blocks: tuple[int, int] = (1, 1)
 
     @property
     def is_narrow(self) -> bool:
@@ -60,7 +64,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     widths = (1 if narrow else 2, 1 if narrow or converted else 2)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths, loose)
+    blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths, loose, blocks)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
