@@ -73,7 +73,7 @@ def test_maxima_that_grow_and_more_blocks_than_tiles(tmp_path: Path) -> None:
 
 MUTANTS = {
     "sums are not rescaled": ("own.sums[j][e] *= own.rows.factor[e / 2];", ";"),
-    "parts have one maximum": ("exp2_approx((own - top) * scale_log2)", "1.0f"),
+    "parts have one maximum": ("exp2_approx((tops[i] - top) * scale_log2)", "1.0f"),
     "tiles are left out": ("split * Config::kWarps + warp;", "split * Config::kWarps;"),
     "keys beyond the end": ("N % Config::kKeys == 0 || n < N", "true"),
     "copies are not waited for": ("copy_wait<Config::kStages - 2>();", ""),
