@@ -32,12 +32,13 @@ from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH
 
 RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Sums", "acc", "batch", "batches", "chunk", "column", "d",
-    "first", "first_row", "i", "kOutWidth", "last", "lane_row", "m", "moved", "n",
-    "other", "own", "own_row", "passing", "place", "products", "pull", "pull_all", "pulls", "query_values",
-    "row", "s", "scale", "seen", "seen_by", "share", "share_all", "share_seen", "shared",
-    "stage", "sums", "tile", "tile_row", "tile_rows", "tiles", "value_sums", "values", "visit",
-    "warp", "warp_row",
+    "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "batch", "batches", "chunk",
+    "column", "compute", "d", "finish_keys", "finish_queries", "finish_values", "first",
+    "first_row", "half", "i", "kOutWidth", "lane_row", "last", "m", "moved", "n", "other", "own",
+    "own_row", "p", "passing", "place", "pull", "pulls", "query_values", "row", "s", "scale",
+    "seen", "seen_by", "share", "share_seen", "shared", "shares", "stage", "sums", "tile",
+    "tile_row", "tile_rows", "tiles", "value_sums", "values", "visit_keys", "visit_queries",
+    "visit_values", "warp", "warp_row", "weigh", "weight", "weights",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2

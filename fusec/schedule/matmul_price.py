@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusec.schedule.matmul_choice import MOST_BESIDE, MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_compared import MOST_BESIDE
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.pressure import RESERVED

@@ -115,8 +115,8 @@ __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTil
 }
 
 // Of all elements that a thread has of the products with a stage, the weights. weigh(i, half,
-// column) makes that of element i, of its first own row or (half 1) of the one 8 further, and of row
-// `column` of the stage; where keys are owned, it is given the values of that query as well.
+// column) makes that of element i: of its first own row or (half 1) of the one 8 further, and of
+// the stage's row `column`. Where keys are owned, it is given the values of that query as well.
 template <class Config, class Weigh>
 __device__ __forceinline__ void weigh_products(float (&weights)[Config::kOthers / 2],
                                                unsigned char* shared, int stage,
