@@ -19,7 +19,7 @@ from fusec.parse.reader import read_text
 
 WORKLOADS = Path(__file__).parent / "workloads"
 EXAMPLES = Path(__file__).parent.parent / "examples"
-MODULES = ("rows", "elements", "attentions", "generated_functions", "products")
+MODULES = ("rows", "elements", "attentions", "generated_functions", "products", "operands")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Times suites of workloads beside the limit of the memory, and beside peers.
 
-python -m benchmarks.run --suite memory|small|attention|generated|products [--only GLOB,...]
+python -m benchmarks.run --suite memory|small|attention|operands|generated|products
+                         [--only GLOB,...]
                          [--peers NAME,...] [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
 
 docs/bench.md says what is measured, how, and what is in the file.
@@ -22,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks import generated, products, suites
+from benchmarks import generated, operands, products, suites
 from benchmarks.peers import PEERS
 from benchmarks.rows import Row
 from fusec import driver
@@ -33,6 +34,8 @@ from fusec.run.device import Device, device_available
 
 DRAWN = {"generated": generated.rows, "products": products.rows}
 """Suites with rows that are drawn from a seed."""
+SUMMARIES = {"products": products.summary, "operands": operands.summary}
+"""Of suites with other peers for each row."""
 SUITES = (*suites.SUITES, *DRAWN)
 SCHEMA = 1
 UNDER = 0.92
@@ -87,7 +90,9 @@ def timed(
                 yield {"name": row.name, "not_measured": stopped}
             else:
                 try:
-                    if given.suite == "products":
+                    if given.suite == "operands":
+                        yield operands.measure(session, row, work, given.repeat)
+                    elif given.suite == "products":
                         yield products.measure(session, row, work, given.peers, given.repeat)
                     else:
                         small = given.suite == "small"
@@ -195,8 +200,7 @@ def _time_all(
     }  # fmt: skip
     for each in found:
         _take(record, each)
-        summed = products.summary if given.suite == "products" else summary
-        record["summary"] = summed(record["rows"])
+        record["summary"] = SUMMARIES.get(given.suite, summary)(record["rows"])
         record["seconds"] = round(time.monotonic() - began, 1)
         if given.out is not None:
             aside = given.out.with_suffix(".partial")

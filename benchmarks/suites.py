@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks import operands
 from benchmarks.rows import EXAMPLES, Row
 
 NORMS = ((65536, 1024), (16384, 8192), (4096, 32768), (1024, 131072), (1024, 262144))
@@ -129,5 +130,5 @@ ATTENTION = (
 )
 """Of 16 heads of 128 features, and of few queries over long caches."""
 
-SUITES = {"memory": MEMORY, "small": SMALL, "attention": ATTENTION}
+SUITES = {"memory": MEMORY, "small": SMALL, "attention": ATTENTION, "operands": operands.rows()}
 """Those whose rows are the same in every run."""
