@@ -21,6 +21,7 @@ WORKLOADS = Path(__file__).parent / "workloads"
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MODULES = (
     "rows", "elements", "attentions", "attention_backwards", "generated_functions", "products",
+    "operands",
 )  # fmt: skip
 
 

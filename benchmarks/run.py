@@ -3,7 +3,7 @@
 python -m benchmarks.run --suite NAME [--only GLOB,...] [--peers NAME,...]
                          [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
 
-NAME: memory, small, attention, attention_backward, generated or products.
+NAME: memory, small, attention, attention_backward, operands, generated or products.
 
 docs/bench.md says what is measured, how, and what is in the file.
 """
@@ -24,7 +24,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks import generated, products, suites
+from benchmarks import generated, operands, products, suites
 from benchmarks.peers import PEERS
 from benchmarks.rows import Row
 from fusec import driver
@@ -35,6 +35,8 @@ from fusec.run.device import Device, device_available
 
 DRAWN = {"generated": generated.rows, "products": products.rows}
 """Suites with rows that are drawn from a seed."""
+SUMMARIES = {"products": products.summary, "operands": operands.summary}
+"""Of suites with other peers for each row."""
 SUITES = (*suites.SUITES, *DRAWN)
 SCHEMA = 1
 UNDER = 0.92
@@ -89,7 +91,9 @@ def timed(
                 yield {"name": row.name, "not_measured": stopped}
             else:
                 try:
-                    if given.suite == "products":
+                    if given.suite == "operands":
+                        yield operands.measure(session, row, work, given.repeat)
+                    elif given.suite == "products":
                         yield products.measure(session, row, work, given.peers, given.repeat)
                     else:
                         small = given.suite == "small"
@@ -197,8 +201,7 @@ def _time_all(
     }  # fmt: skip
     for each in found:
         _take(record, each)
-        summed = products.summary if given.suite == "products" else summary
-        record["summary"] = summed(record["rows"])
+        record["summary"] = SUMMARIES.get(given.suite, summary)(record["rows"])
         record["seconds"] = round(time.monotonic() - began, 1)
         if given.out is not None:
             aside = given.out.with_suffix(".partial")

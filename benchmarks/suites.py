@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import attention_backward
+from benchmarks import attention_backward, operands
 from benchmarks.rows import EXAMPLES, Row
 
 NORMS = ((65536, 1024), (16384, 8192), (4096, 32768), (1024, 131072), (1024, 262144))
@@ -135,5 +135,6 @@ SUITES = {
     "small": SMALL,
     "attention": ATTENTION,
     "attention_backward": attention_backward.ROWS,
+    "operands": operands.rows(),
 }
 """Those whose rows are the same in every run."""

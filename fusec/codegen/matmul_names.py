@@ -15,7 +15,7 @@ from fusec.schedule.plan import Kernel, SizeArgument
 
 RESERVED = frozenset([
     "Config", "Index", "K", "M", "N", "Sums", "a_offset", "a_part", "a_rows", "a_stride_k",
-    "a_stride_m", "acc", "acc_second", "all_depth", "all_rows", "b_columns", "b_offset", "b_part",
+    "a_stride_m", "acc", "acc2", "all_depth", "all_rows", "b_columns", "b_offset", "b_part",
     "b_stride_k", "b_stride_n", "batch", "batches", "block", "chunk", "chunks", "column", "e",
     "finish", "first_column", "first_row", "first_step", "group", "groups", "held", "i",
     "index", "is_consumer", "kBlockSums", "kWidth", "last_step", "leave", "m", "n", "owner",

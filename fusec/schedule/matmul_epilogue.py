@@ -10,7 +10,7 @@ from fusec.ir.dtype import I32, U32, DType
 from fusec.ir.graph import Const, Fusion, Input, Node, Type, Value, needed_nodes
 from fusec.ops.build import make_node
 
-SUMS, SECOND_SUMS = "acc", "acc_second"
+SUMS, SECOND_SUMS = "acc", "acc2"
 
 
 @dataclass(frozen=True)

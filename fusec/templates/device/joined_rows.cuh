@@ -6,7 +6,7 @@
 
 namespace fusec {
 
-// One warp: visit(row, column, place, acc, acc_second) for the pairs of both tiles at a place, the
+// One warp: visit(row, column, place, acc, acc2) for the pairs of both tiles at a place, the
 // first 16 rows of every 64; `place` is the pair's in staged rows. After every 16 rows of
 // kStagedColumns columns leave(row, column, place) is called for these.
 template <class Config, class Visit, class Leave>
@@ -27,10 +27,10 @@ __device__ __forceinline__ void visit_joined_pairs(const float (&sums)[Config::k
           const int i = block * (Config::kTileN / 2) + (first + column) / 2 + 2 * half;
           const int j = i + Config::kColumns / 2;
           const Vec<float, 2> acc = {sums[i], sums[i + 1]};
-          const Vec<float, 2> acc_second = {sums[j], sums[j + 1]};
+          const Vec<float, 2> acc2 = {sums[j], sums[j + 1]};
           const int own = column + lane % 4 * 2;
           visit(64 * block + row, first + own, (line + row) * Config::kStagedPitch + own, acc,
-                acc_second);
+                acc2);
         }
       }
       __syncwarp();

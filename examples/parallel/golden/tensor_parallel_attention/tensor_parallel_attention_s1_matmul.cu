@@ -1,6 +1,6 @@
 // tensor_parallel_attention_s1_matmul: Self-attention whose heads are divided over the ranks.
 // Source: examples/parallel/tensor_parallel_attention.yaml
-//   15: k = permute(reshape(linear(x, wk), [B, S, H, E]), [0, 2, 3, 1])
+//   16: v = permute(reshape(linear(x, wv), [B, S, H, E]), [0, 2, 1, 3])
 // Schedule: B * S x 256 x 1024 in tiles of 128 x 64, bulk copies into wgmma, K split over 2 CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
@@ -46,8 +46,8 @@ using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(Config::kThreads, 1)
     tensor_parallel_attention_s1_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                                        const __grid_constant__ fusec::TensorMap wk_map,
-                                        fusec::bf16* __restrict__ linear_2,
+                                        const __grid_constant__ fusec::TensorMap wv_map,
+                                        fusec::bf16* __restrict__ linear_3,
                                         fusec::i64 B,
                                         fusec::i64 S) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -89,7 +89,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
       const int m = tile.row * Config::kTileM;
       const int n = tile.column * Config::kTileN;
       const fusec::TileSource a_rows = {&x_map, m, 0};
-      const fusec::TileSource b_columns = {&wk_map, n, 0};
+      const fusec::TileSource b_columns = {&wv_map, n, 0};
       int stage = 0;
       fusec::u32 parity = 1;
       fusec::load_stages<Config>(shared, a_rows, b_columns, first_step, last_step, stage, parity);
@@ -106,12 +106,12 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
 
   // The epilogue of neighbouring sums of row m, from column n on.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
-    fusec::Vec<fusec::bf16, kWidth> linear_2_vec;
+    fusec::Vec<fusec::bf16, kWidth> linear_3_vec;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      linear_2_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+      linear_3_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(linear_2 + m * 256 + n, linear_2_vec);
+    fusec::store(linear_3 + m * 256 + n, linear_3_vec);
   };
 
   const auto visit = [&](int row, int column, const Sums& acc) {

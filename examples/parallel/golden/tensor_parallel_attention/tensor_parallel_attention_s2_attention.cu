@@ -1,4 +1,4 @@
-// tensor_parallel_attention_s3_attention: Self-attention whose heads are divided over the ranks.
+// tensor_parallel_attention_s2_attention: Self-attention whose heads are divided over the ranks.
 // Source: examples/parallel/tensor_parallel_attention.yaml
 //   14: q = permute(reshape(linear(x, wq), [B, S, H, E]), [0, 2, 1, 3])
 //   15: k = permute(reshape(linear(x, wk), [B, S, H, E]), [0, 2, 3, 1])
@@ -53,7 +53,7 @@ constexpr int kOutWidth = 2;  // neighbouring features of one
 using Sums = fusec::Vec<float, kOutWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
-    tensor_parallel_attention_s3_attention(const __grid_constant__ fusec::TensorMap linear_1_map,
+    tensor_parallel_attention_s2_attention(const __grid_constant__ fusec::TensorMap linear_1_map,
                                            const __grid_constant__ fusec::TensorMap linear_2_map,
                                            const __grid_constant__ fusec::TensorMap linear_3_map,
                                            fusec::bf16* __restrict__ a,

@@ -1,4 +1,4 @@
-// tensor_parallel_attention_s4_matmul: Self-attention whose heads are divided over the ranks.
+// tensor_parallel_attention_s3_matmul: Self-attention whose heads are divided over the ranks.
 // Source: examples/parallel/tensor_parallel_attention.yaml
 //   20: y = linear(a, wo)
 // Schedule: B * S x 1024 x 256 in tiles of 128 x 128, one CTA per SM over all tiles, bulk copies
@@ -46,7 +46,7 @@ constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
-    tensor_parallel_attention_s4_matmul(const __grid_constant__ fusec::TensorMap a_map,
+    tensor_parallel_attention_s3_matmul(const __grid_constant__ fusec::TensorMap a_map,
                                         const __grid_constant__ fusec::TensorMap wo_map,
                                         fusec::bf16* __restrict__ y_partial,
                                         fusec::i64 B,

@@ -1,0 +1,156 @@
+"""The suite `operands`: products of 8-bit operands, and two that share one, beside their peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import exp, log
+from typing import Any
+
+from benchmarks.measure import forget, has_torch
+from benchmarks.rows import Row
+from fusec.bench.bound import BoundWork
+from fusec.bench.data import Inputs
+from fusec.bench.figures import kernels_of, runs_of
+from fusec.bench.session import OWN, Session
+from fusec.bench.timer import Contender
+from fusec.bench.work import Work, build
+from fusec.ir.annotations import Pin
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+
+FP8 = ((8192, 8192, 8192), (4096, 7168, 16384), (4096, 4096, 4096), (128, 7168, 2048))
+"""M, N and K."""
+JOINED = (
+    (8192, 14336, 4096), (4096, 11008, 4096), (2048, 8192, 2048), (1024, 11008, 4096),
+    (512, 14336, 4096), (128, 14336, 4096), (16, 14336, 4096),
+)  # fmt: skip
+WEIGHTED = tuple((m, n, 8192) for n in (8192, 28672) for m in (1, 16, 64, 256))
+CHECKED_ROWS = 64
+"""Rows of the result that are compared with fp64."""
+WARM_UP = 0.012
+"""Seconds a contender; the products before have raised the clocks."""
+PEERS = {"fp8": "scaled_mm", "joined": "two_kernels", "weighted": "half"}
+"""The peer that the summary compares with: cublasLt's product of the same operands, fusec's own two
+kernels, or cuBLAS on weights that are halves already."""
+_TEXTS = {
+    "fp8": (
+        "  a: f8e4m3[{m}, {k}]\n  b: f8e4m3[{n}, {k}]\n  s: f32[{m}, 1]\n  t: f32[1, {n}]\nops:\n"
+        "  - p = linear(cast(a, f32), cast(b, f32))\n  - y = cast(mul(mul(p, s), t), bf16)\n"
+    ),
+    "joined": (
+        "  a: bf16[{m}, {k}]\n  v: bf16[{n}, {k}]\n  w: bf16[{n}, {k}]\nops:\n"
+        "  - g = linear(a, v)\n  - u = linear(a, w)\n  - y = mul(silu(g), u)\n"
+    ),
+    "weighted": (
+        "  a: bf16[{m}, {k}]\n  w: i8[{n}, {k}]\n  t: bf16[{n}, 1]\nops:\n"
+        "  - y = linear(a, mul(cast(w, bf16), t))\n"
+    ),
+}
+
+
+def rows() -> tuple[Row, ...]:
+    """Return the rows, by kind and then by shape; nothing is drawn."""
+    kinds = (("fp8", FP8), ("joined", JOINED), ("weighted", WEIGHTED))
+    return tuple(_row(kind, shape) for kind, shapes in kinds for shape in shapes)
+
+
+def _row(kind: str, shape: tuple[int, int, int]) -> Row:
+    m, n, k = shape
+    text = f"fusion: product\ninputs:\n{_TEXTS[kind].format(m=m, n=n, k=k)}outputs: [y]\n"
+    name = f"{kind}_{m}x{n}x{k}"
+    return Row(name, name, text=text, function=f"operands_{kind}")
+
+
+def apart(fusion: Fusion) -> Fusion:
+    """Return two joined products in a kernel each, the second of which joins them."""
+    rest = tuple(v.name for n in fusion.nodes for v in n.outputs if v.name != "u")
+    return replace(fusion, pins=(Pin("first", ("u",), "matmul"), Pin("rest", rest, "matmul")))
+
+
+def measure(session: Session, row: Row, work: Work, repeats: int) -> dict[str, Any]:
+    """Return what is measured of a row, as docs/bench.md has it."""
+    from benchmarks.torch_side import arguments_of, on_stream
+
+    kind, reason, error = row.name.split("_")[0], has_torch(), None
+    with ExitStack() as stack:
+        inputs = stack.enter_context(Inputs(session.device, row.fusion, work.sizes))
+        bound = stack.enter_context(BoundWork(session.device, work, inputs))
+        contenders = [Contender(OWN, bound.issue)]
+        if kind == "joined":
+            options = CompileOptions(targets=(work.target,), targets_given=True)
+            two = build(apart(row.fusion), options)
+            issue = stack.enter_context(BoundWork(session.device, two, inputs)).issue
+            contenders.append(Contender(PEERS[kind], issue))
+        if not reason:
+            stack.enter_context(on_stream(session.device))
+            stack.callback(forget)
+            names = (i.value.name for i in row.fusion.inputs)
+            given = dict(zip(names, arguments_of(row.fusion, inputs), strict=True))
+            error = _error(row, bound, given)
+            contenders += [Contender(n, f) for n, f in _peers(kind, given).items()]
+        own, *others = session.timer.race(contenders, repeats, WARM_UP)
+    m, n, k = map(int, row.name.split("_")[1].split("x"))
+    flops = (4.0 if kind == "joined" else 2.0) * m * n * k / own.seconds / 1e12
+    ratios = {t.name: round(t.seconds / own.seconds, 4) for t in others}
+    found = {
+        "name": row.name, "shape": (m, n, k), "fewest_bytes": work.fewest_bytes,
+        "ms": round(own.seconds * 1e3, 6), "tflops": round(flops, 1),
+        "contenders": {t.name: runs_of(t) for t in (own, *others)},
+        "ratios": ratios, "best": ratios.get(PEERS[kind]),
+        "missing": dict.fromkeys(["torch"], reason) if reason else {},
+        "launches": bound.launches, **kernels_of(work),
+        "error": None if error is None else {"norm": error.norm, "worst": error.worst},
+    }  # fmt: skip
+    cells = [f"{own.seconds * 1e6:.2f} us", f"{flops:.0f} TFLOP/s"]
+    cells += [f"{name} {ratio:.2f}" for name, ratio in ratios.items()]
+    cells.append("-" if error is None else f"{error.norm:.1e} {error.worst:.1e}")
+    return {**found, "line": (row.name, *cells)}
+
+
+def _peers(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return what PyTorch has for a kind of row, its operands made ready before."""
+    import torch
+
+    a = given["a"]
+    if kind == "fp8":
+        factors = {"scale_a": given["s"], "scale_b": given["t"], "out_dtype": torch.bfloat16}
+        b = given["b"].t()
+        one = {"scale_a": a.new_ones((), dtype=torch.float32), "out_dtype": torch.bfloat16}
+        one["scale_b"] = one["scale_a"]
+        return {
+            "scaled_mm": lambda: torch._scaled_mm(a, b, **one),
+            "scaled_mm_fast": lambda: torch._scaled_mm(a, b, **one, use_fast_accum=True),
+            "scaled_mm_rows": lambda: torch._scaled_mm(a, b, **factors),
+        }
+    if kind == "joined":
+        both = torch.nn.functional
+        v, w = given["v"], given["w"]
+        return {"eager": lambda: both.silu(both.linear(a, v)) * both.linear(a, w)}
+    weights = given["w"].to(a.dtype) * given["t"]
+    return {"half": lambda: torch.matmul(a, weights.t())}
+
+
+def _error(row: Row, bound: BoundWork, given: Mapping[str, Any]) -> Any:
+    """Return the error of the first rows of the result, against fp64."""
+    from benchmarks.torch_side import error_of, view_of
+
+    bound.issue()
+    bound.device.synchronise("running the kernels")
+    (output,) = (view_of(tensor) for tensor in bound.outputs.values())
+    count = min(output.shape[0], CHECKED_ROWS)
+    first = {n: x[:count] if n in ("a", "s") else x for n, x in given.items()}
+    return error_of([output[:count]], [row.torch_function()(**first)])
+
+
+def summary(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return, by the kind of row, the ratios to its peer."""
+    groups: dict[str, list[float]] = {}
+    for row in measured:
+        if row["best"] is not None:
+            groups.setdefault(row["name"].split("_")[0], []).append(row["best"])
+    return {
+        kind: {"rows": len(r), "mean": round(exp(sum(map(log, r)) / len(r)), 4), "least": min(r)}
+        for kind, r in groups.items()
+    }

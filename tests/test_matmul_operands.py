@@ -1,0 +1,139 @@
+"""Which kernels take 8-bit operands and joined products, and why others do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_converted_on_cpu import weighted
+from test_fp8_on_cpu import scaled
+from test_joined_on_cpu import RESIDUAL, joined
+
+from fusec import driver, target
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.reference.order import Order, Stage, roundings
+from fusec.schedule.matmul import Matmul, MatmulParameters, MatmulProblem
+from fusec.segment.protocol import Refusal
+
+HOPPER, AMPERE = target.find("sm_90a"), target.find("sm_80")
+
+
+def kernel(fusion: Fusion, gpu: target.Target = HOPPER) -> MatmulParameters:
+    """Return the parameters of the plan of a segment."""
+    return Matmul().build(fusion, gpu).parameters
+
+
+def why(fusion: Fusion, gpu: target.Target = HOPPER, **fields: str | int | bool) -> str:
+    """Return why a segment has no plan with some fields."""
+    offer = Matmul().offer(fusion, gpu, fields)
+    assert isinstance(offer, Refusal)
+    return offer.because
+
+
+def reasons(fusion: Fusion, gpu: target.Target = HOPPER) -> dict[str, str]:
+    """Return for each kernel why it cannot run a segment."""
+    problem = Matmul().problem(fusion)
+    assert isinstance(problem, MatmulProblem)
+    return dict(problem.kernels(gpu))
+
+
+def test_8_bit_floats_are_multiplied_as_they_are() -> None:
+    chosen = kernel(scaled(4096, 4096, 4096))
+    assert (chosen.kernel, chosen.tile_k, chosen.ping_pong) == ("wgmma", 128, False)
+    assert kernel(scaled(64, 8192, 8192)).kernel == "split_k"
+    assert kernel(scaled(4096, 4096, 4096), AMPERE).kernel == "mma"
+    text = str(Matmul().build(scaled(256, 256, 1024), HOPPER).orders["p"])
+    assert text == "groups of 32 with 13 bits, then chains of 4, then chains of 8"
+
+
+def test_8_bit_floats_across_k_have_another_kernel() -> None:
+    fusion = read_text(
+        "fusion: product\ninputs:\n  a: f8e4m3[512, 512]\n  b: f8e4m3[512, 512]\nops:\n"
+        "  - y = matmul(cast(a, f32), cast(b, f32))\noutputs: [y]\n"
+    )
+    found = reasons(fusion)
+    assert "along K alone, and `b` lies across it" in found["wgmma"]
+    assert found["split_k"] == found["wgmma"]
+    assert not found["mma"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "because"),
+    [
+        ({"ping_pong": True, "tile_m": 128, "tile_n": 128}, "the other promotes its sums"),
+        ({"tile_m": 128, "tile_n": 256}, "those to promote too"),
+        ({"tile_m": 256, "tile_n": 192}, "a thread would hold"),
+    ],
+)
+def test_promoted_sums_need_registers(fields: dict[str, int | bool], because: str) -> None:
+    assert because in why(scaled(4096, 4096, 4096), kernel="wgmma", **fields)
+
+
+def test_what_tensor_cores_cut_off_is_expected() -> None:
+    cut = Order((Stage(4), Stage(8, 0, 1)), 32, 13)
+    whole = replace(cut, bits=0)
+    lost, kept = (float(roundings(1000.0, 1000.0, 1000, o, 2.0**-24)) for o in (cut, whole))  # pyright: ignore[reportArgumentType]
+    assert lost > 1e3 * kept
+    assert lost**0.5 < 0.01 * 1000  # of a sum of terms of one sign, a hundredth at most
+
+
+def test_products_of_one_operand_are_joined() -> None:
+    options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
+    for by in (None, RESIDUAL):
+        fusion = joined(512, 2048, 1024, *([by] if by else []))
+        (plan,) = driver.plan(fusion, options).plans
+        assert isinstance(plan.parameters, MatmulParameters)
+        assert plan.parameters.joined
+        assert 2 * plan.parameters.columns == plan.parameters.tile_n
+        assert len(plan.kernels[0].arguments) >= 4
+
+
+def test_other_products_are_not_joined() -> None:
+    found = Matmul().problem(
+        read_text(
+            "fusion: product\ninputs:\n  x: bf16[256, 256]\n  v: bf16[256, 256]\n"
+            "  w: bf16[256, 256]\n  r: bf16[256, 256]\nops:\n  - g = linear(x, v)\n"
+            "  - u = linear(r, w)\n  - y = mul(silu(g), u)\noutputs: [y]\n"
+        )
+    )
+    assert isinstance(found, Refusal)
+    assert "not of one first operand" in found.because
+
+
+def test_joined_products_have_one_kernel() -> None:
+    fusion = joined(512, 2048, 1024)
+    assert set(reasons(fusion).values()) == {"", "joined products have kernel `wgmma` alone"}
+    assert all("sm_80 has no wgmma" in r for r in reasons(fusion, AMPERE).values())
+    assert "staged rows" in why(fusion, kernel="wgmma", staged=False, tile_n=128)
+    assert "no multiple of 16" in why(fusion, kernel="wgmma", staged=True, tile_n=72)
+    assert "aligned rows" in reasons(joined(64, 33, 64))["wgmma"]
+
+
+def test_weights_are_scaled_behind_the_product() -> None:
+    chosen = kernel(weighted(16, 8192, 8192))
+    assert (chosen.kernel, chosen.converted, chosen.swapped) == ("split_k", True, True)
+    assert kernel(weighted(128, 8192, 8192)).tile_m <= 128
+    assert kernel(weighted(128, 8192, 8192), AMPERE).kernel == "mma"
+    found = reasons(weighted(16, 512, 512))
+    assert "by kernel `split_k` alone" in found["wgmma"]
+    assert "does not convert" in found["vector"]
+
+
+def test_weights_across_k_are_not_converted_in_registers() -> None:
+    fusion = read_text(
+        "fusion: product\ninputs:\n  x: bf16[16, 512]\n  w: i8[512, 512]\n  s: bf16[512]\n"
+        "ops:\n  - y = matmul(x, mul(cast(w, bf16), s))\noutputs: [y]\n"
+    )
+    assert "along K alone, and `w` lies across it" in reasons(fusion)["split_k"]
+
+
+def test_scales_along_k_stay_with_the_operand() -> None:
+    fusion = read_text(
+        "fusion: product\ninputs:\n  x: bf16[16, 512]\n  w: i8[512, 512]\n  s: bf16[1, 512]\n"
+        "ops:\n  - y = linear(x, mul(cast(w, bf16), s))\noutputs: [y]\n"
+    )
+    found = Matmul().problem(fusion)
+    assert isinstance(found, Refusal)
+    assert "computed by `mul`" in found.because
