@@ -78,7 +78,7 @@ def held_sums(p: MatmulParameters) -> int:
 
 def resident(p: MatmulParameters) -> int:
     """Return the blocks that an SM is to have room for, by the registers of their threads."""
-    return next((n for n, most in ((4, 32), (3, 48)) if held_words(p) + held_sums(p) <= most), 2)
+    return next((n for n, most in ((4, 32), (3, 40)) if held_words(p) + held_sums(p) <= most), 2)
 
 
 def vector_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
