@@ -18,7 +18,7 @@ struct Config {
   static constexpr int kTileM = 8;    // rows of an output tile
   static constexpr int kTileN = 16;   // columns of an output tile
   static constexpr int kTileK = 512;  // depth of a stage
-  static constexpr int kStages = 4;   // parts of a warp in flight
+  static constexpr int kStages = 2;   // parts of a warp in flight
   static constexpr int kWarps = 8;    // warps that share K
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kResident = 2;            // blocks that an SM has room for
