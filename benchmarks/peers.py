@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import attention_backward
 from benchmarks.rows import Row
 
 Issue = Callable[[], Any]
@@ -152,9 +153,12 @@ def flashinfer(offer: Offer) -> Issue | None:
 
 
 def cudnn(offer: Offer) -> Issue | None:
-    """Return cuDNN's batch norm and its attention, by way of PyTorch."""
+    """Return cuDNN's batch norm, its attention and attention's backward, by way of PyTorch."""
     if offer.kind in ("attention", "attention_causal"):
         return _sdpa(offer, "CUDNN_ATTENTION")
+    backward = attention_backward.cudnn(offer)
+    if backward is not None:
+        return backward
     if offer.kind not in ("batchnorm_nchw", "batchnorm_nhwc"):
         return None
     import torch

@@ -19,7 +19,10 @@ from fusec.parse.reader import read_text
 
 WORKLOADS = Path(__file__).parent / "workloads"
 EXAMPLES = Path(__file__).parent.parent / "examples"
-MODULES = ("rows", "elements", "attentions", "generated_functions", "products", "operands")
+MODULES = (
+    "rows", "elements", "attentions", "attention_backwards", "generated_functions", "products",
+    "operands",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Times suites of workloads beside the limit of the memory, and beside peers.
 
-python -m benchmarks.run --suite memory|small|attention|operands|generated|products
-                         [--only GLOB,...]
-                         [--peers NAME,...] [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
+python -m benchmarks.run --suite NAME [--only GLOB,...] [--peers NAME,...]
+                         [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
+
+NAME: memory, small, attention, attention_backward, operands, generated or products.
 
 docs/bench.md says what is measured, how, and what is in the file.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import operands
+from benchmarks import attention_backward, operands
 from benchmarks.rows import EXAMPLES, Row
 
 NORMS = ((65536, 1024), (16384, 8192), (4096, 32768), (1024, 131072), (1024, 262144))
@@ -130,5 +130,11 @@ ATTENTION = (
 )
 """Of 16 heads of 128 features, and of few queries over long caches."""
 
-SUITES = {"memory": MEMORY, "small": SMALL, "attention": ATTENTION, "operands": operands.rows()}
+SUITES = {
+    "memory": MEMORY,
+    "small": SMALL,
+    "attention": ATTENTION,
+    "attention_backward": attention_backward.ROWS,
+    "operands": operands.rows(),
+}
 """Those whose rows are the same in every run."""

@@ -53,6 +53,7 @@ RECOGNISED = {
     "head 96": attention(*PLAIN, d=96),
     "head 128": attention(*PLAIN, d=128, n=130),
     "head 256": attention(*PLAIN, d=256),
+    "as many keys as features": attention(*PLAIN, n=64, d=64),
     "one query": attention(*PLAIN, m=1),
     "odd keys": attention(*CAUSAL, m=77, n=77),
     "causal from the end": attention(

@@ -61,6 +61,8 @@ inputs:
 
 PLAIN = ("s = mul({scores}, 0.125)", *PULLS)
 CAUSAL = ("s = where(le({column}, {row}), mul({scores}, 0.125), -inf)", *PULLS)
+BIAS = ("s = add(mul({scores}, 0.125), cast(bias, f32))", *PULLS)
+BIAS_INPUT = "  bias: bf16[{heads}, {m}, {n}]\n"
 WIDENED = "reshape(expand(broadcast(%s, [false, false, true, false, false]), [{batch}, {kv}, {group}, {n}, {d}]), [{batch}, {heads}, {n}, {d}])"  # noqa: E501
 
 RECOGNISED = {
@@ -89,11 +91,7 @@ RECOGNISED = {
         inputs="  slopes: {type: 'f32[{heads}, 1, 1]', range: [0, 0.01]}\n",
         m=90,
     ),
-    "bias": backward(
-        "s = add(mul({scores}, 0.125), cast(bias, f32))",
-        *PULLS,
-        inputs="  bias: bf16[{heads}, {m}, {n}]\n",
-    ),
+    "bias": backward(*BIAS, inputs=BIAS_INPUT),
     "padding": backward(
         "s = where(keep, mul({scores}, 0.125), -inf)",
         *PULLS,

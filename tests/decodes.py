@@ -23,6 +23,7 @@ DECODES = {
     "grouped heads": attention(*GROUPED, m=1, heads=8, kv_heads=2, batch=2),
     "grouped heads of several queries": attention(*GROUPED, m=3, heads=8, kv_heads=2),
     "more heads than rows": attention(*GROUPED, m=1, heads=24, kv_heads=1),
+    "as many keys as features": attention(*PLAIN, m=2, n=64, d=64, heads=4),
     "odd keys": attention(*PLAIN, m=1, n=331),
     "head 16": attention(*PLAIN, m=2, d=16),
     "head 96": attention(*PLAIN, m=2, d=96),

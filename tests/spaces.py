@@ -158,6 +158,17 @@ CASES = {
         "y, lse, seed, offset = sdpfa_fwd(q, k, v)", tile_keys=(16, 64), warps=(1, 4),
         stages=(2, 3), splits=(1, 3, 5),
     ),
+    "attention_backward": _case(
+        "attention_backward",
+        "g: bf16[1, 70, 64]\n  q: bf16[1, 70, 64]\n  k: bf16[1, 80, 64]\n  v: bf16[1, 80, 64]\n"
+        "  lse: {type: 'f32[1, 70, 1]', range: [1, 3]}\n  delta: f32[1, 70, 1]",
+        "s = exp(sub(cast(matmul(q, permute(k, [0, 2, 1])), f32), lse))",
+        "w = cast(mul(s, sub(cast(matmul(g, permute(v, [0, 2, 1])), f32), delta)), bf16)",
+        "y = matmul(w, k)", "dk = matmul(permute(w, [0, 2, 1]), q)",
+        "dv = matmul(permute(cast(s, bf16), [0, 2, 1]), g)", outputs="y, dk, dv",
+        tile_queries=(32,), query_stages=(2, 3), tile_keys=(32,), key_stages=(2,),
+        warpgroups=(1,),
+    ),
     "matmul": _case(
         "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",
         tile_m=(32, 128), tile_n=(64, 128, 256), stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),

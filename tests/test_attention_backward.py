@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from backwards import CAUSAL, PLAIN, RECOGNISED, REFUSED, backward
+from backwards import BIAS, BIAS_INPUT, CAUSAL, PLAIN, RECOGNISED, REFUSED, backward
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
@@ -86,10 +86,17 @@ def test_other_gpus_run_other_kernels():
     assert refusal.because == "sm_80 has no wgmma"
 
 
-@pytest.mark.parametrize(("graph", "features"), [(PLAIN, 64), (CAUSAL, 128)], ids=["64", "128"])
-def test_compiles_without_spills(graph: tuple[str, ...], features: int):
+LONG = {
+    "plain": backward(*PLAIN, m=2000, n=2000, d=64),
+    "causal": backward(*CAUSAL, m=2000, n=2000, d=128),
+    "bias": backward(*BIAS, m=2000, n=2000, d=128, inputs=BIAS_INPUT),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_compiles_without_spills(name: str):
     pytest.importorskip("cuda.bindings.nvrtc")
-    plan = plan_of(backward(*graph, m=2000, n=2000, d=features))
+    plan = plan_of(LONG[name])
     for source in plan_sources(plan):
         headers = headers_for(source.text)
         built = compile_cuda(source.text, name="kernel", arch="sm_90a", headers=headers)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decodes import DECODES
 from emulated import emulated
 from host_json import from_json, to_json
 from rows_on_cpu import OPTIONS
@@ -105,6 +106,18 @@ def test_the_ends_of_groups_are_checked(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(built, good, tmp_path)["y"], expected["y"], rtol=1e-5, atol=1e-5)
     with pytest.raises(FusecError, match="`grouped_mm`: index 41 of `i` is out of bounds"):
         run(built, {**inputs, "i": ends + np.array([0, 0, 1], np.int32)}, tmp_path)
+
+
+def test_a_bad_page_of_a_cache_is_named(tmp_path: Path) -> None:
+    fusion = read_text(DECODES["paged cache"], "bounds.yaml")
+    sizes = choose_sizes(fusion, None)
+    inputs = {**random_inputs(fusion, sizes, 1), "lengths": np.full((3, 1, 1, 1), 144, np.int32)}
+    built = planned(fusion)
+    run(built, inputs, tmp_path)
+    table = np.array(inputs["table"].array)
+    table[2, 8] = 40
+    with pytest.raises(FusecError, match="index 40 of `table` is out of bounds"):
+        run(built, {**inputs, "table": table}, tmp_path)
 
 
 def test_without_the_flag_kernels_stay_as_they_are() -> None:

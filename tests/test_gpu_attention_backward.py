@@ -36,15 +36,15 @@ def test_a_backward(name: str) -> None:
 
 @pytest.mark.parametrize("fields", FIELDS, ids=lambda f: f"{f['tile_queries']}x{f['tile_keys']}")
 @pytest.mark.parametrize("graph", [PLAIN, CAUSAL], ids=["full", "causal"])
-@pytest.mark.parametrize(("m", "n"), [(70, 3), (129, 300), (700, 700)])
+@pytest.mark.parametrize(("m", "n"), [(70, 3), (129, 300), (500, 500)])
 def test_tiles_and_ragged_ends(
     m: int, n: int, graph: tuple[str, ...], fields: dict[str, int]
 ) -> None:
-    text = backward(*graph, m=m, n=n, d=128, heads=3, batch=2)
+    text = backward(*graph, m=m, n=n, d=128, heads=2)
     check_on_gpu(pinned(text, **fields), scheduler="attention_backward")
 
 
-@pytest.mark.parametrize("heads", [1, 40])
+@pytest.mark.parametrize("heads", [1, 70])
 def test_more_and_fewer_tiles_than_processors(heads: int) -> None:
-    text = backward(*CAUSAL, m=600, n=600, heads=heads)
+    text = backward(*CAUSAL, m=130, n=130, heads=heads)
     check_on_gpu(pinned(text), scheduler="attention_backward", repeats=20)

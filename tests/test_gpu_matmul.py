@@ -122,6 +122,29 @@ def test_tiles_of_persistent_products(
     check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "tile_n", "stages", "splits"),
+    [((1, 520, 2056), 16, 2, 1), ((5, 136, 4104), 32, 1, 3), ((8, 64, 8192), 64, 1, 8)],
+)
+def test_streams_over_b(
+    shape: tuple[int, int, int], tile_n: int, stages: int, splits: int, dtype: DType
+) -> None:
+    settings = {"kernel": "vector", "tile_m": 8, "tile_n": tile_n}
+    settings |= {"stages": stages, "splits": splits}
+    overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
+    fusion = replace(linear(dtype, *shape), schedules=overrides)
+    check_on_gpu(fusion, scheduler="matmul", repeats=20)
+
+
+@pytest.mark.parametrize("rows", [48, 96, 160, 240])
+def test_swapped_operands(rows: int) -> None:
+    settings = {"kernel": "split_k", "tile_m": rows, "tile_n": 128, "cluster": 2, "splits": 2}
+    overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
+    fusion = replace(linear(BF16, rows - 5, 264, 1032), schedules=overrides)
+    check_on_gpu(fusion, scheduler="matmul", repeats=3)
+
+
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 @pytest.mark.parametrize(
     ("a_shape", "b_shape"),

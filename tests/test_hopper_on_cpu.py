@@ -121,7 +121,16 @@ def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("tile_m", "cluster", "splits", "columns"),
-    [(64, 2, 2, (0, 1)), (64, 8, 1, (1, 0)), (32, 1, 3, (0, 0)), (16, 2, 1, (0, 1))],
+    [
+        (64, 2, 2, (0, 1)),
+        (64, 8, 1, (1, 0)),
+        (32, 1, 3, (0, 0)),
+        (16, 2, 1, (0, 1)),
+        (48, 2, 1, (0, 1)),
+        (160, 4, 1, (0, 0)),
+        (240, 1, 2, (0, 1)),
+        (192, 2, 1, (1, 1)),
+    ],
 )
 def test_swapped_operands(
     tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path

@@ -41,8 +41,8 @@ def product(m: int, n: int, k: int, epilogue: str = "") -> Fusion:
     """Return a product, and what follows it."""
     last = f"  - y = {epilogue}\n" if epilogue else ""
     return read_text(
-        f"fusion: product\ninputs:\n  a: bf16[{m}, {k}]\n  b: bf16[{k}, {n}]\n"
-        f"  bias: bf16[{n}]\n  r: bf16[{m}, {n}]\nops:\n  - p = matmul(a, b)\n{last}"
+        f"fusion: product\ninputs:\n  a: bf16[{m}, {k}]\n  b: bf16[{n}, {k}]\n"
+        f"  bias: bf16[{n}]\n  r: bf16[{m}, {n}]\nops:\n  - p = linear(a, b)\n{last}"
         f"outputs: [{'y' if epilogue else 'p'}]\n"
     )
 

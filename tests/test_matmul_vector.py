@@ -77,7 +77,9 @@ def test_drawn_products(m: int, n: int, eights: int, splits: int, stages: int) -
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("const bool is_inside = depth + lane % 4 * 8 < last;", "const bool is_inside = true;"),
+        ("!kGuarded || at + threadIdx.x % 4 * 8 < last", "true"),
+        ("start + kOwn <= last", "start < last"),
+        ("start += kPart", "start += 2 * kPart"),
         ("wanted < last ? wanted : last", "wanted"),
         ("for (int warp = 1;", "for (int warp = 2;"),
         ("for (int split = 0;", "for (int split = 1;"),
@@ -85,14 +87,15 @@ def test_drawn_products(m: int, n: int, eights: int, splits: int, stages: int) -
     ],
 )
 def test_a_wrong_kernel_is_seen(old: str, new: str, tmp_path: Path) -> None:
-    fusion, edits = product(3, 20, 1032), 0
+    fusion, edits = product(3, 20, 1264), 0
 
     def edit(text: str) -> str:
         nonlocal edits
         edits += old in text
         return text.replace(old, new)
 
-    assert wrong(fusion, streamed(fusion, splits=2), tmp_path, MORE_ORDERS, edit)
+    plan = streamed(fusion, splits=2, stages=2, tile_n=16)
+    assert wrong(fusion, plan, tmp_path, MORE_ORDERS, edit)
     assert edits
 
 
@@ -120,6 +123,12 @@ def test_what_does_not_stream_is_refused(fusion: Fusion, why: str) -> None:
         plan_of(fusion, "vector")
 
 
+STREAM = {
+    "kernel": "vector", "tile_m": 8, "tile_n": 16, "stages": 1, "cluster": 1, "splits": 1,
+    "split_method": "slices", "vector_width": 1,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
@@ -130,14 +139,14 @@ def test_what_does_not_stream_is_refused(fusion: Fusion, why: str) -> None:
         ({"splits": 2, "split_method": "two_kernel"}, "splits K by slices of blocks alone"),
         ({"splits": 9}, "9 CTAs share 8 steps along K"),
         ({"tile_m": 32, "tile_n": 64}, "shared memory has 1024"),
-        ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words in flight"),
+        ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words of parts in flight"),
         ({"kernel": "split_k", "tile_m": 8, "tile_n": 128}, "kernel `split_k` has no tile_m 8"),
     ],
 )
 def test_what_a_stream_has_not_is_refused(wanted: dict[str, Any], why: str) -> None:
     fusion = product(8, 256, 4096)
     with pytest.raises(Unsupported, match=why):
-        Matmul().build(fusion, HOPPER, {"kernel": "vector", **wanted})
+        Matmul().build(fusion, HOPPER, {**STREAM, **wanted})
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])

@@ -18,6 +18,7 @@ SIZES = {
     "transpose": (381, 135),
     "attention": (40, 47),
     "attention_decode": (48, 48),
+    "attention_backward": (2, 14),
     "reduction_inner": (270, 209),
     "reduction_outer": (480, 202),
     "inner_persistent": (252, 279),

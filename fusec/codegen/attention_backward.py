@@ -13,7 +13,7 @@ from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
-from fusec.codegen.product_text import constant, integer
+from fusec.codegen.product_text import boolean, constant, integer
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
@@ -32,12 +32,13 @@ from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH
 
 RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Sums", "acc", "batch", "batches", "chunk", "column", "d",
-    "first", "first_row", "i", "index", "kOutWidth", "last", "lane_row", "m", "moved", "n",
-    "other", "own", "own_row", "place", "products", "pull", "pull_all", "pulls", "query_values",
-    "row", "s", "scale", "seen", "seen_by", "share", "share_all", "share_seen", "shared",
-    "stage", "sums", "tile", "tile_row", "tile_rows", "tiles", "value_sums", "values", "visit",
-    "warp_row", "warpgroup", "whole",
+    "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "batch", "batches", "chunk",
+    "column", "compute", "d", "finish_keys", "finish_queries", "finish_values", "first",
+    "first_row", "half", "i", "kOutWidth", "lane_row", "last", "m", "moved", "n", "other", "own",
+    "own_row", "p", "passing", "place", "pull", "pulls", "query_values", "row", "s", "scale",
+    "seen", "seen_by", "share", "share_seen", "shared", "shares", "stage", "sums", "tile",
+    "tile_row", "tile_rows", "tiles", "value_sums", "values", "visit_keys", "visit_queries",
+    "visit_values", "warp", "warp_row", "weigh", "weight", "weights",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
@@ -109,17 +110,16 @@ def _sentence(context: _Context) -> str:
     batch = "" if backward.batches == 1 else f"{backward.batches} times "
     own, others = (backward.n, backward.m) if of_keys else (backward.m, backward.n)
     names = ("keys", "queries") if of_keys else ("queries", "keys")
+    groups = "one warpgroup" if p.warpgroups == 1 else f"{p.warpgroups} warpgroups"
     return (
-        f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, by which {others} {names[1]} pass "
-        f"in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, "
-        f"{p.warpgroups} warpgroups."
+        f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, by which {others} {names[1]} "
+        f"pass in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, {groups}."
     )
 
 
 def _config(context: _Context) -> tuple[str, ...]:
     backward, p, kernel = context.backward, context.parameters, context.kernel
     of_keys = kernel.of_keys
-    last_first = not of_keys and any(b.is_end for b in backward.bounds)
     own, others = ("keys", "queries") if of_keys else ("queries", "keys")
     return (
         f"using T = {storage_type(backward.dtype)};  // of all operands and weights",
@@ -133,8 +133,9 @@ def _config(context: _Context) -> tuple[str, ...]:
         integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
         integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
         integer("kQueryCount", kernel.query_values, "values that a query has of its own"),
-        f"static constexpr bool kOfKeys = {str(of_keys).lower()};",
-        f"static constexpr bool kLastFirst = {str(last_first).lower()};  // tiles that are owned",
+        boolean("kOfKeys", of_keys, "keys are owned, not queries"),
+        boolean("kDescending", bool(backward.bounds), "tiles with most work are owned first"),
+        boolean("kLastFirst", not of_keys, "of those, the last ones have most"),
         "",
         "// Shared memory, in bytes.",
         *(integer(*given) for given in kernel.layout.constants),
@@ -184,7 +185,7 @@ def _elements(context: _Context) -> dict[str, object]:
     values = find_query_values(between)
     part = between.part
     common = _emitter(context, part, 1)
-    own, lines = [], list[str]()
+    own, lines = list[str](), list[str]()
     for number, instance in enumerate(values.instances):
         text = common.convert(instance, F32, 0)
         if number == values.exponent:
@@ -199,7 +200,7 @@ def _elements(context: _Context) -> dict[str, object]:
     _give(context, pull, values, [values.weights.pulls], "moved")
     pulled = pull.ref(values.weights.pulls, 0)
     return {
-        "value_lines": (*_taken(common, "kernel", "batch", "row"), *(own or ["values[0] = 0.0f;"])),
+        "value_lines": (*_taken(common, "kernel", "batch", "row"), *own),
         "share": share,
         "share_seen": _share(context, values, seen, {}, lines) if seen is not None else share,
         "has_masks": seen is not values.scores,

@@ -10,6 +10,7 @@ from fusec.codegen.names import Names
 from fusec.ir.dim import symbol
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.substitute import substitute_dims
+from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import Kernel, SizeArgument
 
 RESERVED = frozenset([
@@ -39,7 +40,8 @@ def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str,
     return {
         a.name: names.fresh(a.name, "size" if isinstance(a, SizeArgument) else "tensor")
         for a in kernel.arguments
-    }
+        if a.name != INDEX_ERRORS
+    } | {INDEX_ERRORS: INDEX_ERRORS}
 
 
 def renamed(fusion: Fusion, names: Mapping[str, str]) -> Fusion:

@@ -10,7 +10,7 @@ from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting
-from fusec.ir.dim import ceildiv, dim, minimum
+from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_choice import (
     FEATURES,
@@ -122,12 +122,15 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
         taken = seconds(parameters, problem.attention, problem.hints, target)
+        # Where there are fewer tiles than SMs, each draws more than its share of the bandwidth.
+        reading = _tiles(parameters, problem.attention).evaluate(problem.hints)
+        reading *= target.draw / target.sms
         flops, sfu = work(problem.attention.outputs.epilogue.fusion)
         estimate = Estimate(
             bytes=traffic(problem.segment),
             flops=flops,
             sfu=sfu,
-            efficiency=target.reach("matmul", "vector"),
+            efficiency=target.reach("matmul", "vector") * min(1.0, reading),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
         )
         return lasting(estimate, taken, target, is_simt=False)
@@ -141,7 +144,7 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
         for operand in (attention.queries, attention.keys, attention.values):
             is_readable(operand, facts)
         layout = shared_layout(parameters, attention.features.value, attention.value_features.value)
-        tiles = attention.batches * ceildiv(attention.m, parameters.rows)
+        tiles = _tiles(parameters, attention)
         kernel = AttentionKernel(
             name=f"{fusion.name}_attention",
             template=TEMPLATE,
@@ -172,6 +175,11 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
         held = plan.problem.attention.value_features.value // 2 + p.tile_keys * 3 // 4
         share = held * p.warpgroups // (p.warpgroups + 1)
         return replace(of_template(kernel.template), staged=share)
+
+
+def _tiles(p: AttentionParameters, attention: Attention) -> Dim:
+    """Return the number of tiles of queries."""
+    return attention.batches * ceildiv(attention.m, p.rows)
 
 
 def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:

@@ -47,10 +47,20 @@ TEMPLATE = "attention_backward"
 
 @dataclass(frozen=True, eq=False)
 class BackwardProblem(Problem):
-    """A segment that is the backward of an attention."""
+    """A segment that is the backward of an attention.
+
+    query_values: how many values a query has of its own; reads: whether weights read memory for
+    each key.
+    """
 
     backward: Backward
     query_values: int
+    reads: bool
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether nothing is counted but elements of memory: weights are in tiles."""
+        return True
 
 
 BackwardPlan = Plan[BackwardProblem, BackwardParameters]
@@ -79,7 +89,8 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
         if isinstance(backward, Refusal):
             return backward
         values = find_query_values(backward.between)
-        problem = BackwardProblem(segment, fusion, backward, max(1, len(values.instances)))
+        count = max(1, len(values.instances))
+        problem = BackwardProblem(segment, fusion, backward, count, values.reads)
         return _unreadable(backward, fusion) or problem
 
     def likeliest(self, problem: BackwardProblem, target: Target) -> BackwardParameters | Refusal:
@@ -119,7 +130,8 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
         self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(parameters, problem.backward, problem.query_values, target)
+        values, reads = problem.query_values, problem.reads
+        return trouble(parameters, problem.backward, values, target, reads=reads)
 
     def price(self, plan: BackwardPlan, target: Target) -> Estimate:
         """Return a price: the kernels' predicted time, as work of the tensor cores."""

@@ -29,12 +29,18 @@ TILES = tuple(range(32, 161, 16))
 """Queries, or keys, of a stage."""
 STAGES = (2, 3, 4)
 """A stage is handed back when the products of the next one run."""
-LIKELY = ((64, 2, 112, 2), (64, 2, 96, 2), (64, 2, 64, 2), (48, 2, 64, 2), (32, 2, 48, 2))
+LIKELY = (
+    *((80, 3, 128, 2), (64, 3, 128, 3), (48, 3, 112, 2)),
+    *((64, 2, 64, 2), (48, 2, 48, 2), (32, 2, 48, 2)),
+)
 """Those that are compared: queries and their stages, keys and theirs."""
 _ROW = 128
 _BARRIER = 8
-_OTHER_REGISTERS = 32
-"""Registers of a thread besides sums, products and weights, that keep it from spilling."""
+_OTHER_REGISTERS = {False: 32, True: 64}
+"""Registers of a thread besides sums, products and weights, with which it does not spill.
+
+More where weights read memory for each key.
+"""
 
 
 @dataclass(frozen=True)
@@ -139,13 +145,13 @@ def held_words(p: BackwardParameters, features: int, value_features: int, *, of_
 
 
 def trouble(
-    p: BackwardParameters, backward: Backward, query_values: int, target: Target
+    p: BackwardParameters, backward: Backward, query_values: int, target: Target, *, reads: bool
 ) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     features, values = backward.features.value, backward.value_features.value
     for of_keys in (True, False):
         held = held_words(p, features, values, of_keys=of_keys)
-        if held + _OTHER_REGISTERS > p.consumer_registers:
+        if held + _OTHER_REGISTERS[reads] > p.consumer_registers:
             because = f"{held} registers of sums and weights; a thread has {p.consumer_registers}"
             return Refusal("registers", because)
         needed = walk_layout(p, features, values, query_values, of_keys=of_keys).bytes

@@ -17,8 +17,8 @@ class QueryValues:
     """Instances that depend on the query, and on no key.
 
     scores: what shares are the exponentials of, less a value of the query; exponent: the number of
-    that value. None where shares are made otherwise. reads: whether the weights of a key read memory
-    besides.
+    that value. None where shares are made otherwise. reads: whether the weights of a key read
+    memory besides.
     """
 
     weights: Weights

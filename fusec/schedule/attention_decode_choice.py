@@ -12,7 +12,7 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 TILE_KEYS = (16, 32, 64)
-LIKELY = ((32, 4, 3), (16, 4, 3), (16, 4, 2), (16, 2, 2))
+LIKELY = ((16, 8, 2), (16, 4, 3), (16, 4, 2), (16, 2, 2))
 """Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
 _FLOAT = 4
 

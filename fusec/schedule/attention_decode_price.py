@@ -12,12 +12,13 @@ from fusec.schedule.attention_decode_problem import Decode
 from fusec.schedule.pressure import MOST, resident_blocks
 from fusec.target import Target
 
-REACH = 0.95
+REACH = 0.98
 """Of the bandwidth of copies, that blocks reach which only read."""
 WAVE = 2.5e-6
 """Seconds in which a wave of blocks begins to read, and ends."""
-PARTS = 3e-6
-"""Seconds in which blocks leave their parts, and the last of them finds out and combines these."""
+PARTS = 8e-6
+"""Seconds in which blocks that share queries wait for the last one, leave their parts, and one of
+them finds out and combines these."""
 STEP = 0.05e-6
 """Seconds in which it takes a further one."""
 LEAST_TILES = 2

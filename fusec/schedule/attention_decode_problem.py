@@ -121,15 +121,10 @@ class Decode:
 
     def operand(self, source: Source) -> Instance | Refusal:
         """Return an operand in loop variables: where it is loaded from."""
-        axes = self.graph.scores.domain.axes
-        outputs = self.graph.outputs.domain.axes
-        binding = {
-            **self.row_axes(self.graph.scores),
-            axes[-1]: of_var(Var(KEY, self.graph.n)),
-            outputs[-1]: of_var(feature(outputs[-1].extent)),
-        }
-        if source.along not in binding:
-            binding[source.along] = of_var(feature(source.along.extent))
+        key = self.graph.scores.domain.axes[-1]
+        binding = {**self.row_axes(self.graph.scores), key: of_var(Var(KEY, self.graph.n))}
+        for axis in (source.own, source.along):
+            binding.setdefault(axis, of_var(feature(axis.extent)))
         at = tuple(c.substitute(binding) for c in source.at)
         found = Lowering(self.fusion, self.graph.scores.domain, binding).at(source.value, at, ())
         while found.kind == "op" and found.node is not None and found.node.op.converts:

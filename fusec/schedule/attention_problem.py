@@ -129,9 +129,9 @@ class AttentionGraph:
 
     @property
     def sources(self) -> tuple[Source, Source, Source]:
-        """Return the queries, keys and values in the axes of both parts."""
-        scores, feature = self.scores.domain.axes, self.outputs.domain.axes[-1]
-        depth = Var("k", self.features)
+        """Return the queries, keys and values in the axes of scores and of features."""
+        scores = self.scores.domain.axes
+        depth, feature = Var("k", self.features), Var("feature", self.value_features)
         left, right, _ = coordinates_of(self.first, scores, depth)
         # In the second product keys are summed over, and its batches and rows are the first's.
         _, values, _ = coordinates_of(self.second, (*scores[:-1], feature), scores[-1])

@@ -255,7 +255,7 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
     if p.kernel == "simt":
         return of_products(problem.k)
-    part, each = (PART, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
+    part, each = (PART * p.stages, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
     promoted = p.kernel in HOPPER and problem.narrow is not None
     return of_tensor_cores(problem.k, part, each, p.splits, promoted=promoted)
 

@@ -40,7 +40,7 @@ TILE_COLUMNS = {
     "mma": (128,),
     "simt": (64,),
 }
-SWAPPED_ROWS = (16, 32, 64)
+SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
@@ -67,8 +67,7 @@ class MatmulParameters(Parameters):
 
     kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `vector`
     (mma.sync on a stream over B), `mma` (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a
-    CTA, of `split_k` with swapped operands where it has fewer than 128 rows; stages: steps in
-    flight;
+    CTA, of `split_k` with swapped operands unless it has 128 rows; stages: steps in flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
@@ -98,7 +97,7 @@ class MatmulParameters(Parameters):
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
-        Field("tile_m", (8, *SWAPPED_ROWS, 128, 256)),
+        Field("tile_m", tuple(sorted({8, *SWAPPED_ROWS, 128, 256}))),
         Field("tile_n", TILE_COLUMNS["wgmma"]),
         Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
@@ -240,14 +239,14 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
     """Return why a tile cannot have so few rows, empty where it can."""
     if not p.swapped:
         return ""
-    if p.tile_m > 128:
+    if p.converted and p.tile_m > 128:
         return f"a thread would hold the sums of {p.tile_m} rows beside what it converts"
     if p.tile_n != MULTIPLIERS // 2:
         return f"with {p.tile_m} rows, two warpgroups multiply 128 columns, not {p.tile_n}"
-    if p.tile_m < 64 and not problem.a.k_major:
+    if p.tile_m % 64 and not problem.a.k_major:
         return f"`{problem.a.buffer.name}` lies in blocks of 64 rows, not {p.tile_m}"
-    if p.tile_m * p.tile_n // (4 * MULTIPLIERS) < p.cluster:
-        return f"{p.cluster} CTAs of a cluster have no quad of sums each of {p.tile_m} rows"
+    if p.tile_m * p.tile_n % (4 * MULTIPLIERS * p.cluster):
+        return f"{p.cluster} CTAs of a cluster have not as many quads of sums of {p.tile_m} rows"
     return ""
 
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MULTICASTS,
+    MULTIPLIERS,
     SPLIT_METHODS,
     STAGES,
+    SWAPPED_ROWS,
     TILES,
     WIDTHS,
     MatmulParameters,
@@ -21,6 +23,7 @@ from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
+from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
 
 TILE_K_BYTES = 128
@@ -33,7 +36,9 @@ PERSISTENT = (
 PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
-"""Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
+"""Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
+MOST_BESIDE = 64
+"""Rows of swapped tiles that leave registers for two CTAs of an SM."""
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
 
@@ -67,15 +72,22 @@ def compared(
             whole = replace(shape, vector_width=PAIR if shape.staged else width)
             if name in HOPPER:
                 whole = replace(whole, stages=most_stages(whole, problem, target.shared))
+            number = sizes.tiles(whole)
             if name == "split_k":
-                yield from _splits(whole, sizes.tiles(whole), steps, target.sms)
+                for tile in (whole, *_beside(whole, problem, target)):
+                    yield from _splits(tile, number, steps, target.sms)
             elif name == "vector":
-                most = min(
-                    -(-sizes.k // whole.tile_k), max(1, 8 * target.sms // sizes.tiles(whole))
-                )
+                most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
             else:
                 yield whole
+
+
+def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
+    """Yield a tile of which an SM has two CTAs: together they have as much in flight."""
+    if tile.swapped and tile.tile_m <= MOST_BESIDE:
+        shared = target.shared // 2 - RESERVED // 2
+        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, shared))
 
 
 def _tile_k(kernel: str, problem: Product) -> int:
@@ -102,7 +114,7 @@ def _shapes(
     if kernel == "wgmma":
         yield from (replace(p, **given) for p in _persistent(tiles))
     elif kernel == "split_k":
-        for rows, columns in SPLIT_TILES:
+        for rows, columns in dict.fromkeys((*SPLIT_TILES, *_fitting(sizes.m))):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         for rows, columns, stages in vector_shapes(sizes.m):
@@ -111,6 +123,15 @@ def _shapes(
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:
         yield MatmulParameters("simt", 64, 64, 16, 1)
+
+
+def _fitting(m: int) -> Iterator[tuple[int, int]]:
+    """Yield the swapped tiles of which one or two hold the rows, where others have more padding."""
+    padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
+    for tiles in (1, 2):
+        rows = -(-m // (16 * tiles)) * 16
+        if rows in SWAPPED_ROWS and rows * tiles < padded:
+            yield rows, MULTIPLIERS // 2
 
 
 def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:

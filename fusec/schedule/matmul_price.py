@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_compared import MOST_BESIDE
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
+from fusec.schedule.pressure import RESERVED
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -18,6 +20,9 @@ _ARRIVAL = 2e-6
 """A slice stored and counted, and the first of the others there (estimated)."""
 _SLICE_RATE = 1e11
 """Bytes a second that a CTA reads of slices, from L2 (estimated: 50 bytes a clock)."""
+
+_BARRIER, _SLOT = 8, 16
+"""Bytes of shared memory beside the stages: barriers of each, and what a CTA is told."""
 
 # All of what follows is fitted to times on an H200, K from 512 to 524288.
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
@@ -58,12 +63,29 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     ctas = tiles * p.cluster * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
-    resident = max(1, int(target.sms * _RESIDENT.get(p.cluster, 0.5)) // p.cluster * p.cluster)
+    filled = target.sms * _RESIDENT.get(p.cluster, 0.5) * _beside(p, target)
+    resident = max(1, int(filled) // p.cluster * p.cluster)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
-    step = _step_seconds(p, needed, min(ctas, resident), tiles * steps, target)
     tile = _TILE + _epilogue_seconds(p, needed, target)
-    return -(-ctas // resident) * (own * step + tile) + hand_off_seconds(p)
+    waves, rest = divmod(ctas, resident)
+    taken = hand_off_seconds(p)
+    for count, running in ((waves, resident), (1, rest)):
+        if count and running:
+            step = _step_seconds(p, needed, running, tiles * steps, target)
+            taken += count * (own * step + tile)
+    return taken
+
+
+def _beside(p: MatmulParameters, target: Target) -> int:
+    """Return the CTAs of a split product that an SM holds: two where stages leave room for both.
+
+    The registers of one with swapped operands do.
+    """
+    if not p.swapped or p.tile_m > MOST_BESIDE:
+        return 1
+    ring = p.stages * ((p.tile_m + p.tile_n) * p.tile_k * 2 + 2 * _BARRIER) + _SLOT
+    return max(1, min(2, (target.shared + RESERVED) // (ring + RESERVED)))
 
 
 def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:

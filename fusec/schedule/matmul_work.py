@@ -14,6 +14,8 @@ from fusec.segment.price import elements, work
 
 LINE = 128
 """Bytes that L2 hands out at once."""
+BLOCK = 64
+"""Rows, or columns, of a line's elements of an operand that does not lie along K."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,19 @@ class EpilogueWork:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side; widths: bytes of
-    an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
-    their elements are copied one by one.
+    lines: what 128 bytes of A, and of B, cost, in lines of memory that begin where they do; widths:
+    bytes of an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes,
+    so that their elements are copied one by one; blocks: rows of A, and columns of B, that copies
+    in bulk bring at least at a time.
     """
 
     sizes: Sizes
     bytes: int
     epilogue: EpilogueWork
-    lines: tuple[int, int]
+    lines: tuple[float, float]
     widths: tuple[int, int] = (2, 2)
     loose: int = 0
+    blocks: tuple[int, int] = (1, 1)
 
     @property
     def is_narrow(self) -> bool:
@@ -60,7 +64,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     widths = (1 if narrow else 2, 1 if narrow or converted else 2)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths, loose)
+    blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths, loose, blocks)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
@@ -74,7 +79,13 @@ def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
     return low + (high - low) * (columns - below) / (above - below)
 
 
-def _lines(operand: Operand, hints: Mapping[str, int]) -> int:
-    """Return 2 where contiguous runs begin inside a line of memory, else 1."""
+def _lines(operand: Operand, hints: Mapping[str, int]) -> float:
+    """Return 1 where contiguous runs begin at lines of memory.
+
+    Elsewhere 128 bytes lie in two, of which others read the rest; right after, where they lie
+    along M or N (measured on an H200).
+    """
     pitch = 0 if operand.pitch is None else operand.pitch.evaluate(hints)
-    return 2 if pitch * operand.buffer.dtype.size % LINE else 1
+    if pitch * operand.buffer.dtype.size % LINE == 0:
+        return 1.0
+    return 2.0 if operand.k_major else 1.75

@@ -16,7 +16,7 @@ FP8_RATE = 1.4
 _INGEST = 1.12e11
 """Bytes a second that an SM takes of L2, 64 a clock; rows of a stage that begin inside a line of
 memory come as two."""
-_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
+_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 3e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
@@ -67,8 +67,9 @@ def _stage_seconds(
 
     running: CTAs at a time; stages: of all tiles.
     """
-    a = min(p.tile_m, needed.sizes.m)
-    b = min(p.columns, needed.sizes.n) * (2 if p.joined else 1)
+    a = min(-(-p.tile_m // needed.blocks[0]) * needed.blocks[0], needed.sizes.m)
+    b = min(-(-p.columns // needed.blocks[1]) * needed.blocks[1], needed.sizes.n)
+    b *= 2 if p.joined else 1
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]

@@ -6,6 +6,7 @@ extern "C" __global__ void kernel(float* target, const float* source, int count)
   fusec::copy_async_16(tile + place, source + place);
   fusec::copy_commit();
   fusec::copy_async_16(tile + 256 + place, source + place, place < count);
+  fusec::copy_async_16_of_line(tile + 256 + place, source + place, place < count);
   fusec::copy_async<8>(tile + place, source + place, place < count);
   fusec::copy_async<4>(tile + place, source + place, place < count);
   fusec::copy_commit();

@@ -10,7 +10,7 @@
 //   19: p = cast(softmax(where(seen, scores, -inf), -1), bf16)
 //   20: o = matmul(p, permute(v, [0, 2, 1, 3]))
 //   21: y = reshape(o, [B, 1024])
-// Schedule: 8 times 4 queries, 512 keys in tiles of 32, 4 warps with 3 stages each.
+// Schedule: 8 times 4 queries, 512 keys in tiles of 16, 8 warps with 2 stages each.
 #include "attention_decode.cuh"
 #include "attention_scores.cuh"
 #include "types.cuh"
@@ -25,16 +25,16 @@ struct Config {
   static constexpr int kValueFeatures = 128;  // of a value
   static constexpr int kQueries = 4;          // queries of a head
   static constexpr int kRows = 4;             // queries that share keys and values
-  static constexpr int kKeys = 32;            // keys of a tile
-  static constexpr int kStages = 3;           // tiles of a warp in flight
-  static constexpr int kWarps = 4;
+  static constexpr int kKeys = 16;            // keys of a tile
+  static constexpr int kStages = 2;           // tiles of a warp in flight
+  static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kSplits = 1;  // blocks that share queries
 
   // Shared memory, in bytes.
-  static constexpr int kKeyBytes = 8704;  // the keys of a stage; its values follow
-  static constexpr int kStageBytes = 17408;
-  static constexpr int kEnds = 8832;  // what parts come to, behind those of warps
+  static constexpr int kKeyBytes = 4352;  // the keys of a stage; its values follow
+  static constexpr int kStageBytes = 8704;
+  static constexpr int kEnds = 17664;  // what parts come to, behind those of warps
 };
 constexpr int kWidth = 2;     // neighbouring keys
 constexpr int kOutWidth = 4;  // neighbouring features

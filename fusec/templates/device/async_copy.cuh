@@ -23,6 +23,15 @@ __device__ __forceinline__ void copy_async_16(void* shared, const void* global, 
                : "memory");
 }
 
+// The same of what is read once and row after row: L2 fetches whole lines of 128 bytes.
+__device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* global,
+                                                      bool inside) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+               :
+               : "r"(shared_address(shared)), "l"(global), "r"(inside ? 16 : 0)
+               : "memory");
+}
+
 // 4 or 8 bytes through L1, zeros where `inside` is false; both addresses are multiples of kBytes.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global, bool inside) {

@@ -14,6 +14,27 @@ namespace fusec {
 // An exponent of e as one of 2.
 __device__ __forceinline__ float exponent_of_two(float exponent) { return exponent * kLog2E; }
 
+// The tiles that a CTA owns: those of a batch in turn, or (kDescending) by their work, most first,
+// those of all batches together. Every other round of the CTAs is dealt backwards, so that none has
+// the longest tile of each.
+template <bool kDescending, bool kLastFirst>
+struct OwnedTiles {
+  int rows;
+  int batches;
+  int round = 0;
+
+  __device__ __forceinline__ int index() const {
+    const int place = kDescending && round % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+    return round * gridDim.x + place;
+  }
+  __device__ __forceinline__ bool is_one() const { return index() < rows * batches; }
+  __device__ __forceinline__ AttentionTile tile() const {
+    if constexpr (!kDescending) return {index() / rows, index() % rows};
+    const int row = index() / batches;
+    return {index() % batches, kLastFirst ? rows - 1 - row : row};
+  }
+};
+
 // Of one side: its first operand (queries, keys) and its second one (gradients, values).
 struct WalkSources {
   AttentionSource first;
@@ -58,6 +79,12 @@ __device__ __forceinline__ void load_walk(unsigned char* shared, WalkSources own
   }
 }
 
+template <int kCount>
+__device__ __forceinline__ void clear(float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = 0.0f;
+}
+
 // Where a stage has the values of its queries: kQueryCount for each, those of one kind together.
 template <class Config>
 __device__ __forceinline__ float* query_values_of(unsigned char* shared, int stage) {
@@ -74,6 +101,7 @@ __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTil
   for (int tile = tiles.first; tile < tiles.last; ++tile) {
     float* const to = query_values_of<Config>(shared, place.stage);
     barriers_at(shared, Config::kEmpty)[place.stage].wait(place.parity ^ 1);
+#pragma unroll 1
     for (int query = lane; query < Config::kOthers; query += 32) {
       float values[Config::kQueryCount];
       compute(tile * Config::kOthers + query, values);
@@ -87,8 +115,8 @@ __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTil
 }
 
 // Of all elements that a thread has of the products with a stage, the weights. weigh(i, half,
-// column) makes that of element i, of its first own row or (half 1) of the one 8 further, and of row
-// `column` of the stage; where keys are owned, it is given the values of that query as well.
+// column) makes that of element i: of its first own row or (half 1) of the one 8 further, and of
+// the stage's row `column`. Where keys are owned, it is given the values of that query as well.
 template <class Config, class Weigh>
 __device__ __forceinline__ void weigh_products(float (&weights)[Config::kOthers / 2],
                                                unsigned char* shared, int stage,

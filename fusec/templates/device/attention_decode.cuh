@@ -3,8 +3,8 @@
 // blocks that share queries, so that these read side by side what lies side by side. Each has a ring
 // of its own in shared memory that cp.async fills, and waits for nobody until the end. Then what
 // warps have come to is combined in their order, and so are the parts of blocks, by the last of
-// them. `Config` is the struct at the top of a kernel. In shared memory a row of a tile has 8 elements more than features, so that the rows
-// that ldmatrix reads together lie in different banks.
+// them. `Config` is the struct at the top of a kernel. In shared memory a row of a tile has 8
+// elements more than features, so that the rows that ldmatrix reads together lie in different banks.
 #pragma once
 
 #include "async_copy.cuh"
@@ -51,7 +51,7 @@ __device__ __forceinline__ void copy_rows(T* to, int key, int end, const Row& ro
     const int n = key + index / kChunks;
     const int column = index % kChunks * 8;
     const T* const from = row(n < end ? n : end - 1);
-    copy_async_16(to + index / kChunks * (kFeatures + 8) + column, from + column, n < end);
+    copy_async_16_of_line(to + index / kChunks * (kFeatures + 8) + column, from + column, n < end);
   }
 }
 
@@ -229,23 +229,32 @@ template <class Config, int kParts, int kPitch>
 __device__ __forceinline__ void combine_ends(DecodeEnds<Config, kParts>& ends,
                                              DecodeParts<Config, kPitch> parts, float scale) {
   const float scale_log2 = scale * kLog2E;
+  constexpr int kEach = (kParts + 31) / 32;
   const int lane = threadIdx.x % 32;
   for (int row = threadIdx.x / 32; row < Config::kRows; row += Config::kWarps) {
-    float top = -INFINITY;
-    for (int part = lane; part < kParts; part += 32) {
-      top = max_keeping_nan(top, parts.tops(part)[row]);
+    // All are on their way before the first is used: they may come from other blocks.
+    float tops[kEach];
+    float totals[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int part = 32 * i + lane;
+      tops[i] = part < kParts ? parts.tops(part)[row] : -INFINITY;
+      totals[i] = part < kParts ? parts.totals(part)[row] : 0.0f;
     }
+    float top = tops[0];
+#pragma unroll
+    for (int i = 1; i < kEach; ++i) top = max_keeping_nan(top, tops[i]);
 #pragma unroll
     for (int apart = 1; apart < 32; apart *= 2) {
       top = max_keeping_nan(top, shuffle_xor(top, apart));
     }
     float total = 0.0f;
-    for (int part = lane; part < kParts; part += 32) {
-      const float own = parts.tops(part)[row];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
       // Less minus infinity, minus infinity would be NaN.
-      const float weight = own == -INFINITY ? 0.0f : exp2_approx((own - top) * scale_log2);
-      ends.weight[row][part] = weight;
-      total += weight * parts.totals(part)[row];
+      const float weight = tops[i] == -INFINITY ? 0.0f : exp2_approx((tops[i] - top) * scale_log2);
+      if (32 * i + lane < kParts) ends.weight[row][32 * i + lane] = weight;
+      total += weight * totals[i];
     }
 #pragma unroll
     for (int apart = 1; apart < 32; apart *= 2) total += shuffle_xor(total, apart);
@@ -267,7 +276,7 @@ __device__ __forceinline__ void visit_sums(const DecodeEnds<Config, kParts>& end
     const int row = i / kAcross;
     const int column = i % kAcross * kWidth;
     Vec<float, kWidth> all = splat<float, kWidth>(0.0f);
-#pragma unroll 8
+#pragma unroll 16
     for (int part = 0; part < kParts; ++part) {
       const auto own = load<kWidth>(parts.sums(part) + row * kPitch + column);
       const float weight = ends.weight[row][part];

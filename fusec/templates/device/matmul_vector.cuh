@@ -1,6 +1,6 @@
 // The main loop of a product whose A has few rows (sm_80): a stream over B, each element of which is
 // read once. Neighbours along K are neighbours in memory, of both operands. The warps of a block
-// share K: of each kTileK elements a warp multiplies kPart, for all kTileM rows and kTileN columns
+// share K in turns: each multiplies parts of kPart elements, for all kTileM rows and kTileN columns
 // of the tile, and their sums meet in shared memory. Columns of B are the rows of mma_16816, so that
 // eight rows of A fill it. Which elements of K an instruction multiplies does not matter, as long as
 // both operands have the same: a lane takes eight neighbours of each, of which the first four go
@@ -24,16 +24,13 @@ __device__ __forceinline__ const T* lane_row(const MatmulOperand<T, Index>& x, i
   return x.data + (wanted < last ? wanted : last) * x.stride + threadIdx.x % 4 * 8;
 }
 
-// Eight neighbours along K, zeros behind the end.
-template <bool kStreams, class T, class Index>
-__device__ __forceinline__ Vec<u32, 4> load_eight(const T* row, Index depth, bool is_inside) {
-  if (!is_inside) return splat<u32, 4>(0);
-  const u32* const words = reinterpret_cast<const u32*>(row + depth);
-  if constexpr (kStreams) {
-    return load_streaming<4>(words);
-  } else {
-    return load_readonly<4>(words);
-  }
+// 16 bytes that are read once: L1 does not keep them, and L2 fetches what lies beside them, too.
+__device__ __forceinline__ Vec<u32, 4> load_once(const u32* words) {
+  Vec<u32, 4> v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "l"(words));
+  return v;
 }
 
 // What a lane holds of B and A, of kPart elements of K: of each half of them eight elements.
@@ -67,13 +64,38 @@ __device__ __forceinline__ void multiply_part(
   }
 }
 
-// sums += the products of the elements of K from `first` to `last`, of this warp's parts; kStages of
-// them are in flight at a time. Both are multiples of kTileK, or the end of K.
+// The elements of a lane's rows from `depth` on, zeros from `last` on if it is kGuarded.
+template <class Config, bool kGuarded, class T, class Index>
+__device__ __forceinline__ void load_part(VectorPart<Config>& part,
+                                          const T* const (&a_rows)[Config::kTileM / 8],
+                                          const T* const (&b_columns)[Config::kTileN / 8],
+                                          Index depth, Index last) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const Index at = depth + half * (kPart / 2);
+    const bool is_inside = !kGuarded || at + threadIdx.x % 4 * 8 < last;
+#pragma unroll
+    for (int i = 0; i < Config::kTileN / 8; ++i) {
+      const u32* const words = reinterpret_cast<const u32*>(b_columns[i] + at);
+      part.b[i][half] = is_inside ? load_once(words) : splat<u32, 4>(0);
+    }
+#pragma unroll
+    for (int j = 0; j < Config::kTileM / 8; ++j) {
+      const u32* const words = reinterpret_cast<const u32*>(a_rows[j] + at);
+      part.a[j][half] = is_inside ? load_readonly<4>(words) : splat<u32, 4>(0);
+    }
+  }
+}
+
+// sums += the products of the elements of K from `first` to `last`. A warp takes kStages parts at a
+// time, all of which are on their way before the first is multiplied; neighbouring ones, as memory
+// likes.
 template <class Config, class A, class B, class Index>
 __device__ __forceinline__ void multiply_vectors(
     float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b, Index first,
     Index last) {
   using T = typename Config::T;
+  constexpr int kOwn = Config::kStages * kPart;
   const int lane = threadIdx.x % 32;
   const T* a_rows[Config::kTileM / 8];
   const T* b_columns[Config::kTileN / 8];
@@ -81,27 +103,20 @@ __device__ __forceinline__ void multiply_vectors(
   for (int j = 0; j < Config::kTileM / 8; ++j) a_rows[j] = lane_row(a, 8 * j + lane / 4);
 #pragma unroll
   for (int i = 0; i < Config::kTileN / 8; ++i) b_columns[i] = lane_row(b, 8 * i + lane / 4);
-  const Index own = static_cast<Index>(threadIdx.x / 32 * kPart);
-  for (Index start = first + own; start < last; start += Config::kStages * Config::kTileK) {
+  Index start = first + static_cast<Index>(threadIdx.x / 32 * kOwn);
+  for (; start + kOwn <= last; start += Config::kWarps * kOwn) {
     VectorPart<Config> parts[Config::kStages];
 #pragma unroll
     for (int s = 0; s < Config::kStages; ++s) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const Index depth = start + s * Config::kTileK + half * (kPart / 2);
-        const bool is_inside = depth + lane % 4 * 8 < last;
-#pragma unroll
-        for (int i = 0; i < Config::kTileN / 8; ++i) {
-          parts[s].b[i][half] = load_eight<true>(b_columns[i], depth, is_inside);
-        }
-#pragma unroll
-        for (int j = 0; j < Config::kTileM / 8; ++j) {
-          parts[s].a[j][half] = load_eight<false>(a_rows[j], depth, is_inside);
-        }
-      }
+      load_part<Config, false>(parts[s], a_rows, b_columns, start + s * kPart, last);
     }
 #pragma unroll
     for (int s = 0; s < Config::kStages; ++s) multiply_part<Config>(sums, parts[s]);
+  }
+  for (; start < last; start += kPart) {
+    VectorPart<Config> part;
+    load_part<Config, true>(part, a_rows, b_columns, start, last);
+    multiply_part<Config>(sums, part);
   }
 }
 
