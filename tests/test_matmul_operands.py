@@ -25,9 +25,9 @@ def kernel(fusion: Fusion, gpu: target.Target = HOPPER) -> MatmulParameters:
     return Matmul().build(fusion, gpu).parameters
 
 
-def why(fusion: Fusion, gpu: target.Target = HOPPER, **fields: str | int | bool) -> str:
+def why(fusion: Fusion, **fields: str | int | bool) -> str:
     """Return why a segment has no plan with some fields."""
-    offer = Matmul().offer(fusion, gpu, fields)
+    offer = Matmul().offer(fusion, HOPPER, fields)
     assert isinstance(offer, Refusal)
     return offer.because
 

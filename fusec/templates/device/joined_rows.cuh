@@ -1,5 +1,5 @@
-// The pairs of two tiles of sums side by side, of products that are joined (staged_rows.cuh, for one
-// tile). `Config` is the struct at the top of the kernel; each tile has kColumns columns.
+// The pairs of two tiles of sums side by side, of products that are joined (staged_rows.cuh, for
+// one tile). `Config` is the struct at the top of the kernel; each tile has kColumns columns.
 #pragma once
 
 #include "staged_rows.cuh"

@@ -22,8 +22,8 @@ __device__ __forceinline__ u32 subtract_pair(u32 a, u32 b) {
   return result;
 }
 
-// Two neighbouring 8-bit integers as halves, exactly. The low seven bits and the sign are added to a
-// number whose last bit is worth 1: the sign is worth as much as it takes away.
+// Two neighbouring 8-bit integers as halves, exactly. The low seven bits and the sign are added to
+// a number whose last bit is worth 1: the sign is worth as much as it takes away.
 template <class T>
 __device__ __forceinline__ u32 widen_pair(u16 bytes) {
   constexpr u32 kOne = kIsSame<T, bf16> ? 0x43004300u : 0x64006400u;
@@ -31,8 +31,8 @@ __device__ __forceinline__ u32 widen_pair(u16 bytes) {
   return subtract_pair<T>((apart & 0x007f007fu) | kOne, (apart & 0x00800080u) | kOne);
 }
 
-// A thread: the fragments of 64 elements of K, the kHalf-th of a stage. `line`: the first of its two
-// rows, which are 8 apart, in a tile of 128 bytes a row with the 128-byte swizzle.
+// A thread: the fragments of 64 elements of K, the kHalf-th of a stage. `line`: the first of its
+// two rows, which are 8 apart, in a tile of 128 bytes a row with the 128-byte swizzle.
 template <class T, int kHalf>
 __device__ __forceinline__ void widen_fragments(u32 (&a)[4][4], const unsigned char* line) {
   const int lane = threadIdx.x % 32;

@@ -1,7 +1,7 @@
-// The main loop of a matrix product on 8-bit floats, beside that of matmul_hopper.cuh: the same ring,
-// whose stages are 128 elements of K deep. Tensor cores add 8-bit products with few bits, so that the
-// sums of a stage are added to those of all in float registers. While a warpgroup adds, the products
-// of the other run. Both operands are K-major.
+// The main loop of a matrix product on 8-bit floats, beside that of matmul_hopper.cuh: the same
+// ring, whose stages are 128 elements of K deep. Tensor cores add 8-bit products with few bits, so
+// that the sums of a stage are added to those of all in float registers. While a warpgroup adds,
+// the products of the other run. Both operands are K-major.
 #pragma once
 
 #include "matmul_hopper.cuh"
@@ -22,9 +22,9 @@ __device__ __forceinline__ void multiply_stage_fp8(float (&part)[kColumns / 2],
   }
 }
 
-// A consumer, all threads of its warpgroup: sums = the products of steps `first` to before `last`, of
-// its own rows of the tile, or columns where operands are swapped, as multiply_stages does. A stage
-// is handed back when its products have ended.
+// A consumer, all threads of its warpgroup: sums = the products of steps `first` to before `last`,
+// of its own rows of the tile, or columns where operands are swapped, as multiply_stages does. A
+// stage is handed back when its products have ended.
 template <class Config, int kCluster = 1>
 __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn],
                                                   unsigned char* shared, int first, int last,

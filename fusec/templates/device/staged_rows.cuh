@@ -12,7 +12,8 @@
 namespace fusec {
 
 // The thread's number in its warp. What is computed of it stays behind the products: of threadIdx.x
-// ptxas computes it in each round of the loop before, where warpgroups that promote sums wait for it.
+// ptxas computes it in each round of the loop before, where warpgroups that promote sums wait for
+// it.
 __device__ __forceinline__ int own_lane() {
   int lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));

@@ -11,20 +11,20 @@ namespace fusec {
 template <int kN, class T>
 __device__ __forceinline__ void wgmma_converted(float* d, const u32 (&a)[4], u64 b, int scale_d) {
   static_assert(kIsSame<T, bf16> || kIsSame<T, f16>);
-#define FUSEC_WGMMA_CONVERTED(N, TYPE, A0, A1, A2, A3, B, SCALE)                               \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                      \
-               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE           \
-               " {" FUSEC_WGMMA_REGISTERS_##N "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" B   \
-               ", p, 1, 1, 0;\n}"                                                              \
-               : FUSEC_WGMMA_OUTPUTS_##N                                                       \
+#define FUSEC_WGMMA_CONVERTED(N, TYPE, A0, A1, A2, A3, B, SCALE)                             \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                    \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE         \
+               " {" FUSEC_WGMMA_REGISTERS_##N "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" B \
+                                              ", p, 1, 1, 0;\n}"                             \
+               : FUSEC_WGMMA_OUTPUTS_##N                                                     \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d))
-#define FUSEC_WGMMA_CONVERTED_OF(N, ...)            \
-  if constexpr (kN == N) {                          \
-    if constexpr (kIsSame<T, bf16>) {               \
+#define FUSEC_WGMMA_CONVERTED_OF(N, ...)             \
+  if constexpr (kN == N) {                           \
+    if constexpr (kIsSame<T, bf16>) {                \
       FUSEC_WGMMA_CONVERTED(N, "bf16", __VA_ARGS__); \
-    } else {                                        \
+    } else {                                         \
       FUSEC_WGMMA_CONVERTED(N, "f16", __VA_ARGS__);  \
-    }                                               \
+    }                                                \
   }
   static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
   FUSEC_WGMMA_CONVERTED_OF(16, "8", "9", "10", "11", "12", "13")

@@ -1,6 +1,6 @@
-// wgmma (wgmma.cuh) of 8-bit floats: D[64][kN] += A[64][32] B[32][kN], both operands K-major in shared
-// memory, of either type. The same rules hold. Products are added with about 14 bits: sums of more
-// than 128 elements of K belong into other registers (matmul_promoted.cuh).
+// wgmma (wgmma.cuh) of 8-bit floats: D[64][kN] += A[64][32] B[32][kN], both operands K-major in
+// shared memory, of either type. The same rules hold. Products are added with about 14 bits: sums
+// of more than 128 elements of K belong into other registers (matmul_promoted.cuh).
 #pragma once
 
 #include "wgmma.cuh"
@@ -31,11 +31,11 @@ struct Fp8Types<f8e5m2, f8e5m2> {
 template <int kN, class A, class B>
 __device__ __forceinline__ void wgmma_fp8(float* d, u64 a, u64 b, int scale_d) {
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);
-#define FUSEC_WGMMA_FP8(N, A_AT, B_AT, SCALE, TYPES, ...)                                       \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                       \
-               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k32.f32%" TYPES                    \
-               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" A_AT ", %" B_AT ", p, 1, 1;\n}"            \
-               : FUSEC_WGMMA_OUTPUTS_##N                                                        \
+#define FUSEC_WGMMA_FP8(N, A_AT, B_AT, SCALE, TYPES, ...)                            \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                            \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k32.f32%" TYPES         \
+               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" A_AT ", %" B_AT ", p, 1, 1;\n}" \
+               : FUSEC_WGMMA_OUTPUTS_##N                                             \
                : "l"(a), "l"(b), "r"(scale_d), "C"(Fp8Types<A, B>::kText))
 #define FUSEC_WGMMA_FP8_OF(N, ...) \
   if constexpr (kN == N) FUSEC_WGMMA_FP8(N, __VA_ARGS__);
