@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_tools import ROOT, fusec, small
 
-from fusec.codegen import attention, matmul_names
+from fusec.codegen import attention, attention_backward, attention_decode, matmul_names
 from fusec.codegen.ctext import C_NAMES, TEMPLATE_NAMES
 from fusec.codegen.names import KEYWORDS
 from fusec.ops import TABLE
@@ -16,10 +16,12 @@ from fusec.ops import TABLE
 # A declaration in a template: a type (or what the view puts there), a name, and what may follow.
 DECLARED = re.compile(
     r"(?:\b(?:int|unsigned|bool|auto|float|double|char|fusec::\w+(?:<[^;={}]*>)?)|\{\{[^}]*\}\})"
-    r"[*&]?\s+(\w+)\s*(?:=|;|\[|\{(?!\{)|\()"
+    r"[*&]?\s+([A-Za-z]\w*)\s*(?:=|;|\[|\{(?!\{)|\()"
 )
 TEMPLATES = sorted((ROOT / "fusec" / "templates").glob("*.j2"))
-RESERVED = matmul_names.RESERVED | attention.RESERVED
+RESERVED = matmul_names.STREAMED.union(
+    *(m.RESERVED for m in (matmul_names, attention, attention_backward, attention_decode))
+)
 WORDS = sorted(TEMPLATE_NAMES)
 
 

@@ -36,6 +36,7 @@ SIZES = {
     "scatter_vectors": (12, 12),
     "scatter_sums": (6, 6),
     "matmul": (171, 307),
+    "matmul_vector": (33, 170),
     "matmul_persistent": (80, 177),
     "ring": (192, 212),
     "reduction_in_bulk": (224, 164),
