@@ -370,7 +370,9 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
     assert schedulers(measured.matmul_scatter(*behind, looped=False)) == once[::-1]
     assert schedulers(measured.norm(ranks, 8)) == ["reduction", "communication", "inner_persistent"]
     assert schedulers(measured.norm(0, 8)) == ["inner_persistent"]
-    assert schedulers(measured.mlp(ranks)) == [*schedulers(measured.mlp(0)), "communication"]
+    # Gate and up may be one kernel, as it is cheaper by the columns of a rank.
+    *products, last = schedulers(measured.mlp(ranks))
+    assert ({*products}, last) == ({*schedulers(measured.mlp(0))}, "communication")
 
 
 @dataclass

@@ -108,10 +108,11 @@ def is_left_to_the_emulator(text: str) -> bool:
     """Return whether a kernel's products hide in descriptors and registers what they read, or its
     warpgroups take turns at tiles.
 
-    The emulator runs these in drawn orders, also wrong ones: tests/test_attention_on_cpu.py and
-    tests/test_persistent_on_cpu.py.
+    The emulator runs these in drawn orders, also wrong ones: tests/test_attention_on_cpu.py,
+    tests/test_attention_decode_on_cpu.py and tests/test_persistent_on_cpu.py.
     """
-    return '"attention.cuh"' in text or "wait_for_first_tile<" in text
+    by_hand = ('"attention.cuh"', '"attention_decode.cuh"', "wait_for_first_tile<")
+    return any(sign in text for sign in by_hand)
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -21,6 +21,12 @@ FIELDS = (
     {"tile_keys": 16, "warps": 2, "stages": 6, "splits": 2},
 )
 
+MORE = {
+    "scaled output": ("bf16[1, 8,", "bf16[12, 8,"),
+    "products of one row as sums": ("bf16[2, 12,", "bf16[48, 12,"),
+}
+"""Batches of which a verdict can tell a wrong scale: by few elements it would not decide."""
+
 
 def pinned(text: str, **fields: int) -> Fusion:
     """Return a fusion that this scheduler is to run, with some fields set."""
@@ -33,7 +39,8 @@ def pinned(text: str, **fields: int) -> Fusion:
 
 @pytest.mark.parametrize("name", DECODES)
 def test_an_attention(name: str) -> None:
-    check_on_gpu(pinned(DECODES[name]), scheduler="attention_decode")
+    text = DECODES[name].replace(*MORE.get(name, ("", "")))
+    check_on_gpu(pinned(text), scheduler="attention_decode")
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=lambda f: f"{f['tile_keys']}x{f['warps']}")

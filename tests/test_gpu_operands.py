@@ -49,7 +49,7 @@ def test_products_of_8_bit_floats(size: tuple[int, int, int], types: tuple[str, 
     ids=str,
 )
 def test_tiles_of_8_bit_floats(fields: dict[str, object]) -> None:
-    check_on_gpu(with_fields(scaled(2300, 2312, 272), **fields), scheduler="matmul", repeats=3)
+    check_on_gpu(with_fields(scaled(2300, 2312, 656), **fields), scheduler="matmul", repeats=3)
 
 
 @pytest.mark.parametrize("by", [SWIGLU, RESIDUAL], ids=["swiglu", "residual"])
