@@ -21,11 +21,10 @@ FIELDS = (
     {"tile_keys": 16, "warps": 2, "stages": 6, "splits": 2},
 )
 
-MORE = {
-    "scaled output": ("bf16[1, 8,", "bf16[12, 8,"),
-    "products of one row as sums": ("bf16[2, 12,", "bf16[48, 12,"),
-}
+MORE = {"scaled output": ("bf16[1, 8,", "bf16[12, 8,")}
 """Batches of which a verdict can tell a wrong scale: by few elements it would not decide."""
+OPEN = "products of one row as sums"
+"""Its verdict stays open at any size: a scale error of 0.025 would not show."""
 
 
 def pinned(text: str, **fields: int) -> Fusion:
@@ -40,7 +39,7 @@ def pinned(text: str, **fields: int) -> Fusion:
 @pytest.mark.parametrize("name", DECODES)
 def test_an_attention(name: str) -> None:
     text = DECODES[name].replace(*MORE.get(name, ("", "")))
-    check_on_gpu(pinned(text), scheduler="attention_decode")
+    check_on_gpu(pinned(text), scheduler="attention_decode", decided=name != OPEN)
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=lambda f: f"{f['tile_keys']}x{f['warps']}")
