@@ -26,6 +26,7 @@ from benchmarks import programs_ranks as measured
 from fusec import FusecError, api, driver
 from fusec.call import program as calls
 from fusec.call import record as records
+from fusec.call.graph import Graph
 from fusec.call.memory import Arena
 from fusec.call.program import Program
 from fusec.call.record import Record
@@ -39,7 +40,7 @@ from fusec.parse.reader import read_text
 from fusec.run import process
 from fusec.run.exchange import Member
 from fusec.run.execute import Executable
-from fusec.run.links import Links
+from fusec.run.links import Links, RankFailure
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
 from fusec.run.transports.protocol import DeviceMemory
@@ -164,6 +165,26 @@ def test_the_stand_in_finds_a_stream_that_a_capture_leaves(monkeypatch: pytest.M
     monkeypatch.setattr(SideStream, "release", lambda self, stream, key: None)
     with pytest.raises(AssertionError, match="a stream that is not joined"):
         replayed(gathered(), 0, 1)
+
+
+class Replayed(Graph):
+    """A graph that was captured elsewhere: nothing is its own."""
+
+    def __init__(self, record: Any, given: Any) -> None:
+        self._record, self._given, self._fast = record, given, None
+
+    def __del__(self) -> None: ...
+
+
+def test_a_replay_names_a_rank_that_has_died() -> None:
+    def check() -> None:
+        raise RankFailure("rank 1 has died")
+
+    transport = SimpleNamespace(check=check)
+    executable = SimpleNamespace(device=None, member=Member(MESH, 0, transport))  # type: ignore[arg-type]
+    graph = Replayed(SimpleNamespace(executable=executable), SimpleNamespace(kind=object()))
+    with pytest.raises(RankFailure, match="rank 1 has died"):
+        graph()
 
 
 def test_the_stand_in_finds_reads_of_memory_that_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
