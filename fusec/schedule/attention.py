@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting
@@ -20,15 +19,21 @@ from fusec.schedule.attention_choice import (
     shared_layout,
     trouble,
 )
+from fusec.schedule.attention_common import (
+    copy_trouble,
+    count_trouble,
+    recognised,
+    row_guards,
+)
 from fusec.schedule.attention_maps import is_readable, tensor_maps
 from fusec.schedule.attention_price import seconds
 from fusec.schedule.attention_problem import Attention, find_attention
-from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
+from fusec.schedule.common import tensor_arguments
 from fusec.schedule.family import Family
-from fusec.schedule.matmul_choice import MOST_COORDINATE
+from fusec.schedule.matmul_choice import coordinate_guards
 from fusec.schedule.matmul_price import lasting
 from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
-from fusec.schedule.plan import Argument, Guard, Kernel, Plan
+from fusec.schedule.plan import Argument, Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.segment.price import traffic, work
@@ -61,21 +66,11 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
 
     def problem(self, segment: Fusion) -> AttentionProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        products = sum(n.op.family == "contraction" for n in segment.nodes)
-        if products != 2:
-            return Refusal("contraction", f"{products} matrix products, not two")
-        refusal = unsupported_nodes(segment, FAMILIES)
-        if refusal is not None:
-            return refusal
-        if segment.effects.overwritten:
-            return Refusal("aliases", "an input is written, which other tiles may still read")
-        fusion, _ = specialise(segment, dynamic_symbols(segment))
-        try:
-            attention = find_attention(fusion)
-        except Unsupported as error:
-            return Refusal("domain", str(error))
-        if isinstance(attention, Refusal):
-            return attention
+        trouble = count_trouble(segment, 2, "two")
+        found = trouble or recognised(segment, find_attention, FAMILIES, "tiles")
+        if isinstance(found, Refusal):
+            return found
+        fusion, attention = found
         return _unreadable(attention, fusion) or AttentionProblem(segment, fusion, attention)
 
     def likeliest(self, problem: AttentionProblem, target: Target) -> AttentionParameters | Refusal:
@@ -154,15 +149,12 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
             shared_bytes=layout.bytes,
             layout=layout,
         )
-        assumed = (
-            Guard(v, "%", by, "rows begin at multiples of 16 bytes") for v, by in facts.assumed
-        )
         return Plan(
             self.name,
             fusion,
             (kernel,),
             parameters,
-            guards=(*problem.index[1], *assumed, *_small(attention)),
+            guards=(*problem.index[1], *row_guards(facts), *coordinate_guards(_extents(attention))),
             specialised=problem.specialised,
             orders=_orders(attention, parameters),
             rounded_early=(attention.weights.name,),
@@ -184,21 +176,15 @@ def _tiles(p: AttentionParameters, attention: Attention) -> Dim:
 
 def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
     """Return why the kernel cannot run an attention, whatever its parameters."""
-    for extent in (attention.features, attention.value_features):
-        if not extent.is_const or extent.value not in FEATURES:
-            options = ", ".join(map(str, FEATURES))
-            return Refusal("features", f"{extent} features a head; there are {options}")
     operands = (attention.queries, attention.keys, attention.values)
-    facts = Facts(fusion.hints)
-    for operand, dense in zip(operands, (True, True, False), strict=True):
-        if operand.k_major is not dense or not is_readable(operand, facts):
-            name = operand.buffer.name
-            return Refusal("operand", f"`{name}` has no rows of features that bulk copies read")
-    extents = (attention.batches, attention.m, attention.n)
-    sizes = [e.evaluate(fusion.hints) for e in extents]
-    if min(sizes) == 0 or max(sizes) > MOST_COORDINATE:
-        return Refusal("extents", "a tensor without elements, or with too many for bulk copies")
-    return None
+    features = (attention.features, attention.value_features)
+    sides = zip(operands, (True, True, False), strict=True)
+    return copy_trouble(fusion, features, FEATURES, sides, _extents(attention))
+
+
+def _extents(attention: Attention) -> tuple[Dim, ...]:
+    """Return the extents of what coordinates number."""
+    return attention.batches, attention.m, attention.n
 
 
 def _compared(attention: Attention) -> Iterator[AttentionParameters]:
@@ -206,13 +192,6 @@ def _compared(attention: Attention) -> Iterator[AttentionParameters]:
     width = 2 if all(c % 2 == 0 for _, c in attention.n.terms) else 1
     for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
         yield AttentionParameters(keys, stages, warpgroups, vector_width=width)
-
-
-def _small(attention: Attention) -> Iterator[Guard]:
-    """Yield the guards that keep coordinates within 32 bits."""
-    for extent in (attention.batches, attention.m, attention.n):
-        if not extent.is_const:
-            yield Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
 
 
 def _arguments(

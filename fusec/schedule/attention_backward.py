@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting
-from fusec.ir.dim import ceildiv, dim, minimum
+from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_backward_choice import (
     FEATURES,
@@ -28,13 +27,19 @@ from fusec.schedule.attention_backward_maps import tensor_maps
 from fusec.schedule.attention_backward_price import seconds
 from fusec.schedule.attention_backward_problem import PRODUCTS, Backward, find_backward
 from fusec.schedule.attention_backward_values import find_query_values
+from fusec.schedule.attention_common import (
+    copy_trouble,
+    count_trouble,
+    recognised,
+    row_guards,
+)
 from fusec.schedule.attention_maps import is_readable
-from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
+from fusec.schedule.common import tensor_arguments
 from fusec.schedule.family import Family
-from fusec.schedule.matmul_choice import MOST_COORDINATE
+from fusec.schedule.matmul_choice import coordinate_guards
 from fusec.schedule.matmul_price import lasting
 from fusec.schedule.orders import PlannedOrder, of_tensor_cores
-from fusec.schedule.plan import Guard, Kernel, Plan
+from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.segment.price import traffic, work
@@ -73,21 +78,11 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
 
     def problem(self, segment: Fusion) -> BackwardProblem | Refusal:
         """Return the backward that a segment is, or why it is none."""
-        products = sum(n.op.family == "contraction" for n in segment.nodes)
-        if products != PRODUCTS:
-            return Refusal("contraction", f"{products} matrix products, not five")
-        refusal = unsupported_nodes(segment, FAMILIES)
-        if refusal is not None:
-            return refusal
-        if segment.effects.overwritten:
-            return Refusal("aliases", "an input is written, which other tiles may still read")
-        fusion, _ = specialise(segment, dynamic_symbols(segment))
-        try:
-            backward = find_backward(fusion)
-        except Unsupported as error:
-            return Refusal("domain", str(error))
-        if isinstance(backward, Refusal):
-            return backward
+        trouble = count_trouble(segment, PRODUCTS, "five")
+        found = trouble or recognised(segment, find_backward, FAMILIES, "tiles")
+        if isinstance(found, Refusal):
+            return found
+        fusion, backward = found
         values = find_query_values(backward.between)
         count = max(1, len(values.instances))
         problem = BackwardProblem(segment, fusion, backward, count, values.reads)
@@ -156,15 +151,12 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
         facts = Facts(problem.hints)
         for operand in _all(backward):
             is_readable(operand, facts)
-        assumed = (
-            Guard(v, "%", by, "rows begin at multiples of 16 bytes") for v, by in facts.assumed
-        )
         return Plan(
             self.name,
             fusion,
             tuple(_kernel(problem, parameters, target, of_keys=k) for k in (True, False)),
             parameters,
-            guards=(*problem.index[1], *assumed, *_small(backward)),
+            guards=(*problem.index[1], *row_guards(facts), *coordinate_guards(_extents(backward))),
             specialised=problem.specialised,
             orders=_orders(backward, parameters),
             problem=problem,
@@ -215,27 +207,14 @@ def _all(backward: Backward):
 
 def _unreadable(backward: Backward, fusion: Fusion) -> Refusal | None:
     """Return why the kernels cannot run a backward, whatever their parameters."""
-    for extent in (backward.features, backward.value_features):
-        if not extent.is_const or extent.value not in FEATURES:
-            options = ", ".join(map(str, FEATURES))
-            return Refusal("features", f"{extent} features a head; there are {options}")
-    facts = Facts(fusion.hints)
-    for operand in _all(backward):
-        if not operand.k_major or not is_readable(operand, facts):
-            name = operand.buffer.name
-            return Refusal("operand", f"`{name}` has no rows of features that bulk copies read")
-    extents = (backward.batches, backward.m, backward.n)
-    sizes = [e.evaluate(fusion.hints) for e in extents]
-    if min(sizes) == 0 or max(sizes) > MOST_COORDINATE:
-        return Refusal("extents", "a tensor without elements, or with too many for bulk copies")
-    return None
+    features = (backward.features, backward.value_features)
+    sides = ((operand, True) for operand in _all(backward))
+    return copy_trouble(fusion, features, FEATURES, sides, _extents(backward))
 
 
-def _small(backward: Backward) -> Iterator[Guard]:
-    """Yield the guards that keep coordinates within 32 bits."""
-    for extent in (backward.batches, backward.m, backward.n):
-        if not extent.is_const:
-            yield Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
+def _extents(backward: Backward) -> tuple[Dim, ...]:
+    """Return the extents of what coordinates number."""
+    return backward.batches, backward.m, backward.n
 
 
 def _orders(backward: Backward, p: BackwardParameters) -> dict[str, PlannedOrder]:

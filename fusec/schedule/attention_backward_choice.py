@@ -12,14 +12,12 @@ from typing import ClassVar
 from fusec.schedule.attention_backward_problem import Backward
 from fusec.schedule.attention_choice import (
     PANEL,
-    PRODUCER_REGISTERS,
-    SM_REGISTERS,
-    WARPGROUP_ROWS,
     AttentionLayout,
+    ByWarpgroups,
     padded,
 )
 from fusec.schedule.plan import Kernel
-from fusec.schedule.space import Field, Parameters
+from fusec.schedule.space import Field
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -44,7 +42,7 @@ More where weights read memory for each key.
 
 
 @dataclass(frozen=True)
-class BackwardParameters(Parameters):
+class BackwardParameters(ByWarpgroups):
     """The choices of the backward of an attention.
 
     tile_queries, query_stages: of a stage of queries, which pass by a tile of keys; tile_keys,
@@ -65,27 +63,6 @@ class BackwardParameters(Parameters):
         Field("key_stages", STAGES),
         Field("warpgroups", (1, 2, 3)),
     )
-
-    @property
-    def rows(self) -> int:
-        """Return the rows that a CTA owns."""
-        return WARPGROUP_ROWS * self.warpgroups
-
-    @property
-    def threads(self) -> int:
-        """Return the threads of a CTA."""
-        return 128 * (self.warpgroups + 1)
-
-    @property
-    def producer_registers(self) -> int:
-        """Return the registers of a thread that loads."""
-        return PRODUCER_REGISTERS[self.warpgroups]
-
-    @property
-    def consumer_registers(self) -> int:
-        """Return the registers of a thread that multiplies."""
-        left = (SM_REGISTERS - self.producer_registers) // self.warpgroups
-        return min(240, left // 8 * 8)
 
     def others(self, *, of_keys: bool) -> int:
         """Return the rows of a stage of the kernel that owns keys, or of that of queries."""

@@ -26,8 +26,35 @@ SM_REGISTERS = 512
 PRODUCER_REGISTERS = {1: 40, 2: 24, 3: 32}
 
 
+class ByWarpgroups(Parameters):
+    """Parameters of CTAs whose warpgroups have 64 rows each, beside one that loads."""
+
+    warpgroups: int
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of a tile."""
+        return WARPGROUP_ROWS * self.warpgroups
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA."""
+        return 128 * (self.warpgroups + 1)
+
+    @property
+    def producer_registers(self) -> int:
+        """Return the registers of a thread that loads."""
+        return PRODUCER_REGISTERS[self.warpgroups]
+
+    @property
+    def consumer_registers(self) -> int:
+        """Return the registers of a thread that multiplies."""
+        left = (SM_REGISTERS - self.producer_registers) // self.warpgroups
+        return min(240, left // 8 * 8)
+
+
 @dataclass(frozen=True)
-class AttentionParameters(Parameters):
+class AttentionParameters(ByWarpgroups):
     """The choices of an attention.
 
     tile_keys: keys of a stage; stages: of keys and values in flight; warpgroups: that have 64
@@ -48,27 +75,6 @@ class AttentionParameters(Parameters):
         Field("ping_pong", (False, True)),
         Field("vector_width", (1, 2)),
     )
-
-    @property
-    def rows(self) -> int:
-        """Return the queries of a tile."""
-        return WARPGROUP_ROWS * self.warpgroups
-
-    @property
-    def threads(self) -> int:
-        """Return the threads of a CTA."""
-        return 128 * (self.warpgroups + 1)
-
-    @property
-    def producer_registers(self) -> int:
-        """Return the registers of a thread that loads."""
-        return PRODUCER_REGISTERS[self.warpgroups]
-
-    @property
-    def consumer_registers(self) -> int:
-        """Return the registers of a thread that multiplies."""
-        left = (SM_REGISTERS - self.producer_registers) // self.warpgroups
-        return min(240, left // 8 * 8)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import F32, U32
 from fusec.ir.graph import Fusion
+from fusec.schedule.attention_common import count_trouble, recognised, row_guards
 from fusec.schedule.attention_decode_choice import (
     LIKELY,
     DecodeKernel,
@@ -28,16 +28,10 @@ from fusec.schedule.attention_decode_price import (
 )
 from fusec.schedule.attention_decode_problem import Decode, find_decode, start_of
 from fusec.schedule.attention_sums import as_products, sum_of
-from fusec.schedule.common import (
-    dynamic_symbols,
-    free_name,
-    specialise,
-    tensor_arguments,
-    unsupported_nodes,
-)
+from fusec.schedule.common import free_name, tensor_arguments
 from fusec.schedule.family import Family
 from fusec.schedule.orders import WARP, PlannedOrder, PlannedStage, of_tensor_cores, serial
-from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
+from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.segment.price import traffic, work
@@ -72,21 +66,11 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
 
     def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        products = sum(n.op.family == "contraction" for n in as_products(segment).nodes)
-        if products != 2:
-            return Refusal("contraction", f"{products} matrix products, not two")
-        refusal = unsupported_nodes(segment, FAMILIES)
-        if refusal is not None:
-            return refusal
-        if segment.effects.overwritten:
-            return Refusal("aliases", "an input is written, which other blocks may still read")
-        fusion, _ = specialise(segment, dynamic_symbols(segment))
-        try:
-            decode = find_decode(fusion)
-        except Unsupported as error:
-            return Refusal("domain", str(error))
-        if isinstance(decode, Refusal):
-            return decode
+        trouble = count_trouble(as_products(segment), 2, "two")
+        found = trouble or recognised(segment, find_decode, FAMILIES, "blocks")
+        if isinstance(found, Refusal):
+            return found
+        fusion, decode = found
         extents = (decode.batches, decode.graph.n)
         if min(e.evaluate(fusion.hints) for e in extents) == 0:
             return Refusal("extents", "a tensor without elements")
@@ -165,16 +149,13 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             shared_bytes=layout.bytes,
             layout=layout,
         )
-        assumed = (
-            Guard(v, "%", by, "rows begin at multiples of 16 bytes") for v, by in facts.assumed
-        )
         return Plan(
             self.name,
             fusion,
             (kernel,),
             parameters,
             workspaces,
-            guards=(*problem.index[1], *assumed),
+            guards=(*problem.index[1], *row_guards(facts)),
             specialised=problem.specialised,
             orders=_orders(decode, parameters),
             rounded_early=() if decode.rounded is None else (decode.rounded.name,),

@@ -20,9 +20,9 @@ from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments,
 from fusec.schedule.family import Family
 from fusec.schedule.matmul_choice import (
     HOPPER,
-    MOST_COORDINATE,
     MULTIPLIERS,
     MatmulParameters,
+    coordinate_guards,
     sizes_of,
     trouble,
 )
@@ -182,11 +182,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             for value, by in facts.assumed
         )
         if problem.wide and parameters.kernel in HOPPER:
-            guards = tuple(
-                Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
-                for extent in (product.m, product.n, product.k)
-                if not extent.is_const
-            )
+            guards = coordinate_guards((product.m, product.n, product.k))
         workspaces = _workspaces(fusion, product, parameters)
         layout = shared_layout(parameters, product)
         kernel = MatmulKernel(

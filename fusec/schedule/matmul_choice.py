@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from fusec.schedule.matmul_vector import (
     WARPS,
     vector_trouble,
 )
+from fusec.schedule.plan import Guard
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
@@ -181,6 +182,12 @@ def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
     if problem.cuts == "depth":
         return replace(sizes, k=-(-sizes.k // count))
     return replace(sizes, m=sizes.m + count * 64 if sizes.m else 0)  # half a tile more per group
+
+
+def coordinate_guards(extents: Iterable[Dim]) -> tuple[Guard, ...]:
+    """Return the guards that keep the coordinates of copies in bulk within 32 bits."""
+    because = "coordinates of copies in bulk have 32 bits"
+    return tuple(Guard(e, "<=", MOST_COORDINATE, because) for e in extents if not e.is_const)
 
 
 def divides(value: Dim, by: int) -> bool:
