@@ -21,7 +21,7 @@ from fusec.lowering import (
     segment,
     verify,
 )
-from fusec.options import CompileOptions
+from fusec.options import DEBUG_FLAGS, CompileOptions, environment
 from fusec.stages import Stage, Timings
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ def build(
 
     options = program.options
     cache = None if options.use_cache else Cache(None)
-    builder = Builder(options.targets, options.jobs, cache=cache, progress=progress)
+    flags = DEBUG_FLAGS if environment("FUSEC_DEBUG") else ()
+    builder = Builder(options.targets, options.jobs, options=flags, cache=cache, progress=progress)
     first = program.plans, program.sources
     plans, sources, artifacts = program.timings.measure(
         "build", lambda: build_plans(*first, make or builder.build, program.other_plans)

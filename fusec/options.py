@@ -12,6 +12,7 @@ DEFAULT_TARGET = "sm_90a"
 ENVIRONMENT = {
     "FUSEC_CACHE_DIR": "folder of built kernels (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
     "FUSEC_CACHE_LIMIT": "size of that folder, as 500M or 2G (default: 2G; 0 keeps nothing)",
+    "FUSEC_DEBUG": "1: kernels that wait for another block for some seconds trap, and do not hang",
     "FUSEC_HELPER": "0: calls of programs do without the helper that is built in C",
     "FUSEC_RANK": "set by `fusec run --ranks`: which rank a process is",
     "FUSEC_RANKS": "set by it, too: how many there are",
@@ -65,6 +66,10 @@ PEER_READS = "peer_reads"
 LOOPS_BY_PRICE = "loops_by_price"
 """That loops which pass slices around ranks are run only where that is cheaper; of --without."""
 REDEFINITIONS = ("after", "before", "never")
+
+
+DEBUG_FLAGS = ("-DFUSEC_DEBUG",)
+"""What kernels are built with where FUSEC_DEBUG is set."""
 
 
 def environment(name: str) -> str | None:

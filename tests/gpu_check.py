@@ -94,7 +94,7 @@ def check_on_gpu(
         assert used == list(scheduler), _story(compiled, f"the schedulers are {used}")
     at = choose_sizes(fusion, run_sizes)
     given = {**random_inputs(fusion, at, seed), **(inputs or {})}
-    outputs = _run(compiled, given, at, repeats)
+    outputs = run_again(compiled, given, at, repeats)
     model = driver.model_of(compiled.program.host, at)
     verdict = compare(fusion, at, given, outputs, model=model, seed=seed)
     right = verdict.ok or (not decided and verdict.word != DIFFERS)
@@ -114,14 +114,14 @@ def _check_integers(compiled: driver.Package, sizes: Mapping[str, int], seed: in
     if not exact:
         return
     inputs = random_inputs(fusion, sizes, seed, "integers")
-    outputs = _run(compiled, inputs, sizes, 1)
+    outputs = run_again(compiled, inputs, sizes, 1)
     model = driver.model_of(compiled.program.host, sizes)
     verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=seed)
     inexact = verdict.inexact(exact)
     assert not inexact, _story(compiled, f"{inexact} of integers\n{verdict.text()}")
 
 
-def _run(
+def run_again(
     compiled: driver.Package, inputs: Mapping[str, Any], sizes: Mapping[str, int], repeats: int
 ) -> dict[str, np.ndarray]:
     if DRY == "host" and can_run(compiled.program, sizes):

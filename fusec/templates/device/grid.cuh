@@ -73,11 +73,22 @@ __device__ __forceinline__ bool last_block(u32* counter, u32 count) {
   return shared_last;
 }
 
-// One thread waits until the flag holds `value`, and then sees what was written before its release.
-__device__ __forceinline__ void spin_until(const u32* flag, u32 value) {
-  while (load_acquire(flag) != value) {
+// What one thread does between two looks at a flag. In debug builds it traps after some seconds: the
+// turn that it waits for never comes.
+struct Patience {
+  u32 looks = 0;
+  __device__ __forceinline__ void wait() {
+#ifdef FUSEC_DEBUG
+    if (++looks == 1u << 22) __trap();
+#endif
     __nanosleep(20);
   }
+};
+
+// One thread waits until the flag holds `value`, and then sees what was written before its release.
+__device__ __forceinline__ void spin_until(const u32* flag, u32 value) {
+  Patience patience;
+  while (load_acquire(flag) != value) patience.wait();
 }
 
 // The whole block waits until the semaphore shows its turn.
