@@ -5,8 +5,9 @@ python -m benchmarks.compile_time model [--out FILE]     kernels of all sizes, o
 python -m benchmarks.compile_time rows [SUITE ...] [--out FILE]    products and attention
 
 Rows of suites are compiled one after the other, without caches, by a process that has compiled
-before. A graph is compiled on one core and without caches. Seconds are those of the core, so that others at
-work on the machine count less; a graph that exceeds its limits is named, and the exit code is 1.
+before. A graph is compiled on one core and without caches. Seconds are those of the core, so that
+others at work on the machine count less; a graph or row that exceeds its limits is named, and the
+exit code is 1.
 """
 
 from __future__ import annotations
