@@ -48,8 +48,6 @@ EACH = 0.06
 MEGABYTES = 1000
 ROWS_MS = {"products": 300, "operands": 300, "attention": 600, "attention_backward": 600}
 """Milliseconds for each row of a suite, from its text to machine code."""
-NAMED = ("large", "skinny", "few")
-"""What names of products begin with that are the same in every run."""
 
 
 def graph(name: str) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def graphs(names: Sequence[str], repeats: int) -> dict[str, Any]:
 def rows_of(suite: str) -> Sequence[Row]:
     """Return the rows of a suite that are not drawn."""
     if suite == "products":
-        return [r for r in products.rows(0) if r.name.startswith(NAMED)]
+        return products.rows([])
     return suites.SUITES[suite]
 
 

@@ -43,14 +43,19 @@ CHECKED_ROWS = 256
 WARM_UP = 0.012
 """Seconds a contender; the products before have raised the clocks."""
 DEFAULT_PEERS = ("eager", "cublaslt", "product")
+EPILOGUE_PEERS = ("inductor", "inductor_tuned")
+"""Peers of rows with an epilogue alone: of a plain product they make what cuBLAS has, or worse."""
 COMPARED = ("eager", "cublaslt", "inductor", "inductor_tuned")
 """The peers that do a row's whole work; `product` leaves its epilogue out."""
+
+LIMITS = (0.97, 0.95, 0.85, 0.75)
+"""Ratios below which rows are counted."""
 
 Shape = tuple[int, int, int]
 
 
-def rows(seed: int) -> tuple[Row, ...]:
-    """Return the rows: those with names, by shape and then by epilogue, then those of a seed."""
+def rows(seeds: Sequence[int]) -> tuple[Row, ...]:
+    """Return the rows: those with names, by shape and then by epilogue, then those of each seed."""
     named = (("large", LARGE), ("skinny", SKINNY), ("few", FEW_ROWS))
     every = [
         _row(kind, shape, "nt", epilogue)
@@ -58,14 +63,15 @@ def rows(seed: int) -> tuple[Row, ...]:
         for shape in shapes
         for epilogue in EPILOGUES
     ]
-    return (*every, *drawn(seed))
+    marks = {seed: f"s{seed}" if len(seeds) > 1 else "" for seed in seeds}
+    return (*every, *(row for seed, mark in marks.items() for row in drawn(seed, mark=mark)))
 
 
-def drawn(seed: int, count: int = DRAWN) -> Iterator[Row]:
+def drawn(seed: int, count: int = DRAWN, mark: str = "") -> Iterator[Row]:
     """Yield products that last at least 20 us by the rates of the GPU, drawn from a seed.
 
     Extents are even on a logarithmic scale. Two thirds are multiples of 8, so that rows begin at
-    multiples of 16 bytes.
+    multiples of 16 bytes. mark: of the seed, in the rows' names.
     """
     draw, number = Random(seed), 0
     while number < count:
@@ -75,7 +81,7 @@ def drawn(seed: int, count: int = DRAWN) -> Iterator[Row]:
         moved = 2 * (m * n + m * k + n * k)
         if max(moved / BANDWIDTH, 2 * m * n * k / FLOPS) < LEAST_SECONDS:
             continue
-        yield _row(f"drawn{number:02}", (m, n, k), draw.choice(LAYOUTS), "")
+        yield _row(f"drawn{number:02}{mark}", (m, n, k), draw.choice(LAYOUTS), "")
         number += 1
 
 
@@ -113,9 +119,17 @@ def text_of(shape: Shape, layout: str, epilogue: str) -> str:
 
 
 def measure(
-    session: Session, row: Row, work: Work, names: Sequence[str], repeats: int
+    session: Session,
+    row: Row,
+    work: Work,
+    names: Sequence[str],
+    repeats: int,
+    prepared: Mapping[tuple[str, str], str],
 ) -> dict[str, Any]:
-    """Return what is measured of a product, as docs/bench.md has it."""
+    """Return what is measured of a product, as docs/bench.md has it.
+
+    prepared: peers by row and name that were to be compiled before, and why they are not.
+    """
     from benchmarks.torch_side import arguments_of, on_stream
 
     reason = has_torch()
@@ -131,6 +145,9 @@ def measure(
             error = _error(row, bound, function, arguments)
             offer, missing = peers.Offer(row, function, arguments), {}
             for name in names:
+                missing[name] = prepared.get((row.name, name), "")
+                if missing[name]:
+                    continue
                 issue, missing[name] = peers.found(name, offer)
                 if issue is not None:
                     issues[name] = issue
@@ -189,21 +206,28 @@ def _error(
 
 
 def summary(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return, by the kind of row and its epilogue, the ratios to the best peer."""
+    """Return, by the kind of row and its epilogue, the ratios to the best peer.
+
+    Of drawn rows by seed, too, where there are several, and the worst of the seeds.
+    """
     groups: dict[str, list[float]] = {}
     for row in measured:
         kind, _, *rest = row["name"].split("_")
-        kind = "drawn" if kind.startswith("drawn") else kind
+        if kind.startswith("drawn"):
+            kind = " ".join(["drawn", *kind[len("drawn00") :].split()])
         epilogue = "_".join(r for r in rest if r not in LAYOUTS)
         if row["best"] is not None:
             groups.setdefault(f"{kind} {epilogue}".strip(), []).append(row["best"])
-    return {
-        name: {
-            "rows": len(ratios),
-            "mean": round(exp(sum(map(log, ratios)) / len(ratios)), 4),
-            "least": min(ratios),
-            "under_0.95": sum(r < 0.95 for r in ratios),
-            "under_0.75": sum(r < 0.75 for r in ratios),
-        }
-        for name, ratios in groups.items()
-    }
+    found = {name: _of_ratios(ratios) for name, ratios in groups.items()}
+    seeds = [each for name, each in found.items() if name.startswith("drawn s")]
+    if seeds:
+        worst = {key: min(s[key] for s in seeds) for key in ("rows", "mean", "least")}
+        most = {key: max(s[key] for s in seeds) for key in seeds[0] if key not in worst}
+        found["drawn, worst seed"] = {**worst, **most}
+    return found
+
+
+def _of_ratios(ratios: Sequence[float]) -> dict[str, float]:
+    counts = {f"under_{limit}": sum(r < limit for r in ratios) for limit in LIMITS}
+    mean = round(exp(sum(map(log, ratios)) / len(ratios)), 4)
+    return {"rows": len(ratios), "mean": mean, "least": min(ratios), **counts}

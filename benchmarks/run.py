@@ -1,7 +1,7 @@
 """Times suites of workloads beside the limit of the memory, and beside peers.
 
 python -m benchmarks.run --suite NAME [--only GLOB,...] [--peers NAME,...]
-                         [--seed N] [--seconds S] [--repeat N] [--out FILE.json]
+                         [--seed N,...] [--seconds S] [--repeat N] [--out FILE.json]
 
 NAME: memory, small, attention, attention_backward, operands, generated or products.
 
@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import generated, operands, products, suites
+from benchmarks.measure import has_torch
 from benchmarks.peers import PEERS
+from benchmarks.prepared import prepare
 from benchmarks.rows import Row
 from fusec import driver
 from fusec.bench.work import Work, build
@@ -33,8 +35,10 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.run.device import Device, device_available
 
-DRAWN = {"generated": generated.rows, "products": products.rows}
-"""Suites with rows that are drawn from a seed."""
+DRAWN = {"generated": generated.rows_of, "products": products.rows}
+"""Suites with rows that are drawn from seeds."""
+SEEDS = {"generated": 1, "products": 3}
+"""How many seeds are drawn where none is given."""
 SUMMARIES = {"products": products.summary, "operands": operands.summary}
 """Of suites with other peers for each row."""
 SUITES = (*suites.SUITES, *DRAWN)
@@ -42,9 +46,9 @@ SCHEMA = 1
 UNDER = 0.92
 
 
-def rows_of(suite: str, only: Sequence[str], seed: int) -> list[Row]:
+def rows_of(suite: str, only: Sequence[str], seeds: Sequence[int]) -> list[Row]:
     """Return the rows of a suite whose names one of the patterns fits; all without patterns."""
-    rows = DRAWN[suite](seed) if suite in DRAWN else suites.SUITES[suite]
+    rows = DRAWN[suite](seeds) if suite in DRAWN else suites.SUITES[suite]
     return [r for r in rows if not only or any(fnmatchcase(r.name, o) for o in only)]
 
 
@@ -71,7 +75,10 @@ def build_all(rows: Sequence[Row], target: str, jobs: int) -> dict[str, Work | s
 
 
 def timed(
-    rows: Sequence[Row], works: Mapping[str, Work | str], given: argparse.Namespace
+    rows: Sequence[Row],
+    works: Mapping[str, Work | str],
+    given: argparse.Namespace,
+    prepared: Mapping[tuple[str, str], str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the head of the record, then each row as it is measured, until the time is over."""
     from benchmarks.measure import measure
@@ -94,7 +101,8 @@ def timed(
                     if given.suite == "operands":
                         yield operands.measure(session, row, work, given.repeat)
                     elif given.suite == "products":
-                        yield products.measure(session, row, work, given.peers, given.repeat)
+                        peers = given.peers
+                        yield products.measure(session, row, work, peers, given.repeat, prepared)
                     else:
                         small = given.suite == "small"
                         yield measure(session, row, work, given.peers, given.repeat, small=small)
@@ -127,6 +135,10 @@ def geometric_mean(numbers: Sequence[float]) -> float:
     return round(exp(sum(map(log, numbers)) / len(numbers)), 4) if numbers else 0.0
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments, checked."""
     parser = argparse.ArgumentParser(
@@ -136,7 +148,15 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--suite", choices=SUITES, required=True)
     parser.add_argument("--only", **listed, help="patterns of names, with *, ? and [...]")
     parser.add_argument("--peers", **listed, help=f"of {', '.join(PEERS)}")
-    parser.add_argument("--seed", type=int, help="of what is drawn; drawn itself without it")
+    parser.add_argument(
+        "--seed", type=_numbers, default=[], help="seeds of what is drawn; drawn themselves without"
+    )
+    parser.add_argument(
+        "--compile-seconds",
+        type=float,
+        default=600,
+        help="for what torch.compile makes of products",
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no row later")
     parser.add_argument("--repeat", type=int, default=25, help="runs of each contender")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -147,6 +167,8 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if given.suite == "products" and not given.peers:
         given.peers = list(products.DEFAULT_PEERS)
+    if given.suite == "generated" and len(given.seed) > 1:
+        parser.error("`generated` takes one seed")
     unknown = [p for p in given.peers if p not in PEERS]
     if unknown:
         parser.error(f"no peer `{unknown[0]}`: one of {', '.join(PEERS)}")
@@ -156,10 +178,11 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build and time the rows; print a table, and write the record as it grows."""
     given = arguments_of(arguments)
-    seed = secrets.randbits(32) if given.seed is None else given.seed
-    rows = rows_of(given.suite, given.only, seed)
+    seeds = given.seed or [secrets.randbits(32) for _ in range(SEEDS.get(given.suite, 0))]
+    rows = rows_of(given.suite, given.only, seeds)
     if given.suite in DRAWN:
-        print(f"seed {seed}: --suite {given.suite} --seed {seed} is the same again", flush=True)
+        listed = ",".join(map(str, seeds))
+        print(f"seed {listed}: --suite {given.suite} --seed {listed} is the same again", flush=True)
     if given.list or not rows:
         print("\n".join(r.name for r in rows) or "no row has such a name")
         return 0 if rows else 2
@@ -176,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, why in failed.items():
             print(f"{name}: {why}")
         return 1 if failed else 0
-    return _time_all(rows, works, given, seed)
+    return _time_all(rows, works, given, seeds)
 
 
 def target_at_hand(reason: str | None) -> str:
@@ -188,14 +211,18 @@ def target_at_hand(reason: str | None) -> str:
 
 
 def _time_all(
-    rows: Sequence[Row], works: Mapping[str, Work | str], given: argparse.Namespace, seed: int
+    rows: Sequence[Row],
+    works: Mapping[str, Work | str],
+    given: argparse.Namespace,
+    seeds: Sequence[int],
 ) -> int:
     from benchmarks.torch_side import versions
 
-    began, found = time.monotonic(), timed(rows, works, given)
+    prepared = _prepared(rows, given) if given.suite == "products" else {}
+    began, found = time.monotonic(), timed(rows, works, given, prepared)
     record: dict[str, Any] = {
         "schema": SCHEMA, "suite": given.suite,
-        "seed": seed if given.suite in DRAWN else None, **next(found),
+        "seed": _one_or_all(seeds) if given.suite in DRAWN else None, **next(found),
         "peers": versions({name: PEERS[name].package for name in given.peers}),
         "rows": [], "failed": {}, "not_measured": {},
     }  # fmt: skip
@@ -211,6 +238,26 @@ def _time_all(
     if record["not_measured"]:
         print(f"not measured: {','.join(record['not_measured'])}")
     return 1 if record["failed"] else 0
+
+
+def _one_or_all(seeds: Sequence[int]) -> int | list[int]:
+    return seeds[0] if len(seeds) == 1 else list(seeds)
+
+
+def _prepared(rows: Sequence[Row], given: argparse.Namespace) -> dict[tuple[str, str], str]:
+    """Return what torch.compile has not made of products, by row and peer, and why."""
+    names = [n for n in given.peers if n in products.EPILOGUE_PEERS]
+    fused = [r for r in rows if not r.function.endswith(products.LAYOUTS)]
+    reason = "has nothing for this workload"
+    found = {(row.name, name): reason for row in rows for name in names}
+    if not (names and fused) or has_torch():
+        return found
+    began = time.monotonic()
+    found |= prepare(fused, names, given.compile_seconds, given.jobs)
+    ready = sum(not found[row.name, name] for row in fused for name in names)
+    took = time.monotonic() - began
+    print(f"torch.compile made {ready} of {len(fused) * len(names)} in {took:.1f} s", flush=True)
+    return found
 
 
 def _take(record: dict[str, Any], row: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ def jobs_by_row(given: argparse.Namespace, target: str) -> dict[Job, list[str]]:
     options = CompileOptions(targets=(target,), targets_given=True)
     found: dict[tuple[str, str, str], tuple[Job, list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for row in rows_of(given.suite, only, given.seed)[part::parts]:
+        for row in rows_of(given.suite, only, [given.seed])[part::parts]:
             path = Path(folder) / f"{row.name}.yaml"
             path.write_text(to_text(row.fusion), encoding="utf-8")
             for job in jobs_of(str(path), options):

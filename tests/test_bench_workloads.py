@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks import generated, products, suites
 from benchmarks.peers import PEERS, Offer, found
+from benchmarks.prepared import prepare
 from benchmarks.rows import WORKLOADS, Row
 from benchmarks.run import geometric_mean, main, rows_of, summary
 from fusec import driver, lowering
@@ -166,7 +167,7 @@ def test_every_kind_of_shape_and_layout_is_drawn() -> None:
 
 
 def test_rows_are_chosen_by_patterns() -> None:
-    assert [r.name for r in rows_of("memory", ["softmax_*"], 0)] == [
+    assert [r.name for r in rows_of("memory", ["softmax_*"], [])] == [
         "softmax_65536x1024", "softmax_16384x8192", "softmax_4096x32768", "softmax_1024x131072",
         "softmax_backward_16384x8192", "softmax_1024x262144",
     ]  # fmt: skip
@@ -257,3 +258,24 @@ def test_products_are_summed_up_by_kind_and_epilogue() -> None:
     assert found["large"]["under_0.95"] == 1
     assert found["drawn"]["under_0.75"] == 1
     assert found["drawn"]["rows"] == 1  # where no peer ran there is no ratio
+
+
+def test_of_several_seeds_the_worst_is_said() -> None:
+    names = [r.name for r in products.rows([1, 2])[-2 * products.DRAWN :]]
+    assert len(set(names)) == 2 * products.DRAWN
+    assert names[0].startswith("drawn00s1_")
+    assert names[-1].startswith("drawn59s2_")
+    ratios = [*([1.0] * 60), *([1.5] * 58), 0.7, 0.8]
+    rows = [{"name": n, "best": r} for n, r in zip(names, ratios, strict=True)]
+    found = products.summary(rows)
+    assert set(found) == {"drawn s1", "drawn s2", "drawn, worst seed"}
+    assert found["drawn, worst seed"] == {
+        "rows": 60, "mean": 1.0, "least": 0.7, "under_0.97": 2, "under_0.95": 2, "under_0.85": 2,
+        "under_0.75": 1,
+    }  # fmt: skip
+
+
+def test_what_is_not_compiled_in_time_is_said() -> None:
+    rows = [r for r in products.rows([]) if r.name.startswith("large_2048")]
+    found = prepare(rows, ["inductor"], 0.0, 1)
+    assert found == {(r.name, "inductor"): "not compiled within 0 s" for r in rows}
