@@ -27,6 +27,13 @@ NO_WRAP: tuple[Edit, ...] = (("grid.cuh", '"r"(count - 1)', '"r"(count)'),)
 """A counter does not start over with the last that arrives."""
 NO_RESET: tuple[Edit, ...] = (("matmul_turns.cuh", "    *semaphore = 0;\n", ""),)
 """A semaphore stays where the last turn has left it."""
+NO_TURN: tuple[Edit, ...] = (
+    ("matmul_turns.cuh", "    wait_group<0>();\n    store_release(semaphore, turn + 1);",
+     "    wait_group<0>();\n    store_release(semaphore, turn);"),
+    ("matmul_turns.cuh", "if (threadIdx.x == 0) store_release(semaphore, turn + 1);",
+     "if (threadIdx.x == 0) store_release(semaphore, turn);"),
+)  # fmt: skip
+"""A turn is not handed on."""
 LOST: tuple[Edit, ...] = (
     (
         "matmul_slices.cuh",

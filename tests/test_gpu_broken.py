@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_broken import ARRIVAL, LOST, NO_RESET, NO_WRAP, broken, share_lanes
+from gpu_broken import ARRIVAL, LOST, NO_RESET, NO_TURN, NO_WRAP, broken, share_lanes
 from gpu_runs import Differences, arenas, at_once, called, counters, program_of, repeated, replayed
 from gpu_variants import VARIANTS
 
@@ -35,6 +35,12 @@ def test_a_counter_that_does_not_start_over_is_seen(monkeypatch: pytest.MonkeyPa
     wrong, left = replayed(broken(SLICES.fusion, NO_WRAP, monkeypatch), SLICES, 20, own=True)
     assert wrong > 0
     assert any(left)
+
+
+def test_a_semaphore_that_stays_set_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = broken(TURNS.fusion, NO_RESET, monkeypatch)
+    assert repeated(program, TURNS, 20) > 0
+    assert any(any(counters(arena)) for arena in arenas(program))
 
 
 def test_a_slice_that_is_lost_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,19 +72,17 @@ trapped("{name}", pytest.MonkeyPatch())
 
 
 def trapped(name: str, patch: pytest.MonkeyPatch) -> None:
-    """Call a program whose semaphores stay set twice; the context is lost then."""
-    program = broken(VARIANTS[name].fusion, NO_RESET, patch)
-    given = VARIANTS[name].inputs(0, exact=True)
-    called(program, given)
-    torch.cuda.synchronize()
-    try:
-        called(program, given)
-        torch.cuda.synchronize()
-    except (FusecError, RuntimeError) as error:
-        print("trapped:", type(error).__name__)
-    with pytest.raises(FusecError):  # and every later call says so
-        called(program, given)
-    print("refused")
+    """Call a program whose first turn is not handed on; the context is lost then."""
+    program, given = (
+        broken(VARIANTS[name].fusion, NO_TURN, patch),
+        VARIANTS[name].inputs(0, exact=True),
+    )
+    for word in ("trapped", "refused"):  # and every later call says so
+        try:
+            called(program, given)
+            torch.cuda.synchronize()
+        except (FusecError, RuntimeError) as error:
+            print(word, type(error).__name__, flush=True)
 
 
 @pytest.mark.parametrize("name", ["serial_tma", "serial"])

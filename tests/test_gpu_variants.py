@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_broken import ARRIVAL, LOST, NO_RESET, NO_WRAP, edited
+from gpu_broken import ARRIVAL, LOST, NO_RESET, NO_TURN, NO_WRAP, edited
 from gpu_variants import VARIANTS
 
 from fusec import driver
@@ -21,6 +21,8 @@ def test_a_variant_is_one_segment_with_its_schedule(name: str) -> None:
     assert plan.parameters.settings.items() >= variant.fields.items()
 
 
-@pytest.mark.parametrize("edits", [ARRIVAL, NO_WRAP, NO_RESET, LOST], ids=lambda e: e[0][1].strip())
+@pytest.mark.parametrize(
+    "edits", [ARRIVAL, NO_WRAP, NO_RESET, NO_TURN, LOST], ids=lambda e: e[0][1].strip()
+)
 def test_an_edit_is_of_text_that_is_there(edits: tuple[tuple[str, str, str], ...]) -> None:
     assert edited(edits)
