@@ -208,8 +208,6 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
     // The sums of the tile before end under these products; their weights then leave registers to
     // the next ones, which begin before these end.
     wgmma_wait<1>();
-    // What all lanes have read of the values of queries comes before lane 0 hands the stage back.
-    if constexpr (Config::kOfKeys) __syncwarp();
     if (running >= 0 && lane == 0) empty[running].arrive();
     wgmma_fence();
     multiply_rows<Config, Config::kValueFeatures>(d, own + Config::kOwnedBytes,
@@ -221,6 +219,7 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
     wgmma_wait<0>();
     wgmma_pin(d);
     pull(w, p, d, tile * Config::kOthers, stage);
+    if constexpr (Config::kOfKeys) __syncwarp();  // lane 0 hands back what all lanes have read
     // Weights are packed while nothing runs: the compiler would wait for all in front of them.
     if constexpr (Config::kOfKeys) pack_weights<typename Config::T>(shares, p);
     pack_weights<typename Config::T>(pulls, w);
@@ -236,7 +235,6 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
   wgmma_wait<0>();
   wgmma_pin(sums);
   if constexpr (Config::kOfKeys) wgmma_pin(value_sums);
-  __syncwarp();
   if (lane == 0) {
     empty[running].arrive();
     barriers_at(shared, Config::kOwnedEmpty)->arrive();
