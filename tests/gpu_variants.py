@@ -27,7 +27,10 @@ Wanted = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """A fusion in one kernel: how inputs are drawn, and what PyTorch computes of them in fp64."""
+    """A fusion in one kernel: how inputs are drawn, and what PyTorch computes of them in fp64.
+
+    ordered: whether sums are added in the same order each time; else runs agree on integers alone.
+    """
 
     text: str
     scheduler: str
@@ -35,6 +38,7 @@ class Variant:
     exact: Draw
     wanted: Wanted
     random: Draw | None = None
+    ordered: bool = True
 
     @property
     def fusion(self) -> Fusion:

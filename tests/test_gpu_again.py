@@ -17,8 +17,8 @@ RUNS = 1000
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_thousand_runs_give_the_same_bits(name: str) -> None:
-    program = program_of(name)
-    assert repeated(program, VARIANTS[name], RUNS) == 0
+    program, variant = program_of(name), VARIANTS[name]
+    assert repeated(program, variant, RUNS, exact=not variant.ordered) == 0
     assert not any(any(counters(arena)) for arena in arenas(program))
 
 
