@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,15 @@ def prepare(
     found = {
         (row.name, name): f"not compiled within {seconds:g} s" for row in rows for name in names
     }
-    asked, said = context.SimpleQueue(), context.SimpleQueue()
+    asked, said = context.Queue(), context.SimpleQueue()
+    asked.cancel_join_thread()  # who is stopped leaves rows behind
     with tempfile.TemporaryDirectory() as folder:
         lock = Path(folder) / "timing"
         given = (names, asked, said, lock, max(1, jobs // count))
         workers = [context.Process(target=_work, args=given) for _ in range(count)]
         for worker in workers:
             worker.start()
-        for row in [*rows, *([None] * count)]:
+        for row in [*(replace(r) for r in rows), *([None] * count)]:  # fusions stay here
             asked.put(row)
         while time.monotonic() < end and any(w.is_alive() for w in workers):
             time.sleep(0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -279,3 +280,54 @@ def test_what_is_not_compiled_in_time_is_said() -> None:
     rows = [r for r in products.rows([]) if r.name.startswith("large_2048")]
     found = prepare(rows, ["inductor"], 0.0, 1)
     assert found == {(r.name, "inductor"): "not compiled within 0 s" for r in rows}
+
+
+TORCH = """
+from types import SimpleNamespace
+
+class Made:
+    def to(self, dtype):
+        return self
+
+def compile(function, **options):
+    if "options" in options:
+        raise RuntimeError("no candidate is left")
+    return lambda *given: None
+
+cuda = SimpleNamespace(empty_cache=lambda: None)
+compiler = SimpleNamespace(reset=lambda: None)
+
+def randn(shape, device):
+    return Made()
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return name
+"""
+"""What stands for PyTorch in processes that compile."""
+
+
+def test_peers_are_compiled_in_processes_and_say_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"__init__": TORCH, "nn/__init__": "", "nn/functional": "relu = None"}
+    files |= {"_inductor/__init__": "", "_inductor/runtime/__init__": ""}
+    files["_inductor/runtime/benchmarking"] = "import torch\nbenchmarker = torch.Made()\n"
+    files["_inductor/runtime/benchmarking"] += "torch.Made.benchmark_gpu = None\n"
+    for name, text in files.items():
+        file = tmp_path / "torch" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = [r for r in products.rows([]) if r.name in ("few_1x8192x8192_gelu", "few_1x8192x8192")]
+    assert all(r.fusion for r in rows)  # which stays in this process
+    found = prepare(rows, ["inductor", "inductor_tuned"], 60.0, 1)
+    assert found == {
+        (r.name, peer): why
+        for r in rows
+        for peer, why in (
+            ("inductor", ""),
+            ("inductor_tuned", "RuntimeError: no candidate is left"),
+        )
+    }
