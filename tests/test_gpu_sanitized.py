@@ -1,10 +1,4 @@
-"""Every kernel of products and attention, launched twice: what to watch by compute-sanitizer.
-
-compute-sanitizer --tool memcheck --error-exitcode 9 python -m pytest -m gpu \
-    'tests/test_gpu_sanitized.py::test_two_launches[slices]'
-
-also with racecheck and synccheck. Nothing but fusec's kernels runs on the GPU.
-"""
+"""Every kernel of products and attention, launched twice: what `tests/sanitize.py` watches."""
 
 from __future__ import annotations
 
