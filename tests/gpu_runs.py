@@ -104,6 +104,7 @@ def busy() -> Iterator[Callable[[], None]]:
     stream = torch.cuda.Stream()
     factor = torch.randn(1024, 1024, device="cuda").bfloat16()
     product = torch.empty_like(factor)
+    stream.wait_stream(torch.cuda.current_stream())  # its memory may be in use till then
 
     def more() -> None:
         with torch.cuda.stream(stream):
