@@ -79,7 +79,7 @@ MUTANTS = {
         "barriers_at(shared, Config::kOwnedEmpty)->wait(place.tile_parity ^ 1);",
         "",
     ),
-    "values of queries are not awaited": ("init(2 + Config::kOfKeys)", "init(2)"),
+    "values of queries are not awaited": ("init(2 + 32 * Config::kOfKeys)", "init(2)"),
     "a value of the neighbour": ("values[1][k] = both[1];", "values[1][k] = both[0];"),
     "the first tile is skipped": ("seen.begin / kKeys;", "seen.begin / kKeys + (seen.begin > 0);"),
     "pulls are scaled otherwise": ("* 0.125f;", "* 0.126f;"),

@@ -47,8 +47,8 @@ __device__ __forceinline__ void init_walk(unsigned char* shared) {
   barriers_at(shared, Config::kOwnedFull)->init(2);
   barriers_at(shared, Config::kOwnedEmpty)->init(4 * Config::kConsumers);
   for (int s = 0; s < Config::kStages; ++s) {
-    // Both operands, and the values of queries where a warp of the producer computes these.
-    barriers_at(shared, Config::kFull)[s].init(2 + Config::kOfKeys);
+    // Both operands, and the values of queries where the lanes of a warp compute these.
+    barriers_at(shared, Config::kFull)[s].init(2 + 32 * Config::kOfKeys);
     barriers_at(shared, Config::kEmpty)[s].init(4 * Config::kConsumers);
   }
   fence_barrier_init();
@@ -108,8 +108,7 @@ __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTil
 #pragma unroll
       for (int k = 0; k < Config::kQueryCount; ++k) to[k * Config::kOthers + query] = values[k];
     }
-    __syncwarp();
-    if (lane == 0) barriers_at(shared, Config::kFull)[place.stage].arrive();
+    barriers_at(shared, Config::kFull)[place.stage].arrive();  // each lane, for what it wrote
     place.advance();
   }
 }
