@@ -166,6 +166,27 @@ def at_once(program: Program, variant: Variant, runs: int) -> int:
     return sum(each.count for each in found)
 
 
+def graphs_at_once(program: Program, variant: Variant, runs: int) -> int:
+    """Return how many replays of two graphs on two streams, with other inputs each, were wrong."""
+    import torch
+
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    inputs = [variant.inputs(seed, exact=True) for seed in (1, 2)]
+    wanted = [variant.results(given) for given in inputs]
+    graphs = [program.graph(*given) for given in inputs]
+    found = [Differences() for _ in streams]
+    torch.cuda.synchronize()
+    for _ in range(runs):
+        for number, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                results = graphs[number]()
+                out = results if isinstance(results, tuple) else (results,)
+                found[number].exactly(out, wanted[number])
+                poison(out)
+    torch.cuda.synchronize()
+    return sum(each.count for each in found)
+
+
 def replayed(program: Program, variant: Variant, runs: int, *, own: bool) -> tuple[int, bytes]:
     """Return how many replays of a graph were wrong, and what its counters hold behind them.
 

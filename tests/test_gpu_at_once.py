@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpu_runs import at_once, program_of, replayed
+from gpu_runs import at_once, graphs_at_once, program_of, replayed
 from gpu_variants import VARIANTS
 
 torch: Any = pytest.importorskip("torch")
@@ -18,6 +18,12 @@ RUNS = 1000
 @pytest.mark.parametrize("name", VARIANTS)
 def test_two_streams_share_nothing(name: str) -> None:
     assert at_once(program_of(name), VARIANTS[name], 100) == 0
+
+
+@pytest.mark.parametrize("name", ["slices", "serial_tma", "vector", "decode"])
+def test_two_graphs_share_nothing(name: str) -> None:
+    """Those whose blocks count who arrives."""
+    assert graphs_at_once(program_of(name), VARIANTS[name], 100) == 0
 
 
 @pytest.mark.parametrize("name", VARIANTS)
