@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from gpu_variants import VARIANTS, Variant
+from gpu_variant import Variant
+from gpu_variants import VARIANTS
 
 import fusec
 from fusec.call.memory import Arena

@@ -73,8 +73,8 @@ __device__ __forceinline__ bool last_block(u32* counter, u32 count) {
   return shared_last;
 }
 
-// What one thread does between two looks at a flag. In debug builds it traps after some seconds: the
-// turn that it waits for never comes.
+// What one thread does between two looks at a flag. In debug builds it traps after some seconds:
+// the turn that it waits for never comes.
 struct Patience {
   u32 looks = 0;
   __device__ __forceinline__ void wait() {
