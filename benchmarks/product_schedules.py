@@ -30,7 +30,13 @@ from fusec.ir.annotations import Setting
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul import Matmul, MatmulProblem
-from fusec.schedule.matmul_choice import MULTIPLIERS, SPLIT_METHODS, SWAPPED_ROWS, MatmulParameters
+from fusec.schedule.matmul_choice import (
+    MOST_SWAPPED_ROWS,
+    MULTIPLIERS,
+    SPLIT_METHODS,
+    SWAPPED_ROWS,
+    MatmulParameters,
+)
 from fusec.schedule.matmul_compared import PERSISTENT, SPLIT_TILES, most_stages
 from fusec.schedule.matmul_price import seconds
 from fusec.schedule.matmul_work import ProductWork, work_of
@@ -154,6 +160,8 @@ def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
         rows = -(-m // (16 * count)) * 16
         if rows in SWAPPED_ROWS:
             tiles[rows, MULTIPLIERS // 2] = None
+            if rows <= MOST_SWAPPED_ROWS:
+                tiles[rows, MULTIPLIERS] = None
     for rows, columns in tiles:
         p = schedule_of(f"split_k {rows}x{columns} 2 2 1", product.chosen)
         found: set[int] = set()

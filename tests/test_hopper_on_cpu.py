@@ -141,6 +141,19 @@ def test_swapped_operands(
     assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
 
 
+@pytest.mark.parametrize(
+    ("tile_m", "cluster", "splits", "columns"),
+    [(16, 2, 2, (0, 0)), (96, 1, 2, (0, 1)), (64, 2, 1, (1, 0)), (112, 4, 1, (0, 1))],
+)
+def test_swapped_operands_in_tiles_of_256_columns(
+    tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
+) -> None:
+    a_columns, b_columns = columns
+    fusion = product(104, 264, 584, a_columns=a_columns, b_columns=b_columns, bias=True)
+    shape = {"tile_m": tile_m, "tile_n": 256, "cluster": cluster, "splits": splits, "stages": 3}
+    assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
+
+
 def test_sums_that_need_more_than_the_ring(tmp_path: Path) -> None:
     fusion = product(40, 264, 264)
     plan = plan_of(fusion, "split_k", tile_m=128, tile_n=256, cluster=2, splits=2, stages=2)
@@ -265,10 +278,10 @@ SLICES = {
 }
 
 
-def split_in_three(method: str) -> tuple[Fusion, KernelPlan]:
-    """Return a product and its plan with K split over three clusters of two blocks."""
+def split_in_three(method: str, cluster: int = 2) -> tuple[Fusion, KernelPlan]:
+    """Return a product and its plan with K split over three clusters."""
     fusion = product(66, 40, 520)
-    shape = {"tile_m": 128, "tile_n": 64, "cluster": 2, "splits": 3, "stages": 2}
+    shape = {"tile_m": 128, "tile_n": 64, "cluster": cluster, "splits": 3, "stages": 2}
     return fusion, plan_of(fusion, "split_k", **shape, split_method=method)
 
 
@@ -280,6 +293,25 @@ def test_wrong_turns_by_stores_are_seen(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SLICES)
 def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("slices"), *SLICES[name], tmp_path)
+
+
+ALONE = {
+    "no barrier after sums": (f"  fusec::{NAMED}  // all sums", "  // all sums"),
+    "the share goes where others read": (f"  fusec::{NAMED}  // the share", "  // the share"),
+    "the row of a quad": ("tile + quad.row * Config::kSumsPitch", "tile + quad.row"),
+    "no barrier after tickets": ("  __syncthreads();\n  const int work", "  const int work"),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path: Path) -> None:
+    dies(*split_in_three("serial_tma", cluster=1), *ALONE[name], tmp_path)
+
+
+@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_kernel"])
+def test_ways_to_sum_without_clusters(method: str, tmp_path: Path) -> None:
+    fusion, plan = split_in_three(method, cluster=1)
+    assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""
 
 
 @pytest.mark.parametrize("method", ["slices", "serial", "two_kernel"])

@@ -109,6 +109,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         **fields,  # pyright: ignore[reportArgumentType]
         takes_turns=parameters.takes_turns,
         in_bulk=parameters.split_method == "serial_tma",
+        in_clusters=parameters.cluster > 1,
         has_partials=parameters.splits > 1,
         has_epilogue=parameters.split_method != "two_kernel",
         **{role: names[space.name] for role, space in spaces.items()},

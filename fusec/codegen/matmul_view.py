@@ -152,13 +152,15 @@ class SplitKView(MatmulView):
 
     takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; otherwise whoever
     arrives last adds the slices of all up, or a kernel of its own without has_epilogue.
-    has_partials: whether there are several clusters.
+    in_clusters: whether several CTAs sum in shared memory; has_partials: whether there are several
+    clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
 
     takes_turns: bool
     in_bulk: bool
+    in_clusters: bool
     has_partials: bool
     has_epilogue: bool
     tickets: str = ""

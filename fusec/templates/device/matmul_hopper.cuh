@@ -171,7 +171,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     full[stage].wait(parity);
     wgmma_fence();
     if constexpr (Config::kSwapped) {
-      multiply_stage<typename Config::T, kColumns, Config::kBKMajor, Config::kAKMajor>(
+      multiply_stage<typename Config::T, kColumns, Config::kBKMajor, Config::kAKMajor, kBlocks>(
           sums, b_tile + own, a_tile, step > first);
     } else {
       multiply_stage<typename Config::T, kColumns, Config::kAKMajor, Config::kBKMajor, kBlocks>(
