@@ -30,6 +30,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul import Matmul, MatmulProblem
+from fusec.schedule.matmul_beside import room
 from fusec.schedule.matmul_choice import (
     MOST_SWAPPED_ROWS,
     MULTIPLIERS,
@@ -40,7 +41,6 @@ from fusec.schedule.matmul_choice import (
 from fusec.schedule.matmul_compared import PERSISTENT, SPLIT_TILES, most_stages
 from fusec.schedule.matmul_price import seconds
 from fusec.schedule.matmul_work import ProductWork, work_of
-from fusec.schedule.pressure import RESERVED
 from fusec.segment.price import traffic
 from fusec.target import Target, find
 from fusec.tune.job import Built, Failed, Job, build
@@ -154,7 +154,7 @@ def every(product: Priced) -> Iterator[MatmulParameters]:
 
 
 def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
-    m, shared = product.work.sizes.m, product.target.shared
+    m = product.work.sizes.m
     tiles = dict.fromkeys(SPLIT_TILES)
     for count in (1, 2, 3):
         rows = -(-m // (16 * count)) * 16
@@ -165,9 +165,8 @@ def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
     for rows, columns in tiles:
         p = schedule_of(f"split_k {rows}x{columns} 2 2 1", product.chosen)
         found: set[int] = set()
-        for beside in (1, 2, 3):
-            room = (shared + RESERVED) // beside - RESERVED
-            found.add(most_stages(replace(p, splits=2), product.problem.product, room))
+        for count in (1, 2, 3):
+            found.add(most_stages(replace(p, splits=2), product.problem.product, room(count)))
         whole = max(found)
         for stages in sorted({*found, max(2, whole * 2 // 3)} - {2}, reverse=True):
             yield replace(p, stages=stages)

@@ -7,6 +7,7 @@ from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import DType
 from fusec.schedule.matmul_access import is_chunked
+from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
@@ -24,6 +25,7 @@ def config(
     members = [
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
+        *_resident(p, layout),
         integer("kBand", p.band, "tile rows walked together, for the L2"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
@@ -31,6 +33,13 @@ def config(
     places = [integer(*constant) for constant in layout.constants]
     head = ("", "// Shared memory, in bytes.") if places else ()
     return (*members, *head, *places)
+
+
+def _resident(p: MatmulParameters, layout: SharedLayout) -> list[str]:
+    """Return how many CTAs of a split product are to have registers."""
+    if p.kernel != "split_k":
+        return []
+    return [integer("kResident", beside(p, layout.bytes), "CTAs that an SM has room for")]
 
 
 def sums_type(problem: Product) -> str:

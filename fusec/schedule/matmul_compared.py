@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from fusec.schedule.matmul_beside import room
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MULTICASTS,
@@ -23,7 +24,6 @@ from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
-from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
 
 TILE_K_BYTES = 128
@@ -86,8 +86,7 @@ def compared(
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
     """Yield a tile of which an SM has two CTAs: together they have as much in flight."""
     if tile.swapped and tile.tile_m <= MOST_BESIDE:
-        shared = target.shared // 2 - RESERVED // 2
-        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, shared))
+        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
 
 
 def _tile_k(kernel: str, problem: Product) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
-from fusec.schedule.matmul_compared import MOST_BESIDE
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
-from fusec.schedule.pressure import RESERVED
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -63,7 +62,7 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     ctas = tiles * p.cluster * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
-    filled = target.sms * _RESIDENT.get(p.cluster, 0.5) * _beside(p, target)
+    filled = target.sms * _RESIDENT.get(p.cluster, 0.5) * beside(p, _ring_bytes(p, needed))
     resident = max(1, int(filled) // p.cluster * p.cluster)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
@@ -77,15 +76,10 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     return taken
 
 
-def _beside(p: MatmulParameters, target: Target) -> int:
-    """Return the CTAs of a split product that an SM holds: two where stages leave room for both.
-
-    The registers of one with swapped operands do.
-    """
-    if not p.swapped or p.tile_m > MOST_BESIDE:
-        return 1
-    ring = p.stages * ((p.tile_m + p.tile_n) * p.tile_k * 2 + 2 * _BARRIER) + _SLOT
-    return max(1, min(2, (target.shared + RESERVED) // (ring + RESERVED)))
+def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:
+    """Return the shared memory of a CTA of a split product."""
+    a, b = needed.widths
+    return p.stages * ((p.tile_m * a + p.tile_n * b) * p.tile_k + 2 * _BARRIER) + _SLOT
 
 
 def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:

@@ -24,12 +24,16 @@ __device__ __forceinline__ bool is_last_slice(u32* arrived, u32* slot, int split
   return *slot == static_cast<u32>(splits) - 1;
 }
 
-// All multiplying threads: the share of all clusters, in their order.
+// All multiplying threads: the share of all clusters, in their order. As many quads are on their way
+// as registers are left for.
 template <class Config>
 __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], const float4* slices,
                                            int splits) {
+  constexpr int kQuadsAhead = Config::kResident > 1 ? 8 : 16;
+  constexpr int kSlicesAhead = Config::kOwned < kQuadsAhead ? kQuadsAhead / Config::kOwned : 1;
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) share[f] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll kSlicesAhead
   for (int split = 0; split < splits; ++split) {
     const float4* const slice = slices + static_cast<i64>(split) * Config::kSlab;
 #pragma unroll
