@@ -122,8 +122,12 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         product, hints = problem.product, problem.hints
         kernel = str(settings.get("kernel", ""))
         found = compared(product, hints, problem.kernels(target), target, kernel)
-        made = (self.completed(problem, replace(p, **settings)) for p in found)
         needed = work_of(product, traffic(problem.fusion), hints)
+        if not settings:  # most often only the first is asked for: what is dearer need not be legal
+            by_price = sorted(found, key=lambda p: seconds(p, needed, target))
+            made = (self.completed(problem, p) for p in by_price)
+            return (p for p in made if self.legal(problem, p, target) is None)
+        made = (self.completed(problem, replace(p, **settings)) for p in found)
         legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
         return iter(sorted(legal, key=lambda p: seconds(p, needed, target)))
 

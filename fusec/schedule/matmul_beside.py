@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 SM_BYTES = 233472
 """Shared memory of an SM that has wgmma: 228 KiB."""
 _MOST_SUMS = ((3, 16), (2, 32))
-"""CTAs of an SM, of 384 threads each, and the sums of a thread that leave registers for the rest."""
+"""CTAs of an SM, of 384 threads each, and a thread's sums that leave registers for the rest."""
 _TILE_K = 64
 """Elements of K of a stage of halves; of 8-bit types, which have more, a thread holds more too."""
 _THREADS = 256

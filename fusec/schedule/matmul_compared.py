@@ -21,7 +21,7 @@ from fusec.schedule.matmul_choice import (
     sizes_of,
 )
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_shared import swizzled_layout
+from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
 from fusec.target import Target
@@ -156,8 +156,13 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
 
 def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
     """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
-    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s), problem).bytes <= shared)
-    return max(fits, default=2)
+    most = min(STAGES[-1], shared // stage_bytes(p, problem))
+    fits = (
+        s
+        for s in range(most, STAGES[0] - 1, -1)
+        if swizzled_layout(replace(p, stages=s), problem).bytes <= shared
+    )
+    return next(fits, 2)
 
 
 def _width(problem: Product, kernel: str) -> int:
