@@ -308,13 +308,25 @@ def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path:
     dies(*split_in_three("serial_tma", cluster=1), *ALONE[name], tmp_path)
 
 
-@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_kernel"])
+ARRIVING = {
+    "sums are left for the next launch": ("    *at = make_float4(0.0f, 0.0f, 0.0f, 0.0f);\n", ""),
+    "the first to arrive ends": ("*slot == static_cast<u32>(splits) - 1", "*slot == 0"),
+    "the sums of an owner": ("+ owner * Config::kSlab", ""),
+}
+
+
+@pytest.mark.parametrize("name", ARRIVING)
+def test_wrong_sums_in_the_order_of_arrival_are_seen(name: str, tmp_path: Path) -> None:
+    dies(*split_in_three("parallel"), *ARRIVING[name], tmp_path)
+
+
+@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_kernel", "parallel"])
 def test_ways_to_sum_without_clusters(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method, cluster=1)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""
 
 
-@pytest.mark.parametrize("method", ["slices", "serial", "two_kernel"])
+@pytest.mark.parametrize("method", ["slices", "serial", "two_kernel", "parallel"])
 def test_other_ways_to_sum(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""

@@ -109,6 +109,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         **fields,  # pyright: ignore[reportArgumentType]
         takes_turns=parameters.takes_turns,
         in_bulk=parameters.split_method == "serial_tma",
+        in_arrival_order=parameters.in_arrival_order,
         in_clusters=parameters.cluster > 1,
         has_partials=parameters.splits > 1,
         has_epilogue=parameters.split_method != "two_kernel",
@@ -171,7 +172,8 @@ def _parts(p: MatmulParameters) -> str:
     if p.splits == 1:
         return f"{p.cluster} CTAs" if p.cluster > 1 else "one CTA"
     each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
-    return f"{p.splits} {'turns' if p.takes_turns else 'slices'}{each}"
+    how = "turns" if p.takes_turns else "parts" if p.in_arrival_order else "slices"
+    return f"{p.splits} {how}{each}"
 
 
 def _groups(problem: Product) -> GroupsView | None:

@@ -150,8 +150,9 @@ class VectorView(MatmulView):
 class SplitKView(MatmulView):
     """The kernel with K split over CTAs, and how several clusters of a tile sum.
 
-    takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; otherwise whoever
-    arrives last adds the slices of all up, or a kernel of its own without has_epilogue.
+    takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
+    each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
+    a kernel of its own without has_epilogue.
     in_clusters: whether several CTAs sum in shared memory; has_partials: whether there are several
     clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
@@ -160,6 +161,7 @@ class SplitKView(MatmulView):
 
     takes_turns: bool
     in_bulk: bool
+    in_arrival_order: bool
     in_clusters: bool
     has_partials: bool
     has_epilogue: bool

@@ -114,7 +114,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     ) -> Iterator[MatmulParameters]:
         """Yield the parameters that are compared by price, then others near the likeliest."""
         yield from islice(self._by_price(problem, target, settings), MOST_RECORDS // 2)
-        yield from super().candidates(problem, likeliest, target, settings)
+        for p in super().candidates(problem, likeliest, target, settings):
+            if not p.in_arrival_order or "split_method" in settings:
+                yield p
 
     def _by_price(
         self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
@@ -149,10 +151,11 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, work_of(problem.product, bytes_, problem.hints), target)
         flops, sfu = work(problem.product.epilogue.fusion)
+        is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
         estimate = Estimate(
             bytes=bytes_,
-            workspace_bytes=scratch * (parameters.splits - 1 if parameters.takes_turns else 1),
+            workspace_bytes=scratch * (parameters.splits - 1 if is_shared else 1),
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
@@ -319,9 +322,10 @@ def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[
     def free(name: str) -> str:
         return free(f"{name}_space") if name in taken else name
 
-    sums = tiles * (p.tile_m * p.tile_n * (1 if p.takes_turns else p.splits))
+    is_shared = p.takes_turns or p.in_arrival_order
+    sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))
     kinds = {
-        "partials": (F32, sums, "none"),
+        "partials": (F32, sums, "zeroed once" if p.in_arrival_order else "none"),
         "turns": (U32, tiles * p.cluster, "zeroed once"),
         "arrivals": (U32, tiles * p.cluster, "zeroed once"),
         "tickets": (U32, dim(1), "zeroed once"),

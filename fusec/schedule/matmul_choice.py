@@ -45,9 +45,10 @@ SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 MOST_SWAPPED_ROWS = 112
 """Rows of such a tile with 256 columns, whose sums a thread can hold."""
-SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
+SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
-reductions or by loads and stores, or another kernel adds all up."""
+reductions or by loads and stores, or another kernel adds all up, or each adds its own as it comes,
+so that results differ between runs: only where that is asked for."""
 MULTICASTS = ("none", "b", "a")
 """The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A."""
 BAND = 8
@@ -147,6 +148,11 @@ class MatmulParameters(Parameters):
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
         return self.splits > 1 and self.split_method in ("serial_tma", "serial")
+
+    @property
+    def in_arrival_order(self) -> bool:
+        """Return whether the clusters of a tile add to its sums whenever they are done."""
+        return self.splits > 1 and self.split_method == "parallel"
 
     @property
     def threads(self) -> int:

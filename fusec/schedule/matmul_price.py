@@ -138,7 +138,7 @@ def hand_off_seconds(p: MatmulParameters) -> float:
         return 0.0
     if p.takes_turns:
         return (p.splits - 1) * TURN_SECONDS
-    slices = p.splits * p.tile_m * p.tile_n * 4 / p.cluster
+    slices = (1 if p.in_arrival_order else p.splits) * p.tile_m * p.tile_n * 4 / p.cluster
     return _ARRIVAL + slices / _SLICE_RATE
 
 

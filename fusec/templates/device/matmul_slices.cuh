@@ -43,4 +43,26 @@ __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], cons
   }
 }
 
+// All multiplying threads: the share is added to the sums of the tile, which begin as zeros, in
+// whichever order clusters come.
+template <class Config>
+__device__ __forceinline__ void add_share(float4* slab, const float4 (&share)[Config::kOwned]) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    atomicAdd(&slab[f * Config::kMultipliers + threadIdx.x], share[f]);
+  }
+}
+
+// All multiplying threads, when all have added theirs: the sums, which are zeros again for the next
+// launch.
+template <class Config>
+__device__ __forceinline__ void take_sums(float4 (&share)[Config::kOwned], float4* slab) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    float4* const at = &slab[f * Config::kMultipliers + threadIdx.x];
+    share[f] = __ldcg(at);
+    *at = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  }
+}
+
 }  // namespace fusec
