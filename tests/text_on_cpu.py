@@ -23,6 +23,7 @@ INSTRUCTIONS = {
     "min.NaN.f32": "min_with_nan",
     "ld.acquire.gpu.global.u32": "load_acquire",
     "ld.global.nc.L1::no_allocate.L2::256B.v4.u32": "load_once",
+    "ld.global.nc.L1::no_allocate.L2::cache_hint.L2::256B.v4.u32": "load_once",
     "st.release.gpu.global.u32": "store_release",
     "atom.add.acq_rel.gpu.global.u32": "add_release",
     "atom.inc.acq_rel.gpu.global.u32": "count_and_wrap",
@@ -92,6 +93,8 @@ INSTRUCTIONS = {
     ".multicast::cluster": "tensor_load_2d_multicast",
     "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster": "tensor_load_3d_multicast",
+    "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    ".multicast::cluster.L2::cache_hint": "tensor_load_3d_multicast",
     "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group": "tensor_store_2d",
     "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group": "tensor_store_3d",
     "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group": "tensor_reduce_2d",

@@ -68,9 +68,9 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
         "loop": _loop(problem, parameters),
-        "panels": ", false, false, false, 2" if parameters.converted else "",
+        "loads": _loads(parameters, kernel.once),
         "columns": "kColumns" if parameters.joined else "kTileN",
-        "config": config(parameters, problem, kernel.layout, context.facts),
+        "config": config(parameters, problem, kernel, context.facts),
         "has_layout": bool(kernel.layout.constants),
         "constants": _constants(context, index_type, hopper=hopper, multiplies=multiplies),
         "offsets": () if hopper else _offsets(context),
@@ -126,6 +126,14 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     if not narrow:
         readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
     return {"shares": shares, "readers": readers}
+
+
+def _loads(p: MatmulParameters, once: tuple[bool, bool]) -> str:
+    """Return the template arguments behind the Config of what loads a stage of a split product."""
+    given = ["false", "false", "false", "2" if p.converted else "1"]
+    if not any(once):
+        return ", ".join(["", *given]) if p.converted else ""
+    return ", ".join(["", *given, *(str(each).lower() for each in once)])
 
 
 def _loop(problem: Product, p: MatmulParameters) -> str:

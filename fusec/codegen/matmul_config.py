@@ -11,12 +11,12 @@ from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
-from fusec.schedule.matmul_shared import SharedLayout
+from fusec.schedule.matmul_shared import MatmulKernel
 from fusec.schedule.matmul_vector import WARPS, resident
 
 
 def config(
-    p: MatmulParameters, problem: Product, layout: SharedLayout, facts: Facts
+    p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
 ) -> tuple[str, ...]:
     """Return the members of the struct, each with what it means."""
     roles = {
@@ -25,21 +25,23 @@ def config(
     members = [
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
-        *_resident(p, layout),
+        *_resident(p, kernel),
         integer("kBand", p.band, "tile rows walked together, for the L2"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
     ]
-    places = [integer(*constant) for constant in layout.constants]
+    places = [integer(*constant) for constant in kernel.layout.constants]
     head = ("", "// Shared memory, in bytes.") if places else ()
     return (*members, *head, *places)
 
 
-def _resident(p: MatmulParameters, layout: SharedLayout) -> list[str]:
-    """Return how many CTAs of a split product are to have registers."""
+def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
+    """Return for how many CTAs an SM is to have registers, and what leaves L2 first."""
+    if p.kernel == "vector":
+        return [boolean("kOnce", kernel.once[1], "B is read once and leaves L2 first")]
     if p.kernel != "split_k":
         return []
-    return [integer("kResident", beside(p, layout.bytes), "CTAs that an SM has room for")]
+    return [integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for")]
 
 
 def sums_type(problem: Product) -> str:

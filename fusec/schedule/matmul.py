@@ -30,6 +30,7 @@ from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
+from fusec.schedule.matmul_once import read_once
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
@@ -201,6 +202,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             shared_bytes=layout.bytes,
             cluster=(parameters.ctas, 1, 1),
             layout=layout,
+            once=_once(problem, parameters, target),
         )
         return Plan(
             self.name,
@@ -223,6 +225,12 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if kernel.template == SUM_SLICES:
             held //= p.cluster
         return replace(own, staged=held * words(result.dtype.compute))
+
+
+def _once(problem: MatmulProblem, p: MatmulParameters, target: Target) -> tuple[bool, bool]:
+    """Return whether A, and B, are read once at hint sizes, and larger than L2."""
+    a, b, *_ = (o.buffer.dtype.size for o in problem.product.operands)
+    return read_once(p, sizes_of(problem.product, problem.hints), (a, b), target)
 
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:

@@ -43,9 +43,13 @@ class SharedLayout:
 
 @dataclass(frozen=True)
 class MatmulKernel(Kernel):
-    """The launch of a matrix product and the layout of its shared memory."""
+    """The launch of a matrix product and the layout of its shared memory.
+
+    once: whether A, and B, are read once and leave L2 first.
+    """
 
     layout: SharedLayout = field(kw_only=True)
+    once: tuple[bool, bool] = (False, False)
 
 
 def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:

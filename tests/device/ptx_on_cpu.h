@@ -55,7 +55,8 @@ void note_flag(const u32* flag);
 void note_acquire(const void* flag);
 void note_release(const void* flag);
 void released();
-static void load_once(u32& a, u32& b, u32& c, u32& d, const u32* words) {
+static void load_once(u32& a, u32& b, u32& c, u32& d, const u32* words,
+                      u64 = 0) {
   a = words[0];
   b = words[1];
   c = words[2];
@@ -134,7 +135,7 @@ static void tensor_load_2d_multicast(u32 shared, const void* map, int x, int y, 
   tensor_load(shared, map, x, y, 0, barrier, blocks);
 }
 static void tensor_load_3d_multicast(u32 shared, const void* map, int x, int y, int z, u32 barrier,
-                                     u16 blocks) {
+                                     u16 blocks, u64 = 0) {
   tensor_load(shared, map, x, y, z, barrier, blocks);
 }
 static void tensor_load_3d(u32 shared, const void* map, int x, int y, int z, u32 barrier, u64 = 0) {
