@@ -82,7 +82,8 @@ def schedule_text(p: MatmulParameters) -> str:
         named = (("ping_pong", p.ping_pong), (f"pairs_{p.multicast}", p.multicast != "none"))
         return " ".join([*words, *(w for w, is_so in (*named, ("staged", p.staged)) if is_so)])
     words += [f"{p.cluster}", f"{p.splits}"]
-    return " ".join([*words, p.split_method] if p.splits > 1 else words)
+    words += [p.split_method] if p.splits > 1 else []
+    return " ".join([*words, *([f"pairs_{p.multicast}"] if p.multicast != "none" else [])])
 
 
 def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
@@ -93,13 +94,13 @@ def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
         first, kernel=kernel, tile_m=tile_m, tile_n=tile_n, stages=int(stages), cluster=1,
         splits=1, split_method=SPLIT_METHODS[0], ping_pong=False, multicast="none", staged=False,
     )  # fmt: skip
+    pairs = next((w[-1] for w in rest if w.startswith("pairs_")), "none")
+    found = replace(found, multicast=pairs)
     if kernel == "wgmma":
-        pairs = next((w[-1] for w in rest if w.startswith("pairs_")), "none")
-        is_turned, is_staged = "ping_pong" in rest, "staged" in rest
-        return replace(found, ping_pong=is_turned, multicast=pairs, staged=is_staged)
-    cluster, splits, *method = rest
-    method = method or [SPLIT_METHODS[0]]
-    return replace(found, cluster=int(cluster), splits=int(splits), split_method=method[0])
+        return replace(found, ping_pong="ping_pong" in rest, staged="staged" in rest)
+    cluster, splits, *others = rest
+    method = next((w for w in others if w in SPLIT_METHODS), SPLIT_METHODS[0])
+    return replace(found, cluster=int(cluster), splits=int(splits), split_method=method)
 
 
 class Priced:
@@ -175,6 +176,10 @@ def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
 def _split(tile: MatmulParameters, product: Priced) -> Iterator[MatmulParameters]:
     sizes, sms = product.work.sizes, product.target.sms
     most = max(1, 3 * sms // sizes.tiles(tile))
+    for splits in range(1, most + 1):
+        for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
+            for pairs in ("a", "b"):
+                yield replace(tile, cluster=1, splits=splits, split_method=method, multicast=pairs)
     for cluster in (1, 2, 4, 8):
         for splits in range(1, most // cluster + 1):
             for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:

@@ -308,6 +308,45 @@ def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path:
     dies(*split_in_three("serial_tma", cluster=1), *ALONE[name], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("multicast", "tile_m", "tile_n", "splits", "method", "columns"),
+    [
+        ("b", 128, 64, 3, "slices", (0, 1)),
+        ("b", 128, 256, 2, "serial_tma", (0, 0)),
+        ("a", 128, 128, 1, "slices", (1, 1)),
+        ("a", 48, 128, 2, "serial", (0, 0)),
+        ("a", 64, 256, 2, "parallel", (1, 0)),
+    ],
+)
+def test_split_products_in_pairs(
+    multicast: str, tile_m: int, tile_n: int, splits: int, method: str, columns: tuple[int, int],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Also of odd numbers of tiles, whose last pair has one alone."""
+    fusion = product(
+        264, 392, 520, a_columns=bool(columns[0]), b_columns=bool(columns[1]), bias=True
+    )
+    shape = {"tile_m": tile_m, "tile_n": tile_n, "splits": splits, "split_method": method}
+    plan = plan_of(fusion, "split_k", **shape, stages=2, cluster=1, multicast=multicast)
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+PAIRS = {
+    "no cluster barrier before loads": (f"{CLUSTER}\n  const int work", "const int work"),
+    "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
+    "the arrivals of a stage": ("kReaders = 16", "kReaders = 8"),
+    "the sums of a tile": ("* 2 + place", "* 2"),
+    "stages are handed back to one": ("rank < kCluster; ++rank", "rank < 1; ++rank"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_wrong_split_product_in_pairs_is_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(264, 40, 520)
+    shape = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 2, "stages": 2}
+    dies(fusion, plan_of(fusion, "split_k", **shape, multicast="b"), *PAIRS[name], tmp_path)
+
+
 ARRIVING = {
     "sums are left for the next launch": ("    *at = make_float4(0.0f, 0.0f, 0.0f, 0.0f);\n", ""),
     "the first to arrive ends": ("*slot == static_cast<u32>(splits) - 1", "*slot == 0"),

@@ -111,6 +111,8 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_bulk=parameters.split_method == "serial_tma",
         in_arrival_order=parameters.in_arrival_order,
         in_clusters=parameters.cluster > 1,
+        in_pairs=parameters.multicast != "none",
+        readers=", false, 2" if parameters.multicast != "none" else "",
         has_partials=parameters.splits > 1,
         has_epilogue=parameters.split_method != "two_kernel",
         **{role: names[space.name] for role, space in spaces.items()},
@@ -130,10 +132,12 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
 
 def _loads(p: MatmulParameters, once: tuple[bool, bool]) -> str:
     """Return the template arguments behind the Config of what loads a stage of a split product."""
-    given = ["false", "false", "false", "2" if p.converted else "1"]
-    if not any(once):
-        return ", ".join(["", *given]) if p.converted else ""
-    return ", ".join(["", *given, *(str(each).lower() for each in once)])
+    shares = (p.multicast == "a", p.multicast == "b", False)
+    given = [*shares, 2 if p.converted else 1, *once]
+    plain = (False, False, False, 1, False, False)
+    while given and given[-1] == plain[len(given) - 1]:
+        given.pop()
+    return "".join(f", {str(each).lower()}" for each in given)
 
 
 def _loop(problem: Product, p: MatmulParameters) -> str:

@@ -135,8 +135,16 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+    pairs: list[str] = []
+    if p.multicast != "none":
+        pairs = [
+            integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
+            integer("kPairColumns", p.pair_columns, "and tile columns; they share an operand"),
+            integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
+        ]
     return [
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
+        *pairs,
         integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         integer("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),

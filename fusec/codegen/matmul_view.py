@@ -153,8 +153,9 @@ class SplitKView(MatmulView):
     takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
     each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
     a kernel of its own without has_epilogue.
-    in_clusters: whether several CTAs sum in shared memory; has_partials: whether there are several
-    clusters.
+    in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
+    neighbouring tiles, and share what they load; readers: further template arguments of what then
+    multiplies a stage; has_partials: whether there are several clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
@@ -163,6 +164,8 @@ class SplitKView(MatmulView):
     in_bulk: bool
     in_arrival_order: bool
     in_clusters: bool
+    in_pairs: bool
+    readers: str
     has_partials: bool
     has_epilogue: bool
     tickets: str = ""

@@ -292,7 +292,7 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = _tiles(problem, p)
     if p.kernel == "wgmma":
         return minimum(tiles, target.sms // p.ctas) * p.ctas
-    return tiles * (p.cluster * p.splits // slices(p))
+    return tiles * (p.ctas * p.splits // slices(p))
 
 
 def _sum_slices(
@@ -324,7 +324,7 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
 
 def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
-    tiles = _tiles(problem, p)
+    tiles = _tiles(problem, p) * (p.pair_rows * p.pair_columns)
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
 
     def free(name: str) -> str:

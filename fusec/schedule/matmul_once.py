@@ -1,4 +1,4 @@
-"""Which operands of a product leave L2 first: those that are larger than it, and are read once."""
+"""Which operands of a product leave L2 first: what is read once, where all does not fit in it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STREAMING = ("split_k", "vector")
 def read_once(
     p: MatmulParameters, sizes: Sizes, widths: tuple[int, int], target: Target
 ) -> tuple[bool, bool]:
-    """Return whether A, and B, are read once and do not fit in L2.
+    """Return whether A, and B, are read once, by one CTA or by those that share it.
 
-    What other kernels have left there need not be written back then for what nobody asks for again
+    What other kernels have left in L2 need not be written back then for what nobody asks for again
     (decision 107). widths: bytes of an element of A, and of B.
     """
-    if p.kernel not in STREAMING or sizes.batches != 1:
+    moved = (sizes.m * widths[0] + sizes.n * widths[1]) * sizes.k
+    if p.kernel not in STREAMING or sizes.batches != 1 or moved <= target.l2:
         return False, False
     rows = -(-sizes.m // (p.tile_m * p.pair_rows))
     columns = -(-sizes.n // (p.columns * p.pair_columns))
-    a, b = (x * sizes.k * w > target.l2 for x, w in zip((sizes.m, sizes.n), widths, strict=True))
-    return a and columns == 1, b and rows == 1
+    return columns == 1, rows == 1
