@@ -8,6 +8,7 @@ from dataclasses import replace
 from fusec.schedule.matmul_beside import room
 from fusec.schedule.matmul_choice import (
     HOPPER,
+    MOST_SWAPPED_ROWS,
     MULTICASTS,
     MULTIPLIERS,
     SPLIT_METHODS,
@@ -37,6 +38,8 @@ PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128,
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
+WIDE_TILES = ((32, 256), (64, 256))
+"""The same, of halves alone, where more columns share what is loaded of few rows."""
 MOST_BESIDE = 64
 """Rows of swapped tiles that leave registers for two CTAs of an SM."""
 LEAST_STEPS = 16
@@ -76,6 +79,7 @@ def compared(
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
                     yield from _splits(tile, number, steps, target.sms)
+                    yield from _pairs(tile, sizes, steps, target.sms)
             elif name == "vector":
                 most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
@@ -113,7 +117,8 @@ def _shapes(
     if kernel == "wgmma":
         yield from (replace(p, **given) for p in _persistent(tiles))
     elif kernel == "split_k":
-        for rows, columns in dict.fromkeys((*SPLIT_TILES, *_fitting(sizes.m))):
+        wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
+        for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         for rows, columns, stages in vector_shapes(sizes.m):
@@ -131,6 +136,8 @@ def _fitting(m: int) -> Iterator[tuple[int, int]]:
         rows = -(-m // (16 * tiles)) * 16
         if rows in SWAPPED_ROWS and rows * tiles < padded:
             yield rows, MULTIPLIERS // 2
+            if rows <= MOST_SWAPPED_ROWS:
+                yield rows, MULTIPLIERS
 
 
 def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
@@ -152,6 +159,30 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
             if splits * cluster > 1 or tile.swapped:
                 for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
                     yield replace(tile, cluster=cluster, splits=splits, split_method=method)
+
+
+def _pairs(
+    tile: MatmulParameters, sizes: Sizes, steps: int, sms: int
+) -> Iterator[MatmulParameters]:
+    """Yield splits of K of two neighbouring tiles at a time, which share an operand."""
+    if tile.tile_k > TILES["split_k"]["tile_k"]:
+        return
+    for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
+        pair = replace(tile, multicast=multicast)
+        if extent <= by or (multicast == "a" and tile.tile_m < MOST_BESIDE):
+            continue
+        most = max(1, min(2 * steps // LEAST_STEPS, 2 * sms // sizes.tiles(tile)))
+        for splits in _counts(most):
+            for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
+                yield replace(pair, splits=splits, split_method=method)
+
+
+def _counts(most: int) -> Iterator[int]:
+    """Yield numbers of splits up to one, from which on each differs from the last by a twelfth."""
+    count = 1
+    while count <= most:
+        yield count
+        count += max(1, count // 12)
 
 
 def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:

@@ -8,9 +8,13 @@ from fusec.target import Target
 
 if TYPE_CHECKING:
     from fusec.schedule.matmul_choice import MatmulParameters, Sizes
+    from fusec.schedule.matmul_work import ProductWork
 
 STREAMING = ("split_k", "vector")
 """Kernels that say so of what they load."""
+
+SPARED = 2e7
+"""Bytes of others' results that L2 keeps where what is read leaves it first (H200)."""
 
 
 def read_once(
@@ -27,3 +31,14 @@ def read_once(
     rows = -(-sizes.m // (p.tile_m * p.pair_rows))
     columns = -(-sizes.n // (p.columns * p.pair_columns))
     return columns == 1, rows == 1
+
+
+def spared_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the bytes that a kernel spares the memory, since others' results stay in L2."""
+    sizes = needed.sizes
+    once = read_once(p, sizes, needed.widths, target)
+    read = sum(
+        rows * sizes.k * width * is_once
+        for rows, width, is_once in zip((sizes.m, sizes.n), needed.widths, once, strict=True)
+    )
+    return min(read, SPARED)

@@ -6,18 +6,19 @@ from dataclasses import replace
 
 from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_once import spared_bytes
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
-TURN_SECONDS = 2.4e-6
+TURN_SECONDS = 5e-6
 """One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
 
-_ARRIVAL = 2e-6
+_ARRIVAL = 7e-6
 """A slice stored and counted, and the first of the others there (estimated)."""
-_SLICE_RATE = 1e11
+_SLICE_RATE = 1.16e11
 """Bytes a second that a CTA reads of slices, from L2 (estimated: 50 bytes a clock)."""
 
 _BARRIER, _SLOT = 8, 16
@@ -28,14 +29,14 @@ _BARRIER, _SLOT = 8, 16
 # tensor cores' rate.
 _RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.06))
 # Seconds a tile: first loads, the sum over a cluster, and the plain epilogue.
-_TILE = 4e-6
+_TILE = 3.4e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
-_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
-# Of `l2_bandwidth`, which is a lower bound: copies in bulk have reached 9.3 TB/s.
-_L2_RATE = 1.5
+_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 1.8e-6
 # Of the bandwidth, where operands are read once.
-_MEMORY_RATE = 0.97
+_MEMORY_RATE = 1.05
+# Bytes a second that an SM takes of L2; rows that begin inside a line of memory come as two.
+_INGEST = 1.08e11
 # The part of the SMs that clusters of this size fill at once (H200, one CTA per SM).
 _RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
 # Weights a second that an SM makes halves of (estimated).
@@ -59,11 +60,16 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
         return persistent_seconds(p, needed, target)
     if p.kernel == "vector":
         return vector_seconds(p, needed, target)
-    ctas = tiles * p.cluster * p.splits
+    pairs = tiles
+    if p.multicast != "none":  # the last one may have a tile alone
+        rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
+        sizes = needed.sizes
+        pairs = sizes.batches * -(-sizes.m // rows) * -(-sizes.n // columns)
+    ctas = pairs * p.ctas * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
-    filled = target.sms * _RESIDENT.get(p.cluster, 0.5) * beside(p, _ring_bytes(p, needed))
-    resident = max(1, int(filled) // p.cluster * p.cluster)
+    filled = target.sms * _RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
+    resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
     tile = _TILE + _epilogue_seconds(p, needed, target)
@@ -105,8 +111,12 @@ def _step_seconds(
     sizes = needed.sizes
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
     (a, b), depth = needed.widths, p.tile_k
-    loaded = (rows * a + columns * b) * depth
+    # What a pair shares is asked for once.
+    asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
+    loaded = sum(asked)
+    taken = sum(part * lines for part, lines in zip(asked, needed.lines, strict=True))
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
+    spared = 1 - spared_bytes(p, needed, target) / max(1, needed.bytes)
     rate = (
         target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
     )
@@ -116,8 +126,8 @@ def _step_seconds(
         2.0 * p.tile_m * p.tile_n * depth / rate,
         p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
-        running * loaded / (target.l2_bandwidth * _L2_RATE),
-        running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
+        -(-running // target.sms) * taken / _INGEST,
+        running * loaded * from_memory * spared / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
