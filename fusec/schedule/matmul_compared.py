@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from fusec.schedule.matmul_beside import room
+from fusec.schedule.matmul_beside import RESIDENT, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MOST_SWAPPED_ROWS,
     MULTICASTS,
     MULTIPLIERS,
-    SPLIT_METHODS,
     STAGES,
     SWAPPED_ROWS,
     TILES,
@@ -21,6 +20,7 @@ from fusec.schedule.matmul_choice import (
     divides,
     sizes_of,
 )
+from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
@@ -155,10 +155,9 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
         if tile.converted and cluster == 1:
             most = max(1, most)  # no other kernel is to be had
-        for splits in range(1, most + 1):
+        for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:
-                for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-                    yield replace(tile, cluster=cluster, splits=splits, split_method=method)
+                yield best_method(replace(tile, cluster=cluster, splits=splits))
 
 
 def _pairs(
@@ -172,17 +171,24 @@ def _pairs(
         if extent <= by or (multicast == "a" and tile.tile_m < MOST_BESIDE):
             continue
         most = max(1, min(2 * steps // LEAST_STEPS, 2 * sms // sizes.tiles(tile)))
-        for splits in _counts(most):
-            for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-                yield replace(pair, splits=splits, split_method=method)
+        for splits in _counts(most, _filling(pair, sizes.tiles(tile), 1, sms)):
+            yield best_method(replace(pair, splits=splits))
 
 
-def _counts(most: int) -> Iterator[int]:
-    """Yield numbers of splits up to one, from which on each differs from the last by a twelfth."""
-    count = 1
+def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
+    """Yield numbers of splits up to one: others, and ones that are an eighth apart."""
+    counts, count = {n for n in others if 0 < n <= most}, 1
     while count <= most:
-        yield count
-        count += max(1, count // 12)
+        counts.add(count)
+        count += max(1, count // 8)
+    yield from sorted(counts)
+
+
+def _filling(p: MatmulParameters, tiles: int, cluster: int, sms: int) -> Iterator[int]:
+    """Yield the splits whose CTAs fill all SMs, or nearly, once or twice."""
+    room = int(sms * RESIDENT[cluster * p.pair_rows * p.pair_columns])
+    for waves in (1, 2):
+        yield waves * room // (tiles * cluster)
 
 
 def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusec.schedule.matmul_beside import beside
-from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_beside import RESIDENT, beside
+from fusec.schedule.matmul_choice import MULTIPLIERS, SPLIT_METHODS, MatmulParameters
 from fusec.schedule.matmul_once import spared_bytes
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
@@ -37,8 +37,6 @@ _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 1.8e-6
 _MEMORY_RATE = 1.05
 # Bytes a second that an SM takes of L2; rows that begin inside a line of memory come as two.
 _INGEST = 1.08e11
-# The part of the SMs that clusters of this size fill at once (H200, one CTA per SM).
-_RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
 # Weights a second that an SM makes halves of (estimated).
 _CONVERTED = 4.7e10
 # mma.sync reaches less of the rate where wgmma exists.
@@ -68,7 +66,7 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     ctas = pairs * p.ctas * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
-    filled = target.sms * _RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
+    filled = target.sms * RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
     resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
@@ -150,6 +148,14 @@ def hand_off_seconds(p: MatmulParameters) -> float:
         return (p.splits - 1) * TURN_SECONDS
     slices = (1 if p.in_arrival_order else p.splits) * p.tile_m * p.tile_n * 4 / p.cluster
     return _ARRIVAL + slices / _SLICE_RATE
+
+
+def best_method(p: MatmulParameters) -> MatmulParameters:
+    """Return a split with the method of the first two by which its clusters wait the least."""
+    if p.splits == 1:
+        return p
+    slices, turns = (replace(p, split_method=m) for m in SPLIT_METHODS[:2])
+    return turns if hand_off_seconds(turns) < hand_off_seconds(slices) else slices
 
 
 def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:
