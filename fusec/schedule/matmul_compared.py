@@ -164,7 +164,7 @@ def _pairs(
     tile: MatmulParameters, sizes: Sizes, steps: int, sms: int
 ) -> Iterator[MatmulParameters]:
     """Yield splits of K of two neighbouring tiles at a time, which share an operand."""
-    if tile.tile_k > TILES["split_k"]["tile_k"]:
+    if tile.tile_k > TILES["split_k"]["tile_k"] or sizes.tiles(tile) > 2 * sms:
         return
     for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
         pair = replace(tile, multicast=multicast)
