@@ -65,6 +65,7 @@ def test_schedules_are_lines(text: str) -> None:
         ((64, 8192, 8192), "split_k 64x128 9 2 1", (False, True)),
         ((256, 256, 65536), "split_k 128x256 4 1 8 slices", (True, False)),
         ((256, 256, 65536), "split_k 128x256 4 1 8 slices pairs_b", (True, True)),
+        ((64, 28672, 8192), "split_k 64x128 9 2 1", (False, False)),  # seven times L2
         ((64, 1024, 8192), "split_k 64x128 9 2 1", (False, False)),  # L2 holds all
         ((64, 8192, 8192), "wgmma 128x128 4", (False, False)),
     ],

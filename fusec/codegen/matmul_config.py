@@ -36,9 +36,7 @@ def config(
 
 
 def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
-    """Return for how many CTAs an SM is to have registers, and what leaves L2 first."""
-    if p.kernel == "vector":
-        return [boolean("kOnce", kernel.once[1], "B is read once and leaves L2 first")]
+    """Return for how many CTAs an SM is to have registers."""
     if p.kernel != "split_k":
         return []
     return [integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-from fusec.schedule.matmul_once import spared_bytes
 from fusec.schedule.matmul_vector import WARPS, resident
 from fusec.target import Target
 
@@ -41,10 +40,9 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     running = min(blocks, places)
     rounds = ceil(ceil(ceil(sizes.k / p.tile_k) / p.splits) / p.stages)
     loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * 2
-    spared = 1 - spared_bytes(p, needed, target) / max(1, needed.bytes)
     parts = (
         _LATENCY,
-        running * loaded * spared / (target.bandwidth * _MEMORY_RATE * _STAGES[p.stages]),
+        running * loaded / (target.bandwidth * _MEMORY_RATE * _STAGES[p.stages]),
     )
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)

@@ -55,8 +55,7 @@ void note_flag(const u32* flag);
 void note_acquire(const void* flag);
 void note_release(const void* flag);
 void released();
-static void load_once(u32& a, u32& b, u32& c, u32& d, const u32* words,
-                      u64 = 0) {
+static void load_once(u32& a, u32& b, u32& c, u32& d, const u32* words) {
   a = words[0];
   b = words[1];
   c = words[2];

@@ -7,7 +7,6 @@
 // into one instruction and the others into the next. `Config` is the struct at the top of a kernel.
 #pragma once
 
-#include "l2_policy.cuh"
 #include "matmul_tile.cuh"
 #include "mma.cuh"
 #include "vector.cuh"
@@ -26,17 +25,8 @@ __device__ __forceinline__ const T* lane_row(const MatmulOperand<T, Index>& x, i
 }
 
 // 16 bytes that are read once: L1 does not keep them, and L2 fetches what lies beside them, too.
-// kFirst: they leave L2 first.
-template <bool kFirst>
 __device__ __forceinline__ Vec<u32, 4> load_once(const u32* words) {
   Vec<u32, 4> v;
-  if constexpr (kFirst) {
-    asm volatile(
-        "ld.global.nc.L1::no_allocate.L2::cache_hint.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-        : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-        : "l"(words), "l"(l2_evict_first()));
-    return v;
-  }
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                : "l"(words));
@@ -87,7 +77,7 @@ __device__ __forceinline__ void load_part(VectorPart<Config>& part,
 #pragma unroll
     for (int i = 0; i < Config::kTileN / 8; ++i) {
       const u32* const words = reinterpret_cast<const u32*>(b_columns[i] + at);
-      part.b[i][half] = is_inside ? load_once<Config::kOnce>(words) : splat<u32, 4>(0);
+      part.b[i][half] = is_inside ? load_once(words) : splat<u32, 4>(0);
     }
 #pragma unroll
     for (int j = 0; j < Config::kTileM / 8; ++j) {
