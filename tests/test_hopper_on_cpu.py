@@ -14,6 +14,7 @@ from fusec import target
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.reference.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
@@ -363,6 +364,17 @@ def test_wrong_sums_in_the_order_of_arrival_are_seen(name: str, tmp_path: Path) 
 def test_ways_to_sum_without_clusters(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method, cluster=1)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""
+
+
+def test_a_second_kernel_of_a_square_operand(tmp_path: Path) -> None:
+    """N is K, of which the second kernel knows nothing."""
+    text = (
+        "fusion: f\ninputs:\n  a: bf16[16, 264]\n  b: bf16[264, 264]\nops:\n  - y = linear(a, b)\n"
+    )
+    fusion = read_text(f"{text}outputs: [y]\n")
+    shape = {"tile_m": 16, "tile_n": 128, "cluster": 1, "splits": 2, "stages": 2}
+    plan = plan_of(fusion, "split_k", **shape, split_method="two_kernel")
+    assert wrong(fusion, plan, tmp_path) == ""
 
 
 @pytest.mark.parametrize("method", ["slices", "serial", "two_kernel", "parallel"])

@@ -215,7 +215,7 @@ def _constants(
     lines = [
         constant(index_type, name, value)
         for name, value in ((m, problem.m), ("N", problem.n), (k, problem.k))
-        if multiplies or value is not problem.k
+        if multiplies or name != k
     ]
     if problem.groups is not None and problem.cuts == "rows":
         lines.append(constant("int", "groups", problem.groups.count))

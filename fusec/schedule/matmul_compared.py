@@ -130,11 +130,11 @@ def _shapes(
 
 
 def _fitting(m: int) -> Iterator[tuple[int, int]]:
-    """Yield the swapped tiles of which one or two hold the rows, where others have more padding."""
+    """Yield swapped tiles of which up to three hold the rows, where others pad no less."""
     padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
-    for tiles in (1, 2):
+    for tiles in (1, 2, 3):
         rows = -(-m // (16 * tiles)) * 16
-        if rows in SWAPPED_ROWS and rows * tiles < padded:
+        if rows in SWAPPED_ROWS and rows * tiles <= padded:
             yield rows, MULTIPLIERS // 2
             if rows <= MOST_SWAPPED_ROWS:
                 yield rows, MULTIPLIERS

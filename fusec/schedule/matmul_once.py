@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 MOST_TIMES = 3
 """How many times L2 operands may have: of 470 MB the same loads were 4 % slower (H200)."""
-SPARED = 2e7
-"""Bytes of others' results that L2 keeps where what is read leaves it first (H200)."""
+WRITTEN_BACK = 1.6e7
+"""Bytes of others' results that are written back to make place for operands that stay in L2."""
 
 
 def read_once(
@@ -34,12 +34,12 @@ def read_once(
     return columns == 1, rows == 1
 
 
-def spared_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the bytes that a kernel spares the memory, since others' results stay in L2."""
+def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the bytes of others' results that L2 gives up for operands that stay in it."""
     sizes = needed.sizes
     once = read_once(p, sizes, needed.widths, target)
-    read = sum(
-        rows * sizes.k * width * is_once
+    kept = sum(
+        rows * sizes.k * width * (not is_once)
         for rows, width, is_once in zip((sizes.m, sizes.n), needed.widths, once, strict=True)
     )
-    return min(read, SPARED)
+    return min(kept, WRITTEN_BACK) if kept > target.l2 else 0.0

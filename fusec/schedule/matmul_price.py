@@ -6,19 +6,19 @@ from dataclasses import replace
 
 from fusec.schedule.matmul_beside import RESIDENT, beside
 from fusec.schedule.matmul_choice import MULTIPLIERS, SPLIT_METHODS, MatmulParameters
-from fusec.schedule.matmul_once import spared_bytes
+from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
-TURN_SECONDS = 5e-6
+TURN_SECONDS = 5.4e-6
 """One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
 
-_ARRIVAL = 7e-6
+_ARRIVAL = 6.9e-6
 """A slice stored and counted, and the first of the others there (estimated)."""
-_SLICE_RATE = 1.16e11
+_SLICE_RATE = 9e10
 """Bytes a second that a CTA reads of slices, from L2 (estimated: 50 bytes a clock)."""
 
 _BARRIER, _SLOT = 8, 16
@@ -27,14 +27,14 @@ _BARRIER, _SLOT = 8, 16
 # All of what follows is fitted to times on an H200, K from 512 to 524288.
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
 # tensor cores' rate.
-_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.06))
-# Seconds a tile: first loads, the sum over a cluster, and the plain epilogue.
-_TILE = 3.4e-6
+_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.0))
+# Seconds a tile: first loads and the plain epilogue; and what each CTA of a cluster adds to that.
+_TILE, _RANK = 3.2e-6, 0.4e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
-_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 1.8e-6
+_L2_STAGE, _MEMORY_STAGE = 0.8e-6, 1.5e-6
 # Of the bandwidth, where operands are read once.
-_MEMORY_RATE = 1.05
+_MEMORY_RATE = 1.02
 # Bytes a second that an SM takes of L2; rows that begin inside a line of memory come as two.
 _INGEST = 1.08e11
 # Weights a second that an SM makes halves of (estimated).
@@ -70,7 +70,7 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
-    tile = _TILE + _epilogue_seconds(p, needed, target)
+    tile = _TILE + _RANK * p.cluster + _epilogue_seconds(p, needed, target)
     waves, rest = divmod(ctas, resident)
     taken = hand_off_seconds(p)
     for count, running in ((waves, resident), (1, rest)):
@@ -114,7 +114,7 @@ def _step_seconds(
     loaded = sum(asked)
     taken = sum(part * lines for part, lines in zip(asked, needed.lines, strict=True))
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
-    spared = 1 - spared_bytes(p, needed, target) / max(1, needed.bytes)
+    displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     rate = (
         target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
     )
@@ -125,7 +125,7 @@ def _step_seconds(
         p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
         -(-running // target.sms) * taken / _INGEST,
-        running * loaded * from_memory * spared / (target.bandwidth * _MEMORY_RATE),
+        running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 

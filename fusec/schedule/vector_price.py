@@ -23,6 +23,8 @@ _MEMORY_RATE = 0.98
 _STAGES = {1: 0.865, 2: 1.0, 4: 0.93}
 """The part of that by the stages: 128 bytes of a column are half of what L2 fetches, whose other
 half another warp asks for, and 512 of each warp fill the queues of the memory."""
+_ROWS = {8: 1.0, 16: 0.93, 32: 0.85}
+"""The same by the rows of a tile, which are loaded from L1 and L2 beside B."""
 _SLICES = 3.9e-6
 """A slice stored and counted, and the first of the others there."""
 _NORM = 4
@@ -42,7 +44,7 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * 2
     parts = (
         _LATENCY,
-        running * loaded / (target.bandwidth * _MEMORY_RATE * _STAGES[p.stages]),
+        running * loaded / (target.bandwidth * _MEMORY_RATE * _STAGES[p.stages] * _ROWS[p.tile_m]),
     )
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
