@@ -302,6 +302,8 @@ def measured(
 def line_of(found: Mapping[str, Any]) -> str:
     """Return what is told of a product: its best schedule, and what price has chosen."""
     times = {text: us for text, us, _ in found["schedules"]}
+    if not times:
+        return f"{found['name']:<24} has no such schedule"
     best, chosen = found["schedules"][0], times.get(found["chosen"], float("nan"))
     peer = min(found["peers"].values(), default=float("nan"))
     return (

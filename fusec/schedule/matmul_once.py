@@ -38,7 +38,7 @@ def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) ->
     """Return the bytes of others' results that L2 gives up for operands that stay in it."""
     sizes = needed.sizes
     once = read_once(p, sizes, needed.widths, target)
-    kept = sum(
+    kept = sizes.batches * sum(
         rows * sizes.k * width * (not is_once)
         for rows, width, is_once in zip((sizes.m, sizes.n), needed.widths, once, strict=True)
     )
