@@ -77,6 +77,13 @@ def test_parts_along_k_are_summed_bitwise_the_same_in_100_runs(method: str) -> N
     assert any("UBLKRED" in text for text in texts) == (method == "serial_tma")
 
 
+def test_parts_along_k_are_summed_in_the_order_of_arrival() -> None:
+    settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "cluster": 4}
+    settings |= {"splits": 7, "split_method": "parallel"}
+    overrides = tuple(Override("c", name, value) for name, value in settings.items())
+    check_on_gpu(replace(product(256, 256, 65536), schedules=overrides))
+
+
 @pytest.mark.parametrize("shape", [(128, 128, 131072), (512, 512, 32768), (100, 72, 40000)])
 def test_split_products(shape: tuple[int, int, int]) -> None:
     check_on_gpu(product(*shape), repeats=3)

@@ -14,6 +14,7 @@ from fusec import target
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.reference.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
@@ -141,6 +142,19 @@ def test_swapped_operands(
     assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
 
 
+@pytest.mark.parametrize(
+    ("tile_m", "cluster", "splits", "columns"),
+    [(16, 2, 2, (0, 0)), (96, 1, 2, (0, 1)), (64, 2, 1, (1, 0)), (112, 4, 1, (0, 1))],
+)
+def test_swapped_operands_in_tiles_of_256_columns(
+    tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
+) -> None:
+    a_columns, b_columns = columns
+    fusion = product(104, 264, 584, a_columns=a_columns, b_columns=b_columns, bias=True)
+    shape = {"tile_m": tile_m, "tile_n": 256, "cluster": cluster, "splits": splits, "stages": 3}
+    assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
+
+
 def test_sums_that_need_more_than_the_ring(tmp_path: Path) -> None:
     fusion = product(40, 264, 264)
     plan = plan_of(fusion, "split_k", tile_m=128, tile_n=256, cluster=2, splits=2, stages=2)
@@ -265,10 +279,10 @@ SLICES = {
 }
 
 
-def split_in_three(method: str) -> tuple[Fusion, KernelPlan]:
-    """Return a product and its plan with K split over three clusters of two blocks."""
+def split_in_three(method: str, cluster: int = 2) -> tuple[Fusion, KernelPlan]:
+    """Return a product and its plan with K split over three clusters."""
     fusion = product(66, 40, 520)
-    shape = {"tile_m": 128, "tile_n": 64, "cluster": 2, "splits": 3, "stages": 2}
+    shape = {"tile_m": 128, "tile_n": 64, "cluster": cluster, "splits": 3, "stages": 2}
     return fusion, plan_of(fusion, "split_k", **shape, split_method=method)
 
 
@@ -282,7 +296,88 @@ def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("slices"), *SLICES[name], tmp_path)
 
 
-@pytest.mark.parametrize("method", ["slices", "serial", "two_kernel"])
+ALONE = {
+    "no barrier after sums": (f"  fusec::{NAMED}  // all sums", "  // all sums"),
+    "the share goes where others read": (f"  fusec::{NAMED}  // the share", "  // the share"),
+    "the row of a quad": ("tile + quad.row * Config::kSumsPitch", "tile + quad.row"),
+    "no barrier after tickets": ("  __syncthreads();\n  const int work", "  const int work"),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path: Path) -> None:
+    dies(*split_in_three("serial_tma", cluster=1), *ALONE[name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("multicast", "tile_m", "tile_n", "splits", "method", "columns"),
+    [
+        ("b", 128, 64, 3, "slices", (0, 1)),
+        ("b", 128, 256, 2, "serial_tma", (0, 0)),
+        ("a", 128, 128, 1, "slices", (1, 1)),
+        ("a", 48, 128, 2, "serial", (0, 0)),
+        ("a", 64, 256, 2, "parallel", (1, 0)),
+    ],
+)
+def test_split_products_in_pairs(
+    multicast: str, tile_m: int, tile_n: int, splits: int, method: str, columns: tuple[int, int],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Also of odd numbers of tiles, whose last pair has one alone."""
+    fusion = product(
+        264, 392, 520, a_columns=bool(columns[0]), b_columns=bool(columns[1]), bias=True
+    )
+    shape = {"tile_m": tile_m, "tile_n": tile_n, "splits": splits, "split_method": method}
+    plan = plan_of(fusion, "split_k", **shape, stages=2, cluster=1, multicast=multicast)
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+PAIRS = {
+    "no cluster barrier before loads": (f"{CLUSTER}\n  const int work", "const int work"),
+    "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
+    "the arrivals of a stage": ("kReaders = 16", "kReaders = 8"),
+    "the sums of a tile": ("* 2 + place", "* 2"),
+    "stages are handed back to one": ("rank < kCluster; ++rank", "rank < 1; ++rank"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_wrong_split_product_in_pairs_is_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(264, 40, 520)
+    shape = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 2, "stages": 2}
+    dies(fusion, plan_of(fusion, "split_k", **shape, multicast="b"), *PAIRS[name], tmp_path)
+
+
+ARRIVING = {
+    "sums are left for the next launch": ("    *at = make_float4(0.0f, 0.0f, 0.0f, 0.0f);\n", ""),
+    "the first to arrive ends": ("*slot == static_cast<u32>(splits) - 1", "*slot == 0"),
+    "the sums of an owner": ("+ owner * Config::kSlab", ""),
+}
+
+
+@pytest.mark.parametrize("name", ARRIVING)
+def test_wrong_sums_in_the_order_of_arrival_are_seen(name: str, tmp_path: Path) -> None:
+    dies(*split_in_three("parallel"), *ARRIVING[name], tmp_path)
+
+
+@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_kernel", "parallel"])
+def test_ways_to_sum_without_clusters(method: str, tmp_path: Path) -> None:
+    fusion, plan = split_in_three(method, cluster=1)
+    assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""
+
+
+def test_a_second_kernel_of_a_square_operand(tmp_path: Path) -> None:
+    """N is K, of which the second kernel knows nothing."""
+    text = (
+        "fusion: f\ninputs:\n  a: bf16[16, 264]\n  b: bf16[264, 264]\nops:\n  - y = linear(a, b)\n"
+    )
+    fusion = read_text(f"{text}outputs: [y]\n")
+    shape = {"tile_m": 16, "tile_n": 128, "cluster": 1, "splits": 2, "stages": 2}
+    plan = plan_of(fusion, "split_k", **shape, split_method="two_kernel")
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+@pytest.mark.parametrize("method", ["slices", "serial", "two_kernel", "parallel"])
 def test_other_ways_to_sum(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""

@@ -28,8 +28,8 @@ CALLED_BY_CLICK = {"format_epilog"}
 # Device functions that no kernel calls today and the next ones do: clusters, multicast, stores by
 # the bulk copy unit, matrix stores, hints to caches.
 NEXT_KERNELS = {
-    "elect_one", "fence_proxy_async_global", "l2_evict_first", "l2_evict_last", "ldmatrix_x2",
-    "ldmatrix_x2_trans", "prefetch_tensormap",
+    "elect_one", "fence_proxy_async_global", "l2_evict_last", "ldmatrix_x2",
+    "ldmatrix_x2_trans",
     "stmatrix_x2", "stmatrix_x4", "stmatrix_x4_trans",
     "tensor_load_2d_multicast",
     "tensor_reduce_add_2d", "tensor_reduce_add_3d", "tensor_store_2d", "tensor_store_3d",

@@ -92,6 +92,8 @@ INSTRUCTIONS = {
     ".multicast::cluster": "tensor_load_2d_multicast",
     "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster": "tensor_load_3d_multicast",
+    "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    ".multicast::cluster.L2::cache_hint": "tensor_load_3d_multicast",
     "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group": "tensor_store_2d",
     "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group": "tensor_store_3d",
     "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group": "tensor_reduce_2d",

@@ -68,9 +68,9 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
         "loop": _loop(problem, parameters),
-        "panels": ", false, false, false, 2" if parameters.converted else "",
+        "loads": _loads(parameters, kernel.once),
         "columns": "kColumns" if parameters.joined else "kTileN",
-        "config": config(parameters, problem, kernel.layout, context.facts),
+        "config": config(parameters, problem, kernel, context.facts),
         "has_layout": bool(kernel.layout.constants),
         "constants": _constants(context, index_type, hopper=hopper, multiplies=multiplies),
         "offsets": () if hopper else _offsets(context),
@@ -109,6 +109,10 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         **fields,  # pyright: ignore[reportArgumentType]
         takes_turns=parameters.takes_turns,
         in_bulk=parameters.split_method == "serial_tma",
+        in_arrival_order=parameters.in_arrival_order,
+        in_clusters=parameters.cluster > 1,
+        in_pairs=parameters.multicast != "none",
+        readers=", false, 2" if parameters.multicast != "none" else "",
         has_partials=parameters.splits > 1,
         has_epilogue=parameters.split_method != "two_kernel",
         **{role: names[space.name] for role, space in spaces.items()},
@@ -124,6 +128,16 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     if not narrow:
         readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
     return {"shares": shares, "readers": readers}
+
+
+def _loads(p: MatmulParameters, once: tuple[bool, bool]) -> str:
+    """Return the template arguments behind the Config of what loads a stage of a split product."""
+    shares = (p.multicast == "a", p.multicast == "b", False)
+    given = [*shares, 2 if p.converted else 1, *once]
+    plain = (False, False, False, 1, False, False)
+    while given and given[-1] == plain[len(given) - 1]:
+        given.pop()
+    return "".join(f", {str(each).lower()}" for each in given)
 
 
 def _loop(problem: Product, p: MatmulParameters) -> str:
@@ -170,7 +184,8 @@ def _parts(p: MatmulParameters) -> str:
     if p.splits == 1:
         return f"{p.cluster} CTAs" if p.cluster > 1 else "one CTA"
     each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
-    return f"{p.splits} {'turns' if p.takes_turns else 'slices'}{each}"
+    how = "turns" if p.takes_turns else "parts" if p.in_arrival_order else "slices"
+    return f"{p.splits} {how}{each}"
 
 
 def _groups(problem: Product) -> GroupsView | None:
@@ -200,7 +215,7 @@ def _constants(
     lines = [
         constant(index_type, name, value)
         for name, value in ((m, problem.m), ("N", problem.n), (k, problem.k))
-        if multiplies or value is not problem.k
+        if multiplies or name != k
     ]
     if problem.groups is not None and problem.cuts == "rows":
         lines.append(constant("int", "groups", problem.groups.count))

@@ -7,15 +7,16 @@ from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import DType
 from fusec.schedule.matmul_access import is_chunked
+from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
-from fusec.schedule.matmul_shared import SharedLayout
+from fusec.schedule.matmul_shared import MatmulKernel
 from fusec.schedule.matmul_vector import WARPS, resident
 
 
 def config(
-    p: MatmulParameters, problem: Product, layout: SharedLayout, facts: Facts
+    p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
 ) -> tuple[str, ...]:
     """Return the members of the struct, each with what it means."""
     roles = {
@@ -24,13 +25,21 @@ def config(
     members = [
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
+        *_resident(p, kernel),
         integer("kBand", p.band, "tile rows walked together, for the L2"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
     ]
-    places = [integer(*constant) for constant in layout.constants]
+    places = [integer(*constant) for constant in kernel.layout.constants]
     head = ("", "// Shared memory, in bytes.") if places else ()
     return (*members, *head, *places)
+
+
+def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
+    """Return for how many CTAs an SM is to have registers."""
+    if p.kernel != "split_k":
+        return []
+    return [integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for")]
 
 
 def sums_type(problem: Product) -> str:
@@ -124,8 +133,16 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+    pairs: list[str] = []
+    if p.multicast != "none":
+        pairs = [
+            integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
+            integer("kPairColumns", p.pair_columns, "and tile columns; they share an operand"),
+            integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
+        ]
     return [
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
+        *pairs,
         integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         integer("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),

@@ -86,8 +86,8 @@ class EpilogueView:
 class MatmulView(KernelView):
     """What every matrix product kernel has.
 
-    loop: the function of a Hopper kernel that multiplies the stages of a tile; panels: further
-    template arguments of what loads A in several panels; columns: the constant of the Config with a
+    loop: the function of a Hopper kernel that multiplies the stages of a tile; loads: further
+    template arguments of what loads a stage; columns: the constant of the Config with a
     tile's columns.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
@@ -97,7 +97,7 @@ class MatmulView(KernelView):
     """
 
     loop: str
-    panels: str
+    loads: str
     columns: str
     config: tuple[str, ...]
     has_layout: bool
@@ -150,15 +150,22 @@ class VectorView(MatmulView):
 class SplitKView(MatmulView):
     """The kernel with K split over CTAs, and how several clusters of a tile sum.
 
-    takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; otherwise whoever
-    arrives last adds the slices of all up, or a kernel of its own without has_epilogue.
-    has_partials: whether there are several clusters.
+    takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
+    each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
+    a kernel of its own without has_epilogue.
+    in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
+    neighbouring tiles, and share what they load; readers: further template arguments of what then
+    multiplies a stage; has_partials: whether there are several clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
 
     takes_turns: bool
     in_bulk: bool
+    in_arrival_order: bool
+    in_clusters: bool
+    in_pairs: bool
+    readers: str
     has_partials: bool
     has_epilogue: bool
     tickets: str = ""

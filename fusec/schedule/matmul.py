@@ -30,6 +30,7 @@ from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
+from fusec.schedule.matmul_once import read_once
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
@@ -114,7 +115,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     ) -> Iterator[MatmulParameters]:
         """Yield the parameters that are compared by price, then others near the likeliest."""
         yield from islice(self._by_price(problem, target, settings), MOST_RECORDS // 2)
-        yield from super().candidates(problem, likeliest, target, settings)
+        for p in super().candidates(problem, likeliest, target, settings):
+            if not p.in_arrival_order or "split_method" in settings:
+                yield p
 
     def _by_price(
         self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
@@ -122,8 +125,12 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         product, hints = problem.product, problem.hints
         kernel = str(settings.get("kernel", ""))
         found = compared(product, hints, problem.kernels(target), target, kernel)
-        made = (self.completed(problem, replace(p, **settings)) for p in found)
         needed = work_of(product, traffic(problem.fusion), hints)
+        if not settings:  # most often only the first is asked for: what is dearer need not be legal
+            by_price = sorted(found, key=lambda p: seconds(p, needed, target))
+            made = (self.completed(problem, p) for p in by_price)
+            return (p for p in made if self.legal(problem, p, target) is None)
+        made = (self.completed(problem, replace(p, **settings)) for p in found)
         legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
         return iter(sorted(legal, key=lambda p: seconds(p, needed, target)))
 
@@ -145,10 +152,11 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, work_of(problem.product, bytes_, problem.hints), target)
         flops, sfu = work(problem.product.epilogue.fusion)
+        is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
         estimate = Estimate(
             bytes=bytes_,
-            workspace_bytes=scratch * (parameters.splits - 1 if parameters.takes_turns else 1),
+            workspace_bytes=scratch * (parameters.splits - 1 if is_shared else 1),
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
@@ -194,6 +202,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             shared_bytes=layout.bytes,
             cluster=(parameters.ctas, 1, 1),
             layout=layout,
+            once=_once(problem, parameters, target),
         )
         return Plan(
             self.name,
@@ -216,6 +225,12 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if kernel.template == SUM_SLICES:
             held //= p.cluster
         return replace(own, staged=held * words(result.dtype.compute))
+
+
+def _once(problem: MatmulProblem, p: MatmulParameters, target: Target) -> tuple[bool, bool]:
+    """Return whether A, and B, are read once at hint sizes, and larger than L2."""
+    a, b, *_ = (o.buffer.dtype.size for o in problem.product.operands)
+    return read_once(p, sizes_of(problem.product, problem.hints), (a, b), target)
 
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
@@ -277,7 +292,7 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = _tiles(problem, p)
     if p.kernel == "wgmma":
         return minimum(tiles, target.sms // p.ctas) * p.ctas
-    return tiles * (p.cluster * p.splits // slices(p))
+    return tiles * (p.ctas * p.splits // slices(p))
 
 
 def _sum_slices(
@@ -309,15 +324,16 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
 
 def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
-    tiles = _tiles(problem, p)
+    tiles = _tiles(problem, p) * (p.pair_rows * p.pair_columns)
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
 
     def free(name: str) -> str:
         return free(f"{name}_space") if name in taken else name
 
-    sums = tiles * (p.tile_m * p.tile_n * (1 if p.takes_turns else p.splits))
+    is_shared = p.takes_turns or p.in_arrival_order
+    sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))
     kinds = {
-        "partials": (F32, sums, "none"),
+        "partials": (F32, sums, "zeroed once" if p.in_arrival_order else "none"),
         "turns": (U32, tiles * p.cluster, "zeroed once"),
         "arrivals": (U32, tiles * p.cluster, "zeroed once"),
         "tickets": (U32, dim(1), "zeroed once"),

@@ -43,9 +43,12 @@ TILE_COLUMNS = {
 }
 SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
-SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
+MOST_SWAPPED_ROWS = 112
+"""Rows of such a tile with 256 columns, whose sums a thread can hold."""
+SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
-reductions or by loads and stores, or another kernel adds all up."""
+reductions or by loads and stores, or another kernel adds all up, or each adds its own as it comes,
+so that results differ between runs: only where that is asked for."""
 MULTICASTS = ("none", "b", "a")
 """The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A."""
 BAND = 8
@@ -145,6 +148,11 @@ class MatmulParameters(Parameters):
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
         return self.splits > 1 and self.split_method in ("serial_tma", "serial")
+
+    @property
+    def in_arrival_order(self) -> bool:
+        """Return whether the clusters of a tile add to its sums whenever they are done."""
+        return self.splits > 1 and self.split_method == "parallel"
 
     @property
     def threads(self) -> int:
@@ -248,8 +256,11 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
         return ""
     if p.converted and p.tile_m > 128:
         return f"a thread would hold the sums of {p.tile_m} rows beside what it converts"
-    if p.tile_n != MULTIPLIERS // 2:
-        return f"with {p.tile_m} rows, two warpgroups multiply 128 columns, not {p.tile_n}"
+    wide = 0 if p.converted or problem.narrow is not None else MOST_SWAPPED_ROWS
+    columns = (128, 256) if p.tile_m <= wide else (128,)
+    if p.tile_n not in columns:
+        found = " or ".join(map(str, columns))
+        return f"with {p.tile_m} rows, two warpgroups multiply {found} columns, not {p.tile_n}"
     if p.tile_m % 64 and not problem.a.k_major:
         return f"`{problem.a.buffer.name}` lies in blocks of 64 rows, not {p.tile_m}"
     if p.tile_m * p.tile_n % (4 * MULTIPLIERS * p.cluster):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from fusec.schedule.matmul_beside import RESIDENT, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
+    MOST_SWAPPED_ROWS,
     MULTICASTS,
     MULTIPLIERS,
-    SPLIT_METHODS,
     STAGES,
     SWAPPED_ROWS,
     TILES,
@@ -19,11 +20,11 @@ from fusec.schedule.matmul_choice import (
     divides,
     sizes_of,
 )
+from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_shared import swizzled_layout
+from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
-from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
 
 TILE_K_BYTES = 128
@@ -37,6 +38,8 @@ PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128,
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
+WIDE_TILES = ((32, 256), (64, 256))
+"""The same, of halves alone, where more columns share what is loaded of few rows."""
 MOST_BESIDE = 64
 """Rows of swapped tiles that leave registers for two CTAs of an SM."""
 LEAST_STEPS = 16
@@ -76,6 +79,7 @@ def compared(
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
                     yield from _splits(tile, number, steps, target.sms)
+                    yield from _pairs(tile, sizes, steps, target.sms)
             elif name == "vector":
                 most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
@@ -86,8 +90,7 @@ def compared(
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
     """Yield a tile of which an SM has two CTAs: together they have as much in flight."""
     if tile.swapped and tile.tile_m <= MOST_BESIDE:
-        shared = target.shared // 2 - RESERVED // 2
-        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, shared))
+        yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
 
 
 def _tile_k(kernel: str, problem: Product) -> int:
@@ -114,7 +117,8 @@ def _shapes(
     if kernel == "wgmma":
         yield from (replace(p, **given) for p in _persistent(tiles))
     elif kernel == "split_k":
-        for rows, columns in dict.fromkeys((*SPLIT_TILES, *_fitting(sizes.m))):
+        wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
+        for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         for rows, columns, stages in vector_shapes(sizes.m):
@@ -126,12 +130,14 @@ def _shapes(
 
 
 def _fitting(m: int) -> Iterator[tuple[int, int]]:
-    """Yield the swapped tiles of which one or two hold the rows, where others have more padding."""
+    """Yield swapped tiles of which up to three hold the rows, where others pad no less."""
     padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
-    for tiles in (1, 2):
+    for tiles in (1, 2, 3):
         rows = -(-m // (16 * tiles)) * 16
-        if rows in SWAPPED_ROWS and rows * tiles < padded:
+        if rows in SWAPPED_ROWS and rows * tiles <= padded:
             yield rows, MULTIPLIERS // 2
+            if rows <= MOST_SWAPPED_ROWS:
+                yield rows, MULTIPLIERS
 
 
 def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
@@ -149,16 +155,51 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
         if tile.converted and cluster == 1:
             most = max(1, most)  # no other kernel is to be had
-        for splits in range(1, most + 1):
+        for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:
-                for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-                    yield replace(tile, cluster=cluster, splits=splits, split_method=method)
+                yield best_method(replace(tile, cluster=cluster, splits=splits))
+
+
+def _pairs(
+    tile: MatmulParameters, sizes: Sizes, steps: int, sms: int
+) -> Iterator[MatmulParameters]:
+    """Yield splits of K of two neighbouring tiles at a time, which share an operand."""
+    if tile.tile_k > TILES["split_k"]["tile_k"] or sizes.tiles(tile) > 2 * sms:
+        return
+    for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
+        pair = replace(tile, multicast=multicast)
+        if extent <= by or (multicast == "a" and tile.tile_m < MOST_BESIDE):
+            continue
+        most = max(1, min(2 * steps // LEAST_STEPS, 2 * sms // sizes.tiles(tile)))
+        for splits in _counts(most, _filling(pair, sizes.tiles(tile), 1, sms)):
+            yield best_method(replace(pair, splits=splits))
+
+
+def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
+    """Yield numbers of splits up to one: others, and ones that are an eighth apart."""
+    counts, count = {n for n in others if 0 < n <= most}, 1
+    while count <= most:
+        counts.add(count)
+        count += max(1, count // 8)
+    yield from sorted(counts)
+
+
+def _filling(p: MatmulParameters, tiles: int, cluster: int, sms: int) -> Iterator[int]:
+    """Yield the splits whose CTAs fill all SMs, or nearly, once or twice."""
+    room = int(sms * RESIDENT[cluster * p.pair_rows * p.pair_columns])
+    for waves in (1, 2):
+        yield waves * room // (tiles * cluster)
 
 
 def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
     """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
-    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s), problem).bytes <= shared)
-    return max(fits, default=2)
+    most = min(STAGES[-1], shared // stage_bytes(p, problem))
+    fits = (
+        s
+        for s in range(most, STAGES[0] - 1, -1)
+        if swizzled_layout(replace(p, stages=s), problem).bytes <= shared
+    )
+    return next(fits, 2)
 
 
 def _width(problem: Product, kernel: str) -> int:

@@ -22,6 +22,8 @@ stored as they are, and where an epilogue computes."""
 
 def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a kernel has not the fields of `wgmma`, or these not together, or None."""
+    if p.kernel == "split_k" and p.multicast != "none":
+        return _no_pairs(p, problem)
     if p.kernel != "wgmma":
         if (p.ping_pong, p.multicast, p.staged, p.band) != PLAIN:
             what = "ping_pong, multicast, staged and band"
@@ -48,6 +50,23 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("staged", "no tensor of the epilogue has aligned rows along the result's")
     if p.staged and p.vector_width != PAIR:
         return Refusal("staged", f"staged rows are filled by pairs, not {p.vector_width} columns")
+    return None
+
+
+def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why two CTAs cannot share an operand of a split product, or None."""
+    if (p.ping_pong, p.staged, p.band) != (False, False, 8):
+        what = "ping_pong, staged and band"
+        return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `split_k`")
+    if p.cluster > 1:
+        return Refusal("multicast", "the CTAs of a cluster share K or an operand, not both")
+    if p.split_method == "two_kernel":
+        return Refusal("multicast", "pairs of tiles are not summed by a second kernel")
+    if problem.narrow is not None or p.converted:
+        return Refusal("multicast", "split products of 8-bit types share no operand")
+    shared = p.tile_m if p.multicast == "a" else p.tile_n
+    if shared % 16:
+        return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
     return None
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
-from fusec.schedule.matmul_compared import MOST_BESIDE
+from fusec.schedule.matmul_beside import RESIDENT, beside
+from fusec.schedule.matmul_choice import MULTIPLIERS, SPLIT_METHODS, MatmulParameters
+from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
-from fusec.schedule.pressure import RESERVED
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
-TURN_SECONDS = 2.4e-6
+TURN_SECONDS = 5.4e-6
 """One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
 
-_ARRIVAL = 2e-6
+_ARRIVAL = 6.9e-6
 """A slice stored and counted, and the first of the others there (estimated)."""
-_SLICE_RATE = 1e11
+_SLICE_RATE = 9e10
 """Bytes a second that a CTA reads of slices, from L2 (estimated: 50 bytes a clock)."""
 
 _BARRIER, _SLOT = 8, 16
@@ -27,18 +27,16 @@ _BARRIER, _SLOT = 8, 16
 # All of what follows is fitted to times on an H200, K from 512 to 524288.
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
 # tensor cores' rate.
-_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.06))
-# Seconds a tile: first loads, the sum over a cluster, and the plain epilogue.
-_TILE = 4e-6
+_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.0))
+# Seconds a tile: first loads and the plain epilogue; and what each CTA of a cluster adds to that.
+_TILE, _RANK = 3.2e-6, 0.4e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
-_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
-# Of `l2_bandwidth`, which is a lower bound: copies in bulk have reached 9.3 TB/s.
-_L2_RATE = 1.5
+_L2_STAGE, _MEMORY_STAGE = 0.8e-6, 1.5e-6
 # Of the bandwidth, where operands are read once.
-_MEMORY_RATE = 0.97
-# The part of the SMs that clusters of this size fill at once (H200, one CTA per SM).
-_RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
+_MEMORY_RATE = 1.02
+# Bytes a second that an SM takes of L2; rows that begin inside a line of memory come as two.
+_INGEST = 1.08e11
 # Weights a second that an SM makes halves of (estimated).
 _CONVERTED = 4.7e10
 # mma.sync reaches less of the rate where wgmma exists.
@@ -60,14 +58,19 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
         return persistent_seconds(p, needed, target)
     if p.kernel == "vector":
         return vector_seconds(p, needed, target)
-    ctas = tiles * p.cluster * p.splits
+    pairs = tiles
+    if p.multicast != "none":  # the last one may have a tile alone
+        rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
+        sizes = needed.sizes
+        pairs = sizes.batches * -(-sizes.m // rows) * -(-sizes.n // columns)
+    ctas = pairs * p.ctas * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
-    filled = target.sms * _RESIDENT.get(p.cluster, 0.5) * _beside(p, target)
-    resident = max(1, int(filled) // p.cluster * p.cluster)
+    filled = target.sms * RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
+    resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
-    tile = _TILE + _epilogue_seconds(p, needed, target)
+    tile = _TILE + _RANK * p.cluster + _epilogue_seconds(p, needed, target)
     waves, rest = divmod(ctas, resident)
     taken = hand_off_seconds(p)
     for count, running in ((waves, resident), (1, rest)):
@@ -77,15 +80,10 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     return taken
 
 
-def _beside(p: MatmulParameters, target: Target) -> int:
-    """Return the CTAs of a split product that an SM holds: two where stages leave room for both.
-
-    The registers of one with swapped operands do.
-    """
-    if not p.swapped or p.tile_m > MOST_BESIDE:
-        return 1
-    ring = p.stages * ((p.tile_m + p.tile_n) * p.tile_k * 2 + 2 * _BARRIER) + _SLOT
-    return max(1, min(2, (target.shared + RESERVED) // (ring + RESERVED)))
+def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:
+    """Return the shared memory of a CTA of a split product."""
+    a, b = needed.widths
+    return p.stages * ((p.tile_m * a + p.tile_n * b) * p.tile_k + 2 * _BARRIER) + _SLOT
 
 
 def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
@@ -111,8 +109,12 @@ def _step_seconds(
     sizes = needed.sizes
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
     (a, b), depth = needed.widths, p.tile_k
-    loaded = (rows * a + columns * b) * depth
+    # What a pair shares is asked for once.
+    asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
+    loaded = sum(asked)
+    taken = sum(part * lines for part, lines in zip(asked, needed.lines, strict=True))
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
+    displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     rate = (
         target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
     )
@@ -122,8 +124,8 @@ def _step_seconds(
         2.0 * p.tile_m * p.tile_n * depth / rate,
         p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
-        running * loaded / (target.l2_bandwidth * _L2_RATE),
-        running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
+        -(-running // target.sms) * taken / _INGEST,
+        running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
@@ -144,8 +146,16 @@ def hand_off_seconds(p: MatmulParameters) -> float:
         return 0.0
     if p.takes_turns:
         return (p.splits - 1) * TURN_SECONDS
-    slices = p.splits * p.tile_m * p.tile_n * 4 / p.cluster
+    slices = (1 if p.in_arrival_order else p.splits) * p.tile_m * p.tile_n * 4 / p.cluster
     return _ARRIVAL + slices / _SLICE_RATE
+
+
+def best_method(p: MatmulParameters) -> MatmulParameters:
+    """Return a split with the method of the first two by which its clusters wait the least."""
+    if p.splits == 1:
+        return p
+    slices, turns = (replace(p, split_method=m) for m in SPLIT_METHODS[:2])
+    return turns if hand_off_seconds(turns) < hand_off_seconds(slices) else slices
 
 
 def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:

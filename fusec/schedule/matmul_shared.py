@@ -43,9 +43,13 @@ class SharedLayout:
 
 @dataclass(frozen=True)
 class MatmulKernel(Kernel):
-    """The launch of a matrix product and the layout of its shared memory."""
+    """The launch of a matrix product and the layout of its shared memory.
+
+    once: whether A, and B, are read once and leave L2 first.
+    """
 
     layout: SharedLayout = field(kw_only=True)
+    once: tuple[bool, bool] = (False, False)
 
 
 def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
@@ -74,22 +78,34 @@ def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
     return SharedLayout(constants, p.stages * sum(sizes))
 
 
+def stage_bytes(p: MatmulParameters, problem: Product) -> int:
+    """Return the bytes of A and B of a stage as TMA writes it."""
+    return sum(_stage(p, _kinds(problem)))
+
+
 def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
-    sides = ((problem.a, p.tile_m), (problem.b, p.tile_n))
-    kinds = tuple((o.k_major, o.buffer.dtype.size) for o, _ in sides)
-    return _layout(p, kinds, problem.slots if p.staged else StagedSlots())
+    return _layout(p, _kinds(problem), problem.slots if p.staged else StagedSlots())
+
+
+def _kinds(problem: Product) -> tuple[tuple[bool, int], ...]:
+    """Return of A and of B whether it lies along K, and the bytes of an element."""
+    return tuple((o.k_major, o.buffer.dtype.size) for o in (problem.a, problem.b))
+
+
+def _stage(p: MatmulParameters, kinds: tuple[tuple[bool, int], ...]) -> tuple[int, ...]:
+    """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
+    return tuple(
+        (rows if along else -(-rows // 64) * 64) * p.tile_k * size
+        for rows, (along, size) in zip((p.tile_m, p.tile_n), kinds, strict=True)
+    )
 
 
 @cache
 def _layout(
     p: MatmulParameters, kinds: tuple[tuple[bool, int], ...], slots: StagedSlots
 ) -> SharedLayout:
-    # What is not contiguous along K lies in blocks of 64 rows.
-    a_bytes, b_bytes = (
-        (rows if along else -(-rows // 64) * 64) * p.tile_k * size
-        for rows, (along, size) in zip((p.tile_m, p.tile_n), kinds, strict=True)
-    )
+    a_bytes, b_bytes = _stage(p, kinds)
     pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)
     constants = [
         ("kATileBytes", a_bytes, "A's tile of a stage; B's follows"),

@@ -211,6 +211,12 @@ T atomicAdd(T* p, V v) {
   cpu::note_atomic(p, sizeof *p);
   return before;
 }
+static float4 atomicAdd(float4* p, float4 v) {  // each float by itself
+  const float4 before = *p;
+  *p = make_float4(before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w);
+  cpu::note_atomic(p, sizeof *p);
+  return before;
+}
 template <class T, class V>
 T atomicMax(T* p, V v) {
   const T before = *p;

@@ -134,7 +134,7 @@ static void tensor_load_2d_multicast(u32 shared, const void* map, int x, int y, 
   tensor_load(shared, map, x, y, 0, barrier, blocks);
 }
 static void tensor_load_3d_multicast(u32 shared, const void* map, int x, int y, int z, u32 barrier,
-                                     u16 blocks) {
+                                     u16 blocks, u64 = 0) {
   tensor_load(shared, map, x, y, z, barrier, blocks);
 }
 static void tensor_load_3d(u32 shared, const void* map, int x, int y, int z, u32 barrier, u64 = 0) {

@@ -33,6 +33,7 @@ struct Config {
   static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
   static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
   static constexpr int kBand = 8;                         // tile rows walked together, for the L2
   static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
   static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
@@ -48,12 +49,13 @@ struct Config {
 constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(Config::kThreads, 1)
-    linear_gelu_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                       const __grid_constant__ fusec::TensorMap w_map,
-                       const fusec::bf16* __restrict__ bias,
-                       fusec::bf16* __restrict__ y,
-                       fusec::i64 M_size) {
+extern "C" __global__ void __cluster_dims__(Config::kCluster)
+    __launch_bounds__(Config::kThreads, Config::kResident)
+        linear_gelu_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                           const __grid_constant__ fusec::TensorMap w_map,
+                           const fusec::bf16* __restrict__ bias,
+                           fusec::bf16* __restrict__ y,
+                           fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   // The sums lie over the ring, which is empty by then.
   float* const sums_tile = reinterpret_cast<float*>(shared);
@@ -65,6 +67,10 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
 
+  if (threadIdx.x == Config::kMultipliers) {
+    fusec::prefetch_tensormap(&x_map);
+    fusec::prefetch_tensormap(&w_map);
+  }
   if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
   __syncthreads();
   const int work = blockIdx.x / Config::kCluster;

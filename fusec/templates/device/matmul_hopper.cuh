@@ -24,26 +24,46 @@ inline constexpr int kTurns = 1;              // named barriers, one for each wa
 // One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
 // on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
 // other code. An operand that the two CTAs of a cluster share is loaded by halves, each into both:
-// of rows, or of the elements of K where these are not contiguous.
-template <int kExtent, bool kKMajor, bool kShared = false>
+// of rows, or of the elements of K where these are not contiguous. kOnce: nobody else asks for it, so
+// that it leaves L2 first.
+template <int kExtent, bool kKMajor, bool kShared = false, bool kOnce = false>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
                                              Barrier* barrier, int position, int depth, int batch) {
   if constexpr (kShared && kKMajor) {
     const int half = static_cast<int>(cluster_rank()) * (kExtent / 2);
-    tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier, 3);
+    if constexpr (kOnce) {
+      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier, 3,
+                               l2_evict_first());
+    } else {
+      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier, 3);
+    }
   } else if constexpr (kKMajor) {
-    tensor_load_3d(tile, map, depth, position, batch, barrier);
+    if constexpr (kOnce) {
+      tensor_load_3d(tile, map, depth, position, batch, barrier, l2_evict_first());
+    } else {
+      tensor_load_3d(tile, map, depth, position, batch, barrier);
+    }
   } else if constexpr (kShared) {
     const int half = static_cast<int>(cluster_rank()) * 32;
 #pragma unroll
     for (int block = 0; block < (kExtent + 63) / 64; ++block) {
-      tensor_load_3d_multicast(tile + block * kBlockBytes + half * 128, map, position + 64 * block,
-                               depth + half, batch, barrier, 3);
+      unsigned char* const part = tile + block * kBlockBytes + half * 128;
+      if constexpr (kOnce) {
+        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier, 3,
+                                 l2_evict_first());
+      } else {
+        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier, 3);
+      }
     }
   } else {
 #pragma unroll
     for (int block = 0; block < (kExtent + 63) / 64; ++block) {
-      tensor_load_3d(tile + block * kBlockBytes, map, position + 64 * block, depth, batch, barrier);
+      unsigned char* const part = tile + block * kBlockBytes;
+      if constexpr (kOnce) {
+        tensor_load_3d(part, map, position + 64 * block, depth, batch, barrier, l2_evict_first());
+      } else {
+        tensor_load_3d(part, map, position + 64 * block, depth, batch, barrier);
+      }
     }
   }
 }
@@ -103,9 +123,10 @@ struct TileSource {
 // The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
 // free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kSharesA, kSharesB:
 // whether the CTAs of a cluster of two have that operand in common. kJoined: whether half of B's
-// columns are those of a second operand; kPanels: how often A's tile is 64 elements of K deep.
+// columns are those of a second operand; kPanels: how often A's tile is 64 elements of K deep;
+// kOnceA, kOnceB: whether nobody else asks for what is loaded.
 template <class Config, bool kSharesA = false, bool kSharesB = false, bool kJoined = false,
-          int kPanels = 1>
+          int kPanels = 1, bool kOnceA = false, bool kOnceB = false>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
@@ -119,12 +140,12 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     full[stage].arrive_expect_tx(Config::kStageBytes);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
-      load_operand<Config::kTileM, Config::kAKMajor, kSharesA>(
+      load_operand<Config::kTileM, Config::kAKMajor, kSharesA, kOnceA>(
           a_tile + panel * Config::kTileM * 128, a.map, &full[stage], a.position,
           depth + 64 * panel, a.batch);
     }
-    load_operand<kColumns, Config::kBKMajor, kSharesB>(b_tile, b.map, &full[stage], b.position,
-                                                       depth, b.batch);
+    load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB>(b_tile, b.map, &full[stage],
+                                                               b.position, depth, b.batch);
     if constexpr (kJoined) {
       load_operand<kColumns, Config::kBKMajor, kSharesB>(b_tile + kColumns * 128, b.second,
                                                          &full[stage], b.position, depth, b.batch);
@@ -171,7 +192,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     full[stage].wait(parity);
     wgmma_fence();
     if constexpr (Config::kSwapped) {
-      multiply_stage<typename Config::T, kColumns, Config::kBKMajor, Config::kAKMajor>(
+      multiply_stage<typename Config::T, kColumns, Config::kBKMajor, Config::kAKMajor, kBlocks>(
           sums, b_tile + own, a_tile, step > first);
     } else {
       multiply_stage<typename Config::T, kColumns, Config::kAKMajor, Config::kBKMajor, kBlocks>(

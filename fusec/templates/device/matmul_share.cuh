@@ -14,12 +14,14 @@ namespace fusec {
 template <class Config>
 __device__ __forceinline__ void store_tile(float* tile, const float (&sums)[Config::kSumsOwn]) {
   const int lane = threadIdx.x % 32;
-  const int along = threadIdx.x / 32 * 16 + lane / 4;
+  constexpr int kBlockSums = (Config::kSwapped ? Config::kTileM : Config::kTileN) / 2;
+  constexpr int kBlocks = Config::kSumsOwn / kBlockSums;  // of 64 rows, or columns, of a warpgroup
+  const int along = threadIdx.x / 128 * (64 * kBlocks) + threadIdx.x / 32 % 4 * 16 + lane / 4;
   const int across = lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < Config::kSumsOwn; i += 2) {
-    const int first = along + i / 2 % 2 * 8;
-    const int second = i / 4 * 8 + across;
+    const int first = along + i / kBlockSums * 64 + i / 2 % 2 * 8;
+    const int second = i % kBlockSums / 4 * 8 + across;
     if constexpr (Config::kSwapped) {
       tile[second * Config::kSumsPitch + first] = sums[i];
       tile[(second + 1) * Config::kSumsPitch + first] = sums[i + 1];

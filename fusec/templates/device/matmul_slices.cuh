@@ -24,18 +24,44 @@ __device__ __forceinline__ bool is_last_slice(u32* arrived, u32* slot, int split
   return *slot == static_cast<u32>(splits) - 1;
 }
 
-// All multiplying threads: the share of all clusters, in their order.
+// All multiplying threads: the share of all clusters, in their order. As many quads are on their way
+// as registers are left for.
 template <class Config>
 __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], const float4* slices,
                                            int splits) {
+  constexpr int kQuadsAhead = Config::kResident > 1 ? 8 : 16;
+  constexpr int kSlicesAhead = Config::kOwned < kQuadsAhead ? kQuadsAhead / Config::kOwned : 1;
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) share[f] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll kSlicesAhead
   for (int split = 0; split < splits; ++split) {
     const float4* const slice = slices + static_cast<i64>(split) * Config::kSlab;
 #pragma unroll
     for (int f = 0; f < Config::kOwned; ++f) {
       share[f] = add(share[f], __ldcg(&slice[f * Config::kMultipliers + threadIdx.x]));
     }
+  }
+}
+
+// All multiplying threads: the share is added to the sums of the tile, which begin as zeros, in
+// whichever order clusters come.
+template <class Config>
+__device__ __forceinline__ void add_share(float4* slab, const float4 (&share)[Config::kOwned]) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    atomicAdd(&slab[f * Config::kMultipliers + threadIdx.x], share[f]);
+  }
+}
+
+// All multiplying threads, when all have added theirs: the sums, which are zeros again for the next
+// launch.
+template <class Config>
+__device__ __forceinline__ void take_sums(float4 (&share)[Config::kOwned], float4* slab) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    float4* const at = &slab[f * Config::kMultipliers + threadIdx.x];
+    share[f] = __ldcg(at);
+    *at = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
 }
 

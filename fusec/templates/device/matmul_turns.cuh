@@ -38,6 +38,16 @@ __device__ __forceinline__ void sum_over_cluster(float4 (&share)[Config::kOwned]
   }
 }
 
+// A multiplying thread whose CTA is a cluster by itself: what it owns of the tile.
+template <class Config>
+__device__ __forceinline__ void read_tile(float4 (&share)[Config::kOwned], const float* tile) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    const Quad quad = quad_of<Config>(f, 0);
+    share[f] = *reinterpret_cast<const float4*>(tile + quad.row * Config::kSumsPitch + quad.column);
+  }
+}
+
 // All multiplying threads, not in the last turn: the share goes through `owned`, shared memory that
 // nobody else reads any more, to the work buffer by one bulk copy, and is added to what lies there
 // by all but the first. The turn is passed on only when the write is complete.

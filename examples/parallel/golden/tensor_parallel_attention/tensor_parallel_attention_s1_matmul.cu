@@ -29,6 +29,7 @@ struct Config {
   static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
   static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
   static constexpr int kBand = 8;                         // tile rows walked together, for the L2
   static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
   static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
@@ -44,12 +45,13 @@ struct Config {
 constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(Config::kThreads, 1)
-    tensor_parallel_attention_s1_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                                        const __grid_constant__ fusec::TensorMap wv_map,
-                                        fusec::bf16* __restrict__ linear_3,
-                                        fusec::i64 B,
-                                        fusec::i64 S) {
+extern "C" __global__ void __cluster_dims__(Config::kCluster)
+    __launch_bounds__(Config::kThreads, Config::kResident)
+        tensor_parallel_attention_s1_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                                            const __grid_constant__ fusec::TensorMap wv_map,
+                                            fusec::bf16* __restrict__ linear_3,
+                                            fusec::i64 B,
+                                            fusec::i64 S) {
   extern __shared__ __align__(1024) unsigned char shared[];
   // The sums lie over the ring, which is empty by then.
   float* const sums_tile = reinterpret_cast<float*>(shared);
@@ -61,6 +63,10 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
 
+  if (threadIdx.x == Config::kMultipliers) {
+    fusec::prefetch_tensormap(&x_map);
+    fusec::prefetch_tensormap(&wv_map);
+  }
   if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
   __syncthreads();
   const int work = blockIdx.x / Config::kCluster;

@@ -1,0 +1,113 @@
+// matmul_long_k_s0_matmul: A small product with a very long inner dim, for split-K.
+// Source: examples/matmul_long_k.yaml
+//   12: c = matmul(a, b)
+// Schedule: 16 times M_size x 256 x 4096 in tiles of 128 x 64, one CTA per SM over all tiles, bulk
+//   copies into wgmma.
+#include "matmul_fragments.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_tile.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "wgmma.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 64;     // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 9;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 32;             // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = false;         // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 24576;  // of one stage
+  static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 221256;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 8;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    matmul_long_k_s0_matmul(const __grid_constant__ fusec::TensorMap a_map,
+                            const __grid_constant__ fusec::TensorMap b_map,
+                            float* __restrict__ c_segment_set,
+                            fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const int M = M_size;
+  constexpr int N = 256;
+  constexpr int K = 4096;
+  constexpr int batches = 16;
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  const int tiles = tile_rows * tile_columns * batches;
+  const int steps = fusec::tile_count(K, Config::kTileK);
+
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
+  __syncthreads();
+
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
+      int stage = 0;
+      fusec::u32 parity = 1;
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kTileN;
+        const fusec::TileSource a_rows = {&a_map, m, tile.batch};
+        const fusec::TileSource b_columns = {&b_map, n, tile.batch};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+      }
+    }
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    // The epilogue of neighbouring sums of row m of a batch, from column n on.
+    const auto finish = [&](Index batch, Index m, Index n, const Sums& acc) {
+      fusec::Vec<float, kWidth> c_segment_set_vec;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        c_segment_set_vec[i] = acc[i];
+      }
+      fusec::store(c_segment_set + batch * (M_size * 256) + m * 256 + n, c_segment_set_vec);
+    };
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      float sums[Config::kSumsOwn];
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+      const auto visit = [&](int row, int column, const Sums& acc) {
+        const Index m = tile_m + warp_m + row;
+        const Index n = tile_n + column;
+        if (m < M && n < N) finish(tile.batch, m, n, acc);
+      };
+      constexpr int kBlockSums = Config::kTileN / 2;
+#pragma unroll
+      for (int part = 0; part < Config::kSumsOwn / kBlockSums; ++part) {
+        const auto held = [&](int block, int e) { return sums[part * kBlockSums + 4 * block + e]; };
+        const auto visit_part = [&](int row, int column, const Sums& acc) {
+          visit(64 * part + row, column, acc);
+        };
+        fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit_part);
+      }
+    }
+  }
+}

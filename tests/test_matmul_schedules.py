@@ -1,0 +1,105 @@
+"""What price chooses of the schedules that were measured, and which operands leave L2 first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.product_schedules import (
+    DRAWN,
+    PRODUCTS,
+    Priced,
+    name_of,
+    schedule_of,
+    schedule_text,
+)
+from fusec import target
+from fusec.schedule import vector_price
+from fusec.schedule.matmul_beside import beside, room
+from fusec.schedule.matmul_once import read_once
+
+HOPPER = target.find("sm_90a")
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "h200-schedules.json"
+ROWS: dict[str, Any] = {r["name"]: r for r in json.loads(RESULTS.read_text())["rows"]}
+NAMES = [s for s in PRODUCTS if name_of(*s) in ROWS]
+OWN = ("split_k", "vector")
+SUITE = [s for s in NAMES if s not in DRAWN]
+OTHERS = [
+    s for s in DRAWN if sum(t.startswith(OWN) for t, _ in ROWS[name_of(*s)]["schedules"]) > 10
+]
+
+
+def over_best(product: Priced, *kernels: str) -> float:
+    """Return the time of the cheapest measured schedule over that of the fastest."""
+    times: dict[str, float] = dict(map(tuple, ROWS[product.row.name]["schedules"]))
+    made = {t: p for t, p in product.of(times).items() if not kernels or p.kernel in kernels}
+    chosen = min(made, key=lambda text: product.seconds(made[text]))
+    return times[chosen] / min(times[text] for text in made)
+
+
+@pytest.mark.parametrize("product", SUITE, ids=lambda p: name_of(*p))
+def test_the_cheapest_is_near_the_fastest_that_was_measured(
+    product: tuple[tuple[int, int, int], str],
+) -> None:
+    """Within 5 %, to the percent that nine runs can tell."""
+    assert round(over_best(Priced(*product, HOPPER)), 2) <= 1.05
+
+
+@pytest.mark.parametrize("product", OTHERS, ids=lambda p: name_of(*p))
+def test_of_other_products_the_price_of_split_ones_is_not_far_off(
+    product: tuple[tuple[int, int, int], str],
+) -> None:
+    assert over_best(Priced(*product, HOPPER), *OWN) <= 1.3
+
+
+def test_a_price_that_does_not_know_of_stages_chooses_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    product = Priced((1, 28672, 8192), "nt", HOPPER)
+    assert product.chosen.stages == 2
+    monkeypatch.setattr(vector_price, "_STAGES", {1: 1.0, 2: 0.98, 4: 0.96})
+    assert over_best(product) > 1.05
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "split_k 16x128 12 2 1",
+        "split_k 128x256 4 1 7 slices pairs_b",
+        "wgmma 128x192 5 ping_pong pairs_a staged",
+        "vector 8x16 2 1 1",
+    ],
+)
+def test_schedules_are_lines(text: str) -> None:
+    product = Priced((128, 4096, 16384), "nt", HOPPER)
+    assert schedule_text(schedule_of(text, product.chosen)) == text
+
+
+@pytest.mark.parametrize(
+    ("shape", "text", "once"),
+    [
+        ((64, 8192, 8192), "split_k 64x128 9 2 1", (False, True)),
+        ((256, 256, 65536), "split_k 128x256 4 1 8 slices", (True, False)),
+        ((256, 256, 65536), "split_k 128x256 4 1 8 slices pairs_b", (True, True)),
+        ((64, 28672, 8192), "split_k 64x128 9 2 1", (False, False)),  # seven times L2
+        ((64, 1024, 8192), "split_k 64x128 9 2 1", (False, False)),  # L2 holds all
+        ((64, 8192, 8192), "wgmma 128x128 4", (False, False)),
+    ],
+)
+def test_what_is_read_once_and_does_not_fit_leaves_l2_first(
+    shape: tuple[int, int, int], text: str, once: tuple[bool, bool]
+) -> None:
+    product = Priced(shape, "nt", HOPPER)
+    parameters = schedule_of(text, product.chosen)
+    assert read_once(parameters, product.work.sizes, (2, 2), HOPPER) == once
+
+
+@pytest.mark.parametrize(("tile_m", "count"), [(16, 3), (32, 3), (64, 2), (80, 1)])
+def test_small_tiles_share_an_sm_where_their_stages_fit(tile_m: int, count: int) -> None:
+    product = Priced((tile_m, 8192, 8192), "nt", HOPPER)
+    small = schedule_of(f"split_k {tile_m}x128 2 1 1", product.chosen)
+    assert beside(small, 40_000) == count
+    assert beside(small, room(1)) == 1
