@@ -68,6 +68,8 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
         "loop": _loop(problem, parameters),
+        "scales": _scales(problem),
+        "scaled": _scaled(problem, parameters),
         "panels": ", false, false, false, 2" if parameters.converted else "",
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel.layout, context.facts),
@@ -130,7 +132,37 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
     if p.converted:
         return "multiply_converted"
+    if problem.scales:
+        return "multiply_scaled"
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
+
+
+def _scales(problem: Product) -> tuple[str, ...]:
+    """Return the lines that define the scales of both operands, where some vary along K."""
+    if not problem.scales:
+        return ()
+    sides = (("a", problem.a, "tile_m, M"), ("b", problem.b, "tile_n, N"))
+    lines: list[str] = []
+    for name, operand, place in sides:
+        found = operand.scales
+        if found is None:
+            lines.append(f"const fusec::Unscaled {name}_scales;")
+            continue
+        numbers = (
+            dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth)
+        )
+        first, row, depth = map(str, numbers)
+        kind = f"const fusec::BlockScales<{found.rows}, Index>"
+        start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
+        lines.append(f"{kind} {name}_scales = {{{start}, {place}, {row}, {depth}}};")
+    return tuple(lines)
+
+
+def _scaled(problem: Product, p: MatmulParameters) -> str:
+    """Return the scales of wgmma's rows and columns as further arguments of the loop."""
+    if not problem.scales:
+        return ""
+    return ", b_scales, a_scales" if p.swapped else ", a_scales, b_scales"
 
 
 def _has_batches(problem: Product) -> bool:

@@ -14,8 +14,9 @@ from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import Kernel, SizeArgument
 
 RESERVED = frozenset([
-    "Config", "Index", "K", "M", "N", "Sums", "a_offset", "a_part", "a_rows", "a_stride_k",
+    "Config", "Index", "K", "M", "N", "Sums", "a_offset", "a_part", "a_rows", "a_scales", "a_stride_k",
     "a_stride_m", "acc", "acc2", "all_depth", "all_rows", "b_columns", "b_offset", "b_part",
+    "b_scales",
     "b_stride_k", "b_stride_n", "batch", "batches", "block", "chunk", "chunks", "column", "e",
     "finish", "first_column", "first_row", "first_step", "group", "groups", "held", "i",
     "index", "is_consumer", "kBlockSums", "kWidth", "last_step", "leave", "m", "n", "owner",

@@ -86,8 +86,9 @@ class EpilogueView:
 class MatmulView(KernelView):
     """What every matrix product kernel has.
 
-    loop: the function of a Hopper kernel that multiplies the stages of a tile; panels: further
-    template arguments of what loads A in several panels; columns: the constant of the Config with a
+    loop: the function of a Hopper kernel that multiplies the stages of a tile; scales: lines that
+    define the scales of both operands along K, if there are any; scaled: further arguments with
+    these; panels: further template arguments of what loads A in several panels; columns: the constant of the Config with a
     tile's columns.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
@@ -97,6 +98,8 @@ class MatmulView(KernelView):
     """
 
     loop: str
+    scales: tuple[str, ...]
+    scaled: str
     panels: str
     columns: str
     config: tuple[str, ...]

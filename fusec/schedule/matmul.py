@@ -241,7 +241,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
             lowering,
             frozenset({chunk, lane}),
             widths=(str(form), str(axes)),
-            numbers=(product.n, product.k, *numbers),
+            numbers=(product.n, product.k, *numbers, *(s.row for s in product.scales)),
         )
 
     return with_run_time_sizes(strict, made, loops)
@@ -337,6 +337,7 @@ def _arguments(
         read |= {o.buffer for o in problem.operands}
     if problem.groups is not None:
         read.add(problem.groups.ends)
+    read |= {scales.buffer for scales in problem.scales}
     read |= {i.value for i in fusion.inputs if i.value.is_scalar}
     inputs = fusion.effects.inputs_for(read)
     return (*maps, *tensor_arguments(replace(fusion, inputs=inputs), workspaces))
@@ -345,7 +346,7 @@ def _arguments(
 def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
-    operands = {o.buffer.name for o in problem.operands}
+    operands = {o.buffer.name for o in (*problem.operands, *problem.scales)}
     if problem.groups is not None:
         operands.add(problem.groups.ends.name)
     for output in segment.outputs:

@@ -31,6 +31,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         hopper = "an operand's rows do not begin at multiples of 16 bytes"
     if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
         hopper = hopper or "coordinates of copies in bulk have 32 bits"
+    if problem.scales and problem.narrow is None:
+        hopper = hopper or "scales along K are those of two 8-bit floats"
     empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
     if empty:
         hopper = halves = "nothing is multiplied"
@@ -43,6 +45,11 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked)
+    if problem.scales:
+        alone = "scales along K are applied where wgmma's sums are promoted"
+        if problem.joined is not None:
+            hopper = split = hopper or "scales along K of joined products are not applied"
+        return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
     if problem.joined is None:
         return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
     if not hopper and not problem.slots.sizes:

@@ -22,6 +22,7 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.schedule.matmul_block_scales import BlockScales, located_or_scaled, scales_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul_located import Located, located
 from fusec.schedule.matmul_staged import (
@@ -43,7 +44,8 @@ class Operand:
 
     batch: the part of the address that depends on the batch index, constants included. row: the
     stride along M for A, along N for B; depth: along K; None where that axis has one element.
-    cut: whether groups begin anywhere along its contiguous axis.
+    cut: whether groups begin anywhere along its contiguous axis; scales: what its values are
+    multiplied by, if they are.
     """
 
     buffer: Value
@@ -51,6 +53,7 @@ class Operand:
     row: Dim | None
     depth: Dim | None
     cut: bool = False
+    scales: BlockScales | None = None
 
     @property
     def k_major(self) -> bool:
@@ -115,6 +118,11 @@ class Product:
     def operands(self) -> tuple[Operand, ...]:
         """Return A and B, and the B of a joined product."""
         return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
+
+    @property
+    def scales(self) -> tuple[BlockScales, ...]:
+        """Return the scales of operands that vary along K."""
+        return tuple(o.scales for o in self.operands if o.scales is not None)
 
     @property
     def batches(self) -> Dim:
@@ -212,8 +220,8 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     if node.op.lookup is not None:
         return _grouped(fusion, node, axes, depth)
     left, right, columns = coordinates_of(node, axes, depth)
-    a = located(fusion, node.inputs[0], left)
-    b = located(fusion, node.inputs[1], right)
+    a, a_scales = located_or_scaled(fusion, node.inputs[0], left)
+    b, b_scales = located_or_scaled(fusion, node.inputs[1], right)
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
@@ -221,7 +229,7 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
     split = _rows_from(outer, a[1], b[1])
     result = (outer[:split], outer[split:], column_axes)
-    return _problem(fusion, node, result, depth, (a, b), outer[:split])
+    return _problem(fusion, node, result, depth, (a, b), outer[:split], scales=(a_scales, b_scales))
 
 
 def _problem(
@@ -232,6 +240,7 @@ def _problem(
     operands: tuple[Located, Located],
     batch: tuple[Var, ...],
     groups: Groups | None = None,
+    scales: tuple[Located | None, ...] = (None, None),
 ) -> Product | Refusal:
     """Return the problem of a result's batch, row and column axes; operands are read by `batch`."""
     epilogue = find_epilogue(fusion, node)
@@ -245,6 +254,11 @@ def _problem(
         return a
     if isinstance(b, Refusal):
         return b
+    factors = [scales_of(f, own, depth) for f, own in zip(scales, result[1:], strict=True)]
+    refusal = next((f for f in factors if isinstance(f, Refusal)), None)
+    if refusal is not None:
+        return refusal
+    a, b = (replace(o, scales=f) for o, f in zip((a, b), factors, strict=True))
     if groups is not None:
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
