@@ -20,10 +20,12 @@ def block_scaled(m: int, n: int, k: int, rows: int = 128) -> Fusion:
     return read_text(
         f"fusion: product\ninputs:\n  a: f8e4m3[{m}, {k}]\n  b: f8e4m3[{n}, {k}]\n"
         f"  s: f32[{m}, {parts}]\n  t: f32[{blocks}, {parts}]\nops:\n"
-        f"  - wa = mul(reshape(cast(a, f32), [{m}, {parts}, 128]), broadcast(s, [false, false, true]))\n"
+        f"  - wa = mul(reshape(cast(a, f32), [{m}, {parts}, 128]), "
+        "broadcast(s, [false, false, true]))\n"
         f"  - wb = mul(reshape(cast(b, f32), [{blocks}, {rows}, {parts}, 128]), "
         "broadcast(t, [false, true, false, true]))\n"
-        f"  - y = cast(linear(reshape(wa, [{m}, {k}]), reshape(wb, [{n}, {k}])), bf16)\noutputs: [y]\n"
+        f"  - y = cast(linear(reshape(wa, [{m}, {k}]), reshape(wb, [{n}, {k}])), bf16)\n"
+        "outputs: [y]\n"
     )
 
 

@@ -88,8 +88,8 @@ class MatmulView(KernelView):
 
     loop: the function of a Hopper kernel that multiplies the stages of a tile; scales: lines that
     define the scales of both operands along K, if there are any; scaled: further arguments with
-    these; panels: further template arguments of what loads A in several panels; columns: the constant of the Config with a
-    tile's columns.
+    these; panels: further template arguments of what loads A in several panels; columns: the
+    constant of the Config with a tile's columns.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
