@@ -14,6 +14,7 @@ INSTRUCTIONS = {
     "cvt.rn.bf16.f32": "narrow_bf16",
     "cvt.rn.f16x2.f32": "narrow_two_f16",
     "cvt.rn.bf16x2.f32": "narrow_two_bf16",
+    "lop3.b32": "and_or",
     "sub.rn.bf16x2": "subtract_two<true>",
     "sub.rn.f16x2": "subtract_two<false>",
     "div.full.f32": "divide",

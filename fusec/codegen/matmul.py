@@ -130,6 +130,8 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
 
 def _loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
+    if p.kernel == "vector":
+        return "multiply_weight_vectors" if p.converted else "multiply_vectors"
     if p.converted:
         return "multiply_converted"
     if problem.scales:
@@ -152,7 +154,7 @@ def _scales(problem: Product) -> tuple[str, ...]:
             dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth)
         )
         first, row, depth = map(str, numbers)
-        kind = f"const fusec::BlockScales<{found.rows}, Index>"
+        kind = f"const fusec::BlockScales<{found.rows}, float, Index>"
         start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
         lines.append(f"{kind} {name}_scales = {{{start}, {place}, {row}, {depth}}};")
     return tuple(lines)
@@ -160,6 +162,8 @@ def _scales(problem: Product) -> tuple[str, ...]:
 
 def _scaled(problem: Product, p: MatmulParameters) -> str:
     """Return the scales of wgmma's rows and columns as further arguments of the loop."""
+    if p.kernel == "vector":
+        return ", fusec::Unscaled{}" if p.converted else ""
     if not problem.scales:
         return ""
     return ", b_scales, a_scales" if p.swapped else ", a_scales, b_scales"

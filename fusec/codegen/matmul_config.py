@@ -67,7 +67,13 @@ def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 
 
 def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+    weights = [
+        f"using W = {storage_type(problem.b.buffer.dtype)};  // of B's elements in memory",
+        "using Codes = fusec::Bytes<T>;  // how they become halves",
+        boolean("kScaled", False, "each part of K has scales of its own"),
+    ]
     return [
+        *(weights if p.converted else []),
         integer("kStages", p.stages, "parts of a warp in flight"),
         integer("kWarps", WARPS, "warps that share K"),
         integer("kThreads", "32 * kWarps"),

@@ -36,7 +36,7 @@ from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
-from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
+from fusec.schedule.matmul_vector import WARPS, held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
@@ -251,7 +251,9 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
     if p.kernel == "simt":
         return of_products(problem.k)
-    part, each = (PART * p.stages, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
+    part, each = p.tile_k, p.cluster
+    if p.kernel == "vector":
+        part, each = p.tile_k // WARPS * p.stages, WARPS
     promoted = p.kernel in HOPPER and problem.narrow is not None
     return of_tensor_cores(problem.k, part, each, p.splits, promoted=promoted)
 

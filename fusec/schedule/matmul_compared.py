@@ -22,7 +22,7 @@ from fusec.schedule.matmul_choice import (
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
-from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
+from fusec.schedule.matmul_vector import MOST_ROWS, WARPS, WEIGHT_PART, vector_shapes
 from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
 
@@ -94,6 +94,8 @@ def _tile_k(kernel: str, problem: Product) -> int:
     """Return the elements of K of a step of a kernel."""
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
         return TILE_K_BYTES
+    if kernel == "vector" and problem.has_converted_weights:
+        return WARPS * WEIGHT_PART
     return TILES[kernel]["tile_k"]
 
 
@@ -103,7 +105,7 @@ def tile_of(kernel: str, problem: Product) -> dict[str, int]:
         **TILES[kernel],
         "tile_k": _tile_k(kernel, problem),
         "joined": problem.joined is not None,
-        "converted": kernel == "split_k" and problem.has_converted_weights,
+        "converted": kernel in ("split_k", "vector") and problem.has_converted_weights,
     }
 
 
@@ -118,7 +120,7 @@ def _shapes(
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         for rows, columns, stages in vector_shapes(sizes.m):
-            yield MatmulParameters("vector", rows, columns, TILES["vector"]["tile_k"], stages)
+            yield replace(MatmulParameters("vector", rows, columns, 64, stages), **given)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:

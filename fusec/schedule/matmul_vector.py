@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 WARPS = 8
 """Warps of a block; they share K."""
-PART = 64
-"""Elements of K that a warp takes at a time (matmul_vector.cuh)."""
+PART, WEIGHT_PART = 64, 128
+"""Elements of K that a warp takes at a time (matmul_vector.cuh), and of weights that are converted
+(matmul_weights.cuh)."""
 ROWS = (8, 16, 32)
 """Rows of a tile, by eights that fill an instruction of a tensor core."""
 COLUMNS = (16, 32, 64)
@@ -34,7 +35,7 @@ def no_vector(problem: Product, *, chunked: bool) -> str:
 
     chunked: whether contiguous runs of both operands are whole chunks of 16 bytes.
     """
-    if problem.is_converted:
+    if problem.is_converted and not problem.has_converted_weights:
         names = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
         return f"a stream does not convert {names} operands"
     if problem.cuts:
@@ -68,7 +69,7 @@ def vector_trouble(p: MatmulParameters) -> Refusal | None:
 
 def held_words(p: MatmulParameters) -> int:
     """Return the words of operands that a thread has in flight."""
-    return (p.tile_m + p.tile_n) // 8 * 2 * 4 * p.stages
+    return (p.tile_m * (2 if p.converted else 1) + p.tile_n) * p.stages
 
 
 def held_sums(p: MatmulParameters) -> int:

@@ -36,7 +36,7 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     places = target.sms * resident(p)
     running = min(blocks, places)
     rounds = ceil(ceil(ceil(sizes.k / p.tile_k) / p.splits) / p.stages)
-    loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * 2
+    loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * needed.widths[1]
     parts = (_LATENCY, running * loaded / (target.bandwidth * _MEMORY_RATE))
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)

@@ -30,6 +30,7 @@ void subtract_two(u32& result, u32 a, u32 b) {
   };
   result = part(0) | part(16);
 }
+static void and_or(u32& result, u32 a, u32 mask, u32 c) { result = (a & mask) | c; }
 static void divide(float& quotient, float a, float b) { quotient = a / b; }
 
 // Approximations are off by all that the PTX manual lets them be, in a direction drawn by the bits

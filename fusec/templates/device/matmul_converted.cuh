@@ -6,30 +6,10 @@
 #pragma once
 
 #include "matmul_hopper.cuh"
+#include "weights.cuh"
 #include "wgmma_converted.cuh"
 
 namespace fusec {
-
-// a - b of two halves each.
-template <class T>
-__device__ __forceinline__ u32 subtract_pair(u32 a, u32 b) {
-  u32 result;
-  if constexpr (kIsSame<T, bf16>) {
-    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  } else {
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  }
-  return result;
-}
-
-// Two neighbouring 8-bit integers as halves, exactly. The low seven bits and the sign are added to
-// a number whose last bit is worth 1: the sign is worth as much as it takes away.
-template <class T>
-__device__ __forceinline__ u32 widen_pair(u16 bytes) {
-  constexpr u32 kOne = kIsSame<T, bf16> ? 0x43004300u : 0x64006400u;
-  const u32 apart = bytes | static_cast<u32>(bytes) << 8;
-  return subtract_pair<T>((apart & 0x007f007fu) | kOne, (apart & 0x00800080u) | kOne);
-}
 
 // A thread: the fragments of 64 elements of K, the kHalf-th of a stage. `line`: the first of its
 // two rows, which are 8 apart, in a tile of 128 bytes a row with the 128-byte swizzle.
@@ -42,7 +22,8 @@ __device__ __forceinline__ void widen_fragments(u32 (&a)[4][4], const unsigned c
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int place = i % 2 * 8 * 128 + chunk * 16 + i / 2 * 8 + lane % 4 * 2;
-      a[step][i] = widen_pair<T>(*reinterpret_cast<const u16*>(line + place));
+      const u32 both = *reinterpret_cast<const u16*>(line + place);
+      a[step][i] = widen_pair<T>(__byte_perm(both, 0, 0x1100));
     }
   }
 }

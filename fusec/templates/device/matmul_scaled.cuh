@@ -3,39 +3,18 @@
 // the scales of its 128 elements of K. The scales of the next stage are read under the products.
 #pragma once
 
+#include "block_scales.cuh"
 #include "matmul_promoted.cuh"
 
 namespace fusec {
-
-// The scales of an operand's rows (or columns) from `position` on, of `extent` in all: one for
-// kRows of them and for a stage of K.
-template <int kRows, class Index>
-struct BlockScales {
-  const float* first;
-  Index position;
-  Index extent;
-  Index stride;
-  Index depth_stride;
-
-  __device__ __forceinline__ float at(int row, int step) const {
-    const Index wanted = position + row;
-    const Index last = extent - 1;
-    return __ldg(first + (wanted < last ? wanted : last) / kRows * stride + step * depth_stride);
-  }
-};
-
-// An operand without scales.
-struct Unscaled {
-  __device__ __forceinline__ float at(int, int) const { return 1.0f; }
-};
 
 // Neighbouring rows of a tile that begins anywhere in multiples of its extent and share a scale.
 template <class Scales>
 struct ScaledRows {
   static constexpr int kRows = 0;
 };
-template <int kEach, class Index>
-struct ScaledRows<BlockScales<kEach, Index>> {
+template <int kEach, class S, class Index>
+struct ScaledRows<BlockScales<kEach, S, Index>> {
   static constexpr int kRows = kEach;
 };
 

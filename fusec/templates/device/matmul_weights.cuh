@@ -1,0 +1,142 @@
+// The main loop of a product whose A has few rows and whose B is integers of 8 or 4 bits, beside
+// that of matmul_vector.cuh: a stream over B, which becomes halves in registers. A lane takes 16
+// bytes of a column, and the same elements of K of its rows of A. Where groups of kWeightPart
+// elements of K have scales, the sums of each are multiplied by these as they are added.
+#pragma once
+
+#include "block_scales.cuh"
+#include "matmul_vector.cuh"
+#include "weights.cuh"
+
+namespace fusec {
+
+constexpr int kWeightPart = 128;  // elements of K that a warp takes at a time
+
+// What a lane holds of B and A, of kWeightPart elements of K.
+template <class Config>
+struct WeightPart {
+  using Codes = typename Config::Codes;
+  static constexpr int kLoads = kWeightPart / (8 * Codes::kPairs);  // of 16 bytes a column
+  static constexpr int kRowLoads = Codes::kPairs / 4;               // of A, beside one of B
+  Vec<u32, 4> b[Config::kTileN / 8][kLoads];
+  Vec<u32, 4> a[Config::kTileM / 8][kLoads][kRowLoads];
+  float scales[Config::kTileN / 8];
+};
+
+// sums += the products of kWeightPart elements; sums[i][j] as those of multiply_part.
+template <class Config>
+__device__ __forceinline__ void multiply_weights(
+    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const WeightPart<Config>& part) {
+  using Part = WeightPart<Config>;
+  using Codes = typename Config::Codes;
+#pragma unroll
+  for (int i = 0; i < Config::kTileN / 16; ++i) {
+    float own[Config::kTileM / 8][4] = {};
+    auto& to = Config::kScaled ? own : sums[i];
+#pragma unroll
+    for (int load = 0; load < Part::kLoads; ++load) {
+#pragma unroll
+      for (int pair = 0; pair < Codes::kPairs; pair += 2) {
+        const Vec<u32, 4>& low = part.b[2 * i][load];
+        const Vec<u32, 4>& high = part.b[2 * i + 1][load];
+        const u32 columns[4] = {Codes::pair(low, pair), Codes::pair(high, pair),
+                                Codes::pair(low, pair + 1), Codes::pair(high, pair + 1)};
+#pragma unroll
+        for (int j = 0; j < Config::kTileM / 8; ++j) {
+          u32 words[4 * Part::kRowLoads];
+#pragma unroll
+          for (int w = 0; w < 4 * Part::kRowLoads; ++w) words[w] = part.a[j][load][w / 4][w % 4];
+          const u32 rows[2] = {Codes::row(words, pair), Codes::row(words, pair + 1)};
+          mma_16816<typename Config::T>(to[j], columns, rows);
+        }
+      }
+    }
+    if constexpr (Config::kScaled) {
+#pragma unroll
+      for (int j = 0; j < Config::kTileM / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[i][j][e] += own[j][e] * part.scales[2 * i + e / 2];
+      }
+    }
+  }
+}
+
+// The elements of a lane's rows from `depth` on, zeros from `last` on if it is kGuarded: K is a
+// multiple of as many weights as 16 bytes hold.
+template <class Config, bool kGuarded, class T, class W, class Index, class Scales>
+__device__ __forceinline__ void load_weights(WeightPart<Config>& part,
+                                             const T* const (&a_rows)[Config::kTileM / 8],
+                                             const W* const (&b_columns)[Config::kTileN / 8],
+                                             const Scales& scales,
+                                             Index depth, Index last) {
+  using Part = WeightPart<Config>;
+  constexpr int kLane = 2 * Config::Codes::kPairs;  // elements of K that a lane takes at once
+#pragma unroll
+  for (int load = 0; load < Part::kLoads; ++load) {
+    const Index at = depth + load * (4 * kLane);
+    const bool is_inside = !kGuarded || at + threadIdx.x % 4 * kLane < last;
+#pragma unroll
+    for (int i = 0; i < Config::kTileN / 8; ++i) {
+      const u32* const words = reinterpret_cast<const u32*>(b_columns[i] + at / kLane * 16);
+      part.b[i][load] = is_inside ? load_once(words) : splat<u32, 4>(0);
+    }
+#pragma unroll
+    for (int j = 0; j < Config::kTileM / 8; ++j) {
+#pragma unroll
+      for (int w = 0; w < Part::kRowLoads; ++w) {
+        const u32* const words = reinterpret_cast<const u32*>(a_rows[j] + at + 8 * w);
+        part.a[j][load][w] = is_inside ? load_readonly<4>(words) : splat<u32, 4>(0);
+      }
+    }
+  }
+  if constexpr (Config::kScaled) {
+#pragma unroll
+    for (int i = 0; i < Config::kTileN / 8; ++i) {
+      part.scales[i] = scales.at(8 * i + threadIdx.x % 32 / 4, depth / kWeightPart);
+    }
+  }
+}
+
+// A row of an operand whose lanes have `own` neighbours each; see lane_row.
+template <class T, class Index>
+__device__ __forceinline__ const T* lane_row_of(const MatmulOperand<T, Index>& x, int row,
+                                                int own) {
+  return lane_row(x, row) + static_cast<int>(threadIdx.x % 4) * (own - 8);
+}
+
+// As multiply_vectors.
+template <class Config, class A, class B, class Scales, class Index>
+__device__ __forceinline__ void multiply_weight_vectors(
+    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
+    const Scales& scales, Index first, Index last) {
+  using T = typename Config::T;
+  using W = typename Config::W;
+  constexpr int kOwn = Config::kStages * kWeightPart;
+  const int lane = threadIdx.x % 32;
+  const T* a_rows[Config::kTileM / 8];
+  const W* b_columns[Config::kTileN / 8];
+#pragma unroll
+  for (int j = 0; j < Config::kTileM / 8; ++j) {
+    a_rows[j] = lane_row_of(a, 8 * j + lane / 4, 2 * Config::Codes::kPairs);
+  }
+#pragma unroll
+  for (int i = 0; i < Config::kTileN / 8; ++i) b_columns[i] = lane_row_of(b, 8 * i + lane / 4, 16);
+  Index start = first + static_cast<Index>(threadIdx.x / 32 * kOwn);
+  for (; start + kOwn <= last; start += Config::kWarps * kOwn) {
+    WeightPart<Config> parts[Config::kStages];
+#pragma unroll
+    for (int s = 0; s < Config::kStages; ++s) {
+      load_weights<Config, false>(parts[s], a_rows, b_columns, scales, start + s * kWeightPart,
+                                  last);
+    }
+#pragma unroll
+    for (int s = 0; s < Config::kStages; ++s) multiply_weights<Config>(sums, parts[s]);
+  }
+  for (; start < last; start += kWeightPart) {
+    WeightPart<Config> part;
+    load_weights<Config, true>(part, a_rows, b_columns, scales, start, last);
+    multiply_weights<Config>(sums, part);
+  }
+}
+
+}  // namespace fusec

@@ -1,0 +1,67 @@
+// Integers of 8 and 4 bits as halves, exactly, two of them with three or four instructions: they
+// become the last bits of a number that is large enough for its last bit to be worth 1.
+#pragma once
+
+#include "storage.cuh"
+
+namespace fusec {
+
+// a - b of two halves each.
+template <class T>
+__device__ __forceinline__ u32 subtract_pair(u32 a, u32 b) {
+  u32 result;
+  if constexpr (kIsSame<T, bf16>) {
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  } else {
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  }
+  return result;
+}
+
+// (a & mask) | c in one instruction, of which only one operand is not in a register.
+__device__ __forceinline__ u32 and_or(u32 a, u32 mask, u32 c) {
+  u32 result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "r"(mask), "r"(c));
+  return result;
+}
+
+// Two halves whose last bit is worth 1: 128, or 1024 of f16.
+template <class T>
+inline constexpr u32 kLargePair = kIsSame<T, bf16> ? 0x43004300u : 0x64006400u;
+
+// Two 8-bit integers, each twice in its 16 bits. The sign is worth as much as it takes away.
+template <class T>
+__device__ __forceinline__ u32 widen_pair(u32 twice) {
+  constexpr u32 kLarge = kLargePair<T>;
+  return subtract_pair<T>(and_or(twice, 0x007f007fu, kLarge), and_or(twice, 0x00800080u, kLarge));
+}
+
+// What 16 bytes of a column of weights are as pairs of halves, and rows of A in the same order.
+template <class T>
+struct Bytes {
+  static constexpr int kPairs = 8;
+
+  __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
+    return widen_pair<T>(__byte_perm(words[i / 2], 0, i % 2 == 0 ? 0x1100 : 0x3322));
+  }
+  __device__ static __forceinline__ u32 row(const u32* words, int i) { return words[i]; }
+};
+
+// Of weights of 4 bits, less 8: a byte holds two neighbours, the first in its low bits. A pair has
+// every fourth of eight.
+template <class T>
+struct Nibbles {
+  static constexpr int kPairs = 16;
+
+  __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
+    constexpr u32 kLarge = kLargePair<T>;
+    return subtract_pair<T>(and_or(words[i / 4] >> i % 4 * 4, 0x000f000fu, kLarge),
+                            kLarge + 0x00080008u);
+  }
+  __device__ static __forceinline__ u32 row(const u32* words, int i) {
+    const u32* const eight = words + i / 4 * 4 + i % 4 / 2;
+    return __byte_perm(eight[0], eight[2], i % 2 == 0 ? 0x5410 : 0x7632);
+  }
+};
+
+}  // namespace fusec
