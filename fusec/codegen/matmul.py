@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import dim_text, identifier
+from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, STREAMED, c_names, renamed
@@ -147,6 +147,8 @@ def _scales(problem: Product) -> tuple[str, ...]:
     lines: list[str] = []
     for name, operand, place in sides:
         found = operand.scales
+        if found is None and problem.has_converted_weights:
+            continue
         if found is None:
             lines.append(f"const fusec::Unscaled {name}_scales;")
             continue
@@ -154,7 +156,8 @@ def _scales(problem: Product) -> tuple[str, ...]:
             dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth)
         )
         first, row, depth = map(str, numbers)
-        kind = f"const fusec::BlockScales<{found.rows}, float, Index>"
+        factor = storage_type(found.buffer.dtype)
+        kind = f"const fusec::BlockScales<{found.rows}, {factor}, Index>"
         start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
         lines.append(f"{kind} {name}_scales = {{{start}, {place}, {row}, {depth}}};")
     return tuple(lines)
@@ -163,6 +166,8 @@ def _scales(problem: Product) -> tuple[str, ...]:
 def _scaled(problem: Product, p: MatmulParameters) -> str:
     """Return the scales of wgmma's rows and columns as further arguments of the loop."""
     if p.kernel == "vector":
+        if problem.scales:
+            return ", b_scales"
         return ", fusec::Unscaled{}" if p.converted else ""
     if not problem.scales:
         return ""

@@ -69,8 +69,8 @@ def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     weights = [
         f"using W = {storage_type(problem.b.buffer.dtype)};  // of B's elements in memory",
-        "using Codes = fusec::Bytes<T>;  // how they become halves",
-        boolean("kScaled", False, "each part of K has scales of its own"),
+        f"using Codes = fusec::{'Nibbles' if problem.b.packed else 'Bytes'}<T>;  // as halves",
+        boolean("kScaled", problem.b.scales is not None, "each part of K has scales of its own"),
     ]
     return [
         *(weights if p.converted else []),

@@ -41,7 +41,7 @@ def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, .
     return tuple(
         n.output.name
         for n in (original.nodes if wanted else ())
-        if n.op.converts and n.output.dtype.is_half and wanted.intersection(names_of(original, n))
+        if n.output.dtype.is_half and wanted.intersection(names_of(original, n))
     )
 
 

@@ -1,18 +1,18 @@
-"""Operands of 8-bit floats times scales that vary along K: where the scales lie in memory."""
+"""Operands of few bits times scales that vary along K: where both lie in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.index.domain import Refusal
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import F8E4M3, F8E5M2, F32
+from fusec.ir.dtype import F8E4M3, F8E5M2, F32, I8
 from fusec.ir.expression import Atom, Quotient, Var, of_var
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_located import Located, located
+from fusec.schedule.matmul_packed import packed
 
 PROMOTED = 128
 """Elements of K whose products are summed before a scale is applied."""
@@ -20,7 +20,7 @@ PROMOTED = 128
 
 @dataclass(frozen=True)
 class BlockScales:
-    """The f32 scales of an operand, one for `rows` of its rows and PROMOTED elements of K.
+    """The scales of an operand, one for `rows` of its rows and PROMOTED elements of K.
 
     first: the address of the first one, in elements; row, depth: the strides to the next ones.
     """
@@ -32,24 +32,32 @@ class BlockScales:
     depth: Dim
 
 
-def located_or_scaled(
-    fusion: Fusion, value: Value, at: Coordinates
-) -> tuple[Located | Refusal, Located | None]:
-    """Return where an operand lies, and the scales of its values, or why it is not in memory."""
-    found = located(fusion, value, at)
-    scaled = _scaled(fusion, value, at) if isinstance(found, Refusal) else None
-    return (found, None) if scaled is None else scaled
+@dataclass(frozen=True)
+class Found:
+    """Where an operand's values lie in memory, and what they are multiplied by.
 
-
-def _scaled(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Located, Located] | None:
-    """Return where an operand's 8-bit floats lie, and the f32 scales that they are multiplied by.
-
-    None where it is no such product, in f32, with movement alone behind it.
+    packed: whether they are of 4 bits, two in a byte, by which the address counts along K.
     """
+
+    values: Located
+    scales: Located | None = None
+    packed: bool = False
+
+
+def find_operand(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found | Refusal:
+    """Return where an operand lies, or its values of few bits and their scales."""
+    found = located(fusion, value, at)
+    if not isinstance(found, Refusal):
+        return Found(found)
+    return _scaled(fusion, value, at, depth) or found
+
+
+def _scaled(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found | None:
+    """Return the values and scales whose product an operand is, with movement alone behind it."""
     while value not in fusion.input_of:
         node = fusion.producer[value]
-        if node.op.name == "mul" and node.output.dtype == F32:
-            return _factors(fusion, node.operands, at)
+        if node.op.name == "mul" and node.output.dtype.compute == F32:
+            return _factors(fusion, node, at, depth)
         pulled = pull(node, at) if node.op.access is not None else None
         branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
         if branch is None or branch.conditions or not isinstance(branch.operand, Value):
@@ -58,18 +66,27 @@ def _scaled(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Located, Loc
     return None
 
 
-def _factors(
-    fusion: Fusion, operands: Sequence[object], at: Coordinates
-) -> tuple[Located, Located] | None:
-    values = [o for o in operands if isinstance(o, Value)]
-    if len(values) != 2:
-        return None
-    found = [located(fusion, v, pull_elementwise(v, at)) for v in values]
-    for codes, scales in (found, found[::-1]):
-        if isinstance(codes, Refusal) or isinstance(scales, Refusal):
+def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found | None:
+    """Return the factors of a multiplication, one of which is scales.
+
+    8-bit floats are scaled in f32 alone: halves would be rounded, which sums of parts are not.
+    """
+    for values, scales in (node.operands, node.operands[::-1]):
+        if not isinstance(values, Value) or not isinstance(scales, Value):
             return None
-        if codes[0].dtype in (F8E4M3, F8E5M2) and scales[0].dtype == F32:
-            return codes, scales
+        by = located(fusion, scales, pull_elementwise(scales, at))
+        if isinstance(by, Refusal) or not by[0].dtype.is_float or by[0].dtype.compute != F32:
+            continue
+        place = pull_elementwise(values, at)
+        codes = located(fusion, values, place)
+        if isinstance(codes, Refusal):
+            nibbles = packed(fusion, values, place, depth)
+            if nibbles is not None:
+                return Found(nibbles, by, packed=True)
+        elif codes[0].dtype == I8 or (
+            codes[0].dtype in (F8E4M3, F8E5M2) and node.output.dtype == by[0].dtype == F32
+        ):
+            return Found(codes, by)
     return None
 
 
@@ -106,3 +123,16 @@ def _counted(atom: Atom) -> tuple[Var | None, int]:
             if atom.inner == of_var(axis):
                 return axis, atom.divisor.value
     return None, 0
+
+
+def rounded_late(segment: Fusion) -> tuple[str, ...]:
+    """Return the scaled operands of halves that no kernel rounds: sums are scaled in their place."""
+    found: list[str] = []
+    for product in (n for n in segment.nodes if n.op.family == "contraction"):
+        for operand in product.inputs[:2]:
+            node = segment.producer.get(operand)
+            while node is not None and (node.op.access is not None or node.op.converts):
+                node = segment.producer.get(node.inputs[0]) if node.inputs else None
+            if node is not None and node.op.name == "mul" and node.output.dtype.is_half:
+                found.append(node.output.name)
+    return tuple(dict.fromkeys(found))

@@ -22,7 +22,13 @@ from fusec.schedule.matmul_choice import (
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
-from fusec.schedule.matmul_vector import MOST_ROWS, WARPS, WEIGHT_PART, vector_shapes
+from fusec.schedule.matmul_vector import (
+    MOST_ROWS,
+    MOST_WEIGHTED_ROWS,
+    WARPS,
+    WEIGHT_PART,
+    vector_shapes,
+)
 from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
 
@@ -62,7 +68,7 @@ def compared(
     worse = {"simt"} if len(able) > 1 else set[str]()
     if {*HOPPER} & {*able}:
         worse.add("mma")
-    if sizes.m > MOST_ROWS:
+    if sizes.m > (MOST_WEIGHTED_ROWS if problem.has_converted_weights else MOST_ROWS):
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)

@@ -11,6 +11,9 @@ from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_vector import no_vector
 from fusec.target import Target
 
+PACKED_CHUNK = 32
+"""Elements of 4 bits that a lane takes at once."""
+
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
@@ -31,8 +34,6 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         hopper = "an operand's rows do not begin at multiples of 16 bytes"
     if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
         hopper = hopper or "coordinates of copies in bulk have 32 bits"
-    if problem.scales and problem.narrow is None:
-        hopper = hopper or "scales along K are those of two 8-bit floats"
     empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
     if empty:
         hopper = halves = "nothing is multiplied"
@@ -45,8 +46,15 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked)
+    if problem.scales and problem.has_converted_weights:
+        alone = "scales along K of integers are applied by kernel `vector` alone"
+        if not vector and not facts.multiple(problem.k, PACKED_CHUNK):
+            vector = f"{problem.k} elements of K are no whole chunks of 16 bytes"
+        return {"wgmma": alone, "split_k": alone, "vector": vector, "mma": alone, "simt": alone}
     if problem.scales:
         alone = "scales along K are applied where wgmma's sums are promoted"
+        if problem.narrow is None:
+            hopper = split = "scales along K are those of integers of B, or of two 8-bit floats"
         if problem.joined is not None:
             hopper = split = hopper or "scales along K of joined products are not applied"
         return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}

@@ -22,7 +22,7 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.matmul_block_scales import BlockScales, located_or_scaled, scales_of
+from fusec.schedule.matmul_block_scales import BlockScales, Found, find_operand, scales_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul_located import Located, located
 from fusec.schedule.matmul_staged import (
@@ -45,7 +45,7 @@ class Operand:
     batch: the part of the address that depends on the batch index, constants included. row: the
     stride along M for A, along N for B; depth: along K; None where that axis has one element.
     cut: whether groups begin anywhere along its contiguous axis; scales: what its values are
-    multiplied by, if they are.
+    multiplied by, if they are; packed: whether two neighbours along K share a byte.
     """
 
     buffer: Value
@@ -54,6 +54,7 @@ class Operand:
     depth: Dim | None
     cut: bool = False
     scales: BlockScales | None = None
+    packed: bool = False
 
     @property
     def k_major(self) -> bool:
@@ -178,9 +179,10 @@ class Product:
 
     @property
     def has_converted_weights(self) -> bool:
-        """Return whether B is 8-bit integers, which a kernel makes halves of as it multiplies."""
-        alone = self.groups is None and self.joined is None
-        return alone and self.b.buffer.dtype == I8 and self.a.buffer.dtype == self.dtype
+        """Return whether B is integers of 8 or 4 bits, of which a kernel makes halves."""
+        alone = self.groups is None and self.joined is None and self.a.scales is None
+        few = self.b.packed or self.b.buffer.dtype == I8
+        return alone and few and self.a.buffer.dtype == self.dtype
 
     @property
     def is_converted(self) -> bool:
@@ -220,16 +222,16 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     if node.op.lookup is not None:
         return _grouped(fusion, node, axes, depth)
     left, right, columns = coordinates_of(node, axes, depth)
-    a, a_scales = located_or_scaled(fusion, node.inputs[0], left)
-    b, b_scales = located_or_scaled(fusion, node.inputs[1], right)
+    a = find_operand(fusion, node.inputs[0], left, depth)
+    b = find_operand(fusion, node.inputs[1], right, depth)
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
         return b
     outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
-    split = _rows_from(outer, a[1], b[1])
+    split = _rows_from(outer, a.values[1], b.values[1])
     result = (outer[:split], outer[split:], column_axes)
-    return _problem(fusion, node, result, depth, (a, b), outer[:split], scales=(a_scales, b_scales))
+    return _problem(fusion, node, result, depth, (a, b), outer[:split])
 
 
 def _problem(
@@ -237,10 +239,9 @@ def _problem(
     node: Node,
     result: tuple[tuple[Var, ...], ...],
     depth: Var,
-    operands: tuple[Located, Located],
+    operands: tuple[Found, Found],
     batch: tuple[Var, ...],
     groups: Groups | None = None,
-    scales: tuple[Located | None, ...] = (None, None),
 ) -> Product | Refusal:
     """Return the problem of a result's batch, row and column axes; operands are read by `batch`."""
     epilogue = find_epilogue(fusion, node)
@@ -249,16 +250,19 @@ def _problem(
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
         return domain
-    a, b = (operand_of(o, batch, own, depth) for o, own in zip(operands, result[1:], strict=True))
+    a, b = (
+        operand_of(o.values, batch, own, depth) for o, own in zip(operands, result[1:], strict=True)
+    )
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
         return b
-    factors = [scales_of(f, own, depth) for f, own in zip(scales, result[1:], strict=True)]
+    factors = [scales_of(o.scales, own, depth) for o, own in zip(operands, result[1:], strict=True)]
     refusal = next((f for f in factors if isinstance(f, Refusal)), None)
     if refusal is not None:
         return refusal
-    a, b = (replace(o, scales=f) for o, f in zip((a, b), factors, strict=True))
+    a = replace(a, scales=factors[0], packed=operands[0].packed)
+    b = replace(b, scales=factors[1], packed=operands[1].packed)
     if groups is not None:
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
@@ -293,7 +297,7 @@ def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> P
     if stride is None:
         return Refusal("operand", f"`{buffer.name}` has no single stride along the groups")
     groups = Groups(buffer, address.constant, stride, group.extent, cuts)
-    return _problem(fusion, node, result, depth, (a, b), batch, groups)
+    return _problem(fusion, node, result, depth, (Found(a), Found(b)), batch, groups)
 
 
 def coordinates_of(

@@ -24,6 +24,8 @@ PARTS = (1, 2, 4)
 """Stages: parts of a warp that are in flight."""
 MOST_ROWS = 8
 """Rows of A up to which the kernel is compared with others."""
+MOST_WEIGHTED_ROWS = 32
+"""The same of weights that are converted."""
 MOST_WORDS = 104
 """Words of parts in flight, and of sums, that a thread can hold."""
 MOST_SUMS = 1024

@@ -1,0 +1,92 @@
+"""Weights of 4 bits, two in a byte: whether operations on bytes unpack them, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fusec.index.movement import pull, pull_elementwise
+from fusec.ir.access import Coordinates
+from fusec.ir.evaluate import Array, apply_reference, constant, convert_operand, settle
+from fusec.ir.expression import Index, Var, linearize, of_var
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.schedule.matmul_located import Located
+
+BIAS = 8
+"""What is taken off the unsigned number that four bits are."""
+_BYTES = np.arange(256, dtype=np.uint8)
+
+_Table = tuple[Located | None, Array]
+
+
+def packed(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Located | None:
+    """Return the bytes whose halves a value is along `depth`, the low four bits first, less BIAS.
+
+    The address counts bytes by `depth`. Whatever the operations are, they are evaluated for each
+    byte. None where they make anything else of it.
+    """
+    if not depth.extent.is_const or depth.extent.value % 2:
+        return None
+    byte = Var("byte", depth.extent // 2)
+    places = [_placed(at, {depth: of_var(byte) * 2 + half}) for half in range(2)]
+    found = [_table(fusion, value, place) for place in places]
+    first, second = found
+    if first is None or second is None or first[0] is None or first[0] != second[0]:
+        return None
+    wanted = [(_BYTES & 15).astype(np.float64) - BIAS, (_BYTES >> 4).astype(np.float64) - BIAS]
+    if not all(np.array_equal(f[1], w) for f, w in zip((first, second), wanted, strict=True)):
+        return None
+    buffer, address = first[0]
+    return buffer, address.substitute({byte: of_var(depth)})
+
+
+def _placed(at: Coordinates, values: dict[Var, Index]) -> Coordinates:
+    return tuple(c.substitute(values) for c in at)
+
+
+def _table(fusion: Fusion, operand: Operand, at: Coordinates) -> _Table | None:
+    """Return an operand's value for each byte at one address; of constants without an address."""
+    if isinstance(operand, Const):
+        return None, constant(operand)
+    if operand in fusion.input_of:
+        if operand.dtype.bits != 8 or not operand.dtype.is_integer:
+            return None
+        address = linearize(at, fusion.input_of[operand].strides)
+        return (operand, address), _BYTES.view(operand.dtype.numpy)
+    node = fusion.producer[operand]
+    if node.op.access is not None:
+        branch = _branch(node, at)
+        return None if branch is None else _table(fusion, *branch)
+    if node.op.name == "iota" and at[0].is_const and not node.inputs:
+        start, step = (constant(o) for o in node.operands if isinstance(o, Const))
+        return None, start + step * at[0].constant.value
+    if node.op.family != "pointwise" or len(node.outputs) > 1:
+        return None
+    parts = [_table(fusion, o, pull_elementwise(o, at)) for o in node.operands]
+    return None if any(p is None for p in parts) else _applied(node, [p for p in parts if p])
+
+
+def _branch(node: Node, at: Coordinates) -> tuple[Operand, Coordinates] | None:
+    """Return what a movement reads at some coordinates, where that is one operand's element."""
+    held = [
+        b
+        for b in pull(node, at).branches
+        if not any(c.position.is_const and not c.is_true for c in b.conditions)
+    ]
+    if len(held) != 1 or not all(c.is_true for c in held[0].conditions):
+        return None
+    return held[0].operand, held[0].coordinates
+
+
+def _applied(node: Node, parts: Sequence[_Table]) -> _Table | None:
+    """Return a pointwise node's value for each byte."""
+    places = {place for place, _ in parts if place is not None}
+    if len(places) > 1:
+        return None
+    arrays = [
+        convert_operand(o, table, dtype)
+        for o, (_, table), dtype in zip(node.operands, parts, node.compute_dtypes, strict=True)
+    ]
+    (result,) = apply_reference(node.op, arrays, node.attributes)
+    return next(iter(places), None), settle(node, node.output, result)

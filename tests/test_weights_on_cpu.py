@@ -1,0 +1,78 @@
+"""Weights of 8 and 4 bits that a stream converts, on the host, and that wrong ones are seen."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from test_converted_on_cpu import weighted
+from test_hopper_on_cpu import dies, find_matmul, wrong
+
+from fusec import target
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.schedule.plan import KernelPlan
+
+CAT = (
+    "  - lo = broadcast(bitwise_and(w, 15), [false, false, true])\n"
+    "  - hi = broadcast(bitwise_right_shift(w, 4), [false, false, true])\n"
+    "  - q = sub(cast(cat([lo, hi], dim=2), i32), 8)\n"
+)
+"""Both halves of each byte side by side."""
+SHIFTED = (
+    "  - by = cast(mul(iota(2), 4), u8)\n"
+    "  - q = sub(cast(bitwise_and(bitwise_right_shift(broadcast(w, [false, false, true]), by), 15),"
+    " f32), 8)\n"
+)
+"""Each byte shifted by 0 and by 4."""
+
+
+@cache
+def grouped(m: int, n: int, k: int, unpacked: str = "", half: str = "bf16") -> Fusion:
+    """Return a product of halves and of weights, each 128 of a column with a scale.
+
+    unpacked: how `q`, of two weights for each byte `w`, is made; without it a byte is one weight.
+    """
+    bytes_ = f"u8[{n}, {k // 2}]" if unpacked else f"i8[{n}, {k}]"
+    codes = f"cast({'q' if unpacked else 'w'}, {half})"
+    return read_text(
+        f"fusion: product\ninputs:\n  x: {half}[{m}, {k}]\n  w: {bytes_}\n"
+        f"  s: {half}[{n}, {k // 128}]\nops:\n{unpacked}"
+        f"  - v = mul(reshape({codes}, [{n}, {k // 128}, 128]), broadcast(s, [false, false, true]))\n"
+        f"  - y = linear(x, reshape(v, [{n}, {k}]))\noutputs: [y]\n"
+    )
+
+
+def streamed(fusion: Fusion, **wanted: object) -> KernelPlan:
+    """Return the plan of a stream over weights."""
+    fields = {"kernel": "vector", "tile_m": 8, "tile_n": 16, "stages": 1, "splits": 1}
+    return find_matmul().build(fusion, target.find("sm_90a"), {**fields, **wanted})
+
+
+@pytest.mark.parametrize(
+    ("fusion", "changes"),
+    [
+        (weighted(1, 72, 1296), {}),
+        (weighted(5, 72, 2320, "f16"), {"tile_n": 32, "stages": 2, "splits": 2}),
+        (grouped(3, 40, 1280), {"stages": 2}),
+        (grouped(13, 40, 1152, CAT), {"tile_m": 16}),
+        (grouped(4, 24, 2304, SHIFTED, "f16"), {"splits": 2}),
+    ],
+)
+def test_weights_are_streamed(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
+    assert wrong(fusion, streamed(fusion, **changes), tmp_path) == ""
+
+
+WRONG = {
+    "the order of nibbles": ("0x7632", "0x5410"),
+    "the bias": ("+ 0x00080008u", "+ 0x00090009u"),
+    "the scale of a part": ("depth / kWeightPart)", "0)"),
+    "sums without scales": ("Config::kScaled ? own", "false ? own"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_weights_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = grouped(4, 24, 640, CAT)
+    dies(fusion, streamed(fusion), *WRONG[name], tmp_path)
