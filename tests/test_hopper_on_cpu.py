@@ -75,7 +75,7 @@ def wrong(
     """Return what is wrong with a plan's kernels in some order; nothing where all is right."""
     inputs = random_inputs(fusion, fusion.hints, 0)
     orders_of = {name: o.at(fusion.hints) for name, o in plan.orders.items()}
-    model = Model(orders_of, early=frozenset(plan.rounded_early))
+    model = Model(orders_of, unrounded=frozenset(plan.unrounded))
     for order in orders:
         try:
             outputs = run_plan(plan, inputs, folder, edit=edit, **order)

@@ -34,12 +34,12 @@ def grouped(m: int, n: int, k: int, unpacked: str = "", half: str = "bf16") -> F
 
     unpacked: how `q`, of two weights for each byte `w`, is made; without it a byte is one weight.
     """
-    bytes_ = f"u8[{n}, {k // 2}]" if unpacked else f"i8[{n}, {k}]"
-    codes = f"cast({'q' if unpacked else 'w'}, {half})"
+    bytes_, low = (f"u8[{n}, {k // 2}]", 0) if unpacked else (f"i8[{n}, {k}]", -127)
+    codes, parts = f"cast({'q' if unpacked else 'w'}, {half})", k // 128
     return read_text(
-        f"fusion: product\ninputs:\n  x: {half}[{m}, {k}]\n  w: {bytes_}\n"
-        f"  s: {half}[{n}, {k // 128}]\nops:\n{unpacked}"
-        f"  - v = mul(reshape({codes}, [{n}, {k // 128}, 128]), broadcast(s, [false, false, true]))\n"
+        f"fusion: product\ninputs:\n  x: {half}[{m}, {k}]\n  w:\n    type: {bytes_}\n"
+        f"    range: [{low}, {low + 254}]\n  s: {half}[{n}, {parts}]\nops:\n{unpacked}"
+        f"  - v = mul(reshape({codes}, [{n}, {parts}, 128]), broadcast(s, [false, false, true]))\n"
         f"  - y = linear(x, reshape(v, [{n}, {k}]))\noutputs: [y]\n"
     )
 
@@ -68,7 +68,7 @@ WRONG = {
     "the order of nibbles": ("0x7632", "0x5410"),
     "the bias": ("+ 0x00080008u", "+ 0x00090009u"),
     "the scale of a part": ("depth / kWeightPart)", "0)"),
-    "sums without scales": ("Config::kScaled ? own", "false ? own"),
+    "the scale of a column": ("part.scales[own]", "part.scales[2 * i]"),
 }  # fmt: skip
 
 

@@ -41,7 +41,17 @@ def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, .
     return tuple(
         n.output.name
         for n in (original.nodes if wanted else ())
-        if n.output.dtype.is_half and wanted.intersection(names_of(original, n))
+        if n.op.converts and n.output.dtype.is_half and wanted.intersection(names_of(original, n))
+    )
+
+
+def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
+    """Return the names in `original` of values of half types that are not rounded."""
+    wanted = {name for plan in plans for name in plan.unrounded}
+    return tuple(
+        n.output.name
+        for n in (original.nodes if wanted else ())
+        if n.op.name == "mul" and n.output.dtype.is_half and wanted & {*names_of(original, n)}
     )
 
 

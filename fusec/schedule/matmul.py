@@ -18,7 +18,7 @@ from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
-from fusec.schedule.matmul_block_scales import rounded_late
+from fusec.schedule.matmul_block_scales import unrounded_operands
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MULTIPLIERS,
@@ -205,7 +205,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             (*guards, *assumed),
             problem.specialised,
             orders=of_all(problem.segment, order_of(product, parameters)),
-            rounded_early=rounded_late(problem.segment),
+            unrounded=() if product.scales else unrounded_operands(problem.segment),
             problem=problem,
         )
 

@@ -56,7 +56,7 @@ def _scaled(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found 
     """Return the values and scales whose product an operand is, with movement alone behind it."""
     while value not in fusion.input_of:
         node = fusion.producer[value]
-        if node.op.name == "mul" and node.output.dtype.compute == F32:
+        if node.op.name == "mul" and (node.output.dtype == F32 or node.output.dtype.is_half):
             return _factors(fusion, node, at, depth)
         pulled = pull(node, at) if node.op.access is not None else None
         branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
@@ -69,23 +69,22 @@ def _scaled(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found 
 def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found | None:
     """Return the factors of a multiplication, one of which is scales.
 
-    8-bit floats are scaled in f32 alone: halves would be rounded, which sums of parts are not.
+    8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
     """
+    kind = node.output.dtype
     for values, scales in (node.operands, node.operands[::-1]):
         if not isinstance(values, Value) or not isinstance(scales, Value):
             return None
         by = located(fusion, scales, pull_elementwise(scales, at))
-        if isinstance(by, Refusal) or not by[0].dtype.is_float or by[0].dtype.compute != F32:
+        if isinstance(by, Refusal) or by[0].dtype != kind:
             continue
         place = pull_elementwise(values, at)
         codes = located(fusion, values, place)
         if isinstance(codes, Refusal):
-            nibbles = packed(fusion, values, place, depth)
+            nibbles = packed(fusion, values, place, depth) if kind.is_half else None
             if nibbles is not None:
                 return Found(nibbles, by, packed=True)
-        elif codes[0].dtype == I8 or (
-            codes[0].dtype in (F8E4M3, F8E5M2) and node.output.dtype == by[0].dtype == F32
-        ):
+        elif codes[0].dtype in ((I8,) if kind.is_half else (F8E4M3, F8E5M2)):
             return Found(codes, by)
     return None
 
@@ -125,8 +124,8 @@ def _counted(atom: Atom) -> tuple[Var | None, int]:
     return None, 0
 
 
-def rounded_late(segment: Fusion) -> tuple[str, ...]:
-    """Return the scaled operands of halves that no kernel rounds: sums are scaled in their place."""
+def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
+    """Return the scaled halves in front of products that no kernel rounds, as it scales sums."""
     found: list[str] = []
     for product in (n for n in segment.nodes if n.op.family == "contraction"):
         for operand in product.inputs[:2]:

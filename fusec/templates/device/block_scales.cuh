@@ -17,10 +17,13 @@ struct BlockScales {
   Index depth_stride;
 
   __device__ __forceinline__ float at(int row, int step) const {
+    return to_float(value(row, step));
+  }
+  __device__ __forceinline__ S value(int row, int step) const {
     const Index wanted = position + row;
     const Index last = extent - 1;
     const Index place = (wanted < last ? wanted : last) / kRows * stride + step * depth_stride;
-    return to_float(load_readonly(first + place)[0]);
+    return load_readonly(first + place)[0];
   }
 };
 

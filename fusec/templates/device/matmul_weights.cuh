@@ -1,7 +1,7 @@
 // The main loop of a product whose A has few rows and whose B is integers of 8 or 4 bits, beside
 // that of matmul_vector.cuh: a stream over B, which becomes halves in registers. A lane takes 16
-// bytes of a column, and the same elements of K of its rows of A. Where groups of kWeightPart
-// elements of K have scales, the sums of each are multiplied by these as they are added.
+// bytes of a column, and the same elements of K of its rows of A. Where a column has a scale for each
+// kWeightPart elements of K, the halves are multiplied by it, and rounded.
 #pragma once
 
 #include "block_scales.cuh"
@@ -19,43 +19,36 @@ struct WeightPart {
   static constexpr int kLoads = kWeightPart / (8 * Codes::kPairs);  // of 16 bytes a column
   static constexpr int kRowLoads = Codes::kPairs / 4;               // of A, beside one of B
   Vec<u32, 4> b[Config::kTileN / 8][kLoads];
-  Vec<u32, 4> a[Config::kTileM / 8][kLoads][kRowLoads];
-  float scales[Config::kTileN / 8];
+  u32 a[Config::kTileM / 8][kLoads][4 * kRowLoads];
+  u32 scales[Config::kTileN / 8];  // of each column, twice
 };
 
 // sums += the products of kWeightPart elements; sums[i][j] as those of multiply_part.
 template <class Config>
 __device__ __forceinline__ void multiply_weights(
     float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const WeightPart<Config>& part) {
+  using T = typename Config::T;
   using Part = WeightPart<Config>;
   using Codes = typename Config::Codes;
 #pragma unroll
-  for (int i = 0; i < Config::kTileN / 16; ++i) {
-    float own[Config::kTileM / 8][4] = {};
-    auto& to = Config::kScaled ? own : sums[i];
+  for (int load = 0; load < Part::kLoads; ++load) {
 #pragma unroll
-    for (int load = 0; load < Part::kLoads; ++load) {
+    for (int pair = 0; pair < Codes::kPairs; pair += 2) {
 #pragma unroll
-      for (int pair = 0; pair < Codes::kPairs; pair += 2) {
-        const Vec<u32, 4>& low = part.b[2 * i][load];
-        const Vec<u32, 4>& high = part.b[2 * i + 1][load];
-        const u32 columns[4] = {Codes::pair(low, pair), Codes::pair(high, pair),
-                                Codes::pair(low, pair + 1), Codes::pair(high, pair + 1)};
+      for (int i = 0; i < Config::kTileN / 16; ++i) {
+        u32 columns[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int own = 2 * i + e % 2;
+          columns[e] = Codes::pair(part.b[own][load], pair + e / 2);
+          if constexpr (Config::kScaled) columns[e] = multiply_pair<T>(columns[e], part.scales[own]);
+        }
 #pragma unroll
         for (int j = 0; j < Config::kTileM / 8; ++j) {
-          u32 words[4 * Part::kRowLoads];
-#pragma unroll
-          for (int w = 0; w < 4 * Part::kRowLoads; ++w) words[w] = part.a[j][load][w / 4][w % 4];
+          const u32* const words = part.a[j][load];
           const u32 rows[2] = {Codes::row(words, pair), Codes::row(words, pair + 1)};
-          mma_16816<typename Config::T>(to[j], columns, rows);
+          mma_16816<T>(sums[i][j], columns, rows);
         }
-      }
-    }
-    if constexpr (Config::kScaled) {
-#pragma unroll
-      for (int j = 0; j < Config::kTileM / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sums[i][j][e] += own[j][e] * part.scales[2 * i + e / 2];
       }
     }
   }
@@ -85,14 +78,17 @@ __device__ __forceinline__ void load_weights(WeightPart<Config>& part,
 #pragma unroll
       for (int w = 0; w < Part::kRowLoads; ++w) {
         const u32* const words = reinterpret_cast<const u32*>(a_rows[j] + at + 8 * w);
-        part.a[j][load][w] = is_inside ? load_readonly<4>(words) : splat<u32, 4>(0);
+        const Vec<u32, 4> four = is_inside ? load_readonly<4>(words) : splat<u32, 4>(0);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) part.a[j][load][4 * w + e] = four[e];
       }
     }
   }
   if constexpr (Config::kScaled) {
 #pragma unroll
     for (int i = 0; i < Config::kTileN / 8; ++i) {
-      part.scales[i] = scales.at(8 * i + threadIdx.x % 32 / 4, depth / kWeightPart);
+      const int column = 8 * i + threadIdx.x % 32 / 4;
+      part.scales[i] = scales.value(column, depth / kWeightPart).bits * 0x10001u;
     }
   }
 }

@@ -6,16 +6,28 @@
 
 namespace fusec {
 
+// a * b + c of two halves each, rounded once.
+template <class T>
+__device__ __forceinline__ u32 multiply_add_pair(u32 a, u32 b, u32 c) {
+  u32 result;
+  if constexpr (kIsSame<T, bf16>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  }
+  return result;
+}
+
 // a - b of two halves each.
 template <class T>
 __device__ __forceinline__ u32 subtract_pair(u32 a, u32 b) {
-  u32 result;
-  if constexpr (kIsSame<T, bf16>) {
-    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  } else {
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  }
-  return result;
+  return multiply_add_pair<T>(b, kIsSame<T, bf16> ? 0xbf80bf80u : 0xbc00bc00u, a);
+}
+
+// a * b of two halves each: minus zero is added, which changes nothing.
+template <class T>
+__device__ __forceinline__ u32 multiply_pair(u32 a, u32 b) {
+  return multiply_add_pair<T>(a, b, 0x80008000u);
 }
 
 // (a & mask) | c in one instruction, of which only one operand is not in a register.
