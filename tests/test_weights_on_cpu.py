@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from test_converted_on_cpu import weighted
-from test_hopper_on_cpu import dies, find_matmul, wrong
+from test_hopper_on_cpu import dies, wrong
 
 from fusec import target
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.schedule.matmul import Matmul
 from fusec.schedule.plan import KernelPlan
 
 CAT = (
@@ -47,7 +48,7 @@ def grouped(m: int, n: int, k: int, unpacked: str = "", half: str = "bf16") -> F
 def streamed(fusion: Fusion, **wanted: object) -> KernelPlan:
     """Return the plan of a stream over weights."""
     fields = {"kernel": "vector", "tile_m": 8, "tile_n": 16, "stages": 1, "splits": 1}
-    return find_matmul().build(fusion, target.find("sm_90a"), {**fields, **wanted})
+    return Matmul().build(fusion, target.find("sm_90a"), {**fields, **wanted})
 
 
 @pytest.mark.parametrize(

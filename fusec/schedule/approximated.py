@@ -51,7 +51,7 @@ def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
     return tuple(
         n.output.name
         for n in (original.nodes if wanted else ())
-        if n.op.name == "mul" and n.output.dtype.is_half and wanted & {*names_of(original, n)}
+        if n.output.dtype.is_half and wanted & {*names_of(original, n)}
     )
 
 

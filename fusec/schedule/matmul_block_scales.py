@@ -56,7 +56,7 @@ def _scaled(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found 
     """Return the values and scales whose product an operand is, with movement alone behind it."""
     while value not in fusion.input_of:
         node = fusion.producer[value]
-        if node.op.name == "mul" and (node.output.dtype == F32 or node.output.dtype.is_half):
+        if _multiplies(node) and (node.output.dtype == F32 or node.output.dtype.is_half):
             return _factors(fusion, node, at, depth)
         pulled = pull(node, at) if node.op.access is not None else None
         branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
@@ -87,6 +87,10 @@ def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found |
         elif codes[0].dtype in ((I8,) if kind.is_half else (F8E4M3, F8E5M2)):
             return Found(codes, by)
     return None
+
+
+def _multiplies(node: Node) -> bool:
+    return node.op.scales and node.op.commutative
 
 
 def scales_of(
@@ -132,6 +136,6 @@ def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
             node = segment.producer.get(operand)
             while node is not None and (node.op.access is not None or node.op.converts):
                 node = segment.producer.get(node.inputs[0]) if node.inputs else None
-            if node is not None and node.op.name == "mul" and node.output.dtype.is_half:
+            if node is not None and _multiplies(node) and node.output.dtype.is_half:
                 found.append(node.output.name)
     return tuple(dict.fromkeys(found))

@@ -28,6 +28,7 @@ from fusec.schedule.matmul_vector import (
     WARPS,
     WEIGHT_PART,
     vector_shapes,
+    weight_shapes,
 )
 from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
@@ -68,7 +69,11 @@ def compared(
     worse = {"simt"} if len(able) > 1 else set[str]()
     if {*HOPPER} & {*able}:
         worse.add("mma")
-    if sizes.m > (MOST_WEIGHTED_ROWS if problem.has_converted_weights else MOST_ROWS):
+    if problem.has_converted_weights:
+        most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m
+    else:
+        most = MOST_ROWS
+    if sizes.m > most:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
@@ -125,7 +130,8 @@ def _shapes(
         for rows, columns in dict.fromkeys((*SPLIT_TILES, *_fitting(sizes.m))):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
-        for rows, columns, stages in vector_shapes(sizes.m):
+        shapes = weight_shapes if given["converted"] else vector_shapes
+        for rows, columns, stages in shapes(sizes.m):
             yield replace(MatmulParameters("vector", rows, columns, 64, stages), **given)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)

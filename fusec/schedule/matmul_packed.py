@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Coordinates
-from fusec.ir.evaluate import Array, apply_reference, constant, convert_operand, settle
+from fusec.ir.evaluate import (
+    Array,
+    apply_reference,
+    constant,
+    convert_operand,
+    evaluate_node,
+    settle,
+)
 from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.schedule.matmul_located import Located
 
+MOST_CONSTANTS = 256
+"""Elements of a tensor of constants that is evaluated."""
 BIAS = 8
 """What is taken off the unsigned number that four bits are."""
 _BYTES = np.arange(256, dtype=np.uint8)
@@ -58,9 +68,8 @@ def _table(fusion: Fusion, operand: Operand, at: Coordinates) -> _Table | None:
     if node.op.access is not None:
         branch = _branch(node, at)
         return None if branch is None else _table(fusion, *branch)
-    if node.op.name == "iota" and at[0].is_const and not node.inputs:
-        start, step = (constant(o) for o in node.operands if isinstance(o, Const))
-        return None, start + step * at[0].constant.value
+    if node.op.family == "factory":
+        return _constant(node, at)
     if node.op.family != "pointwise" or len(node.outputs) > 1:
         return None
     parts = [_table(fusion, o, pull_elementwise(o, at)) for o in node.operands]
@@ -77,6 +86,17 @@ def _branch(node: Node, at: Coordinates) -> tuple[Operand, Coordinates] | None:
     if len(held) != 1 or not all(c.is_true for c in held[0].conditions):
         return None
     return held[0].operand, held[0].coordinates
+
+
+def _constant(node: Node, at: Coordinates) -> _Table | None:
+    """Return an element of a small tensor that is made of constants."""
+    extents = [e.value for e in node.output.shape if e.is_const]
+    if node.inputs or len(extents) < node.output.rank or prod(extents) > MOST_CONSTANTS:
+        return None
+    if not all(c.is_const for c in at):
+        return None
+    (made,) = evaluate_node(node, {}, {})
+    return None, np.asarray(made[tuple(c.constant.value for c in at)])
 
 
 def _applied(node: Node, parts: Sequence[_Table]) -> _Table | None:

@@ -30,6 +30,9 @@ _BARRIER, _SLOT = 8, 16
 _RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.06))
 # Seconds a tile: first loads, the sum over a cluster, and the plain epilogue.
 _TILE = 4e-6
+# The more of sums of 8-bit floats over a cluster (128 x 7168 x 2048, two CTAs: 13.4 and 15.1 us,
+# with one CTA per SM over all tiles 11.8).
+_NARROW_CLUSTER = 1.5e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
 _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
@@ -69,7 +72,7 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     own = -(-steps // (p.cluster * p.splits))
     tile = _TILE + _epilogue_seconds(p, needed, target)
     waves, rest = divmod(ctas, resident)
-    taken = hand_off_seconds(p)
+    taken = hand_off_seconds(p) + (_NARROW_CLUSTER if needed.is_narrow and p.cluster > 1 else 0)
     for count, running in ((waves, resident), (1, rest)):
         if count and running:
             step = _step_seconds(p, needed, running, tiles * steps, target)

@@ -20,6 +20,8 @@ _LATENCY = 1.1e-6
 do."""
 _MEMORY_RATE = 0.96
 """Of the bandwidth, where B is read once."""
+_L2_RATE = 1.25
+"""Of `l2_bandwidth`, where rows of A are more than the columns of weights (8 rows and more)."""
 _SLICES = 1.5e-6
 """A slice stored and counted, and the first of the others there."""
 _NORM = 4
@@ -37,7 +39,10 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     running = min(blocks, places)
     rounds = ceil(ceil(ceil(sizes.k / p.tile_k) / p.splits) / p.stages)
     loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * needed.widths[1]
-    parts = (_LATENCY, running * loaded / (target.bandwidth * _MEMORY_RATE))
+    parts = [_LATENCY, running * loaded / (target.bandwidth * _MEMORY_RATE)]
+    if p.converted:
+        rows = min(p.tile_m, sizes.m) * min(p.tile_k * p.stages, sizes.k) * needed.widths[0]
+        parts.append(running * (loaded + rows) / (target.l2_bandwidth * _L2_RATE))
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
     after = needed.epilogue.flops * elements / (32 * WARPS) * 32 / target.flops * target.sms
