@@ -10,6 +10,7 @@ from test_converted_on_cpu import weighted
 from test_hopper_on_cpu import dies, wrong
 
 from fusec import target
+from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.schedule.matmul import Matmul
@@ -45,10 +46,10 @@ def grouped(m: int, n: int, k: int, unpacked: str = "", half: str = "bf16") -> F
     )
 
 
-def streamed(fusion: Fusion, **wanted: object) -> KernelPlan:
+def streamed(fusion: Fusion, **wanted: Setting) -> KernelPlan:
     """Return the plan of a stream over weights."""
-    fields = {"kernel": "vector", "tile_m": 8, "tile_n": 16, "stages": 1, "splits": 1}
-    return Matmul().build(fusion, target.find("sm_90a"), {**fields, **wanted})
+    tile: dict[str, Setting] = {"tile_m": 8, "tile_n": 16, "stages": 1, "splits": 1}
+    return Matmul().build(fusion, target.find("sm_90a"), {"kernel": "vector", **tile, **wanted})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def streamed(fusion: Fusion, **wanted: object) -> KernelPlan:
         (grouped(4, 24, 2304, SHIFTED, "f16"), {"splits": 2}),
     ],
 )
-def test_weights_are_streamed(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
+def test_weights_are_streamed(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:
     assert wrong(fusion, streamed(fusion, **changes), tmp_path) == ""
 
 

@@ -12,7 +12,6 @@ from fusec.ir.dtype import F8E4M3, F8E5M2, F32, I8
 from fusec.ir.expression import Atom, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_located import Located, located
-from fusec.schedule.matmul_packed import packed
 
 PROMOTED = 128
 """Elements of K whose products are summed before a scale is applied."""
@@ -71,6 +70,8 @@ def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found |
 
     8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
     """
+    from fusec.schedule.matmul_packed import packed
+
     kind = node.output.dtype
     for values, scales in (node.operands, node.operands[::-1]):
         if not isinstance(values, Value) or not isinstance(scales, Value):

@@ -161,7 +161,7 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
     """Yield every split of K whose CTAs have work and come in two waves at most."""
     for cluster in (1, 2, 4, 8):
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
-        if tile.converted and cluster == 1:
+        if tile.converted and cluster <= 2:
             most = max(1, most)  # no other kernel is to be had
         for splits in range(1, most + 1):
             if splits * cluster > 1 or tile.swapped:
