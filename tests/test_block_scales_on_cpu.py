@@ -35,11 +35,11 @@ SPLIT = {**PLAIN, "kernel": "split_k", "staged": False, "tile_n": 128}
 @pytest.mark.parametrize(
     ("fusion", "fields"),
     [
-        (block_scaled(136, 256, 384), {**PLAIN, "tile_n": 56}),
-        (block_scaled(264, 256, 256), {**PLAIN, "tile_m": 256, "tile_n": 128}),
+        (block_scaled(72, 256, 256), {**PLAIN, "tile_n": 56}),
+        (block_scaled(200, 128, 256), {**PLAIN, "tile_m": 256, "tile_n": 128}),
         (block_scaled(136, 72, 256, 1), {**PLAIN, "tile_n": 64, "multicast": "a"}),
         (block_scaled(24, 256, 640), {**SPLIT, "tile_m": 32, "cluster": 2}),
-        (block_scaled(130, 256, 512), {**SPLIT, "cluster": 2, "splits": 2}),
+        (block_scaled(130, 128, 512), {**SPLIT, "cluster": 2, "splits": 2}),
     ],
 )
 def test_scales_of_blocks(fusion: Fusion, fields: dict[str, object], tmp_path: Path) -> None:
@@ -56,6 +56,6 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_scales_are_seen(name: str, tmp_path: Path) -> None:
-    fusion = block_scaled(300, 256, 384)
+    fusion = block_scaled(200, 256, 256)
     fields = {**PLAIN, "tile_m": 256, "tile_n": 72}
     dies(fusion, plan_of(fusion, **fields), *WRONG[name], tmp_path)

@@ -113,3 +113,12 @@ def test_weights_are_streamed(rows: int, half: str, unpacked: str) -> None:
 def test_weights_scaled_by_columns_are_streamed(rows: int) -> None:
     fusion = with_fields(weighted(rows, 2312, 4224), kernel="vector")
     check_on_gpu(fusion, scheduler="matmul", repeats=3)
+
+
+@pytest.mark.parametrize("unpacked", ["", CAT], ids=["bytes", "cat"])
+@pytest.mark.parametrize("rows", [16, 48, 100, 300])
+def test_weights_with_scales_along_k_are_converted(rows: int, unpacked: str) -> None:
+    fusion = with_fields(grouped(rows, 2312, 4352, unpacked), kernel="split_k")
+    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
+    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
+    assert parameters_of(checked).converted

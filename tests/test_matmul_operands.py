@@ -155,7 +155,9 @@ def test_scales_of_blocks_are_applied_where_sums_are_promoted() -> None:
 def test_bytes_are_unpacked_on_the_way(unpacked: str) -> None:
     fusion = grouped(4, 256, 1024, unpacked)
     assert kernel(fusion).kernel == kernel(fusion, AMPERE).kernel == "vector"
-    assert "of integers are applied by kernel `vector` alone" in reasons(fusion)["wgmma"]
+    assert "applied by kernels `vector` and `split_k` alone" in reasons(fusion)["wgmma"]
+    assert kernel(grouped(128, 8192, 8192, unpacked)).kernel == "split_k"
+    assert "no whole stages of 256" in reasons(grouped(4, 256, 1152, unpacked))["split_k"]
 
 
 @pytest.mark.parametrize(

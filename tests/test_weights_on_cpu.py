@@ -52,29 +52,57 @@ def streamed(fusion: Fusion, **wanted: Setting) -> KernelPlan:
     return Matmul().build(fusion, target.find("sm_90a"), {"kernel": "vector", **tile, **wanted})
 
 
+def converted(fusion: Fusion, **wanted: Setting) -> KernelPlan:
+    """Return the plan of bulk copies into wgmma."""
+    tile: dict[str, Setting] = {"tile_m": 16, "tile_n": 128, "stages": 2, "cluster": 1, "splits": 1}
+    return Matmul().build(fusion, target.find("sm_90a"), {"kernel": "split_k", **tile, **wanted})
+
+
 @pytest.mark.parametrize(
     ("fusion", "changes"),
     [
-        (weighted(1, 72, 1296), {}),
-        (weighted(5, 72, 2320, "f16"), {"tile_n": 32, "stages": 2, "splits": 2}),
-        (grouped(3, 40, 1280), {"stages": 2}),
-        (grouped(13, 40, 1152, CAT), {"tile_m": 16}),
-        (grouped(4, 24, 2304, SHIFTED, "f16"), {"splits": 2}),
+        (weighted(5, 40, 2320, "f16"), {"tile_n": 32, "stages": 2, "splits": 2}),
+        (grouped(13, 24, 1152, CAT), {"tile_m": 16}),
+        (grouped(4, 24, 1280, SHIFTED, "f16"), {"splits": 2}),
+        (grouped(3, 40, 1152), {}),
     ],
 )
 def test_weights_are_streamed(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:
     assert wrong(fusion, streamed(fusion, **changes), tmp_path) == ""
 
 
-WRONG = {
+@pytest.mark.parametrize(
+    ("fusion", "changes"),
+    [
+        (grouped(40, 136, 640, half="f16"), {"tile_m": 48, "cluster": 2}),
+        (grouped(12, 136, 768, CAT), {}),
+    ],
+)
+def test_weights_are_converted(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:
+    assert wrong(fusion, converted(fusion, **changes), tmp_path) == ""
+
+
+STREAMED = {
     "the order of nibbles": ("0x7632", "0x5410"),
     "the bias": ("+ 0x00080008u", "+ 0x00090009u"),
     "the scale of a part": ("depth / kWeightPart)", "0)"),
     "the scale of a column": ("part.scales[own]", "part.scales[2 * i]"),
-}  # fmt: skip
+}
+CONVERTED = {
+    "the scales of a stage": ("scales, row, step + 1)", "scales, row, first)"),
+    "the scales of a row": ("row + i % 2 * 8, group", "row, group"),
+    "the scales of a group": ("+ i / 2;", "+ 0;"),
+    "the place of a nibble": ("lane % 4 * 2) / Codes::kNeighbours;", "lane % 4 * 2);"),
+}
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_weights_are_seen(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", STREAMED)
+def test_wrong_streams_are_seen(name: str, tmp_path: Path) -> None:
     fusion = grouped(4, 24, 640, CAT)
-    dies(fusion, streamed(fusion), *WRONG[name], tmp_path)
+    dies(fusion, streamed(fusion), *STREAMED[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_wrong_conversions_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = grouped(8, 64, 768, CAT)
+    dies(fusion, converted(fusion), *CONVERTED[name], tmp_path)

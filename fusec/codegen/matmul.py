@@ -30,7 +30,7 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import SUM_SLICES, MatmulPlan, workspace_roles
-from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import map_names
@@ -70,7 +70,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "loop": _loop(problem, parameters),
         "scales": _scales(problem),
         "scaled": _scaled(problem, parameters),
-        "panels": ", false, false, false, 2" if parameters.converted else "",
+        "panels": _panels(problem, parameters),
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel.layout, context.facts),
         "has_layout": bool(kernel.layout.constants),
@@ -139,6 +139,14 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
 
 
+def _panels(problem: Product, p: MatmulParameters) -> str:
+    """Return the template arguments of what loads A in several panels, and packed columns of B."""
+    if not p.converted:
+        return ""
+    packed = ", 2" if problem.b.packed else ""
+    return f", false, false, false, {p.tile_k // TILES['split_k']['tile_k']}{packed}"
+
+
 def _scales(problem: Product) -> tuple[str, ...]:
     """Return the lines that define the scales of both operands, where some vary along K."""
     if not problem.scales:
@@ -165,10 +173,8 @@ def _scales(problem: Product) -> tuple[str, ...]:
 
 def _scaled(problem: Product, p: MatmulParameters) -> str:
     """Return the scales of wgmma's rows and columns as further arguments of the loop."""
-    if p.kernel == "vector":
-        if problem.scales:
-            return ", b_scales"
-        return ", fusec::Unscaled{}" if p.converted else ""
+    if p.converted:
+        return ", b_scales" if problem.scales else ", fusec::Unscaled{}"
     if not problem.scales:
         return ""
     return ", b_scales, a_scales" if p.swapped else ", a_scales, b_scales"

@@ -67,18 +67,24 @@ def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 
 
 def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
-    weights = [
-        f"using W = {storage_type(problem.b.buffer.dtype)};  // of B's elements in memory",
-        f"using Codes = fusec::{'Nibbles' if problem.b.packed else 'Bytes'}<T>;  // as halves",
-        boolean("kScaled", problem.b.scales is not None, "each part of K has scales of its own"),
-    ]
     return [
-        *(weights if p.converted else []),
+        *_weights(p, problem),
         integer("kStages", p.stages, "parts of a warp in flight"),
         integer("kWarps", WARPS, "warps that share K"),
         integer("kThreads", "32 * kWarps"),
         integer("kResident", resident(p), "blocks that an SM has room for"),
         integer("kSumsPitch", "kTileN + 4", "floats from row to row of a warp's sums"),
+    ]
+
+
+def _weights(p: MatmulParameters, problem: Product) -> list[str]:
+    """Return how weights become halves."""
+    if not p.converted:
+        return []
+    return [
+        f"using W = {storage_type(problem.b.buffer.dtype)};  // of B's elements in memory",
+        f"using Codes = fusec::{'Nibbles' if problem.b.packed else 'Bytes'}<T>;  // as halves",
+        boolean("kScaled", problem.b.scales is not None, "each part of K has scales of its own"),
     ]
 
 
@@ -131,6 +137,7 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
+        *_weights(p, problem),
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
         integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),

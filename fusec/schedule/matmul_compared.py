@@ -104,7 +104,7 @@ def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterato
 def _tile_k(kernel: str, problem: Product) -> int:
     """Return the elements of K of a step of a kernel."""
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
-        return TILE_K_BYTES
+        return TILE_K_BYTES * (2 if problem.b.packed else 1)
     if kernel == "vector" and problem.has_converted_weights:
         return WARPS * WEIGHT_PART
     return TILES[kernel]["tile_k"]

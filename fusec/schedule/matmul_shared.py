@@ -77,18 +77,18 @@ def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
 def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
     sides = ((problem.a, p.tile_m), (problem.b, p.tile_n))
-    kinds = tuple((o.k_major, o.buffer.dtype.size) for o, _ in sides)
+    kinds = tuple((o.k_major, o.buffer.dtype.size, 2 if o.packed else 1) for o, _ in sides)
     return _layout(p, kinds, problem.slots if p.staged else StagedSlots())
 
 
 @cache
 def _layout(
-    p: MatmulParameters, kinds: tuple[tuple[bool, int], ...], slots: StagedSlots
+    p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], slots: StagedSlots
 ) -> SharedLayout:
     # What is not contiguous along K lies in blocks of 64 rows.
     a_bytes, b_bytes = (
-        (rows if along else -(-rows // 64) * 64) * p.tile_k * size
-        for rows, (along, size) in zip((p.tile_m, p.tile_n), kinds, strict=True)
+        (rows if along else -(-rows // 64) * 64) * p.tile_k * size // packed
+        for rows, (along, size, packed) in zip((p.tile_m, p.tile_n), kinds, strict=True)
     )
     pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)
     constants = [

@@ -52,6 +52,13 @@ __device__ __forceinline__ u32 widen_pair(u32 twice) {
 template <class T>
 struct Bytes {
   static constexpr int kPairs = 8;
+  static constexpr int kNeighbours = 1;  // weights of a byte
+
+  // Two neighbours, of which the first begins at `place`.
+  __device__ static __forceinline__ u32 neighbours(const unsigned char* place) {
+    const u32 both = *reinterpret_cast<const u16*>(place);
+    return widen_pair<T>(__byte_perm(both, 0, 0x1100));
+  }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
     return widen_pair<T>(__byte_perm(words[i / 2], 0, i % 2 == 0 ? 0x1100 : 0x3322));
@@ -64,11 +71,19 @@ struct Bytes {
 template <class T>
 struct Nibbles {
   static constexpr int kPairs = 16;
+  static constexpr int kNeighbours = 2;
+
+  // The low four bits of a number in each of its halves, of which only these count.
+  __device__ static __forceinline__ u32 unbiased(u32 bits) {
+    constexpr u32 kLarge = kLargePair<T>;
+    return subtract_pair<T>(and_or(bits, 0x000f000fu, kLarge), kLarge + 0x00080008u);
+  }
+  __device__ static __forceinline__ u32 neighbours(const unsigned char* place) {
+    return unbiased(*place * 0x1001u);
+  }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
-    constexpr u32 kLarge = kLargePair<T>;
-    return subtract_pair<T>(and_or(words[i / 4] >> i % 4 * 4, 0x000f000fu, kLarge),
-                            kLarge + 0x00080008u);
+    return unbiased(words[i / 4] >> i % 4 * 4);
   }
   __device__ static __forceinline__ u32 row(const u32* words, int i) {
     const u32* const eight = words + i / 4 * 4 + i % 4 / 2;
