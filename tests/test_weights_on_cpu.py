@@ -28,15 +28,25 @@ SHIFTED = (
     " f32), 8)\n"
 )
 """Each byte shifted by 0 and by 4."""
+SIGNED = (
+    "  - lo = bitwise_right_shift(bitwise_left_shift(cast(w, i8), 4), 4)\n"
+    "  - hi = bitwise_right_shift(cast(w, i8), 4)\n"
+    "  - q = cat([broadcast(lo, [false, false, true]), "
+    "broadcast(hi, [false, false, true])], dim=2)\n"
+)
+"""Both halves of each byte in two's complement."""
+OFFSET = "  - q = sub(cast(w, f32), 128)\n"
+"""A weight for each byte, less a zero point."""
 
 
 @cache
 def grouped(m: int, n: int, k: int, unpacked: str = "", half: str = "bf16") -> Fusion:
     """Return a product of halves and of weights, each 128 of a column with a scale.
 
-    unpacked: how `q`, of two weights for each byte `w`, is made; without it a byte is one weight.
+    unpacked: how `q`, of one or two weights for each byte `w`, is made.
     """
-    bytes_, low = (f"u8[{n}, {k // 2}]", 0) if unpacked else (f"i8[{n}, {k}]", -127)
+    columns = k if unpacked in ("", OFFSET) else k // 2
+    bytes_, low = (f"u8[{n}, {columns}]", 0) if unpacked else (f"i8[{n}, {columns}]", -127)
     codes, parts = f"cast({'q' if unpacked else 'w'}, {half})", k // 128
     return read_text(
         f"fusion: product\ninputs:\n  x: {half}[{m}, {k}]\n  w:\n    type: {bytes_}\n"
@@ -65,6 +75,8 @@ def converted(fusion: Fusion, **wanted: Setting) -> KernelPlan:
         (grouped(13, 24, 1152, CAT), {"tile_m": 16}),
         (grouped(4, 24, 1280, SHIFTED, "f16"), {"splits": 2}),
         (grouped(3, 40, 1152), {}),
+        (grouped(3, 40, 768, SIGNED), {}),
+        (grouped(3, 40, 384, OFFSET), {}),
     ],
 )
 def test_weights_are_streamed(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:
@@ -76,6 +88,8 @@ def test_weights_are_streamed(fusion: Fusion, changes: dict[str, Setting], tmp_p
     [
         (grouped(40, 136, 640, half="f16"), {"tile_m": 48, "cluster": 2}),
         (grouped(12, 136, 768, CAT), {}),
+        (grouped(12, 72, 512, SIGNED), {}),
+        (grouped(12, 72, 384, OFFSET), {}),
     ],
 )
 def test_weights_are_converted(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:

@@ -81,9 +81,11 @@ def _weights(p: MatmulParameters, problem: Product) -> list[str]:
     """Return how weights become halves."""
     if not p.converted:
         return []
+    name, flip = ("Nibbles", "0x88888888u") if problem.b.packed else ("Bytes", "0x80808080u")
+    kind = f"{name}<T, {flip}>" if problem.b.flipped else f"{name}<T>"
     return [
         f"using W = {storage_type(problem.b.buffer.dtype)};  // of B's elements in memory",
-        f"using Codes = fusec::{'Nibbles' if problem.b.packed else 'Bytes'}<T>;  // as halves",
+        f"using Codes = fusec::{kind};  // as halves",
         boolean("kScaled", problem.b.scales is not None, "each part of K has scales of its own"),
     ]
 

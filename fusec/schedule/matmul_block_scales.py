@@ -35,12 +35,14 @@ class BlockScales:
 class Found:
     """Where an operand's values lie in memory, and what they are multiplied by.
 
-    packed: whether they are of 4 bits, two in a byte, by which the address counts along K.
+    packed: whether they are of 4 bits, two in a byte, by which the address counts along K; flipped:
+    whether their highest bits are the other way round (`Codes`).
     """
 
     values: Located
     scales: Located | None = None
     packed: bool = False
+    flipped: bool = False
 
 
 def find_operand(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found | Refusal:
@@ -70,7 +72,7 @@ def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found |
 
     8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
     """
-    from fusec.schedule.matmul_packed import packed
+    from fusec.schedule.matmul_packed import find_codes
 
     kind = node.output.dtype
     for values, scales in (node.operands, node.operands[::-1]):
@@ -82,9 +84,9 @@ def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found |
         place = pull_elementwise(values, at)
         codes = located(fusion, values, place)
         if isinstance(codes, Refusal):
-            nibbles = packed(fusion, values, place, depth) if kind.is_half else None
-            if nibbles is not None:
-                return Found(nibbles, by, packed=True)
+            made = find_codes(fusion, values, place, depth) if kind.is_half else None
+            if made is not None:
+                return Found(made.place, by, made.packed, made.flipped)
         elif codes[0].dtype in ((I8,) if kind.is_half else (F8E4M3, F8E5M2)):
             return Found(codes, by)
     return None

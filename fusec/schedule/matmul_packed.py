@@ -1,8 +1,9 @@
-"""Weights of 4 bits, two in a byte: whether operations on bytes unpack them, and from where."""
+"""Weights of 8 and 4 bits: whether operations on bytes make them, and from where."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -26,29 +27,49 @@ MOST_CONSTANTS = 256
 BIAS = 8
 """What is taken off the unsigned number that four bits are."""
 _BYTES = np.arange(256, dtype=np.uint8)
+_HALVES = [(_BYTES & 15).astype(np.int64), (_BYTES >> 4).astype(np.int64)]
 
 _Table = tuple[Located | None, Array]
 
 
-def packed(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Located | None:
-    """Return the bytes whose halves a value is along `depth`, the low four bits first, less BIAS.
+@dataclass(frozen=True)
+class Codes:
+    """Bytes that are weights: of 8 bits, or two of 4 bits, the first in the low bits.
 
-    The address counts bytes by `depth`. Whatever the operations are, they are evaluated for each
-    byte. None where they make anything else of it.
+    place: where they lie; the address counts bytes along K. flipped: whether the highest bit of a
+    weight is set where that of 8 bits in two's complement, or of 4 bits and BIAS, is not.
     """
+
+    place: Located
+    packed: bool
+    flipped: bool
+
+
+def find_codes(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Codes | None:
+    """Return the bytes that a value is made of along `depth`, one or two to each.
+
+    Whatever the operations are, they are evaluated for each byte. None where they make anything
+    else of it than small integers around 0.
+    """
+    whole = _table(fusion, value, at)
+    if whole is not None and whole[0] is not None:
+        for flipped, wanted in ((False, _BYTES.view(np.int8)), (True, _BYTES - 128.0)):
+            if np.array_equal(whole[1], wanted):
+                return Codes(whole[0], packed=False, flipped=flipped)
     if not depth.extent.is_const or depth.extent.value % 2:
         return None
     byte = Var("byte", depth.extent // 2)
     places = [_placed(at, {depth: of_var(byte) * 2 + half}) for half in range(2)]
-    found = [_table(fusion, value, place) for place in places]
-    first, second = found
+    first, second = (_table(fusion, value, place) for place in places)
     if first is None or second is None or first[0] is None or first[0] != second[0]:
         return None
-    wanted = [(_BYTES & 15).astype(np.float64) - BIAS, (_BYTES >> 4).astype(np.float64) - BIAS]
-    if not all(np.array_equal(f[1], w) for f, w in zip((first, second), wanted, strict=True)):
-        return None
     buffer, address = first[0]
-    return buffer, address.substitute({byte: of_var(depth)})
+    for flipped in (False, True):
+        halves = [(half ^ BIAS if flipped else half) - BIAS for half in _HALVES]
+        if all(np.array_equal(t[1], h) for t, h in zip((first, second), halves, strict=True)):
+            place = (buffer, address.substitute({byte: of_var(depth)}))
+            return Codes(place, packed=True, flipped=flipped)
+    return None
 
 
 def _placed(at: Coordinates, values: dict[Var, Index]) -> Coordinates:

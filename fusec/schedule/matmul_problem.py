@@ -45,7 +45,8 @@ class Operand:
     batch: the part of the address that depends on the batch index, constants included. row: the
     stride along M for A, along N for B; depth: along K; None where that axis has one element.
     cut: whether groups begin anywhere along its contiguous axis; scales: what its values are
-    multiplied by, if they are; packed: whether two neighbours along K share a byte.
+    multiplied by, if they are; packed: whether two neighbours along K share a byte; flipped:
+    whether their highest bits are the other way round (`Codes`).
     """
 
     buffer: Value
@@ -55,6 +56,7 @@ class Operand:
     cut: bool = False
     scales: BlockScales | None = None
     packed: bool = False
+    flipped: bool = False
 
     @property
     def k_major(self) -> bool:
@@ -181,7 +183,7 @@ class Product:
     def has_converted_weights(self) -> bool:
         """Return whether B is integers of 8 or 4 bits, of which a kernel makes halves."""
         alone = self.groups is None and self.joined is None and self.a.scales is None
-        few = self.b.packed or self.b.buffer.dtype == I8
+        few = self.b.packed or self.b.flipped or self.b.buffer.dtype == I8
         return alone and few and self.a.buffer.dtype == self.dtype
 
     @property
@@ -261,8 +263,10 @@ def _problem(
     refusal = next((f for f in factors if isinstance(f, Refusal)), None)
     if refusal is not None:
         return refusal
-    a = replace(a, scales=factors[0], packed=operands[0].packed)
-    b = replace(b, scales=factors[1], packed=operands[1].packed)
+    a, b = (
+        replace(each, scales=factor, packed=found.packed, flipped=found.flipped)
+        for each, factor, found in zip((a, b), factors, operands, strict=True)
+    )
     if groups is not None:
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")

@@ -48,27 +48,28 @@ __device__ __forceinline__ u32 widen_pair(u32 twice) {
   return subtract_pair<T>(and_or(twice, 0x007f007fu, kLarge), and_or(twice, 0x00800080u, kLarge));
 }
 
-// What 16 bytes of a column of weights are as pairs of halves, and rows of A in the same order.
-template <class T>
+// What 16 bytes of a column of weights are as pairs of halves, and rows of A in the same order. kFlip:
+// the bits of four bytes that are the other way round.
+template <class T, u32 kFlip = 0>
 struct Bytes {
   static constexpr int kPairs = 8;
   static constexpr int kNeighbours = 1;  // weights of a byte
 
   // Two neighbours, of which the first begins at `place`.
   __device__ static __forceinline__ u32 neighbours(const unsigned char* place) {
-    const u32 both = *reinterpret_cast<const u16*>(place);
+    const u32 both = *reinterpret_cast<const u16*>(place) ^ (kFlip & 0xffffu);
     return widen_pair<T>(__byte_perm(both, 0, 0x1100));
   }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
-    return widen_pair<T>(__byte_perm(words[i / 2], 0, i % 2 == 0 ? 0x1100 : 0x3322));
+    return widen_pair<T>(__byte_perm(words[i / 2] ^ kFlip, 0, i % 2 == 0 ? 0x1100 : 0x3322));
   }
   __device__ static __forceinline__ u32 row(const u32* words, int i) { return words[i]; }
 };
 
 // Of weights of 4 bits, less 8: a byte holds two neighbours, the first in its low bits. A pair has
 // every fourth of eight.
-template <class T>
+template <class T, u32 kFlip = 0>
 struct Nibbles {
   static constexpr int kPairs = 16;
   static constexpr int kNeighbours = 2;
@@ -79,11 +80,11 @@ struct Nibbles {
     return subtract_pair<T>(and_or(bits, 0x000f000fu, kLarge), kLarge + 0x00080008u);
   }
   __device__ static __forceinline__ u32 neighbours(const unsigned char* place) {
-    return unbiased(*place * 0x1001u);
+    return unbiased((*place ^ (kFlip & 0xffu)) * 0x1001u);
   }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
-    return unbiased(words[i / 4] >> i % 4 * 4);
+    return unbiased((words[i / 4] ^ kFlip) >> i % 4 * 4);
   }
   __device__ static __forceinline__ u32 row(const u32* words, int i) {
     const u32* const eight = words + i / 4 * 4 + i % 4 / 2;
