@@ -31,15 +31,16 @@ from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
+from fusec.schedule.matmul_order import order_of
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
-from fusec.schedule.matmul_vector import WARPS, held_sums, held_words, slices
+from fusec.schedule.matmul_vector import held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
-from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
+from fusec.schedule.orders import of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
@@ -247,17 +248,6 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
         )
 
     return with_run_time_sizes(strict, made, loops)
-
-
-def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
-    """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
-    if p.kernel == "simt":
-        return of_products(problem.k)
-    part, each = p.tile_k, p.cluster
-    if p.kernel == "vector":
-        part, each = p.tile_k // WARPS * p.stages, WARPS
-    promoted = p.kernel in HOPPER and problem.narrow is not None
-    return of_tensor_cores(problem.k, part, each, p.splits, promoted=promoted)
 
 
 def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:

@@ -9,7 +9,6 @@ from functools import cached_property
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Lowering
-from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from fusec.ir.expression import (
@@ -24,7 +23,7 @@ from fusec.ir.expression import (
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_block_scales import BlockScales, Found, find_operand, scales_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
-from fusec.schedule.matmul_located import Located, located
+from fusec.schedule.matmul_located import Located, coordinates_of, located
 from fusec.schedule.matmul_staged import (
     PAIR,
     ROW,
@@ -302,29 +301,6 @@ def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> P
         return Refusal("operand", f"`{buffer.name}` has no single stride along the groups")
     groups = Groups(buffer, address.constant, stride, group.extent, cuts)
     return _problem(fusion, node, result, depth, (Found(a), Found(b)), batch, groups)
-
-
-def coordinates_of(
-    node: Node, axes: tuple[Var, ...], depth: Var
-) -> tuple[Coordinates, Coordinates, int]:
-    """Return the coordinates of both operands, and how many axes of the result are columns."""
-    first, second = node.operands[0].shape, node.operands[1].shape
-    k, at = of_var(depth), [of_var(a) for a in axes]
-    if node.op.product is not None and node.op.product.transposed:
-        columns = len(second) - 1
-        return (*at[: len(at) - columns], k), (*at[len(at) - columns :], k), columns
-    rows, columns = int(len(first) > 1), int(len(second) > 1)
-    batch = at[: len(at) - rows - columns]
-    m, n = at[len(batch) : len(batch) + rows], at[len(at) - columns :] if columns else []
-    left = (*_batched(batch, first[: len(first) - 1 - rows]), *m, k)
-    right = (*_batched(batch, second[: len(second) - 1 - columns]), k, *n)
-    return left, right, columns
-
-
-def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
-    """Return the coordinates of an operand's own batch dims, aligned at the last."""
-    own = batch[len(batch) - len(shape) :]
-    return [index(0) if e == 1 else c for c, e in zip(own, shape, strict=True)]
 
 
 def _rows_from(outer: tuple[Var, ...], a: Index, b: Index) -> int:
