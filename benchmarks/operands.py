@@ -26,18 +26,35 @@ JOINED = (
     (8192, 14336, 4096), (4096, 11008, 4096), (2048, 8192, 2048), (1024, 11008, 4096),
     (512, 14336, 4096), (128, 14336, 4096), (16, 14336, 4096),
 )  # fmt: skip
+BLOCKS = ((128, 7168, 2048), (4096, 7168, 2048))
+"""The same, of 8-bit floats with scales of 1 x 128 of A and of 128 x 128 of B."""
 WEIGHTED = tuple((m, n, 8192) for n in (8192, 28672) for m in (1, 16, 64, 256))
+"""The same, of weights of 8 bits with a scale for each column; of 4 bits, with one for 128 of K."""
+GROUP = 128
+"""Neighbours that share a scale."""
 CHECKED_ROWS = 64
 """Rows of the result that are compared with fp64."""
 WARM_UP = 0.012
 """Seconds a contender; the products before have raised the clocks."""
-PEERS = {"fp8": "scaled_mm", "joined": "two_kernels", "weighted": "half"}
+PEERS = {
+    "fp8": "scaled_mm", "blocks": "scaled_mm", "joined": "two_kernels", "weighted": "half",
+    "packed": "half",
+}  # fmt: skip
 """The peer that the summary compares with: cublasLt's product of the same operands, fusec's own two
 kernels, or cuBLAS on weights that are halves already."""
 _TEXTS = {
     "fp8": (
         "  a: f8e4m3[{m}, {k}]\n  b: f8e4m3[{n}, {k}]\n  s: f32[{m}, 1]\n  t: f32[1, {n}]\nops:\n"
         "  - p = linear(cast(a, f32), cast(b, f32))\n  - y = cast(mul(mul(p, s), t), bf16)\n"
+    ),
+    "blocks": (
+        "  a: f8e4m3[{m}, {k}]\n  b: f8e4m3[{n}, {k}]\n  s: f32[{m}, {parts}]\n"
+        "  t: f32[{blocks}, {parts}]\nops:\n"
+        "  - u = mul(reshape(cast(a, f32), [{m}, {parts}, 128]), "
+        "broadcast(s, [false, false, true]))\n"
+        "  - v = mul(reshape(cast(b, f32), [{blocks}, 128, {parts}, 128]), "
+        "broadcast(t, [false, true, false, true]))\n"
+        "  - y = cast(linear(reshape(u, [{m}, {k}]), reshape(v, [{n}, {k}])), bf16)\n"
     ),
     "joined": (
         "  a: bf16[{m}, {k}]\n  v: bf16[{n}, {k}]\n  w: bf16[{n}, {k}]\nops:\n"
@@ -47,18 +64,30 @@ _TEXTS = {
         "  a: bf16[{m}, {k}]\n  w: i8[{n}, {k}]\n  t: bf16[{n}, 1]\nops:\n"
         "  - y = linear(a, mul(cast(w, bf16), t))\n"
     ),
+    "packed": (
+        "  a: bf16[{m}, {k}]\n  w: u8[{n}, {bytes}]\n  t: bf16[{n}, {parts}]\nops:\n"
+        "  - low = broadcast(bitwise_and(w, 15), [false, false, true])\n"
+        "  - high = broadcast(bitwise_right_shift(w, 4), [false, false, true])\n"
+        "  - q = cast(sub(cast(cat([low, high], dim=2), i32), 8), bf16)\n"
+        "  - v = mul(reshape(q, [{n}, {parts}, 128]), broadcast(t, [false, false, true]))\n"
+        "  - y = linear(a, reshape(v, [{n}, {k}]))\n"
+    ),
 }
 
 
 def rows() -> tuple[Row, ...]:
     """Return the rows, by kind and then by shape; nothing is drawn."""
-    kinds = (("fp8", FP8), ("joined", JOINED), ("weighted", WEIGHTED))
+    kinds = (
+        ("fp8", FP8), ("blocks", BLOCKS), ("joined", JOINED), ("weighted", WEIGHTED),
+        ("packed", WEIGHTED),
+    )  # fmt: skip
     return tuple(_row(kind, shape) for kind, shapes in kinds for shape in shapes)
 
 
 def _row(kind: str, shape: tuple[int, int, int]) -> Row:
     m, n, k = shape
-    text = f"fusion: product\ninputs:\n{_TEXTS[kind].format(m=m, n=n, k=k)}outputs: [y]\n"
+    sizes = {"m": m, "n": n, "k": k, "bytes": k // 2, "parts": k // GROUP, "blocks": n // GROUP}
+    text = f"fusion: product\ninputs:\n{_TEXTS[kind].format(**sizes)}outputs: [y]\n"
     name = f"{kind}_{m}x{n}x{k}"
     return Row(name, name, text=text, function=f"operands_{kind}")
 
@@ -114,11 +143,13 @@ def _peers(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
     import torch
 
     a = given["a"]
-    if kind == "fp8":
+    if kind in ("fp8", "blocks"):
         factors = {"scale_a": given["s"], "scale_b": given["t"], "out_dtype": torch.bfloat16}
         b = given["b"].t()
         one = {"scale_a": a.new_ones((), dtype=torch.float32), "out_dtype": torch.bfloat16}
         one["scale_b"] = one["scale_a"]
+        if kind == "blocks":
+            return {"scaled_mm": lambda: torch._scaled_mm(a, b, **one)}
         return {
             "scaled_mm": lambda: torch._scaled_mm(a, b, **one),
             "scaled_mm_fast": lambda: torch._scaled_mm(a, b, **one, use_fast_accum=True),
@@ -128,7 +159,12 @@ def _peers(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
         both = torch.nn.functional
         v, w = given["v"], given["w"]
         return {"eager": lambda: both.silu(both.linear(a, v)) * both.linear(a, w)}
-    weights = given["w"].to(a.dtype) * given["t"]
+    if kind == "packed":
+        from benchmarks.workloads.operands import unpacked
+
+        weights = unpacked(given["w"], given["t"]).to(a.dtype)
+    else:
+        weights = given["w"].to(a.dtype) * given["t"]
     return {"half": lambda: torch.matmul(a, weights.t())}
 
 

@@ -263,6 +263,7 @@ def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
             approximated=frozenset(host.approximated),
             inside=frozenset(host.inside),
             early=frozenset(host.rounded_early),
+            unrounded=frozenset(host.unrounded),
         )
     )
 

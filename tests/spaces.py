@@ -265,7 +265,8 @@ def failures(
         except AssertionError as error:
             wrong.append(f"{plan.parameters}: {error}")
             continue
-        model = Model(early=frozenset(plan.rounded_early))
+        early, unrounded = frozenset(plan.rounded_early), frozenset(plan.unrounded)
+        model = Model(early=early, unrounded=unrounded)
         verdict = compare(space.fusion, sizes, inputs, outputs, model=model)
         if not verdict.ok:
             wrong.append(f"{plan.parameters}\n{verdict.text()}")

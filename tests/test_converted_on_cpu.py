@@ -42,12 +42,15 @@ def test_weights_are_converted(fusion: Fusion, changes: dict[str, object], tmp_p
 
 
 WRONG = {
-    "registers are written early": ("    wgmma_wait<1>();\n    widen", "    widen"),
-    "a stage is handed back early": (
-        "    wgmma_commit();\n    wgmma_wait<1>();\n    if (step > first && lane == 0)",
-        "    wgmma_commit();\n    if (lane == 0) release_stage<1>(empty[stage]);\n    if (false)",
+    "registers are written early": (
+        "      wgmma_wait<1>();\n      if (group == 0) {",
+        "      if (group == 0) {",
     ),
-    "the swizzle": ("(4 * kHalf + step) ^ (lane / 4)", "(4 * kHalf + step)"),
+    "a stage is handed back early": (
+        "      if (group == 0 && step > first && lane == 0) release_stage<1>(empty[previous]);",
+        "      if (group == 0 && lane == 0) release_stage<1>(empty[stage]);",
+    ),
+    "the swizzle": ("at / 16 ^ (lane / 4)", "at / 16"),
     "the sign": ("0x00800080u", "0x00000080u"),
 }  # fmt: skip
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 from gpu_check import check_on_gpu
+from test_block_scales_on_cpu import block_scaled
 from test_converted_on_cpu import weighted
 from test_fp8_on_cpu import scaled
 from test_joined_on_cpu import RESIDUAL, SWIGLU, joined
+from test_weights_on_cpu import CAT, OFFSET, SHIFTED, SIGNED, grouped
 
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.graph import Fusion
@@ -80,3 +82,38 @@ def test_converted_weights(rows: int, half: str) -> None:
     whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
     checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
     assert parameters_of(checked).converted
+
+
+@pytest.mark.parametrize(
+    ("size", "fields"),
+    [
+        ((128, 1024, 1152), {}),
+        ((24, 1152, 640), {"kernel": "split_k", "tile_m": 32, "cluster": 2}),
+        ((130, 1152, 640), {"kernel": "wgmma", "tile_m": 128, "tile_n": 56, "multicast": "a"}),
+        ((2300, 2304, 384), {"kernel": "wgmma", "tile_m": 256, "tile_n": 128, "multicast": "b"}),
+    ],
+    ids=str,
+)
+def test_scales_of_blocks(size: tuple[int, int, int], fields: dict[str, object]) -> None:
+    fusion = with_fields(block_scaled(*size), **fields)
+    checked = check_on_gpu(fusion, scheduler="matmul", repeats=3)
+    assert parameters_of(checked).tile_k == 128
+
+
+UNPACKED = {"bytes": "", "offset": OFFSET, "cat": CAT, "shifted": SHIFTED, "signed": SIGNED}
+
+
+@pytest.mark.parametrize("unpacked", UNPACKED)
+@pytest.mark.parametrize(("rows", "half"), [(1, "bf16"), (13, "f16"), (40, "bf16")])
+@pytest.mark.parametrize("kernel", ["vector", "split_k"])
+def test_weights_with_scales_along_k(kernel: str, rows: int, half: str, unpacked: str) -> None:
+    fusion = with_fields(grouped(rows, 520, 1280, UNPACKED[unpacked], half), kernel=kernel)
+    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
+    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
+    assert parameters_of(checked).converted
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_weights_scaled_by_columns_are_streamed(rows: int) -> None:
+    fusion = with_fields(weighted(rows, 520, 2064), kernel="vector")
+    check_on_gpu(fusion, scheduler="matmul", repeats=3)

@@ -75,7 +75,8 @@ def wrong(
 ) -> str:
     """Return what is wrong with a plan's kernels in some order; nothing where all is right."""
     inputs = random_inputs(fusion, fusion.hints, 0)
-    model = Model({name: o.at(fusion.hints) for name, o in plan.orders.items()})
+    orders_of = {name: o.at(fusion.hints) for name, o in plan.orders.items()}
+    model = Model(orders_of, unrounded=frozenset(plan.unrounded))
     for order in orders:
         try:
             outputs = run_plan(plan, inputs, folder, edit=edit, **order)

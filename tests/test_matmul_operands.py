@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from test_block_scales_on_cpu import block_scaled
 from test_converted_on_cpu import weighted
 from test_fp8_on_cpu import scaled
 from test_joined_on_cpu import RESIDUAL, joined
+from test_weights_on_cpu import CAT, SHIFTED, grouped
 
 from fusec import driver, target
 from fusec.ir.graph import Fusion
@@ -112,13 +114,14 @@ def test_joined_products_have_one_kernel() -> None:
 
 
 def test_weights_are_scaled_behind_the_product() -> None:
-    chosen = kernel(weighted(16, 8192, 8192))
+    chosen = kernel(weighted(24, 8192, 8192))
     assert (chosen.kernel, chosen.converted, chosen.swapped) == ("split_k", True, True)
+    assert kernel(weighted(16, 8192, 8192)).kernel == "vector"
     assert kernel(weighted(128, 8192, 8192)).tile_m <= 128
     assert kernel(weighted(128, 8192, 8192), AMPERE).kernel == "mma"
     found = reasons(weighted(16, 512, 512))
     assert "by kernel `split_k` alone" in found["wgmma"]
-    assert "does not convert" in found["vector"]
+    assert not found["vector"]
 
 
 def test_weights_across_k_are_not_converted_in_registers() -> None:
@@ -136,4 +139,44 @@ def test_scales_along_k_stay_with_the_operand() -> None:
     )
     found = Matmul().problem(fusion)
     assert isinstance(found, Refusal)
+    assert "`s` has not one scale for each 128 elements of K" in found.because
+
+
+def test_scales_of_blocks_are_applied_where_sums_are_promoted() -> None:
+    assert kernel(block_scaled(128, 7168, 2048)).kernel == "wgmma"
+    fusion = block_scaled(128, 256, 512)
+    found, older = reasons(fusion), reasons(fusion, AMPERE)
+    assert (found["wgmma"], found["split_k"], older["wgmma"]) == ("", "", "sm_80 has no wgmma")
+    assert all("where wgmma's sums are promoted" in found[k] for k in ("vector", "mma", "simt"))
+    assert Matmul().build(fusion, HOPPER).unrounded == ()
+
+
+@pytest.mark.parametrize("unpacked", [CAT, SHIFTED])
+def test_bytes_are_unpacked_on_the_way(unpacked: str) -> None:
+    fusion = grouped(4, 256, 1024, unpacked)
+    assert kernel(fusion).kernel == kernel(fusion, AMPERE).kernel == "vector"
+    assert "applied by kernels `vector` and `split_k` alone" in reasons(fusion)["wgmma"]
+    assert kernel(grouped(128, 8192, 8192, unpacked)).kernel == "split_k"
+    assert "no whole stages of 256" in reasons(grouped(4, 256, 1152, unpacked))["split_k"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (", 8)", ", 7)"),
+        ("[lo, hi]", "[hi, lo]"),
+        ("(w, 15)", "(w, 7)"),
+        ("shift(w, 4)", "shift(add(w, 1), 4)"),
+    ],
+)
+def test_other_codes_are_unpacked_before(old: str, new: str) -> None:
+    unpacked = CAT.replace(old, new)
+    assert unpacked != CAT
+    found = Matmul().problem(grouped(4, 256, 1024, unpacked))
+    assert isinstance(found, Refusal)
     assert "computed by `mul`" in found.because
+
+
+def test_sums_that_are_scaled_are_not_rounded_before() -> None:
+    assert Matmul().build(weighted(24, 512, 512), HOPPER).unrounded == ("v",)
+    assert Matmul().build(grouped(4, 512, 512), HOPPER).unrounded == ()

@@ -20,3 +20,19 @@ def operands_joined(a: Tensor, v: Tensor, w: Tensor) -> Tensor:
 
 def operands_weighted(a: Tensor, w: Tensor, t: Tensor) -> Tensor:
     return F.linear(a.to(f64), w.to(f64) * t.to(f64))
+
+
+def operands_blocks(a: Tensor, b: Tensor, s: Tensor, t: Tensor) -> Tensor:
+    rows = a.to(f64).unflatten(1, (-1, 128)) * s.to(f64)[:, :, None]
+    columns = b.to(f64).unflatten(1, (-1, 128)).unflatten(0, (-1, 128))
+    columns = columns * t.to(f64)[:, None, :, None]
+    return F.linear(rows.flatten(1), columns.flatten(0, 1).flatten(1))
+
+
+def unpacked(w: Tensor, t: Tensor) -> Tensor:
+    codes = torch.stack([w & 15, w >> 4], 2).flatten(1).to(t.dtype) - 8
+    return (codes.unflatten(1, (-1, 128)) * t[:, :, None]).flatten(1)
+
+
+def operands_packed(a: Tensor, w: Tensor, t: Tensor) -> Tensor:
+    return F.linear(a.to(f64), unpacked(w, t).to(f64))

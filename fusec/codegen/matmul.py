@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import dim_text, identifier
+from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, STREAMED, c_names, renamed
@@ -30,7 +30,7 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import SUM_SLICES, MatmulPlan, workspace_roles
-from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import map_names
@@ -68,7 +68,9 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
         "loop": _loop(problem, parameters),
-        "loads": _loads(parameters, kernel.once),
+        "loads": _loads(problem, parameters, kernel.once),
+        "scales": _scales(problem),
+        "scaled": _scaled(problem, parameters),
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel, context.facts),
         "has_layout": bool(kernel.layout.constants),
@@ -130,11 +132,12 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     return {"shares": shares, "readers": readers}
 
 
-def _loads(p: MatmulParameters, once: tuple[bool, bool]) -> str:
+def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> str:
     """Return the template arguments behind the Config of what loads a stage of a split product."""
     shares = (p.multicast == "a", p.multicast == "b", False)
-    given = [*shares, 2 if p.converted else 1, *once]
-    plain = (False, False, False, 1, False, False)
+    panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
+    given = [*shares, panels, *once, 2 if problem.b.packed else 1]
+    plain = (False, False, False, 1, False, False, 1)
     while given and given[-1] == plain[len(given) - 1]:
         given.pop()
     return "".join(f", {str(each).lower()}" for each in given)
@@ -142,9 +145,46 @@ def _loads(p: MatmulParameters, once: tuple[bool, bool]) -> str:
 
 def _loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
+    if p.kernel == "vector":
+        return "multiply_weight_vectors" if p.converted else "multiply_vectors"
     if p.converted:
         return "multiply_converted"
+    if problem.scales:
+        return "multiply_scaled"
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
+
+
+def _scales(problem: Product) -> tuple[str, ...]:
+    """Return the lines that define the scales of both operands, where some vary along K."""
+    if not problem.scales:
+        return ()
+    sides = (("a", problem.a, "tile_m, M"), ("b", problem.b, "tile_n, N"))
+    lines: list[str] = []
+    for name, operand, place in sides:
+        found = operand.scales
+        if found is None and problem.has_converted_weights:
+            continue
+        if found is None:
+            lines.append(f"const fusec::Unscaled {name}_scales;")
+            continue
+        numbers = (
+            dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth)
+        )
+        first, row, depth = map(str, numbers)
+        factor = storage_type(found.buffer.dtype)
+        kind = f"const fusec::BlockScales<{found.rows}, {factor}, Index>"
+        start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
+        lines.append(f"{kind} {name}_scales = {{{start}, {place}, {row}, {depth}}};")
+    return tuple(lines)
+
+
+def _scaled(problem: Product, p: MatmulParameters) -> str:
+    """Return the scales of wgmma's rows and columns as further arguments of the loop."""
+    if p.converted:
+        return ", b_scales" if problem.scales else ", fusec::Unscaled{}"
+    if not problem.scales:
+        return ""
+    return ", b_scales, a_scales" if p.swapped else ", a_scales, b_scales"
 
 
 def _has_batches(problem: Product) -> bool:

@@ -77,11 +77,25 @@ def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 
 def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
+        *_weights(p, problem),
         integer("kStages", p.stages, "parts of a warp in flight"),
         integer("kWarps", WARPS, "warps that share K"),
         integer("kThreads", "32 * kWarps"),
         integer("kResident", resident(p), "blocks that an SM has room for"),
         integer("kSumsPitch", "kTileN + 4", "floats from row to row of a warp's sums"),
+    ]
+
+
+def _weights(p: MatmulParameters, problem: Product) -> list[str]:
+    """Return how weights become halves."""
+    if not p.converted:
+        return []
+    name, flip = ("Nibbles", "0x88888888u") if problem.b.packed else ("Bytes", "0x80808080u")
+    kind = f"{name}<T, {flip}>" if problem.b.flipped else f"{name}<T>"
+    return [
+        f"using W = {storage_type(problem.b.buffer.dtype)};  // of B's elements in memory",
+        f"using Codes = fusec::{kind};  // as halves",
+        boolean("kScaled", problem.b.scales is not None, "each part of K has scales of its own"),
     ]
 
 
@@ -141,6 +155,7 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
             integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
         ]
     return [
+        *_weights(p, problem),
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
         *pairs,
         integer("kMultipliers", "128 * kConsumers", "threads that multiply"),

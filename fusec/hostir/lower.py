@@ -14,7 +14,7 @@ from fusec.hostir.program import HostProgram, Scalar
 from fusec.hostir.units import Unit, units_of, views_of
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input, whole_name
-from fusec.schedule.approximated import approximated, rounded_early
+from fusec.schedule.approximated import approximated, rounded_early, unrounded
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import SegmentedFusion
@@ -67,6 +67,7 @@ def lower(
         approximated=own,
         inside=inside,
         rounded_early=rounded_early(original or fusion, plans),
+        unrounded=unrounded(original or fusion, plans),
     )
 
 

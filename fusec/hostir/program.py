@@ -143,6 +143,8 @@ class HostProgram:
     """Those that forms of products around them compute."""
     rounded_early: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """Those of half types that are rounded before they are scaled, not after."""
+    unrounded: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    """Those of half types that are not rounded."""
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -208,6 +210,7 @@ class HostProgram:
         lines += [f"  order {name}: {order}" for name, order in self.orders.items()]
         lines += [f"  approximated {name}" for name in (*self.approximated, *self.inside)]
         lines += [f"  rounded early {name}" for name in self.rounded_early]
+        lines += [f"  not rounded {name}" for name in self.unrounded]
         lines += _lines(self.instructions)
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"

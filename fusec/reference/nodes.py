@@ -16,6 +16,7 @@ from fusec.ir.evaluate import (
     evaluate_attributes,
     extents,
     known_scalar,
+    round_to,
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
@@ -41,7 +42,8 @@ class Model:
     errors: false for a plain evaluation. eager: every operation rounds its result to the half type
     that its operands come from, as a framework does that runs them one by one. approximated: the
     values that are computed by cheaper forms of their operations; inside: of products around them.
-    early: half values that are rounded before they are scaled, by a factor of their own, not after.
+    early: half values that are rounded before they are scaled, by a factor of their own, not after;
+    unrounded: those that are not rounded at all.
     parts: of the values that are sums or products of what several ranks have computed, and rounded,
     their number. hops: whether it is rounded again after each rank that has added its part.
     """
@@ -52,6 +54,7 @@ class Model:
     approximated: frozenset[str] = frozenset()
     inside: frozenset[str] = frozenset()
     early: frozenset[str] = frozenset()
+    unrounded: frozenset[str] = frozenset()
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     hops: bool = False
 
@@ -126,6 +129,8 @@ class Nodes:
                 estimate = how(estimate, parts, value.dtype, hops=self.model.hops)
             if value.name in self.model.early and self.model.errors:
                 estimate = _rounded_early(estimate, value.dtype)
+            if value.name in self.model.unrounded and self.model.errors:
+                estimate = _unrounded(estimate, value.dtype)
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
@@ -189,6 +194,14 @@ def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
     return replace(estimate, independent=add(estimate.independent, own), rounds_to=None)
+
+
+def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
+    """Return the rounded value of one that is off by what its rounding takes away."""
+    held = round_to(estimate.value, dtype)
+    off = squared(estimate.value - held)
+    found = replace(estimate, value=held, rounds_to=None)
+    return replace(found, independent=add(found.independent, off)) if off.any() else found
 
 
 def _of_factors(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Estimate:

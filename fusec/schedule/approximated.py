@@ -45,6 +45,16 @@ def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, .
     )
 
 
+def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
+    """Return the names in `original` of values of half types that are not rounded."""
+    wanted = {name for plan in plans for name in plan.unrounded}
+    return tuple(
+        n.output.name
+        for n in (original.nodes if wanted else ())
+        if n.output.dtype.is_half and wanted & {*names_of(original, n)}
+    )
+
+
 def _behind(
     form: Node, fusion: Fusion, original: Fusion, makers: dict[str, Node]
 ) -> Iterator[tuple[Value, bool]]:

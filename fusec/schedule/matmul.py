@@ -18,6 +18,7 @@ from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
+from fusec.schedule.matmul_block_scales import unrounded_operands
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MULTIPLIERS,
@@ -31,15 +32,16 @@ from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_once import read_once
+from fusec.schedule.matmul_order import order_of
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
-from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
+from fusec.schedule.matmul_vector import held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
-from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
+from fusec.schedule.orders import of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
@@ -213,6 +215,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             (*guards, *assumed),
             problem.specialised,
             orders=of_all(problem.segment, order_of(product, parameters)),
+            unrounded=() if product.scales else unrounded_operands(problem.segment),
             problem=problem,
         )
 
@@ -256,19 +259,10 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
             lowering,
             frozenset({chunk, lane}),
             widths=(str(form), str(axes)),
-            numbers=(product.n, product.k, *numbers),
+            numbers=(product.n, product.k, *numbers, *(s.row for s in product.scales)),
         )
 
     return with_run_time_sizes(strict, made, loops)
-
-
-def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
-    """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
-    if p.kernel == "simt":
-        return of_products(problem.k)
-    part, each = (PART * p.stages, WARPS) if p.kernel == "vector" else (p.tile_k, p.cluster)
-    promoted = p.kernel in HOPPER and problem.narrow is not None
-    return of_tensor_cores(problem.k, part, each, p.splits, promoted=promoted)
 
 
 def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:
@@ -353,6 +347,7 @@ def _arguments(
         read |= {o.buffer for o in problem.operands}
     if problem.groups is not None:
         read.add(problem.groups.ends)
+    read |= {scales.buffer for scales in problem.scales}
     read |= {i.value for i in fusion.inputs if i.value.is_scalar}
     inputs = fusion.effects.inputs_for(read)
     return (*maps, *tensor_arguments(replace(fusion, inputs=inputs), workspaces))
@@ -361,7 +356,7 @@ def _arguments(
 def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
-    operands = {o.buffer.name for o in problem.operands}
+    operands = {o.buffer.name for o in (*problem.operands, *problem.scales)}
     if problem.groups is not None:
         operands.add(problem.groups.ends.name)
     for output in segment.outputs:

@@ -24,7 +24,14 @@ from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
-from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
+from fusec.schedule.matmul_vector import (
+    MOST_ROWS,
+    MOST_WEIGHTED_ROWS,
+    WARPS,
+    WEIGHT_PART,
+    vector_shapes,
+    weight_shapes,
+)
 from fusec.target import Target
 
 TILE_K_BYTES = 128
@@ -65,7 +72,11 @@ def compared(
     worse = {"simt"} if len(able) > 1 else set[str]()
     if {*HOPPER} & {*able}:
         worse.add("mma")
-    if sizes.m > MOST_ROWS:
+    if problem.has_converted_weights:
+        most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m
+    else:
+        most = MOST_ROWS
+    if sizes.m > most:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
@@ -96,7 +107,9 @@ def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterato
 def _tile_k(kernel: str, problem: Product) -> int:
     """Return the elements of K of a step of a kernel."""
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
-        return TILE_K_BYTES
+        return TILE_K_BYTES * (2 if problem.b.packed else 1)
+    if kernel == "vector" and problem.has_converted_weights:
+        return WARPS * WEIGHT_PART
     return TILES[kernel]["tile_k"]
 
 
@@ -106,7 +119,7 @@ def tile_of(kernel: str, problem: Product) -> dict[str, int]:
         **TILES[kernel],
         "tile_k": _tile_k(kernel, problem),
         "joined": problem.joined is not None,
-        "converted": kernel == "split_k" and problem.has_converted_weights,
+        "converted": kernel in ("split_k", "vector") and problem.has_converted_weights,
     }
 
 
@@ -121,8 +134,9 @@ def _shapes(
         for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
-        for rows, columns, stages in vector_shapes(sizes.m):
-            yield MatmulParameters("vector", rows, columns, TILES["vector"]["tile_k"], stages)
+        shapes = weight_shapes if given["converted"] else vector_shapes
+        for rows, columns, stages in shapes(sizes.m):
+            yield replace(MatmulParameters("vector", rows, columns, 64, stages), **given)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:
@@ -153,7 +167,7 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
     """Yield every split of K whose CTAs have work and come in two waves at most."""
     for cluster in (1, 2, 4, 8):
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
-        if tile.converted and cluster == 1:
+        if tile.converted and cluster <= 2:
             most = max(1, most)  # no other kernel is to be had
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:

@@ -11,6 +11,12 @@ from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_vector import no_vector
 from fusec.target import Target
 
+PACKED_CHUNK = 32
+"""Elements of 4 bits that a lane takes at once."""
+
+PACKED_STAGE = 256
+"""Elements of 4 bits of a stage."""
+
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
@@ -43,6 +49,20 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked)
+    if problem.scales and problem.has_converted_weights:
+        alone = "scales along K of integers are applied by kernels `vector` and `split_k` alone"
+        if not vector and not facts.multiple(problem.k, PACKED_CHUNK):
+            vector = f"{problem.k} elements of K are no whole chunks of 16 bytes"
+        if not split and not facts.multiple(problem.k, PACKED_STAGE if problem.b.packed else 1):
+            split = f"{problem.k} elements of K are no whole stages of {PACKED_STAGE}"
+        return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
+    if problem.scales:
+        alone = "scales along K are applied where wgmma's sums are promoted"
+        if problem.narrow is None:
+            hopper = split = "scales along K are those of integers of B, or of two 8-bit floats"
+        if problem.joined is not None:
+            hopper = split = hopper or "scales along K of joined products are not applied"
+        return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
     if problem.joined is None:
         return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
     if not hopper and not problem.slots.sizes:

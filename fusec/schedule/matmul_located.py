@@ -1,4 +1,4 @@
-"""Where the operands of matrix products lie in memory, behind casts and movement."""
+"""Where the operands of matrix products are read, and lie in memory behind casts and movement."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from fusec.index.domain import Refusal
 from fusec.index.movement import pull
 from fusec.ir.access import Coordinates
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import F8E4M3, F8E5M2, DType
-from fusec.ir.expression import Index, linearize
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.expression import Index, Var, index, linearize, of_var
+from fusec.ir.graph import Fusion, Node, Value
 
 Located = tuple[Value, Index]
 
@@ -47,3 +48,26 @@ def _keeps(inputs: Sequence[Value], target: DType) -> bool:
         return target.bits > 8
     signed = source.kind == target.kind or target.kind == "int"
     return source.is_integer and target.is_integer and signed and source.bits < target.bits
+
+
+def coordinates_of(
+    node: Node, axes: tuple[Var, ...], depth: Var
+) -> tuple[Coordinates, Coordinates, int]:
+    """Return the coordinates of both operands, and how many axes of the result are columns."""
+    first, second = node.operands[0].shape, node.operands[1].shape
+    k, at = of_var(depth), [of_var(a) for a in axes]
+    if node.op.product is not None and node.op.product.transposed:
+        columns = len(second) - 1
+        return (*at[: len(at) - columns], k), (*at[len(at) - columns :], k), columns
+    rows, columns = int(len(first) > 1), int(len(second) > 1)
+    batch = at[: len(at) - rows - columns]
+    m, n = at[len(batch) : len(batch) + rows], at[len(at) - columns :] if columns else []
+    left = (*_batched(batch, first[: len(first) - 1 - rows]), *m, k)
+    right = (*_batched(batch, second[: len(second) - 1 - columns]), k, *n)
+    return left, right, columns
+
+
+def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
+    """Return the coordinates of an operand's own batch dims, aligned at the last."""
+    own = batch[len(batch) - len(shape) :]
+    return [index(0) if e == 1 else c for c, e in zip(own, shape, strict=True)]

@@ -39,6 +39,7 @@ def _map(
     """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
     swizzled = STAGE_BYTES // size
+    depth = depth // 2 if operand.packed else depth
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)
     # A stride that nothing follows may be any multiple of 16 bytes.
     pitch = operand.pitch or ceildiv(inner, CHUNK_BYTES // size) * (CHUNK_BYTES // size)

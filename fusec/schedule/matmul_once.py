@@ -17,7 +17,7 @@ WRITTEN_BACK = 1.6e7
 
 
 def read_once(
-    p: MatmulParameters, sizes: Sizes, widths: tuple[int, int], target: Target
+    p: MatmulParameters, sizes: Sizes, widths: tuple[float, float], target: Target
 ) -> tuple[bool, bool]:
     """Return whether A, and B, are read once, by one CTA or by those that share it.
 

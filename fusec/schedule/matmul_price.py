@@ -30,6 +30,9 @@ _BARRIER, _SLOT = 8, 16
 _RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.0))
 # Seconds a tile: first loads and the plain epilogue; and what each CTA of a cluster adds to that.
 _TILE, _RANK = 3.2e-6, 0.4e-6
+# The more of sums of 8-bit floats over a cluster (128 x 7168 x 2048, two CTAs: 13.4 and 15.1 us,
+# with one CTA per SM over all tiles 11.8).
+_NARROW_CLUSTER = 1.5e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
 _L2_STAGE, _MEMORY_STAGE = 0.8e-6, 1.5e-6
@@ -72,7 +75,7 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     own = -(-steps // (p.cluster * p.splits))
     tile = _TILE + _RANK * p.cluster + _epilogue_seconds(p, needed, target)
     waves, rest = divmod(ctas, resident)
-    taken = hand_off_seconds(p)
+    taken = hand_off_seconds(p) + (_NARROW_CLUSTER if needed.is_narrow and p.cluster > 1 else 0)
     for count, running in ((waves, resident), (1, rest)):
         if count and running:
             step = _step_seconds(p, needed, running, tiles * steps, target)
@@ -83,7 +86,8 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
 def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:
     """Return the shared memory of a CTA of a split product."""
     a, b = needed.widths
-    return p.stages * ((p.tile_m * a + p.tile_n * b) * p.tile_k + 2 * _BARRIER) + _SLOT
+    operands = int((p.tile_m * a + p.tile_n * b) * p.tile_k)
+    return p.stages * (operands + 2 * _BARRIER) + _SLOT
 
 
 def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:

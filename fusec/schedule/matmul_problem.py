@@ -9,7 +9,6 @@ from functools import cached_property
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Lowering
-from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from fusec.ir.expression import (
@@ -22,8 +21,9 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.schedule.matmul_block_scales import BlockScales, Found, find_operand, scales_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
-from fusec.schedule.matmul_located import Located, located
+from fusec.schedule.matmul_located import Located, coordinates_of, located
 from fusec.schedule.matmul_staged import (
     PAIR,
     ROW,
@@ -43,7 +43,9 @@ class Operand:
 
     batch: the part of the address that depends on the batch index, constants included. row: the
     stride along M for A, along N for B; depth: along K; None where that axis has one element.
-    cut: whether groups begin anywhere along its contiguous axis.
+    cut: whether groups begin anywhere along its contiguous axis; scales: what its values are
+    multiplied by, if they are; packed: whether two neighbours along K share a byte; flipped:
+    whether their highest bits are the other way round (`Codes`).
     """
 
     buffer: Value
@@ -51,6 +53,9 @@ class Operand:
     row: Dim | None
     depth: Dim | None
     cut: bool = False
+    scales: BlockScales | None = None
+    packed: bool = False
+    flipped: bool = False
 
     @property
     def k_major(self) -> bool:
@@ -117,6 +122,11 @@ class Product:
         return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
 
     @property
+    def scales(self) -> tuple[BlockScales, ...]:
+        """Return the scales of operands that vary along K."""
+        return tuple(o.scales for o in self.operands if o.scales is not None)
+
+    @property
     def batches(self) -> Dim:
         """Return the number of products."""
         return product(a.extent for a in self.batch_axes)
@@ -170,9 +180,10 @@ class Product:
 
     @property
     def has_converted_weights(self) -> bool:
-        """Return whether B is 8-bit integers, which a kernel makes halves of as it multiplies."""
-        alone = self.groups is None and self.joined is None
-        return alone and self.b.buffer.dtype == I8 and self.a.buffer.dtype == self.dtype
+        """Return whether B is integers of 8 or 4 bits, of which a kernel makes halves."""
+        alone = self.groups is None and self.joined is None and self.a.scales is None
+        few = self.b.packed or self.b.flipped or self.b.buffer.dtype == I8
+        return alone and few and self.a.buffer.dtype == self.dtype
 
     @property
     def is_converted(self) -> bool:
@@ -212,14 +223,14 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     if node.op.lookup is not None:
         return _grouped(fusion, node, axes, depth)
     left, right, columns = coordinates_of(node, axes, depth)
-    a = located(fusion, node.inputs[0], left)
-    b = located(fusion, node.inputs[1], right)
+    a = find_operand(fusion, node.inputs[0], left, depth)
+    b = find_operand(fusion, node.inputs[1], right, depth)
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
         return b
     outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
-    split = _rows_from(outer, a[1], b[1])
+    split = _rows_from(outer, a.values[1], b.values[1])
     result = (outer[:split], outer[split:], column_axes)
     return _problem(fusion, node, result, depth, (a, b), outer[:split])
 
@@ -229,7 +240,7 @@ def _problem(
     node: Node,
     result: tuple[tuple[Var, ...], ...],
     depth: Var,
-    operands: tuple[Located, Located],
+    operands: tuple[Found, Found],
     batch: tuple[Var, ...],
     groups: Groups | None = None,
 ) -> Product | Refusal:
@@ -240,11 +251,21 @@ def _problem(
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
         return domain
-    a, b = (operand_of(o, batch, own, depth) for o, own in zip(operands, result[1:], strict=True))
+    a, b = (
+        operand_of(o.values, batch, own, depth) for o, own in zip(operands, result[1:], strict=True)
+    )
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
         return b
+    factors = [scales_of(o.scales, own, depth) for o, own in zip(operands, result[1:], strict=True)]
+    refusal = next((f for f in factors if isinstance(f, Refusal)), None)
+    if refusal is not None:
+        return refusal
+    a, b = (
+        replace(each, scales=factor, packed=found.packed, flipped=found.flipped)
+        for each, factor, found in zip((a, b), factors, operands, strict=True)
+    )
     if groups is not None:
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
@@ -279,30 +300,7 @@ def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> P
     if stride is None:
         return Refusal("operand", f"`{buffer.name}` has no single stride along the groups")
     groups = Groups(buffer, address.constant, stride, group.extent, cuts)
-    return _problem(fusion, node, result, depth, (a, b), batch, groups)
-
-
-def coordinates_of(
-    node: Node, axes: tuple[Var, ...], depth: Var
-) -> tuple[Coordinates, Coordinates, int]:
-    """Return the coordinates of both operands, and how many axes of the result are columns."""
-    first, second = node.operands[0].shape, node.operands[1].shape
-    k, at = of_var(depth), [of_var(a) for a in axes]
-    if node.op.product is not None and node.op.product.transposed:
-        columns = len(second) - 1
-        return (*at[: len(at) - columns], k), (*at[len(at) - columns :], k), columns
-    rows, columns = int(len(first) > 1), int(len(second) > 1)
-    batch = at[: len(at) - rows - columns]
-    m, n = at[len(batch) : len(batch) + rows], at[len(at) - columns :] if columns else []
-    left = (*_batched(batch, first[: len(first) - 1 - rows]), *m, k)
-    right = (*_batched(batch, second[: len(second) - 1 - columns]), k, *n)
-    return left, right, columns
-
-
-def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
-    """Return the coordinates of an operand's own batch dims, aligned at the last."""
-    own = batch[len(batch) - len(shape) :]
-    return [index(0) if e == 1 else c for c, e in zip(own, shape, strict=True)]
+    return _problem(fusion, node, result, depth, (Found(a), Found(b)), batch, groups)
 
 
 def _rows_from(outer: tuple[Var, ...], a: Index, b: Index) -> int:

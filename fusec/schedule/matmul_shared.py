@@ -88,22 +88,24 @@ def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     return _layout(p, _kinds(problem), problem.slots if p.staged else StagedSlots())
 
 
-def _kinds(problem: Product) -> tuple[tuple[bool, int], ...]:
-    """Return of A and of B whether it lies along K, and the bytes of an element."""
-    return tuple((o.k_major, o.buffer.dtype.size) for o in (problem.a, problem.b))
+def _kinds(problem: Product) -> tuple[tuple[bool, int, int], ...]:
+    """Return of A and of B whether it lies along K, the bytes of an element, elements in one."""
+    return tuple(
+        (o.k_major, o.buffer.dtype.size, 2 if o.packed else 1) for o in (problem.a, problem.b)
+    )
 
 
-def _stage(p: MatmulParameters, kinds: tuple[tuple[bool, int], ...]) -> tuple[int, ...]:
+def _stage(p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...]) -> tuple[int, ...]:
     """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
     return tuple(
-        (rows if along else -(-rows // 64) * 64) * p.tile_k * size
-        for rows, (along, size) in zip((p.tile_m, p.tile_n), kinds, strict=True)
+        (rows if along else -(-rows // 64) * 64) * p.tile_k * size // packed
+        for rows, (along, size, packed) in zip((p.tile_m, p.tile_n), kinds, strict=True)
     )
 
 
 @cache
 def _layout(
-    p: MatmulParameters, kinds: tuple[tuple[bool, int], ...], slots: StagedSlots
+    p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], slots: StagedSlots
 ) -> SharedLayout:
     a_bytes, b_bytes = _stage(p, kinds)
     pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)

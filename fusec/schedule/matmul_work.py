@@ -41,7 +41,7 @@ class ProductWork:
     bytes: int
     epilogue: EpilogueWork
     lines: tuple[float, float]
-    widths: tuple[int, int] = (2, 2)
+    widths: tuple[float, float] = (2, 2)
     loose: int = 0
     blocks: tuple[int, int] = (1, 1)
 
@@ -61,7 +61,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     epilogue = EpilogueWork(flops / results, sfu / results, reads)
     lines = (_lines(product.a, hints), _lines(product.b, hints))
     narrow, converted = product.narrow is not None, product.has_converted_weights
-    widths = (1 if narrow else 2, 1 if narrow or converted else 2)
+    columns = 0.5 if product.b.packed else 1 if narrow or converted else 2
+    widths = (1 if narrow else 2, columns)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
     blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)

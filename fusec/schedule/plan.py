@@ -184,6 +184,7 @@ class KernelPlan:
     tensors' memory; what is neither has no element.
     orders: in which the kernels add, of the segment's sums by the name of their first result.
     rounded_early: values of half types that kernels round before they scale them, not after.
+    unrounded: those that kernels have as they were computed: sums of their parts are scaled.
     """
 
     scheduler: str
@@ -196,6 +197,7 @@ class KernelPlan:
     views: tuple[View, ...] = ()
     orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
     rounded_early: tuple[str, ...] = ()
+    unrounded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ _STAGES = {1: 0.865, 2: 1.0, 4: 0.93}
 half another warp asks for, and 512 of each warp fill the queues of the memory."""
 _ROWS = {8: 1.0, 16: 0.93, 32: 0.85}
 """The same by the rows of a tile, which are loaded from L1 and L2 beside B."""
+_L2_RATE = 1.25
+"""Of `l2_bandwidth`, where rows of A are more than the columns of weights (8 rows and more)."""
 _SLICES = 3.9e-6
 """A slice stored and counted, and the first of the others there."""
 _NORM = 4
@@ -41,11 +43,12 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     places = target.sms * resident(p)
     running = min(blocks, places)
     rounds = ceil(ceil(ceil(sizes.k / p.tile_k) / p.splits) / p.stages)
-    loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * 2
-    parts = (
-        _LATENCY,
-        running * loaded / (target.bandwidth * _MEMORY_RATE * _STAGES[p.stages] * _ROWS[p.tile_m]),
-    )
+    loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * needed.widths[1]
+    rate = _MEMORY_RATE * (1.0 if p.converted else _STAGES[p.stages] * _ROWS[p.tile_m])
+    parts = [_LATENCY, running * loaded / (target.bandwidth * rate)]
+    if p.converted:
+        rows = min(p.tile_m, sizes.m) * min(p.tile_k * p.stages, sizes.k) * needed.widths[0]
+        parts.append(running * (loaded + rows) / (target.l2_bandwidth * _L2_RATE))
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
     after = needed.epilogue.flops * elements / (32 * WARPS) * 32 / target.flops * target.sms

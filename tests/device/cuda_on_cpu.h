@@ -36,6 +36,15 @@ struct alignas(16) float4 {
 };
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  }
+  return result;
+}
+
 template <class T>
 T __ldg(const T* p) {
   return *p;

@@ -22,14 +22,16 @@ static void narrow_two_bf16(u32& pair, float high, float low) {
   pair = static_cast<u32>(float_to_bf16(high)) << 16 | float_to_bf16(low);
 }
 template <bool kBf16>
-void subtract_two(u32& result, u32 a, u32 b) {
+void multiply_add_two(u32& result, u32 a, u32 b, u32 c) {
   const auto widen = kBf16 ? bf16_to_float : f16_to_float;
   const auto part = [&](unsigned at) {
-    const float off = widen(static_cast<u16>(a >> at)) - widen(static_cast<u16>(b >> at));
-    return static_cast<u32>(kBf16 ? float_to_bf16(off) : float_to_f16(off)) << at;
+    const auto of = [&](u32 pair) { return widen(static_cast<u16>(pair >> at)); };
+    const float sum = of(a) * of(b) + of(c);
+    return static_cast<u32>(kBf16 ? float_to_bf16(sum) : float_to_f16(sum)) << at;
   };
   result = part(0) | part(16);
 }
+static void and_or(u32& result, u32 a, u32 mask, u32 c) { result = (a & mask) | c; }
 static void divide(float& quotient, float a, float b) { quotient = a / b; }
 
 // Approximations are off by all that the PTX manual lets them be, in a direction drawn by the bits

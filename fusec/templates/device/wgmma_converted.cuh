@@ -26,10 +26,14 @@ __device__ __forceinline__ void wgmma_converted(float* d, const u32 (&a)[4], u64
       FUSEC_WGMMA_CONVERTED(N, "f16", __VA_ARGS__);  \
     }                                                \
   }
-  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128);
+  static_assert(kN % 16 == 0 && kN >= 16 && kN <= 128);
   FUSEC_WGMMA_CONVERTED_OF(16, "8", "9", "10", "11", "12", "13")
   FUSEC_WGMMA_CONVERTED_OF(32, "16", "17", "18", "19", "20", "21")
+  FUSEC_WGMMA_CONVERTED_OF(48, "24", "25", "26", "27", "28", "29")
   FUSEC_WGMMA_CONVERTED_OF(64, "32", "33", "34", "35", "36", "37")
+  FUSEC_WGMMA_CONVERTED_OF(80, "40", "41", "42", "43", "44", "45")
+  FUSEC_WGMMA_CONVERTED_OF(96, "48", "49", "50", "51", "52", "53")
+  FUSEC_WGMMA_CONVERTED_OF(112, "56", "57", "58", "59", "60", "61")
   FUSEC_WGMMA_CONVERTED_OF(128, "64", "65", "66", "67", "68", "69")
 #undef FUSEC_WGMMA_CONVERTED_OF
 #undef FUSEC_WGMMA_CONVERTED

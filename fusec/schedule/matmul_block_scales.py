@@ -1,0 +1,144 @@
+"""Operands of few bits times scales that vary along K: where both lie in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.index.domain import Refusal
+from fusec.index.movement import pull, pull_elementwise
+from fusec.ir.access import Coordinates
+from fusec.ir.dim import Dim, dim
+from fusec.ir.dtype import F8E4M3, F8E5M2, F32, I8
+from fusec.ir.expression import Atom, Quotient, Var, of_var
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.schedule.matmul_located import Located, located
+
+PROMOTED = 128
+"""Elements of K whose products are summed before a scale is applied."""
+
+
+@dataclass(frozen=True)
+class BlockScales:
+    """The scales of an operand, one for `rows` of its rows and PROMOTED elements of K.
+
+    first: the address of the first one, in elements; row, depth: the strides to the next ones.
+    """
+
+    buffer: Value
+    first: Dim
+    rows: int
+    row: Dim
+    depth: Dim
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where an operand's values lie in memory, and what they are multiplied by.
+
+    packed: whether they are of 4 bits, two in a byte, by which the address counts along K; flipped:
+    whether their highest bits are the other way round (`Codes`).
+    """
+
+    values: Located
+    scales: Located | None = None
+    packed: bool = False
+    flipped: bool = False
+
+
+def find_operand(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found | Refusal:
+    """Return where an operand lies, or its values of few bits and their scales."""
+    found = located(fusion, value, at)
+    if not isinstance(found, Refusal):
+        return Found(found)
+    return _scaled(fusion, value, at, depth) or found
+
+
+def _scaled(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found | None:
+    """Return the values and scales whose product an operand is, with movement alone behind it."""
+    while value not in fusion.input_of:
+        node = fusion.producer[value]
+        if _multiplies(node) and (node.output.dtype == F32 or node.output.dtype.is_half):
+            return _factors(fusion, node, at, depth)
+        pulled = pull(node, at) if node.op.access is not None else None
+        branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
+        if branch is None or branch.conditions or not isinstance(branch.operand, Value):
+            return None
+        value, at = branch.operand, branch.coordinates
+    return None
+
+
+def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found | None:
+    """Return the factors of a multiplication, one of which is scales.
+
+    8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
+    """
+    from fusec.schedule.matmul_packed import find_codes
+
+    kind = node.output.dtype
+    for values, scales in (node.operands, node.operands[::-1]):
+        if not isinstance(values, Value) or not isinstance(scales, Value):
+            return None
+        by = located(fusion, scales, pull_elementwise(scales, at))
+        if isinstance(by, Refusal) or by[0].dtype != kind:
+            continue
+        place = pull_elementwise(values, at)
+        codes = located(fusion, values, place)
+        if isinstance(codes, Refusal):
+            made = find_codes(fusion, values, place, depth) if kind.is_half else None
+            if made is not None:
+                return Found(made.place, by, made.packed, made.flipped)
+        elif codes[0].dtype in ((I8,) if kind.is_half else (F8E4M3, F8E5M2)):
+            return Found(codes, by)
+    return None
+
+
+def _multiplies(node: Node) -> bool:
+    return node.op.scales and node.op.commutative
+
+
+def scales_of(
+    found: Located | None, own: tuple[Var, ...], depth: Var
+) -> BlockScales | Refusal | None:
+    """Return scales as a kernel reads them, by an operand's own axis and K, or why it cannot.
+
+    There is one for each of its rows, or of blocks of them, and for each PROMOTED elements of K.
+    """
+    if found is None:
+        return None
+    buffer, address = found
+    axes = [a for a in own if a.extent != 1]
+    strides: dict[Var, tuple[int, Dim]] = {}
+    for atom, stride in address.terms:
+        axis, rows = _counted(atom)
+        known = (axis == depth and rows == PROMOTED) or axes == [axis]
+        if axis is None or not known or axis in strides:
+            because = f"`{buffer.name}` has not one scale for each {PROMOTED} elements of K"
+            return Refusal("operand", because)
+        strides[axis] = (rows, stride)
+    rows, row = strides.get(axes[0], (1, dim(0))) if axes else (1, dim(0))
+    _, deep = strides.get(depth, (PROMOTED, dim(0)))
+    return BlockScales(buffer, address.constant, rows, row, deep)
+
+
+def _counted(atom: Atom) -> tuple[Var | None, int]:
+    """Return the axis that an atom counts, and how many neighbours of it as one."""
+    if isinstance(atom, Var):
+        return atom, 1
+    if isinstance(atom, Quotient) and atom.divisor.is_const:
+        for axis in atom.inner.variables:
+            if atom.inner == of_var(axis):
+                return axis, atom.divisor.value
+    return None, 0
+
+
+def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
+    """Return the scaled halves in front of products that no kernel rounds, as it scales sums."""
+    found: list[str] = []
+    for product in (n for n in segment.nodes if n.op.family == "contraction"):
+        for operand in product.inputs[:2]:
+            node = segment.producer.get(operand)
+            while node is not None and (node.op.access is not None or node.op.converts):
+                node = segment.producer.get(node.inputs[0]) if node.inputs else None
+            if node is not None and _multiplies(node) and node.output.dtype.is_half:
+                found.append(node.output.name)
+    return tuple(dict.fromkeys(found))

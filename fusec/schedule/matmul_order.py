@@ -1,0 +1,19 @@
+"""In what order the kernels of matrix products add."""
+
+from __future__ import annotations
+
+from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_vector import WARPS
+from fusec.schedule.orders import PlannedOrder, of_products, of_tensor_cores
+
+
+def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
+    """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
+    if p.kernel == "simt":
+        return of_products(problem.k)
+    part, each = p.tile_k, p.cluster
+    if p.kernel == "vector":
+        part, each = p.tile_k // WARPS * p.stages, WARPS
+    promoted = p.kernel in HOPPER and problem.narrow is not None
+    return of_tensor_cores(problem.k, part, each, p.splits, promoted=promoted)
