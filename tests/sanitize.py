@@ -2,9 +2,9 @@
 
 python tests/sanitize.py [--tools memcheck,racecheck,synccheck] [--jobs N] [--seconds S] [NAME ...]
 
-Kernels are debug builds. Prints what the tools report, and which kernels are clean; the exit code is
-1 where one is not. Each kernel has a process of its own, which may take S seconds. It needs a GPU
-and CUDA's toolkit.
+Kernels are debug builds. Prints what the tools report, and which kernels are clean; the exit code
+is 1 where one is not. Each kernel has a process of its own, which may take S seconds. It needs a
+GPU and CUDA's toolkit.
 """
 
 from __future__ import annotations
