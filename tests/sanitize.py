@@ -2,8 +2,9 @@
 
 python tests/sanitize.py [--tools memcheck,racecheck,synccheck] [--jobs N] [--seconds S] [NAME ...]
 
-Prints what the tools report, and which kernels are clean; the exit code is 1 where one is not. Each
-kernel has a process of its own, which may take S seconds. It needs a GPU and CUDA's toolkit.
+Kernels are debug builds. Prints what the tools report, and which kernels are clean; the exit code
+is 1 where one is not. Each kernel has a process of its own, which may take S seconds. It needs a
+GPU and CUDA's toolkit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from gpu_variants import VARIANTS
 
@@ -42,8 +44,9 @@ def command(tool: str, name: str) -> list[str]:
 
 def watch(tool: str, name: str, seconds: float) -> list[str]:
     """Return what is wrong with a kernel, as a tool says it; nothing where it is clean."""
+    given: dict[str, Any] = {"capture_output": True, "text": True, "timeout": seconds}
     try:
-        done = subprocess.run(command(tool, name), capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command(tool, name), env={**os.environ, "FUSEC_DEBUG": "1"}, **given)
     except subprocess.TimeoutExpired:
         return [f"not done within {seconds:g} s"]
     if done.returncode == 0:

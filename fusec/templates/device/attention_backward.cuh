@@ -41,6 +41,14 @@ struct WalkSources {
   AttentionSource second;
 };
 
+// Lanes of a warp that hand a stage back when all have read it: in debug builds each does so for
+// itself, since racecheck does not follow the warp's barrier in front of one lane's arrival.
+#ifdef FUSEC_DEBUG
+constexpr int kHandingLanes = 32;
+#else
+constexpr int kHandingLanes = 1;
+#endif
+
 // One thread: all barriers; the block's barrier follows.
 template <class Config>
 __device__ __forceinline__ void init_walk(unsigned char* shared) {
@@ -49,7 +57,7 @@ __device__ __forceinline__ void init_walk(unsigned char* shared) {
   for (int s = 0; s < Config::kStages; ++s) {
     // Both operands, and the values of queries where the lanes of a warp compute these.
     barriers_at(shared, Config::kFull)[s].init(2 + 32 * Config::kOfKeys);
-    barriers_at(shared, Config::kEmpty)[s].init(4 * Config::kConsumers);
+    barriers_at(shared, Config::kEmpty)[s].init(4 * Config::kConsumers * kHandingLanes);
   }
   fence_barrier_init();
 }
@@ -207,7 +215,7 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
     // The sums of the tile before end under these products; their weights then leave registers to
     // the next ones, which begin before these end.
     wgmma_wait<1>();
-    if (running >= 0 && lane == 0) empty[running].arrive();
+    if (running >= 0 && lane < kHandingLanes) empty[running].arrive();
     wgmma_fence();
     multiply_rows<Config, Config::kValueFeatures>(d, own + Config::kOwnedBytes,
                                                   rows + Config::kFirstBytes);
@@ -234,10 +242,8 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
   wgmma_wait<0>();
   wgmma_pin(sums);
   if constexpr (Config::kOfKeys) wgmma_pin(value_sums);
-  if (lane == 0) {
-    empty[running].arrive();
-    barriers_at(shared, Config::kOwnedEmpty)->arrive();
-  }
+  if (lane < kHandingLanes) empty[running].arrive();
+  if (lane == 0) barriers_at(shared, Config::kOwnedEmpty)->arrive();
 }
 
 }  // namespace fusec
