@@ -35,7 +35,7 @@ SIZES = {
     "scatter_in_place": (2, 2),
     "scatter_vectors": (12, 12),
     "scatter_sums": (6, 6),
-    "matmul": (171, 307),
+    "matmul": (237, 325),
     "matmul_vector": (33, 170),
     "matmul_persistent": (80, 177),
     "ring": (192, 212),
