@@ -99,8 +99,11 @@ def compared(
 
 
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
-    """Yield a tile of which an SM has two CTAs: together they have as much in flight."""
-    if tile.swapped and tile.tile_m <= MOST_BESIDE:
+    """Yield a tile of which an SM has two CTAs: together they have as much in flight.
+
+    What converts weights is bound by that, not by the memory: two were never quicker (H200).
+    """
+    if tile.swapped and tile.tile_m <= MOST_BESIDE and not tile.converted:
         yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
 
 

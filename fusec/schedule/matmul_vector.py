@@ -26,6 +26,8 @@ MOST_ROWS = 8
 """Rows of A up to which the kernel is compared with others."""
 MOST_WEIGHTED_ROWS = 16
 """The same of weights that are converted, where another kernel can convert them too."""
+FEWEST_ROWS = 2
+"""Rows of A up to which tiles of weights have the fewest columns."""
 MOST_WORDS = 104
 """Words of parts in flight, and of sums, that a thread can hold."""
 MOST_SUMS = 1024
@@ -97,11 +99,11 @@ def vector_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
 def weight_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
     """Yield the same of weights that are converted: registers hold what is on its way once.
 
-    Of more columns rows of A are read less often, from L2 or L1: 16 rows took 25.4 us with 32
-    columns, 29.1 with 16 (8192 x 8192 of 8 bits, H200), one row 25.4 and 24.1.
+    Of more columns rows of A are read less often, from L2 or L1: 8 and 16 rows took 25.1 and 25.4
+    us with 32 columns, 29.7 and 29.1 with 16 (8192 x 8192 of 8 bits, H200), one row 25.4 and 24.1.
     """
     tile = next((r for r in ROWS if r >= rows), ROWS[-1])
-    yield tile, COLUMNS[1 if tile == 16 else 0], 1
+    yield tile, COLUMNS[1 if FEWEST_ROWS < rows <= ROWS[1] else 0], 1
 
 
 def slices(p: MatmulParameters) -> int:
