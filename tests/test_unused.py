@@ -28,7 +28,7 @@ CALLED_BY_CLICK = {"format_epilog"}
 # Device functions that no kernel calls today and the next ones do: clusters, multicast, stores by
 # the bulk copy unit, matrix stores, hints to caches.
 NEXT_KERNELS = {
-    "elect_one", "fence_proxy_async_global", "l2_evict_first", "l2_evict_last", "ldmatrix_x2",
+    "elect_one", "fence_proxy_async_global", "l2_evict_last", "ldmatrix_x2",
     "ldmatrix_x2_trans", "prefetch_tensormap",
     "stmatrix_x2", "stmatrix_x4", "stmatrix_x4_trans",
     "tensor_load_2d_multicast",

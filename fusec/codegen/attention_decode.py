@@ -13,7 +13,7 @@ from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
-from fusec.codegen.product_text import constant, integer
+from fusec.codegen.product_text import boolean, constant, integer
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
@@ -31,7 +31,7 @@ from fusec.schedule.attention_scale import without_scale
 RESERVED = frozenset([
     "BlockEnds", "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpEnds", "WarpParts",
     "acc", "all_ends", "batch", "blocks", "chunk", "column", "e", "ends", "factor", "feature",
-    "finish", "finish_part", "finish_row", "first", "g", "i", "kOutWidth", "kWidth", "key", "load",
+    "finish", "finish_part", "finish_row", "first", "free", "g", "i", "kOutWidth", "kWidth", "key", "load",
     "m", "n", "parts", "queries", "query", "r", "row", "s", "scale", "scale_log2", "score",
     "scores", "seen", "shared", "split", "stage", "stores", "sums", "tiles", "top", "total",
     "value", "visit", "warps",
@@ -83,6 +83,7 @@ def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
         row_stores=rows.stores,
         row_factor=rows.factor,
         output=_output(context),
+        gathers=kernel.layout.gathered > 0,
         partials=identifier(spaces[0]) if spaces else "",
         arrived=identifier(spaces[1]) if spaces else "",
     )
@@ -101,6 +102,7 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
     decode, p, layout = context.decode, context.parameters, kernel.layout
     assert decode.rounded is not None
     kind = storage_type(decode.rounded.dtype)
+    gathered = [integer("kGathered", layout.gathered, "parts of all blocks")]
     return (
         f"using T = {kind};  // of queries, keys, values and weights",
         integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
@@ -112,11 +114,13 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
         integer("kWarps", p.warps),
         integer("kThreads", "32 * kWarps"),
         integer("kSplits", p.splits, "blocks that share queries"),
+        boolean("kStreaming", p.streaming, "keys and values are the first to leave L2"),
         "",
         "// Shared memory, in bytes.",
         integer("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
         integer("kStageBytes", layout.stage),
         integer("kEnds", layout.ends, "what parts come to, behind those of warps"),
+        *(gathered if layout.gathered else ()),
     )
 
 

@@ -22,14 +22,15 @@ class DecodeParameters(Parameters):
     """The choices of a decoding attention.
 
     tile_keys: keys that a warp takes at a time; warps: of a block; stages: tiles of a warp in
-    flight; splits: blocks that share queries; vector_width: neighbours per access of the graph on
-    scores; wide_index: 64-bit addresses.
+    flight; splits: blocks that share queries; streaming: keys and values are the first to leave L2;
+    vector_width: neighbours per access of the graph on scores; wide_index: 64-bit addresses.
     """
 
     tile_keys: int
     warps: int
     stages: int
     splits: int = 1
+    streaming: bool = True
     vector_width: int = 2
     wide_index: bool = False
     free: ClassVar = (
@@ -37,6 +38,7 @@ class DecodeParameters(Parameters):
         Field("warps", (1, 2, 4, 8)),
         Field("stages", (2, 3, 4, 6, 8)),
         Field("splits", COUNTS),
+        Field("streaming", (False, True)),
         Field("vector_width", (1, 2)),
     )
 
@@ -48,11 +50,15 @@ class DecodeParameters(Parameters):
 
 @dataclass(frozen=True)
 class DecodeLayout:
-    """The shared memory of a block, in bytes: a tile of keys, a stage, and what is combined."""
+    """The shared memory of a block, in bytes: a tile of keys, a stage, and what is combined.
+
+    gathered: where parts of blocks are brought together; 0 where they do not fit in rings.
+    """
 
     keys: int
     stage: int
     ends: int
+    gathered: int
     bytes: int
 
 
@@ -69,8 +75,10 @@ def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
     keys = p.tile_keys * (features + CHUNK) * 2
     stage = keys + p.tile_keys * (values + CHUNK) * 2
     ends = -(-p.warps * part_floats(decode, CHUNK) * _FLOAT // 16) * 16
-    after = ends + decode.rows * (2 + max(p.warps, p.splits)) * _FLOAT
-    return DecodeLayout(keys, stage, ends, max(p.warps * p.stages * stage, after))
+    after = -(-(ends + decode.rows * (2 + max(p.warps, p.splits)) * _FLOAT) // 16) * 16
+    rings = p.warps * p.stages * stage
+    fits = p.splits > 1 and after + p.splits * part_floats(decode) * _FLOAT <= rings
+    return DecodeLayout(keys, stage, ends, after if fits else 0, max(rings, after))
 
 
 def part_floats(decode: Decode, padding: int = 0) -> int:

@@ -39,19 +39,25 @@ __device__ __forceinline__ DecodeTiles tiles_of(KeySpan seen) {
   return {first, seen.begin < seen.end ? (seen.end + kKeys - 1) / kKeys : first};
 }
 
-// A warp: begin to copy what kKeys keys from `key` on have, kFeatures elements each; zeros from key
-// `end` on. row(n) points to what key n has.
-template <int kKeys, int kFeatures, class T, class Row>
-__device__ __forceinline__ void copy_rows(T* to, int key, int end, const Row& row) {
+// A warp: begin to copy what the keys of a tile from `key` on have, kFeatures elements each; zeros
+// from key `end` on. row(n) points to what key n has.
+template <class Config, int kFeatures, class Row>
+__device__ __forceinline__ void copy_rows(typename Config::T* to, int key, int end,
+                                          const Row& row) {
   constexpr int kChunks = kFeatures / 8;
-  static_assert(kKeys * kChunks % 32 == 0);
+  static_assert(Config::kKeys * kChunks % 32 == 0);
 #pragma unroll
-  for (int i = 0; i < kKeys * kChunks / 32; ++i) {
+  for (int i = 0; i < Config::kKeys * kChunks / 32; ++i) {
     const int index = 32 * i + threadIdx.x % 32;
     const int n = key + index / kChunks;
     const int column = index % kChunks * 8;
-    const T* const from = row(n < end ? n : end - 1);
-    copy_async_16_of_line(to + index / kChunks * (kFeatures + 8) + column, from + column, n < end);
+    const auto* const from = row(n < end ? n : end - 1) + column;
+    auto* const place = to + index / kChunks * (kFeatures + 8) + column;
+    if constexpr (Config::kStreaming) {
+      copy_async_16_of_line(place, from, n < end, l2_evict_first());
+    } else {
+      copy_async_16_of_line(place, from, n < end);
+    }
   }
 }
 
@@ -125,14 +131,14 @@ struct DecodeSums {
   SoftmaxRows rows;
 };
 
-// A warp: over its tiles, sums of weights times values. load(ring, key) begins to copy a tile of
-// keys and values; score(s, key) makes scores of products, but for their positive scale. Groups of
-// copies are committed even when empty, so that waiting counts tiles.
-template <class Config, class Load, class Score>
+// A warp: over its tiles, sums of weights times values. query(g, m) points to a query, whose load
+// the first copies do not wait for; load(ring, key) begins to copy a tile of keys and values;
+// score(s, key) makes scores of products, but for their positive scale. Groups of copies are
+// committed even when empty, so that waiting counts tiles.
+template <class Config, class Query, class Load, class Score>
 __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* shared,
-                                       const u32 (&queries)[Config::kFeatures / 16][4],
                                        DecodeTiles tiles, int split, float scale,
-                                       const Load& load, const Score& score) {
+                                       const Query& query, const Load& load, const Score& score) {
   using T = typename Config::T;
   const float scale_log2 = scale * kLog2E;
   const int warp = threadIdx.x / 32;
@@ -146,6 +152,8 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
     copy_commit();
     ahead += kStep;
   }
+  u32 queries[Config::kFeatures / 16][4];
+  load_queries<Config>(queries, query);
   int stage = 0;
   for (int tile = first; tile < tiles.last; tile += kStep) {
     // The oldest stage has landed, and all lanes are done with the one before, which is filled next.
@@ -181,6 +189,7 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
 template <class Config, int kPitch>
 struct DecodeParts {
   static constexpr int kFloats = (Config::kRows * (kPitch + 2) + 3) / 4 * 4;
+  static constexpr int kThreads = Config::kThreads;
   float* first;
 
   __device__ __forceinline__ float* sums(int part) const {
@@ -285,6 +294,18 @@ __device__ __forceinline__ void visit_sums(const DecodeEnds<Config, kParts>& end
     }
     visit(row, column, all);
   }
+}
+
+// A block: what all blocks have, brought together into shared memory.
+template <int kParts, class Parts>
+__device__ __forceinline__ Parts gathered(float* to, Parts parts) {
+  for (int i = 4 * threadIdx.x; i < kParts * Parts::kFloats; i += 4 * Parts::kThreads) {
+    copy_async_16(to + i, parts.first + i);
+  }
+  copy_commit();
+  copy_wait<0>();
+  __syncthreads();
+  return {to};
 }
 
 // A block: a part of what several blocks have, of its own warps' parts.

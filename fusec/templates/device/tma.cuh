@@ -5,6 +5,7 @@
 // as a `const __grid_constant__ TensorMap` parameter and is encoded by the host.
 #pragma once
 
+#include "l2_policy.cuh"
 #include "mbarrier.cuh"
 #include "proxy.cuh"
 
@@ -16,18 +17,6 @@ struct alignas(128) TensorMap {
 
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" : : "l"(map) : "memory");
-}
-
-// L2 policies for the loads below: for data read once, and for data that other blocks read again.
-__device__ __forceinline__ u64 l2_evict_first() {
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ u64 l2_evict_last() {
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
 }
 
 __device__ __forceinline__ void bulk_load(void* shared, const void* global, u32 bytes,
