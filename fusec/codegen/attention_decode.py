@@ -31,8 +31,8 @@ from fusec.schedule.attention_scale import without_scale
 RESERVED = frozenset([
     "BlockEnds", "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpEnds", "WarpParts",
     "acc", "all_ends", "batch", "blocks", "chunk", "column", "e", "ends", "factor", "feature",
-    "finish", "finish_part", "finish_row", "first", "free", "g", "i", "kOutWidth", "kWidth", "key", "load",
-    "m", "n", "parts", "queries", "query", "r", "row", "s", "scale", "scale_log2", "score",
+    "finish", "finish_part", "finish_row", "first", "free", "g", "i", "kOutWidth", "kWidth", "key",
+    "load", "m", "n", "parts", "queries", "query", "r", "row", "s", "scale", "scale_log2", "score",
     "scores", "seen", "shared", "split", "stage", "stores", "sums", "tiles", "top", "total",
     "value", "visit", "warps",
 ])  # fmt: skip
