@@ -85,6 +85,14 @@ def test_older_gpus_run_it_too() -> None:
     assert plan.parameters.splits == 1
 
 
+@pytest.mark.parametrize(("heads", "more"), [(2, False), (16, False), (24, True), (64, True)])
+def test_keys_of_more_heads_than_rows_are_read_again(heads: int, more: bool) -> None:
+    text = attention(*GROUPED, m=1, heads=2 * heads, kv_heads=2)
+    found = AttentionDecodes().problem(fusion_of(text))
+    assert not isinstance(found, Refusal), found
+    assert found.decode.shares_more == more
+
+
 @pytest.mark.parametrize(("batch", "heads"), [(1, 2), (1, 8), (3, 8), (64, 8)])
 def test_splits_fill_the_gpu(batch: int, heads: int) -> None:
     fusion = fusion_of(attention(*PLAIN, m=1, n=32768, d=128, batch=batch, heads=heads))

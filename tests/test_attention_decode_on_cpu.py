@@ -84,6 +84,7 @@ MUTANTS = {
     "a stage is filled early": ("stage == 0 ? Config::kStages - 1 : stage - 1", "stage"),
     "warps leave parts in rings in use": ("__syncthreads();  // of all warps", "// of all warps"),
     "parts are read early": ("  if (!fusec::last_block(", "  if (split != 1 && fusec::last_block("),
+    "parts are not waited for": ("  copy_wait<0>();\n  __syncthreads();\n  return", "  return"),
     "rows of another head": ("g * 64", "0 * 64"),
 }
 
