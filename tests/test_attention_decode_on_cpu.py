@@ -65,7 +65,10 @@ def test_an_attention(name: str, tmp_path: Path) -> None:
     assert wrong(DECODES[name], tmp_path) == ""
 
 
-@pytest.mark.parametrize("name", ["grouped heads", "lengths", "window", "head 96", "paged cache"])
+IN_SEVERAL = ("grouped heads", "lengths", "window", "head 96", "head 256", "paged cache")
+
+
+@pytest.mark.parametrize("name", IN_SEVERAL)
 def test_an_attention_of_several_blocks(name: str, tmp_path: Path) -> None:
     assert wrong(DECODES[name], tmp_path, SHARED, ORDERS) == ""
 
@@ -85,6 +88,7 @@ MUTANTS = {
     "warps leave parts in rings in use": ("__syncthreads();  // of all warps", "// of all warps"),
     "parts are read early": ("  if (!fusec::last_block(", "  if (split != 1 && fusec::last_block("),
     "parts are not waited for": ("  copy_wait<0>();\n  __syncthreads();\n  return", "  return"),
+    "queries are not waited for": ("    __syncthreads();\n  } else {", "  } else {"),
     "rows of another head": ("g * 64", "0 * 64"),
 }
 
@@ -98,7 +102,8 @@ def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
         edited.append(old in text)
         return text.replace(old, new)
 
-    text = attention(*(PLAIN if name == "keys beyond the end" else STEEP), m=3, n=346)
+    d = 256 if name == "queries are not waited for" else 64
+    text = attention(*(PLAIN if name == "keys beyond the end" else STEEP), m=3, n=346, d=d)
     if name == "rows of another head":
         text = DECODES["grouped heads"]
     found = wrong(text, tmp_path, SHARED, MORE_ORDERS, edit)

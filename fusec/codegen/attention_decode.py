@@ -103,12 +103,14 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
     assert decode.rounded is not None
     kind = storage_type(decode.rounded.dtype)
     gathered = [integer("kGathered", layout.gathered, "parts of all blocks")]
+    queries = [integer("kQueriesAt", layout.queries, "the queries")]
     return (
         f"using T = {kind};  // of queries, keys, values and weights",
         integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
         integer("kValueFeatures", decode.graph.value_features.value, "of a value"),
         integer("kQueries", decode.queries, "queries of a head"),
         integer("kRows", decode.rows, "queries that share keys and values"),
+        boolean("kSharedQueries", layout.queries > 0, "queries are in shared memory"),
         integer("kKeys", p.tile_keys, "keys of a tile"),
         integer("kStages", p.stages, "tiles of a warp in flight"),
         integer("kWarps", p.warps),
@@ -121,6 +123,7 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
         integer("kStageBytes", layout.stage),
         integer("kEnds", layout.ends, "what parts come to, behind those of warps"),
         *(gathered if layout.gathered else ()),
+        *(queries if layout.queries else ()),
     )
 
 

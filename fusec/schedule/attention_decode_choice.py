@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fusec.schedule.attention_decode_problem import CHUNK, Decode
+from fusec.schedule.attention_decode_problem import CHUNK, MOST_ROWS, Decode
 from fusec.schedule.plan import Kernel
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
@@ -14,6 +14,8 @@ from fusec.target import Target
 TILE_KEYS = (16, 32, 64)
 LIKELY = ((16, 8, 2), (16, 4, 3), (16, 4, 2), (16, 2, 2))
 """Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
+IN_REGISTERS = 128
+"""Features of queries that a thread holds beside the sums of as many; with 256 it would spill."""
 _FLOAT = 4
 
 
@@ -52,13 +54,15 @@ class DecodeParameters(Parameters):
 class DecodeLayout:
     """The shared memory of a block, in bytes: a tile of keys, a stage, and what is combined.
 
-    gathered: where parts of blocks are brought together; 0 where they do not fit in rings.
+    gathered: where parts of blocks are brought together; 0 where they do not fit in rings. queries:
+    where they lie; 0 where they are in registers.
     """
 
     keys: int
     stage: int
     ends: int
     gathered: int
+    queries: int
     bytes: int
 
 
@@ -78,7 +82,11 @@ def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
     after = -(-(ends + decode.rows * (2 + max(p.warps, p.splits)) * _FLOAT) // 16) * 16
     rings = p.warps * p.stages * stage
     fits = p.splits > 1 and after + p.splits * part_floats(decode) * _FLOAT <= rings
-    return DecodeLayout(keys, stage, ends, after if fits else 0, max(rings, after))
+    gathered = after if fits else 0
+    if features <= IN_REGISTERS:
+        return DecodeLayout(keys, stage, ends, gathered, 0, max(rings, after))
+    whole = rings + MOST_ROWS * features * 2
+    return DecodeLayout(keys, stage, ends, gathered, rings, max(whole, after))
 
 
 def part_floats(decode: Decode, padding: int = 0) -> int:

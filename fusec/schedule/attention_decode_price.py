@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusec.schedule.attention_decode_choice import DecodeParameters, shared_layout
+from fusec.schedule.attention_decode_choice import (
+    IN_REGISTERS,
+    DecodeParameters,
+    shared_layout,
+)
 from fusec.schedule.attention_decode_problem import Decode
 from fusec.schedule.pressure import MOST, resident_blocks
 from fusec.target import Target
@@ -29,7 +33,9 @@ MOST_WAVES = 8
 def held(decode: Decode, p: DecodeParameters) -> int:
     """Return the words of queries, sums, scores and weights that a thread holds."""
     graph = decode.graph
-    return graph.features.value // 4 + graph.value_features.value // 2 + p.tile_keys * 3 // 4
+    features = graph.features.value
+    queries = features // 4 if features <= IN_REGISTERS else 0
+    return queries + graph.value_features.value // 2 + p.tile_keys * 3 // 4
 
 
 def streaming(moved: int, target: Target) -> float:

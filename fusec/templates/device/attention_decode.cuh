@@ -61,11 +61,29 @@ __device__ __forceinline__ void copy_rows(typename Config::T* to, int key, int e
   }
 }
 
-// A warp: the queries as mma_16816 takes them; zeros beyond the kRows that there are. row(g, m)
-// points to the features of query m of head g.
+// The queries as mma_16816 takes them, 16 features a step; zeros beyond the kRows that there are.
+// They are in registers of each warp or, where these would not do, once in shared memory.
+template <class Config>
+struct DecodeQueries {
+  static constexpr int kSteps = Config::kFeatures / 16;
+  u32 own[Config::kSharedQueries ? 1 : kSteps][4];
+  Vec<u32, 4>* all;
+
+  __device__ __forceinline__ void get(u32 (&a)[4], int step) const {
+    if constexpr (Config::kSharedQueries) {
+      const auto lane = load<4>(reinterpret_cast<const u32*>(all + 32 * step + threadIdx.x % 32));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a[e] = lane[e];
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a[e] = own[step][e];
+    }
+  }
+};
+
+// A lane: what it has of a step's features. row(g, m) points to the features of query m of head g.
 template <class Config, class Row>
-__device__ __forceinline__ void load_queries(u32 (&queries)[Config::kFeatures / 16][4],
-                                             const Row& row) {
+__device__ __forceinline__ void load_step(u32 (&a)[4], int step, const Row& row) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -73,17 +91,42 @@ __device__ __forceinline__ void load_queries(u32 (&queries)[Config::kFeatures / 
     const int own = r < Config::kRows ? r : 0;
     const auto* const from = row(own / Config::kQueries, own % Config::kQueries) + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < Config::kFeatures / 8; ++i) {
-      const u32 pair = *reinterpret_cast<const u32*>(from + 8 * i);
-      queries[i / 2][h + 2 * (i % 2)] = r < Config::kRows ? pair : 0;
+    for (int i = 0; i < 2; ++i) {
+      const u32 pair = *reinterpret_cast<const u32*>(from + 16 * step + 8 * i);
+      a[h + 2 * i] = r < Config::kRows ? pair : 0;
     }
   }
+}
+
+// A block: the queries of all its warps.
+template <class Config, class Row>
+__device__ __forceinline__ DecodeQueries<Config> load_queries(unsigned char* shared,
+                                                              const Row& row) {
+  DecodeQueries<Config> queries;
+  if constexpr (Config::kSharedQueries) {
+    queries.all = reinterpret_cast<Vec<u32, 4>*>(shared + Config::kQueriesAt);
+    for (int step = threadIdx.x / 32; step < queries.kSteps; step += Config::kWarps) {
+      Vec<u32, 4> lane;
+      u32 a[4];
+      load_step<Config>(a, step, row);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) lane[e] = a[e];
+      store(reinterpret_cast<u32*>(queries.all + 32 * step + threadIdx.x % 32), lane);
+    }
+    __syncthreads();
+  } else {
+#pragma unroll
+    for (int step = 0; step < queries.kSteps; ++step) {
+      load_step<Config>(queries.own[step], step, row);
+    }
+  }
+  return queries;
 }
 
 // A warp: s = queries times the keys of a tile.
 template <class Config>
 __device__ __forceinline__ void multiply_tile(float (&s)[Config::kKeys / 8][4],
-                                              const u32 (&queries)[Config::kFeatures / 16][4],
+                                              const DecodeQueries<Config>& queries,
                                               const typename Config::T* keys) {
   const int lane = threadIdx.x % 32;
   const auto* const from =
@@ -95,12 +138,14 @@ __device__ __forceinline__ void multiply_tile(float (&s)[Config::kKeys / 8][4],
   }
 #pragma unroll
   for (int step = 0; step < Config::kFeatures / 16; ++step) {
+    u32 a[4];
+    queries.get(a, step);
 #pragma unroll
     for (int j = 0; j < Config::kKeys / 16; ++j) {
       u32 b[4];
       ldmatrix_x4(b, from + 16 * j * (Config::kFeatures + 8) + 16 * step);
-      mma_16816<typename Config::T>(s[2 * j], queries[step], {b[0], b[1]});
-      mma_16816<typename Config::T>(s[2 * j + 1], queries[step], {b[2], b[3]});
+      mma_16816<typename Config::T>(s[2 * j], a, {b[0], b[1]});
+      mma_16816<typename Config::T>(s[2 * j + 1], a, {b[2], b[3]});
     }
   }
 }
@@ -152,8 +197,7 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
     copy_commit();
     ahead += kStep;
   }
-  u32 queries[Config::kFeatures / 16][4];
-  load_queries<Config>(queries, query);
+  const auto queries = load_queries<Config>(shared, query);
   int stage = 0;
   for (int tile = first; tile < tiles.last; tile += kStep) {
     // The oldest stage has landed, and all lanes are done with the one before, which is filled next.
