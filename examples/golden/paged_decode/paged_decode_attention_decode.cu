@@ -20,16 +20,18 @@ using Index = int;
 
 // Tiles, stages and warps of this kernel, and where its shared memory holds what.
 struct Config {
-  using T = fusec::bf16;                      // of queries, keys, values and weights
-  static constexpr int kFeatures = 128;       // of a query, and of a key
-  static constexpr int kValueFeatures = 128;  // of a value
-  static constexpr int kQueries = 4;          // queries of a head
-  static constexpr int kRows = 4;             // queries that share keys and values
-  static constexpr int kKeys = 16;            // keys of a tile
-  static constexpr int kStages = 2;           // tiles of a warp in flight
+  using T = fusec::bf16;                         // of queries, keys, values and weights
+  static constexpr int kFeatures = 128;          // of a query, and of a key
+  static constexpr int kValueFeatures = 128;     // of a value
+  static constexpr int kQueries = 4;             // queries of a head
+  static constexpr int kRows = 4;                // queries that share keys and values
+  static constexpr bool kSharedQueries = false;  // queries are in shared memory
+  static constexpr int kKeys = 16;               // keys of a tile
+  static constexpr int kStages = 2;              // tiles of a warp in flight
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kSplits = 1;  // blocks that share queries
+  static constexpr int kSplits = 1;         // blocks that share queries
+  static constexpr bool kStreaming = true;  // keys and values are the first to leave L2
 
   // Shared memory, in bytes.
   static constexpr int kKeyBytes = 4352;  // the keys of a stage; its values follow
@@ -85,9 +87,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   const auto tiles = fusec::tiles_of<Config::kKeys>(seen);
   const auto load = [&](unsigned char* stage, int n) {
     using T = Config::T;
-    fusec::copy_rows<Config::kKeys, Config::kFeatures>(reinterpret_cast<T*>(stage), n, seen.end,
-                                                       key);
-    fusec::copy_rows<Config::kKeys, Config::kValueFeatures>(
+    fusec::copy_rows<Config, Config::kFeatures>(reinterpret_cast<T*>(stage), n, seen.end, key);
+    fusec::copy_rows<Config, Config::kValueFeatures>(
         reinterpret_cast<T*>(stage + Config::kKeyBytes), n, seen.end, value);
   };
 
@@ -115,10 +116,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
     fusec::visit_scores<kWidth>(s, visit);
   };
 
-  fusec::u32 queries[Config::kFeatures / 16][4];
-  fusec::load_queries<Config>(queries, query);
   fusec::DecodeSums<Config> sums;
-  fusec::decode<Config>(sums, shared, queries, tiles, split, scale, load, scores);
+  fusec::decode<Config>(sums, shared, tiles, split, scale, query, load, scores);
 
   // The end of query m, from the largest score and the sum of exponentials: what outputs are
   // multiplied by.
