@@ -31,12 +31,12 @@ from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH, Operand
 
 RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
-    "e", "finish", "finish_row", "first", "first_m", "i", "index", "kOutWidth", "kWidth", "key",
-    "keys_seen", "lane_row", "last", "lower", "m", "n", "outputs", "own", "place", "row", "rows",
-    "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile", "tile_m",
-    "tile_place", "tile_rows", "tiles", "top", "total", "upper", "warp_m", "warpgroup", "work",
-    "work_of",
+    "Config", "Index", "M", "N", "Rows", "Scores", "Sums", "Work", "acc", "batch", "batches",
+    "chunk", "column", "e", "finish", "finish_row", "first", "first_m", "i", "index", "kOutWidth",
+    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "outputs", "own", "place",
+    "row", "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
+    "tile_m", "tile_place", "tile_rows", "tiles", "top", "total", "upper", "visit", "warp_m",
+    "warpgroup", "work", "work_of",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2

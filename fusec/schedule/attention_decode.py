@@ -34,6 +34,7 @@ from fusec.schedule.orders import WARP, PlannedOrder, PlannedStage, of_tensor_co
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
+from fusec.schedule.reduction_choice import STREAMED
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
@@ -79,9 +80,12 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     def likeliest(self, problem: DecodeProblem, target: Target) -> DecodeParameters | Refusal:
         """Return tiles by what shared memory holds, and splits that fill the GPU."""
         width = 2 if all(c % 2 == 0 for _, c in problem.decode.graph.n.terms) else 1
+        once = traffic(problem.segment) <= STREAMED * target.l2
+        once = once and not problem.decode.shares_more
         for keys, warps, stages in LIKELY:
             found = self.completed(
-                problem, DecodeParameters(keys, warps, stages, vector_width=width)
+                problem,
+                DecodeParameters(keys, warps, stages, streaming=once, vector_width=width),
             )
             if self.legal(problem, found, target) is None:
                 shared = best_splits(found, problem.decode, problem.hints, target)

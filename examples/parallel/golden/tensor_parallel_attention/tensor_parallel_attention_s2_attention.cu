@@ -52,6 +52,8 @@ constexpr int kWidth = 2;  // neighbouring keys of one access
 using Scores = fusec::Vec<float, kWidth>;
 constexpr int kOutWidth = 2;  // neighbouring features of one
 using Sums = fusec::Vec<float, kOutWidth>;
+using Rows = fusec::SoftmaxRows;
+using Work = fusec::AttentionWork;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     tensor_parallel_attention_s2_attention(const __grid_constant__ fusec::TensorMap linear_1_map,
@@ -133,42 +135,43 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const int first = tile_m + 64 * warpgroup;
     auto own = keys_seen(first, first + 63);
     const auto seen = keys_seen(tile_m, tile_m + Config::kRows - 1);
-    return fusec::AttentionWork{tile, fusec::some_key_tiles<Config::kKeys>(seen), own};
+    return Work{tile, fusec::some_key_tiles<Config::kKeys>(seen), own};
   };
   // The scores of a tile of keys: without masks where all queries of the warpgroup see it.
-  const auto scores =
-      [&](float (&s)[Config::kKeys / 2], const fusec::AttentionWork& work, int key) {
+  const auto scores = [&](float (&s)[Config::kKeys / 2], const Work& work, int key) {
     const auto tile = work.tile;
     if (key >= work.own.all_begin && key + Config::kKeys <= work.own.all_end) {
-      fusec::visit_scores<kWidth>(s, [&](int row, int column, Scores& acc) {
+      const auto visit = [&](int row, int column, Scores& acc) {
         const Index m = tile.row * Config::kRows + warp_m + row;
         const Index n = key + column;
         score(tile.batch, m, n, acc);
-      });
+      };
+      fusec::visit_scores<kWidth>(s, visit);
     } else {
-      fusec::visit_scores<kWidth>(s, [&](int row, int column, Scores& acc) {
+      const auto visit = [&](int row, int column, Scores& acc) {
         const Index m = tile.row * Config::kRows + warp_m + row;
         const Index n = key + column;
         score(tile.batch, m, n, acc);
         if (N % Config::kKeys != 0 && n >= N) acc = fusec::splat<float, kWidth>(-INFINITY);
-      });
+      };
+      fusec::visit_scores<kWidth>(s, visit);
     }
   };
   // The outputs of a tile of queries, from its sums and what the softmax knows of each query.
-  const auto outputs =
-      [&](float (&sums)[Config::kValueFeatures / 2], const fusec::SoftmaxRows& rows, int index) {
+  const auto outputs = [&](float (&sums)[Config::kValueFeatures / 2], const Rows& rows, int index) {
     const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
     const Index first_m = tile.row * Config::kRows + warp_m + lane_row;
     const float upper =
         rows.factor[0] * finish_row(tile.batch, first_m, scale * rows.top[0], rows.total[0]);
     const float lower =
         rows.factor[1] * finish_row(tile.batch, first_m + 8, scale * rows.top[1], rows.total[1]);
-    fusec::visit_scores<kOutWidth>(sums, [&](int row, int n, Sums& acc) {
+    const auto visit = [&](int row, int n, Sums& acc) {
       const Index m = tile.row * Config::kRows + warp_m + row;
 #pragma unroll
       for (int e = 0; e < kOutWidth; ++e) acc[e] *= row == lane_row ? upper : lower;
       if (m < M) finish(tile.batch, m, n, acc);
-    });
+    };
+    fusec::visit_scores<kOutWidth>(sums, visit);
   };
   fusec::attend<Config>(shared, blockIdx.x, tiles, {warpgroup}, scale, work_of, scores, outputs);
 }
