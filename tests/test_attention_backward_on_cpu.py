@@ -83,7 +83,7 @@ MUTANTS = {
         "if (running >= 0",
     ),
     "owned rows are overwritten": (
-        "barriers_at(shared, Config::kOwnedEmpty)->wait(place.owned.parity ^ 1);",
+        "barriers_at(shared, Config::kOwnedEmpty)->wait(place.tile_parity ^ 1);",
         "",
     ),
     "values of queries are not awaited": ("init(2 + Config::kOfKeys)", "init(2)"),

@@ -14,11 +14,11 @@ from fusec.parse.reader import read_text
 
 pytestmark = pytest.mark.gpu
 FIELDS = (
-    {"tile_keys": 128, "stages": 2, "query_stages": 2, "warpgroups": 2, "ping_pong": True},
-    {"tile_keys": 144, "stages": 2, "query_stages": 1, "warpgroups": 2, "ping_pong": False},
-    {"tile_keys": 112, "stages": 1, "query_stages": 1, "warpgroups": 2, "ping_pong": False},
-    {"tile_keys": 64, "stages": 4, "query_stages": 2, "warpgroups": 3, "ping_pong": True},
-    {"tile_keys": 80, "stages": 3, "query_stages": 2, "warpgroups": 1, "ping_pong": False},
+    {"tile_keys": 128, "stages": 2, "warpgroups": 2, "ping_pong": True},
+    {"tile_keys": 176, "stages": 2, "warpgroups": 2, "ping_pong": True},
+    {"tile_keys": 112, "stages": 1, "warpgroups": 2, "ping_pong": False},
+    {"tile_keys": 64, "stages": 4, "warpgroups": 3, "ping_pong": True},
+    {"tile_keys": 80, "stages": 3, "warpgroups": 1, "ping_pong": False},
 )
 
 
@@ -53,5 +53,6 @@ def test_more_and_fewer_tiles_than_processors(heads: int) -> None:
 
 
 def test_maxima_that_grow() -> None:
-    text = attention("s = mul({scores}, 1.75)", SOFTMAX, m=300, n=2000)
-    check_on_gpu(pinned(text), scheduler="attention")
+    """Weights of few keys are told less sharply than a verdict needs, but wrong ones are seen."""
+    text = attention("s = mul({scores}, 2.5)", SOFTMAX, m=300, n=2000)
+    check_on_gpu(pinned(text), scheduler="attention", decided=False)

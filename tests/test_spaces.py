@@ -16,7 +16,7 @@ from fusec.schedule.registry import find_scheduler, schedulers
 SIZES = {
     "pointwise": (136, 119),
     "transpose": (381, 135),
-    "attention": (64, 68),
+    "attention": (40, 47),
     "attention_decode": (96, 70),
     "attention_backward": (4, 26),
     "reduction_inner": (270, 209),

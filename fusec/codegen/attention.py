@@ -31,12 +31,12 @@ from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH, Operand
 
 RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Rows", "Scores", "Sums", "Work", "acc", "batch", "batches",
-    "chunk", "column", "e", "finish", "finish_row", "first", "first_m", "i", "index", "kOutWidth",
-    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "outputs", "own", "place",
-    "row", "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
-    "tile_m", "tile_place", "tile_rows", "tiles", "top", "total", "upper", "visit", "warp_m",
-    "warpgroup", "work", "work_of",
+    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
+    "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
+    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
+    "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
+    "tile_m", "tile_rows", "tiles", "top", "total", "turns", "upper", "visit", "warp_m",
+    "warpgroup",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
@@ -129,7 +129,6 @@ def _config(context: _Context, kernel: AttentionKernel) -> tuple[str, ...]:
         integer("kRows", p.rows, "queries of a tile"),
         integer("kKeys", p.tile_keys, "keys of a stage"),
         integer("kStages", p.stages, "stages in flight"),
-        integer("kQueryStages", p.query_stages, "tiles of queries at hand"),
         integer("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
         integer(
             "kTurns", p.warpgroups if p.ping_pong else 1, "that take turns at the tensor cores"

@@ -13,7 +13,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_choice import (
     FEATURES,
-    TILE_KEYS,
+    LIKELY_KEYS,
     AttentionKernel,
     AttentionParameters,
     shared_layout,
@@ -190,9 +190,8 @@ def _extents(attention: Attention) -> tuple[Dim, ...]:
 def _compared(attention: Attention) -> Iterator[AttentionParameters]:
     """Yield the parameters to price."""
     width = 2 if all(c % 2 == 0 for _, c in attention.n.terms) else 1
-    for keys, warpgroups in product(reversed(TILE_KEYS), (2, 3, 1)):
-        for stages, queries in ((3, 2), (2, 2), (2, 1), (1, 1)):
-            yield AttentionParameters(keys, stages, queries, warpgroups, vector_width=width)
+    for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
+        yield AttentionParameters(keys, stages, warpgroups, vector_width=width)
 
 
 def _arguments(

@@ -13,7 +13,9 @@ from fusec.target import Target
 
 FEATURES = (64, 96, 128, 256)
 """Features of a query, and of a value, that the kernel has tiles for."""
-TILE_KEYS = tuple(range(32, 177, 16))
+TILE_KEYS = tuple(range(64, 177, 16))
+LIKELY_KEYS = (176, 128, 80, 64)
+"""Those that are compared by price."""
 PANEL = 64
 """Elements of 16 bits in the 128 bytes that the swizzle spans."""
 WARPGROUP_ROWS = 64
@@ -22,8 +24,6 @@ _BARRIER = 8
 SM_REGISTERS = 512
 """Registers of a thread of each warpgroup, together: 65536 for threads of 128 at a time."""
 PRODUCER_REGISTERS = {1: 40, 2: 24, 3: 32}
-_OTHER_REGISTERS = {1: 68, 2: 68, 3: 48}
-"""Registers of a thread, by warpgroups, besides sums, scores and weights: with fewer it spills."""
 
 
 class ByWarpgroups(Parameters):
@@ -57,15 +57,13 @@ class ByWarpgroups(Parameters):
 class AttentionParameters(ByWarpgroups):
     """The choices of an attention.
 
-    tile_keys: keys of a stage; stages: of keys and values in flight; query_stages: tiles of queries
-    in shared memory; warpgroups: that have 64 queries each; ping_pong: whether they take turns at
-    the tensor cores; vector_width: neighbours per access of the graphs; wide_index: 64-bit
-    addresses.
+    tile_keys: keys of a stage; stages: of keys and values in flight; warpgroups: that have 64
+    queries each; ping_pong: whether they take turns at the tensor cores; vector_width: neighbours
+    per access of the graphs; wide_index: 64-bit addresses.
     """
 
     tile_keys: int
     stages: int
-    query_stages: int = 2
     warpgroups: int = 2
     ping_pong: bool = False
     vector_width: int = 2
@@ -73,7 +71,6 @@ class AttentionParameters(ByWarpgroups):
     free: ClassVar = (
         Field("tile_keys", TILE_KEYS),
         Field("stages", (1, 2, 3, 4)),
-        Field("query_stages", (1, 2)),
         Field("warpgroups", (1, 2, 3)),
         Field("ping_pong", (False, True)),
         Field("vector_width", (1, 2)),
@@ -105,17 +102,16 @@ def shared_layout(p: AttentionParameters, features: int, value_features: int) ->
     panels, value_panels = padded(features) // PANEL, padded(value_features) // PANEL
     queries, keys = panels * p.rows * _ROW, panels * p.tile_keys * _ROW
     stage = keys + value_panels * p.tile_keys * _ROW
-    at = p.query_stages * queries + p.stages * stage
+    at = queries + p.stages * stage
     constants = [
-        ("kQueries", 0, "the first tile of queries"),
-        ("kQueryBytes", queries, "of one tile of queries"),
-        ("kStage", p.query_stages * queries, "the first stage"),
+        ("kQueries", 0, "the queries of a tile"),
+        ("kStage", queries, "the first stage"),
         ("kKeyBytes", keys, "the keys of a stage; its values follow"),
         ("kStageBytes", stage, "of one stage"),
     ]
     for name, count, meaning in (
-        ("kQueriesFull", p.query_stages, "barriers, one per tile: the queries have landed"),
-        ("kQueriesEmpty", p.query_stages, "barriers, one per tile: all have multiplied them"),
+        ("kQueriesFull", 1, "barrier: the queries have landed"),
+        ("kQueriesEmpty", 1, "barrier: all have multiplied them"),
         ("kKeysFull", p.stages, "barriers, one per stage: its keys have landed"),
         ("kKeysEmpty", p.stages, "barriers, one per stage: all have multiplied them"),
         ("kValuesFull", p.stages, "barriers, one per stage: its values have landed"),
@@ -130,7 +126,7 @@ def trouble(p: AttentionParameters, attention: Attention, target: Target) -> Ref
     """Return the rule by which no kernel has some parameters, or None."""
     features, values = attention.features.value, attention.value_features.value
     held = values // 2 + p.tile_keys // 2 + p.tile_keys // 4
-    if held + _OTHER_REGISTERS[p.warpgroups] > p.consumer_registers:
+    if held + 40 > p.consumer_registers:
         because = f"{held} registers of sums and scores; a thread has {p.consumer_registers}"
         return Refusal("registers", because)
     if p.ping_pong and p.warpgroups == 1:

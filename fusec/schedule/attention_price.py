@@ -12,18 +12,18 @@ from fusec.schedule.attention_masks import seen_part
 from fusec.schedule.attention_problem import Attention
 from fusec.target import Target
 
-_RATE = {1: 0.6, 2: 0.91, 3: 0.87}
+_RATE = {1: 0.65, 2: 0.96, 3: 0.93}
 """Of the tensor cores' rate, that warpgroups reach side by side with their softmax."""
-_MASKED = 0.92
-"""Of that, where masks say what is seen."""
+_SINGLE = 0.8
+"""Of that, where loads wait for products."""
+_TURNS = 0.99
+"""Of that, where warpgroups take turns at the tensor cores."""
 _STEP = 12
 """Keys for which a step along keys costs something besides."""
-_TILE = 1.5e-6
+_TILE = 2.9e-6
 """Seconds from a tile of queries to the next, besides its steps."""
-_ALONE = {1: 1.0, 2: 0.4}
-"""Seconds, in steps, that a tile waits for its queries, by the tiles of queries at hand."""
-_FIRST = 3e-6
-"""Seconds before the first scores and after the last sums."""
+_MASKED_RATE, _MASKED_TILE = 0.85, 5e-6
+"""The same where masks say which keys are seen."""
 
 
 def seconds(
@@ -32,13 +32,12 @@ def seconds(
     """Return the predicted time without the launch."""
     batches, m, n = (d.evaluate(hints) for d in (attention.batches, attention.m, attention.n))
     features = attention.features.value + attention.value_features.value
-    tiles = batches * -(-m // p.rows)
-    steps = -(-n // p.tile_keys) * seen_part(attention.bounds, m, n, hints)
-    if attention.bounds:
-        steps += 0.5  # that are seen in part
     rate = target.half_flops * _RATE[p.warpgroups] / target.sms
-    rate *= _MASKED if attention.bounds else 1.0
+    rate *= (_SINGLE if p.stages == 1 else 1.0) * (_TURNS if p.ping_pong else 1.0)
     step = 2.0 * p.rows * (p.tile_keys + _STEP) * features / rate
-    waits = _ALONE[p.query_stages] + (0.0 if p.stages > 1 else steps)
-    waves = max(1.0, tiles / target.sms) if attention.bounds else -(-tiles // target.sms)
-    return waves * ((steps + waits) * step + _TILE) + _FIRST
+    steps = -(-n // p.tile_keys)
+    tiles = batches * -(-m // p.rows) / target.sms
+    if not attention.bounds:
+        return -(-tiles // 1) * (steps * step + _TILE)
+    seen = steps * seen_part(attention.bounds, m, n, hints) + 0.5  # half a step is seen in part
+    return max(1.0, tiles) * (seen * step / _MASKED_RATE + _MASKED_TILE)

@@ -60,25 +60,12 @@ __device__ __forceinline__ KeyTiles key_tiles(SeenKeys seen) {
   return {first, last};
 }
 
-// The same, at least one: what sees no key makes zeros of the first ones.
-template <int kKeys>
-__device__ __forceinline__ KeyTiles some_key_tiles(SeenKeys seen) {
-  const KeyTiles tiles = key_tiles<kKeys>(seen);
-  return tiles.first < tiles.last ? tiles : KeyTiles{0, 1};
-}
-
-// A tile of queries with the tiles of keys that it looks at; own: what a warpgroup's queries see.
-struct AttentionWork {
-  AttentionTile tile;
-  KeyTiles keys;
-  SeenKeys own;
-};
-
-// A place in a ring of stages, and the parity of its barriers.
+// Where in the ring the next stage is, and the parity of its barriers; of the queries' too.
 template <int kStages>
-struct RingPlace {
+struct AttentionPlace {
   int stage = 0;
   u32 parity = 0;
+  u32 tile_parity = 0;
 
   __device__ __forceinline__ void advance() {
     stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -93,10 +80,8 @@ __device__ __forceinline__ Barrier* barriers_at(unsigned char* shared, int place
 // One thread: all barriers; the block's barrier follows.
 template <class Config>
 __device__ __forceinline__ void init_attention(unsigned char* shared) {
-  for (int s = 0; s < Config::kQueryStages; ++s) {
-    barriers_at(shared, Config::kQueriesFull)[s].init(1);
-    barriers_at(shared, Config::kQueriesEmpty)[s].init(4 * Config::kConsumers);
-  }
+  barriers_at(shared, Config::kQueriesFull)->init(1);
+  barriers_at(shared, Config::kQueriesEmpty)->init(4 * Config::kConsumers);
   for (int s = 0; s < Config::kStages; ++s) {
     barriers_at(shared, Config::kKeysFull)[s].init(1);
     barriers_at(shared, Config::kValuesFull)[s].init(1);
@@ -132,13 +117,12 @@ template <class Config>
 __device__ __forceinline__ void load_attention(unsigned char* shared, AttentionSource queries,
                                                AttentionSource keys, AttentionSource values,
                                                int row, KeyTiles tiles,
-                                               RingPlace<Config::kQueryStages>& tile_place,
-                                               RingPlace<Config::kStages>& place) {
-  barriers_at(shared, Config::kQueriesEmpty)[tile_place.stage].wait(tile_place.parity ^ 1);
-  load_panels<Config::kRows, Config::kFeatures>(
-      shared + Config::kQueries + tile_place.stage * Config::kQueryBytes, queries, row,
-      &barriers_at(shared, Config::kQueriesFull)[tile_place.stage]);
-  tile_place.advance();
+                                               AttentionPlace<Config::kStages>& place) {
+  if (tiles.first >= tiles.last) return;
+  barriers_at(shared, Config::kQueriesEmpty)->wait(place.tile_parity ^ 1);
+  load_panels<Config::kRows, Config::kFeatures>(shared + Config::kQueries, queries, row,
+                                                barriers_at(shared, Config::kQueriesFull));
+  place.tile_parity ^= 1;
   for (int tile = tiles.last - 1; tile >= tiles.first; --tile) {
     const int stage = place.stage;
     barriers_at(shared, Config::kKeysEmpty)[stage].wait(place.parity ^ 1);
@@ -180,89 +164,65 @@ __device__ __forceinline__ void multiply_values(float (&sums)[Config::kValueFeat
   }
 }
 
-// A warpgroup, all threads: all tiles of queries from `index` on, which is below `tiles`, one for
-// each CTA in turn. work_of(index) tells a tile; score(s, work, key) makes scores of the products
-// with the tile of keys from `key` on, but for their positive scale; finish(sums, rows, index) has
-// the sums of values and what the softmax knows of each query.
-// The products of the next keys, be they of the next queries, run beside the softmax.
-template <class Config, class WorkOf, class Score, class Finish>
-__device__ __forceinline__ void attend(unsigned char* shared, int index, int tiles,
+// A warpgroup, all threads: over all tiles of keys, sums = weights times values, where the weights
+// are what `rows` makes of scores. score(s, key) makes scores of the products with the tile of keys
+// from `key` on, but for their positive scale.
+template <class Config, class Score>
+__device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2], SoftmaxRows& rows,
+                                       unsigned char* shared, KeyTiles tiles,
+                                       AttentionPlace<Config::kStages>& place,
                                        WarpgroupTurns<Config::kTurns> turns, float scale,
-                                       const WorkOf& work_of, const Score& score,
-                                       const Finish& finish) {
-  Barrier* const queries_full = barriers_at(shared, Config::kQueriesFull);
-  Barrier* const queries_empty = barriers_at(shared, Config::kQueriesEmpty);
+                                       const Score& score) {
+  if (tiles.first >= tiles.last) return;
   Barrier* const keys_full = barriers_at(shared, Config::kKeysFull);
   Barrier* const keys_empty = barriers_at(shared, Config::kKeysEmpty);
   Barrier* const values_full = barriers_at(shared, Config::kValuesFull);
   Barrier* const values_empty = barriers_at(shared, Config::kValuesEmpty);
-  const unsigned char* const queries = shared + Config::kQueries + turns.own * (64 * 128);
+  const unsigned char* const queries =
+      shared + Config::kQueries + shuffle_from(threadIdx.x / 128, 0) * (64 * 128);
   unsigned char* const ring = shared + Config::kStage;
-  const bool tells = threadIdx.x % 32 == 0;
-  const float scale_log2 = scale * kLog2E;
+  const int lane = threadIdx.x % 32;
 
+  const float scale_log2 = scale * kLog2E;
   float s[Config::kKeys / 2];
   u32 weights[Config::kKeys / 16][4];
-  float sums[Config::kValueFeatures / 2] = {};
-  SoftmaxRows rows;
-  RingPlace<Config::kQueryStages> tile_place;
-  RingPlace<Config::kStages> place;
 
-  AttentionWork work = work_of(index);
-  int tile = work.keys.last - 1;
-  queries_full[0].wait(0);
-  keys_full[0].wait(0);
+  barriers_at(shared, Config::kQueriesFull)->wait(place.tile_parity);
+  place.tile_parity ^= 1;
+  keys_full[place.stage].wait(place.parity);
   wgmma_fence();
-  multiply_keys<Config>(s, queries, ring);
+  multiply_keys<Config>(s, queries, ring + place.stage * Config::kStageBytes);
   wgmma_commit();
   wgmma_wait<0>();
   wgmma_pin(s);
-  if (tells) keys_empty[0].arrive();
-  if (tells && tile == work.keys.first) queries_empty[0].arrive();
-  score(s, work, tile * Config::kKeys);
+  if (lane == 0) keys_empty[place.stage].arrive();
+  score(s, (tiles.last - 1) * Config::kKeys);
   bool grown = rows.push(s, scale_log2);
 
-  // The stage of the values whose products run still.
+  // Of the products with values that run still: the stage to hand back when they have ended.
   int running = -1;
   const auto end_values = [&] {
     wgmma_wait<0>();
     wgmma_pin(sums);
-    if (running >= 0 && tells) values_empty[running].arrive();
-    running = -1;
-  };
-  const auto weigh = [&] {
+    if (running >= 0 && lane == 0) values_empty[running].arrive();
     pack_weights<typename Config::T>(weights, s);
     if (grown) {
 #pragma unroll
       for (int i = 0; i < Config::kValueFeatures / 2; ++i) sums[i] *= rows.factor[i / 2 % 2];
     }
   };
-  turns.begin();
-  for (;;) {
-    const bool is_last = tile == work.keys.first;
-    --tile;
-    if (is_last) {
-      if (index + static_cast<int>(gridDim.x) >= tiles) break;
-      index += gridDim.x;
-      work = work_of(index);
-      tile = work.keys.last - 1;
-    }
-    // What runs is waited for in another turn of the loop than the softmax beside it is in, or the
-    // compiler would put the wait in front of that.
+  for (int tile = tiles.last - 2; tile >= tiles.first; --tile) {
+    // The products of these keys run beside those of the values before, and these beside the
+    // softmax. Both are waited for in another turn of the loop than the softmax is in, or the
+    // compiler would put the wait in front of it.
     end_values();
-    weigh();
     running = place.stage;
     values_full[running].wait(place.parity);
     place.advance();
-    if (is_last) {
-      tile_place.advance();
-      queries_full[tile_place.stage].wait(tile_place.parity);
-    }
     keys_full[place.stage].wait(place.parity);
     turns.take();
     wgmma_fence();
-    multiply_keys<Config>(s, queries + tile_place.stage * Config::kQueryBytes,
-                          ring + place.stage * Config::kStageBytes);
+    multiply_keys<Config>(s, queries, ring + place.stage * Config::kStageBytes);
     wgmma_commit();
     multiply_values<Config>(sums, weights,
                             ring + running * Config::kStageBytes + Config::kKeyBytes);
@@ -270,23 +230,13 @@ __device__ __forceinline__ void attend(unsigned char* shared, int index, int til
     turns.pass();
     wgmma_wait<1>();
     wgmma_pin(s);
-    if (tells) keys_empty[place.stage].arrive();
-    if (tells && tile == work.keys.first) queries_empty[tile_place.stage].arrive();
-    SoftmaxRows ended = rows;
-    if (is_last) rows = SoftmaxRows();
-    score(s, work, tile * Config::kKeys);
+    if (lane == 0) keys_empty[place.stage].arrive();
+    score(s, tile * Config::kKeys);
     grown = rows.push(s, scale_log2);
-    if (is_last) {
-      end_values();
-      ended.finish(scale_log2);
-      finish(sums, ended, index - static_cast<int>(gridDim.x));
-#pragma unroll
-      for (int i = 0; i < Config::kValueFeatures / 2; ++i) sums[i] = 0.0f;
-    }
   }
 
+  if (lane == 0) barriers_at(shared, Config::kQueriesEmpty)->arrive();
   end_values();
-  weigh();
   values_full[place.stage].wait(place.parity);
   wgmma_fence();
   multiply_values<Config>(sums, weights,
@@ -294,9 +244,9 @@ __device__ __forceinline__ void attend(unsigned char* shared, int index, int til
   wgmma_commit();
   wgmma_wait<0>();
   wgmma_pin(sums);
+  if (lane == 0) values_empty[place.stage].arrive();
+  place.advance();
   rows.finish(scale_log2);
-  finish(sums, rows, index);
-  turns.end();
 }
 
 }  // namespace fusec

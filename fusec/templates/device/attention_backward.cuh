@@ -35,13 +35,6 @@ struct OwnedTiles {
   }
 };
 
-// Where the next stage is, and the next rows that are owned.
-template <int kStages>
-struct WalkPlace {
-  RingPlace<kStages> ring;
-  RingPlace<1> owned;
-};
-
 // Of one side: its first operand (queries, keys) and its second one (gradients, values).
 struct WalkSources {
   AttentionSource first;
@@ -65,26 +58,26 @@ __device__ __forceinline__ void init_walk(unsigned char* shared) {
 template <class Config>
 __device__ __forceinline__ void load_walk(unsigned char* shared, WalkSources own,
                                           WalkSources others, int row, KeyTiles tiles,
-                                          WalkPlace<Config::kStages>& place) {
+                                          AttentionPlace<Config::kStages>& place) {
   if (tiles.first >= tiles.last) return;
   Barrier* const owned_full = barriers_at(shared, Config::kOwnedFull);
   unsigned char* const owned = shared + Config::kOwned;
-  barriers_at(shared, Config::kOwnedEmpty)->wait(place.owned.parity ^ 1);
+  barriers_at(shared, Config::kOwnedEmpty)->wait(place.tile_parity ^ 1);
   load_panels<Config::kRows, Config::kFeatures>(owned, own.first, row, owned_full);
   if constexpr (Config::kPulls) {
     load_panels<Config::kRows, Config::kValueFeatures>(owned + Config::kOwnedBytes, own.second, row,
                                                        owned_full);
   }
-  place.owned.advance();
+  place.tile_parity ^= 1;
   for (int tile = tiles.first; tile < tiles.last; ++tile) {
-    Barrier* const full = &barriers_at(shared, Config::kFull)[place.ring.stage];
-    unsigned char* const stage = shared + Config::kStage + place.ring.stage * Config::kStageBytes;
+    Barrier* const full = &barriers_at(shared, Config::kFull)[place.stage];
+    unsigned char* const stage = shared + Config::kStage + place.stage * Config::kStageBytes;
     const int first = tile * Config::kOthers;
-    barriers_at(shared, Config::kEmpty)[place.ring.stage].wait(place.ring.parity ^ 1);
+    barriers_at(shared, Config::kEmpty)[place.stage].wait(place.parity ^ 1);
     load_panels<Config::kOthers, Config::kFeatures>(stage, others.first, first, full);
     load_panels<Config::kOthers, Config::kValueFeatures>(stage + Config::kFirstBytes, others.second,
                                                          first, full);
-    place.ring.advance();
+    place.advance();
   }
 }
 
@@ -104,12 +97,12 @@ __device__ __forceinline__ float* query_values_of(unsigned char* shared, int sta
 // A warp of the producer: compute(m, values) for the queries of all tiles.
 template <class Config, class Compute>
 __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTiles tiles,
-                                                   WalkPlace<Config::kStages>& place,
+                                                   AttentionPlace<Config::kStages>& place,
                                                    const Compute& compute) {
   const int lane = threadIdx.x % 32;
   for (int tile = tiles.first; tile < tiles.last; ++tile) {
-    float* const to = query_values_of<Config>(shared, place.ring.stage);
-    barriers_at(shared, Config::kEmpty)[place.ring.stage].wait(place.ring.parity ^ 1);
+    float* const to = query_values_of<Config>(shared, place.stage);
+    barriers_at(shared, Config::kEmpty)[place.stage].wait(place.parity ^ 1);
 #pragma unroll 1
     for (int query = lane; query < Config::kOthers; query += 32) {
       float values[Config::kQueryCount];
@@ -118,8 +111,8 @@ __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTil
       for (int k = 0; k < Config::kQueryCount; ++k) to[k * Config::kOthers + query] = values[k];
     }
     __syncwarp();
-    if (lane == 0) barriers_at(shared, Config::kFull)[place.ring.stage].arrive();
-    place.ring.advance();
+    if (lane == 0) barriers_at(shared, Config::kFull)[place.stage].arrive();
+    place.advance();
   }
 }
 
@@ -188,7 +181,7 @@ __device__ __forceinline__ void add_weighted(float (&sums)[kWidth / 2],
 template <class Config, int kSums, int kValueSums, class Share, class Pull>
 __device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[kValueSums],
                                      unsigned char* shared,
-                                     KeyTiles tiles, WalkPlace<Config::kStages>& place,
+                                     KeyTiles tiles, AttentionPlace<Config::kStages>& place,
                                      const Share& share, const Pull& pull) {
   if (tiles.first >= tiles.last) return;
   Barrier* const full = barriers_at(shared, Config::kFull);
@@ -200,17 +193,17 @@ __device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[k
 
   u32 shares[Config::kOthers / 16][4];
   u32 pulls[Config::kOthers / 16][4];
-  barriers_at(shared, Config::kOwnedFull)->wait(place.owned.parity);
-  place.owned.advance();
+  barriers_at(shared, Config::kOwnedFull)->wait(place.tile_parity);
+  place.tile_parity ^= 1;
   int running = -1;
   for (int tile = tiles.first; tile < tiles.last; ++tile) {
-    const int stage = place.ring.stage;
+    const int stage = place.stage;
     const unsigned char* const rows = ring + stage * Config::kStageBytes;
     float s[Config::kOthers / 2];
     float d[Config::kOthers / 2];
     float p[Config::kOthers / 2];
     float w[Config::kOthers / 2];
-    full[stage].wait(place.ring.parity);
+    full[stage].wait(place.parity);
     wgmma_fence();
     multiply_rows<Config, Config::kFeatures>(s, own, rows);
     wgmma_commit();
@@ -242,7 +235,7 @@ __device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[k
     if constexpr (Config::kPulls) add_weighted<Config, Config::kFeatures>(sums, pulls, rows);
     wgmma_commit();
     running = stage;
-    place.ring.advance();
+    place.advance();
   }
   wgmma_wait<0>();
   if constexpr (Config::kPulls) wgmma_pin(sums);

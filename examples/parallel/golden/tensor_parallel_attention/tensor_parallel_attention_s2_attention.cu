@@ -14,6 +14,7 @@
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
+#include "warpgroup_turns.cuh"
 #include "wgmma.cuh"
 
 using Index = int;
@@ -25,8 +26,7 @@ struct Config {
   static constexpr int kValueFeatures = 64;  // of a value
   static constexpr int kRows = 64;           // queries of a tile
   static constexpr int kKeys = 128;          // keys of a stage
-  static constexpr int kStages = 3;          // stages in flight
-  static constexpr int kQueryStages = 2;     // tiles of queries at hand
+  static constexpr int kStages = 2;          // stages in flight
   static constexpr int kConsumers = 1;       // warpgroups of 64 queries each; one more loads
   static constexpr int kTurns = 1;           // that take turns at the tensor cores
   static constexpr int kThreads = 128 * (kConsumers + 1);
@@ -35,25 +35,22 @@ struct Config {
   static constexpr bool kLastFirst = false;       // tiles of queries
 
   // Shared memory, in bytes.
-  static constexpr int kQueries = 0;            // the first tile of queries
-  static constexpr int kQueryBytes = 8192;      // of one tile of queries
-  static constexpr int kStage = 16384;          // the first stage
-  static constexpr int kKeyBytes = 16384;       // the keys of a stage; its values follow
-  static constexpr int kStageBytes = 32768;     // of one stage
-  static constexpr int kQueriesFull = 114688;   // barriers, one per tile: the queries have landed
-  static constexpr int kQueriesEmpty = 114704;  // barriers, one per tile: all have multiplied them
-  static constexpr int kKeysFull = 114720;      // barriers, one per stage: its keys have landed
-  static constexpr int kKeysEmpty = 114744;     // barriers, one per stage: all have multiplied them
-  static constexpr int kValuesFull = 114768;    // barriers, one per stage: its values have landed
-  static constexpr int kValuesEmpty = 114792;   // barriers, one per stage: all have multiplied them
+  static constexpr int kQueries = 0;           // the queries of a tile
+  static constexpr int kStage = 8192;          // the first stage
+  static constexpr int kKeyBytes = 16384;      // the keys of a stage; its values follow
+  static constexpr int kStageBytes = 32768;    // of one stage
+  static constexpr int kQueriesFull = 73728;   // barrier: the queries have landed
+  static constexpr int kQueriesEmpty = 73736;  // barrier: all have multiplied them
+  static constexpr int kKeysFull = 73744;      // barriers, one per stage: its keys have landed
+  static constexpr int kKeysEmpty = 73760;     // barriers, one per stage: all have multiplied them
+  static constexpr int kValuesFull = 73776;    // barriers, one per stage: its values have landed
+  static constexpr int kValuesEmpty = 73792;   // barriers, one per stage: all have multiplied them
 };
 
 constexpr int kWidth = 2;  // neighbouring keys of one access
 using Scores = fusec::Vec<float, kWidth>;
 constexpr int kOutWidth = 2;  // neighbouring features of one
 using Sums = fusec::Vec<float, kOutWidth>;
-using Rows = fusec::SoftmaxRows;
-using Work = fusec::AttentionWork;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     tensor_parallel_attention_s2_attention(const __grid_constant__ fusec::TensorMap linear_1_map,
@@ -77,11 +74,10 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     return seen;
   };
 
+  fusec::AttentionPlace<Config::kStages> place;
   if (threadIdx.x >= 128 * Config::kConsumers) {
     // The producer: one thread loads queries, and keys and values ahead of the products.
     fusec::give_registers<Config::kProducerRegisters>();
-    fusec::RingPlace<Config::kQueryStages> tile_place;
-    fusec::RingPlace<Config::kStages> place;
     if (threadIdx.x == 128 * Config::kConsumers) {
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
@@ -90,8 +86,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         fusec::load_attention<Config>(shared, {&linear_1_map, tile.batch % 4, tile.batch / 4},
                                       {&linear_2_map, tile.batch % 4, tile.batch / 4},
                                       {&linear_3_map, tile.batch % 4, tile.batch / 4}, row,
-                                      fusec::some_key_tiles<Config::kKeys>(seen), tile_place,
-                                      place);
+                                      fusec::key_tiles<Config::kKeys>(seen), place);
       }
     }
     return;
@@ -126,52 +121,52 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   };
 
   const int warpgroup = fusec::warpgroup_number();
+  const fusec::WarpgroupTurns<Config::kTurns> turns = {warpgroup};
   const int warp_m = threadIdx.x / 32 * 16;
   const int lane_row = threadIdx.x % 32 / 4;
-  // What there is to do for a tile of queries.
-  const auto work_of = [&](int index) {
+  turns.begin();
+  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
     const int tile_m = tile.row * Config::kRows;
-    const int first = tile_m + 64 * warpgroup;
-    auto own = keys_seen(first, first + 63);
+    const int first_row = tile_m + 64 * warpgroup;
+    auto own = keys_seen(first_row, first_row + 63);
+    const auto scores = [&](float (&s)[Config::kKeys / 2], int key) {
+      if (key >= own.all_begin && key + Config::kKeys <= own.all_end) {
+        const auto visit = [&](int row, int column, Scores& acc) {
+          const Index m = tile_m + warp_m + row;
+          const Index n = key + column;
+          score(tile.batch, m, n, acc);
+        };
+        fusec::visit_scores<kWidth>(s, visit);
+      } else {
+        const auto visit = [&](int row, int column, Scores& acc) {
+          const Index m = tile_m + warp_m + row;
+          const Index n = key + column;
+          score(tile.batch, m, n, acc);
+          if (N % Config::kKeys != 0 && n >= N) acc = fusec::splat<float, kWidth>(-INFINITY);
+        };
+        fusec::visit_scores<kWidth>(s, visit);
+      }
+    };
+
+    float sums[Config::kValueFeatures / 2] = {};
+    fusec::SoftmaxRows rows;
     const auto seen = keys_seen(tile_m, tile_m + Config::kRows - 1);
-    return Work{tile, fusec::some_key_tiles<Config::kKeys>(seen), own};
-  };
-  // The scores of a tile of keys: without masks where all queries of the warpgroup see it.
-  const auto scores = [&](float (&s)[Config::kKeys / 2], const Work& work, int key) {
-    const auto tile = work.tile;
-    if (key >= work.own.all_begin && key + Config::kKeys <= work.own.all_end) {
-      const auto visit = [&](int row, int column, Scores& acc) {
-        const Index m = tile.row * Config::kRows + warp_m + row;
-        const Index n = key + column;
-        score(tile.batch, m, n, acc);
-      };
-      fusec::visit_scores<kWidth>(s, visit);
-    } else {
-      const auto visit = [&](int row, int column, Scores& acc) {
-        const Index m = tile.row * Config::kRows + warp_m + row;
-        const Index n = key + column;
-        score(tile.batch, m, n, acc);
-        if (N % Config::kKeys != 0 && n >= N) acc = fusec::splat<float, kWidth>(-INFINITY);
-      };
-      fusec::visit_scores<kWidth>(s, visit);
-    }
-  };
-  // The outputs of a tile of queries, from its sums and what the softmax knows of each query.
-  const auto outputs = [&](float (&sums)[Config::kValueFeatures / 2], const Rows& rows, int index) {
-    const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
-    const Index first_m = tile.row * Config::kRows + warp_m + lane_row;
+    fusec::attend<Config>(sums, rows, shared, fusec::key_tiles<Config::kKeys>(seen), place, turns,
+                          scale, scores);
+
+    const Index first_m = tile_m + warp_m + lane_row;
     const float upper =
         rows.factor[0] * finish_row(tile.batch, first_m, scale * rows.top[0], rows.total[0]);
     const float lower =
         rows.factor[1] * finish_row(tile.batch, first_m + 8, scale * rows.top[1], rows.total[1]);
     const auto visit = [&](int row, int n, Sums& acc) {
-      const Index m = tile.row * Config::kRows + warp_m + row;
+      const Index m = tile_m + warp_m + row;
 #pragma unroll
       for (int e = 0; e < kOutWidth; ++e) acc[e] *= row == lane_row ? upper : lower;
       if (m < M) finish(tile.batch, m, n, acc);
     };
     fusec::visit_scores<kOutWidth>(sums, visit);
-  };
-  fusec::attend<Config>(shared, blockIdx.x, tiles, {warpgroup}, scale, work_of, scores, outputs);
+  }
+  turns.end();
 }
