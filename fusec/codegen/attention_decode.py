@@ -29,12 +29,11 @@ from fusec.schedule.attention_problem import Part, Source
 from fusec.schedule.attention_scale import without_scale
 
 RESERVED = frozenset([
-    "BlockEnds", "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpEnds", "WarpParts",
-    "acc", "all_ends", "batch", "blocks", "chunk", "column", "e", "ends", "factor", "feature",
-    "finish", "finish_part", "finish_row", "first", "free", "g", "i", "kOutWidth", "kWidth", "key",
-    "load", "m", "n", "parts", "queries", "query", "r", "row", "s", "scale", "scale_log2", "score",
-    "scores", "seen", "shared", "split", "stage", "stores", "sums", "tiles", "top", "total",
-    "value", "visit", "warps",
+    "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpParts", "Whole", "acc", "batch",
+    "chunk", "column", "e", "factor", "feature", "finish", "finish_part", "finish_row", "first",
+    "g", "i", "kOutWidth", "kWidth", "key", "load", "m", "n", "parts", "queries", "query", "r",
+    "row", "s", "scale", "scale_log2", "score", "scores", "seen", "shared", "split", "stage",
+    "stores", "sums", "tiles", "top", "total", "value", "visit", "warps", "whole",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 4
@@ -83,7 +82,6 @@ def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
         row_stores=rows.stores,
         row_factor=rows.factor,
         output=_output(context),
-        gathers=kernel.layout.gathered > 0,
         partials=identifier(spaces[0]) if spaces else "",
         arrived=identifier(spaces[1]) if spaces else "",
     )
@@ -102,7 +100,6 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
     decode, p, layout = context.decode, context.parameters, kernel.layout
     assert decode.rounded is not None
     kind = storage_type(decode.rounded.dtype)
-    gathered = [integer("kGathered", layout.gathered, "parts of all blocks")]
     queries = [integer("kQueriesAt", layout.queries, "the queries")]
     return (
         f"using T = {kind};  // of queries, keys, values and weights",
@@ -121,8 +118,6 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
         "// Shared memory, in bytes.",
         integer("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
         integer("kStageBytes", layout.stage),
-        integer("kEnds", layout.ends, "what parts come to, behind those of warps"),
-        *(gathered if layout.gathered else ()),
         *(queries if layout.queries else ()),
     )
 

@@ -26,7 +26,7 @@ class AttentionDecodeView(KernelView):
     graph, in place. row_lines: what a query has besides, from `top` and `total`; row_stores: what
     of that is stored; row_factor: what its sums are multiplied by. output: the graph of the second
     product. partials, arrived: the parts of blocks that share queries, and how many have left
-    theirs; empty where none do; gathers: whether the last block brings them into shared memory.
+    theirs; empty where none do.
     """
 
     config: tuple[str, ...]
@@ -44,6 +44,5 @@ class AttentionDecodeView(KernelView):
     row_stores: tuple[str, ...]
     row_factor: str
     output: EpilogueView
-    gathers: bool
     partials: str
     arrived: str

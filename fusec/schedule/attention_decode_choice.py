@@ -16,6 +16,8 @@ LIKELY = ((16, 8, 2), (16, 4, 3), (16, 4, 2), (16, 2, 2))
 """Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
 IN_REGISTERS = 128
 """Features of queries that a thread holds beside the sums of as many; with 256 it would spill."""
+STREAMED = 6
+"""Times the bytes of L2 up to which a cache of keys rather leaves it first (decision 121)."""
 _FLOAT = 4
 
 
@@ -52,16 +54,13 @@ class DecodeParameters(Parameters):
 
 @dataclass(frozen=True)
 class DecodeLayout:
-    """The shared memory of a block, in bytes: a tile of keys, a stage, and what is combined.
+    """The shared memory of a block, in bytes: a tile of keys, and a stage.
 
-    gathered: where parts of blocks are brought together; 0 where they do not fit in rings. queries:
-    where they lie; 0 where they are in registers.
+    queries: where they lie; 0 where they are in registers.
     """
 
     keys: int
     stage: int
-    ends: int
-    gathered: int
     queries: int
     bytes: int
 
@@ -78,15 +77,11 @@ def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
     features, values = decode.graph.features.value, decode.graph.value_features.value
     keys = p.tile_keys * (features + CHUNK) * 2
     stage = keys + p.tile_keys * (values + CHUNK) * 2
-    ends = -(-p.warps * part_floats(decode, CHUNK) * _FLOAT // 16) * 16
-    after = -(-(ends + decode.rows * (2 + max(p.warps, p.splits)) * _FLOAT) // 16) * 16
+    parts = p.warps * part_floats(decode, CHUNK) * _FLOAT
     rings = p.warps * p.stages * stage
-    fits = p.splits > 1 and after + p.splits * part_floats(decode) * _FLOAT <= rings
-    gathered = after if fits else 0
     if features <= IN_REGISTERS:
-        return DecodeLayout(keys, stage, ends, gathered, 0, max(rings, after))
-    whole = rings + MOST_ROWS * features * 2
-    return DecodeLayout(keys, stage, ends, gathered, rings, max(whole, after))
+        return DecodeLayout(keys, stage, 0, max(rings, parts))
+    return DecodeLayout(keys, stage, rings, max(rings + MOST_ROWS * features * 2, parts))
 
 
 def part_floats(decode: Decode, padding: int = 0) -> int:

@@ -36,12 +36,12 @@ struct Config {
   // Shared memory, in bytes.
   static constexpr int kKeyBytes = 4352;  // the keys of a stage; its values follow
   static constexpr int kStageBytes = 8704;
-  static constexpr int kEnds = 17664;  // what parts come to, behind those of warps
 };
 constexpr int kWidth = 2;     // neighbouring keys
 constexpr int kOutWidth = 4;  // neighbouring features
 using Scores = fusec::Vec<float, kWidth>;
 using Sums = fusec::Vec<float, kOutWidth>;
+using Whole = fusec::DecodeWhole<kOutWidth>;
 using WarpParts = fusec::DecodeParts<Config, Config::kValueFeatures + 8>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads)
@@ -139,19 +139,15 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   const WarpParts warps = {reinterpret_cast<float*>(shared)};
   fusec::leave_part(warps, threadIdx.x / 32, sums);
   __syncthreads();
-  using WarpEnds = fusec::DecodeEnds<Config, Config::kWarps>;
-  auto& ends = *reinterpret_cast<WarpEnds*>(shared + Config::kEnds);
-  fusec::combine_ends(ends, warps, scale);
-  const auto& parts = warps;
-  const auto& all_ends = ends;
-  const auto visit = [&](int row, int n, Sums& acc) {
+  const auto visit = [&](int row, int n, const Whole& whole) {
     const int g = row / Config::kQueries;
     const int m = row % Config::kQueries;
-    const float top = scale * all_ends.top[row];
-    const float factor = finish_row(batch, g, m, n == 0, top, all_ends.total[row]);
+    const float top = scale * whole.top;
+    const float factor = finish_row(batch, g, m, n == 0, top, whole.total);
+    Sums acc = whole.sums;
 #pragma unroll
     for (int e = 0; e < kOutWidth; ++e) acc[e] *= factor;
     finish(batch, g, m, n, acc);
   };
-  fusec::visit_sums<kOutWidth>(all_ends, parts, visit);
+  fusec::visit_parts<Config::kWarps, kOutWidth>(warps, scale, visit);
 }

@@ -233,7 +233,6 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
 template <class Config, int kPitch>
 struct DecodeParts {
   static constexpr int kFloats = (Config::kRows * (kPitch + 2) + 3) / 4 * 4;
-  static constexpr int kThreads = Config::kThreads;
   float* first;
 
   __device__ __forceinline__ float* sums(int part) const {
@@ -268,102 +267,83 @@ __device__ __forceinline__ void leave_part(DecodeParts<Config, kPitch> parts, in
   }
 }
 
-// Of several parts together, by query: the largest score, the sum of exponentials, and what each
-// part's sums are to be multiplied by.
-template <class Config, int kParts>
-struct DecodeEnds {
-  float top[Config::kRows];
-  float total[Config::kRows];
-  float weight[Config::kRows][kParts];
+// Of several parts together, what a thread has of a query: the largest score, the sum of
+// exponentials, and neighbouring sums of values.
+template <int kWidth>
+struct DecodeWhole {
+  float top = -INFINITY;
+  float total = 0.0f;
+  Vec<float, kWidth> sums = splat<float, kWidth>(0.0f);
 };
 
-// A block: the ends of parts, in the order of a tree over neighbours within every 32.
-template <class Config, int kParts, int kPitch>
-__device__ __forceinline__ void combine_ends(DecodeEnds<Config, kParts>& ends,
-                                             DecodeParts<Config, kPitch> parts, float scale) {
-  const float scale_log2 = scale * kLog2E;
-  constexpr int kEach = (kParts + 31) / 32;
-  const int lane = threadIdx.x % 32;
-  for (int row = threadIdx.x / 32; row < Config::kRows; row += Config::kWarps) {
-    // All are on their way before the first is used: they may come from other blocks.
-    float tops[kEach];
-    float totals[kEach];
+// One thread: parts in their order. So many are loaded together, since they may come from other
+// blocks.
+template <int kParts, int kWidth, class Config, int kPitch>
+__device__ __forceinline__ DecodeWhole<kWidth> combined(DecodeParts<Config, kPitch> parts, int row,
+                                                        int column, float scale_log2) {
+  constexpr int kTogether = kParts < 16 ? kParts : 16;
+  DecodeWhole<kWidth> all;
+#pragma unroll 1
+  for (int first = 0; first < kParts; first += kTogether) {
+    DecodeWhole<kWidth> each[kTogether];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int part = 32 * i + lane;
-      tops[i] = part < kParts ? parts.tops(part)[row] : -INFINITY;
-      totals[i] = part < kParts ? parts.totals(part)[row] : 0.0f;
+    for (int i = 0; i < kTogether; ++i) {
+      const int part = first + i;
+      if (kParts % kTogether == 0 || part < kParts) {
+        each[i].top = parts.tops(part)[row];
+        each[i].total = parts.totals(part)[row];
+        each[i].sums = load<kWidth>(parts.sums(part) + row * kPitch + column);
+      }
     }
-    float top = tops[0];
+    float top = all.top;
 #pragma unroll
-    for (int i = 1; i < kEach; ++i) top = max_keeping_nan(top, tops[i]);
+    for (int i = 0; i < kTogether; ++i) top = max_keeping_nan(top, each[i].top);
+    // Less minus infinity, minus infinity would be NaN.
+    const auto weight = [&](float of) {
+      return of == -INFINITY ? 0.0f : exp2_approx((of - top) * scale_log2);
+    };
+    const float kept = weight(all.top);
+    all.top = top;
+    all.total *= kept;
 #pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2) {
-      top = max_keeping_nan(top, shuffle_xor(top, apart));
-    }
-    float total = 0.0f;
+    for (int e = 0; e < kWidth; ++e) all.sums[e] *= kept;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      // Less minus infinity, minus infinity would be NaN.
-      const float weight = tops[i] == -INFINITY ? 0.0f : exp2_approx((tops[i] - top) * scale_log2);
-      if (32 * i + lane < kParts) ends.weight[row][32 * i + lane] = weight;
-      total += weight * totals[i];
-    }
+    for (int i = 0; i < kTogether; ++i) {
+      const float share = weight(each[i].top);
+      all.total = fmaf(share, each[i].total, all.total);
 #pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2) total += shuffle_xor(total, apart);
-    if (lane == 0) {
-      ends.top[row] = top;
-      ends.total[row] = total;
+      for (int e = 0; e < kWidth; ++e) {
+        all.sums[e] = fmaf(share, each[i].sums[e], all.sums[e]);
+      }
     }
   }
-  __syncthreads();
+  return all;
 }
 
-// A block: visit(row, column, values) for the sums of all parts, in their order, kWidth neighbours
-// at a time.
-template <int kWidth, class Config, int kParts, int kPitch, class Visit>
-__device__ __forceinline__ void visit_sums(const DecodeEnds<Config, kParts>& ends,
-                                           DecodeParts<Config, kPitch> parts, const Visit& visit) {
+// A block: visit(row, column, whole) for what parts come to, kWidth neighbouring values at a time.
+template <int kParts, int kWidth, class Config, int kPitch, class Visit>
+__device__ __forceinline__ void visit_parts(DecodeParts<Config, kPitch> parts, float scale,
+                                            const Visit& visit) {
   constexpr int kAcross = Config::kValueFeatures / kWidth;
   for (int i = threadIdx.x; i < Config::kRows * kAcross; i += Config::kThreads) {
     const int row = i / kAcross;
     const int column = i % kAcross * kWidth;
-    Vec<float, kWidth> all = splat<float, kWidth>(0.0f);
-#pragma unroll 16
-    for (int part = 0; part < kParts; ++part) {
-      const auto own = load<kWidth>(parts.sums(part) + row * kPitch + column);
-      const float weight = ends.weight[row][part];
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) all[e] = fmaf(weight, own[e], all[e]);
-    }
-    visit(row, column, all);
+    visit(row, column, combined<kParts, kWidth>(parts, row, column, scale * kLog2E));
   }
-}
-
-// A block: what all blocks have, brought together into shared memory.
-template <int kParts, class Parts>
-__device__ __forceinline__ Parts gathered(float* to, Parts parts) {
-  for (int i = 4 * threadIdx.x; i < kParts * Parts::kFloats; i += 4 * Parts::kThreads) {
-    copy_async_16(to + i, parts.first + i);
-  }
-  copy_commit();
-  copy_wait<0>();
-  __syncthreads();
-  return {to};
 }
 
 // A block: a part of what several blocks have, of its own warps' parts.
-template <class Config, int kParts, int kPitch>
+template <class Config, int kPitch>
 __device__ __forceinline__ void leave_block(DecodeParts<Config, Config::kValueFeatures> all,
-                                            int part, const DecodeEnds<Config, kParts>& ends,
-                                            DecodeParts<Config, kPitch> own) {
-  visit_sums<4>(ends, own, [&](int row, int column, const Vec<float, 4>& sums) {
-    store(all.sums(part) + row * Config::kValueFeatures + column, sums);
+                                            int part, DecodeParts<Config, kPitch> own,
+                                            float scale) {
+  visit_parts<Config::kWarps, 4>(own, scale, [&](int row, int column, const DecodeWhole<4>& whole) {
+    store(all.sums(part) + row * Config::kValueFeatures + column, whole.sums);
+    if (column == 0) {
+      all.tops(part)[row] = whole.top;
+      all.totals(part)[row] = whole.total;
+    }
   });
-  for (int row = threadIdx.x; row < Config::kRows; row += Config::kThreads) {
-    all.tops(part)[row] = ends.top[row];
-    all.totals(part)[row] = ends.total[row];
-  }
 }
 
 }  // namespace fusec
