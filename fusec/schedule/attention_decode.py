@@ -180,7 +180,7 @@ def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
 
 
 def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Workspace, ...]:
-    """Return the parts of blocks; how many have come to their end, and how many have left theirs."""
+    """Return the parts of blocks; how many have ended, and how many have left theirs."""
     if p.splits == 1:
         return ()
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
