@@ -86,7 +86,7 @@ MUTANTS = {
     "copies are not waited for": ("copy_wait<Config::kStages - 2>();", ""),
     "a stage is filled early": ("stage == 0 ? Config::kStages - 1 : stage - 1", "stage"),
     "warps leave parts in rings in use": ("__syncthreads();  // of all warps", "// of all warps"),
-    "parts are read early": ("      spin_until(written, count - 1);\n", ""),
+    "parts are read early": ("  if (!fusec::last_block(", "  if (split != 1 && fusec::last_block("),
     "a part is left out": ("part < kParts)", "part < kParts - 1)"),
     "queries are not waited for": ("    __syncthreads();\n  } else {", "  } else {"),
     "rows of another head": ("g * 64", "0 * 64"),

@@ -26,7 +26,6 @@ INSTRUCTIONS = {
     "st.release.gpu.global.u32": "store_release",
     "atom.add.acq_rel.gpu.global.u32": "add_release",
     "atom.inc.acq_rel.gpu.global.u32": "count_and_wrap",
-    "atom.inc.relaxed.gpu.global.u32": "count_and_wrap",
     "cp.async.cg.shared.global": "copy_16",
     "cp.async.cg.shared.global.L2::128B": "copy_16",
     "cp.async.cg.shared.global.L2::cache_hint.L2::128B": "copy_16",

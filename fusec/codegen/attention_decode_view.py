@@ -25,8 +25,8 @@ class AttentionDecodeView(KernelView):
     score_lines: what scores have in common; scale: what they are to be multiplied by; score: their
     graph, in place. row_lines: what a query has besides, from `top` and `total`; row_stores: what
     of that is stored; row_factor: what its sums are multiplied by. output: the graph of the second
-    product. partials, arrived: the parts of blocks that share queries, and how many have ended
-    and left theirs; empty where none do.
+    product. partials, arrived: the parts of blocks that share queries, and how many have left
+    theirs; empty where none do.
     """
 
     config: tuple[str, ...]

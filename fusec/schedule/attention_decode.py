@@ -180,14 +180,14 @@ def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
 
 
 def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Workspace, ...]:
-    """Return the parts of blocks; how many have ended, and how many have left theirs."""
+    """Return the parts of blocks, and how many have left theirs."""
     if p.splits == 1:
         return ()
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
     floats = decode.batches * (p.splits * part_floats(decode))
     return (
         Workspace(free_name("partials", taken), F32, floats),
-        Workspace(free_name("arrivals", taken), U32, decode.batches * 2, "zeroed once"),
+        Workspace(free_name("arrivals", taken), U32, decode.batches, "zeroed once"),
     )
 
 

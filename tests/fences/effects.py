@@ -102,7 +102,6 @@ EFFECTS: dict[str, Effect] = {
     "take_ticket": Effect("ticket"),  # tells a number, and nothing of what others wrote
     "add_release": Effect("exchange", target=0),
     "count_and_wrap": Effect("exchange", target=0),
-    "count_relaxed": Effect("ticket"),
     # cluster.cuh and named_barrier.cuh
     "cluster_rank": Effect("uniform"),
     "cluster_sync": Effect("cluster_sync"),

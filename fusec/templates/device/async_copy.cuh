@@ -36,11 +36,10 @@ __device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* 
 // The same, with a policy of l2_policy.cuh.
 __device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* global, bool inside,
                                                       u64 policy) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;"
-      :
-      : "r"(shared_address(shared)), "l"(global), "r"(inside ? 16 : 0), "l"(policy)
-      : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;"
+               :
+               : "r"(shared_address(shared)), "l"(global), "r"(inside ? 16 : 0), "l"(policy)
+               : "memory");
 }
 
 // 4 or 8 bytes through L1, zeros where `inside` is false; both addresses are multiples of kBytes.

@@ -180,9 +180,9 @@ __device__ __forceinline__ void add_weighted(float (&sums)[kWidth / 2],
 // pulls of these and of the second products.
 template <class Config, int kSums, int kValueSums, class Share, class Pull>
 __device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[kValueSums],
-                                     unsigned char* shared,
-                                     KeyTiles tiles, AttentionPlace<Config::kStages>& place,
-                                     const Share& share, const Pull& pull) {
+                                     unsigned char* shared, KeyTiles tiles,
+                                     AttentionPlace<Config::kStages>& place, const Share& share,
+                                     const Pull& pull) {
   if (tiles.first >= tiles.last) return;
   Barrier* const full = barriers_at(shared, Config::kFull);
   Barrier* const empty = barriers_at(shared, Config::kEmpty);

@@ -271,9 +271,9 @@ __device__ __forceinline__ void leave_part(DecodeParts<Config, kPitch> parts, in
 // exponentials, and neighbouring sums of values.
 template <int kWidth>
 struct DecodeWhole {
-  Vec<float, kWidth> sums = splat<float, kWidth>(0.0f);
   float top = -INFINITY;
   float total = 0.0f;
+  Vec<float, kWidth> sums = splat<float, kWidth>(0.0f);
 };
 
 // One thread: parts in their order. So many are loaded together, since they may come from other

@@ -38,16 +38,6 @@ __device__ __forceinline__ u32 count_and_wrap(u32* counter, u32 count) {
   return before;
 }
 
-// The same, of which nothing follows but the number: who does not use it yet does not wait for it.
-__device__ __forceinline__ u32 count_relaxed(u32* counter, u32 count) {
-  u32 before;
-  asm volatile("atom.inc.relaxed.gpu.global.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(counter), "r"(count - 1)
-               : "memory");
-  return before;
-}
-
 __device__ __forceinline__ bool is_first_thread() {
   return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0;
 }
@@ -88,24 +78,6 @@ __device__ __forceinline__ void spin_until(const u32* flag, u32 value) {
   while (load_acquire(flag) != value) {
     __nanosleep(20);
   }
-}
-
-// True in the block whose first thread has the last of `count` numbers, once all others have called,
-// which took theirs before it and so have begun; it then sees what they wrote before they called.
-__device__ __forceinline__ bool last_to_end(u32* written, u32 count, u32 number) {
-  __shared__ bool shared_last;
-  __syncthreads();
-  if (is_first_thread()) {
-    shared_last = number == count - 1;
-    if (shared_last) {
-      spin_until(written, count - 1);
-      *written = 0;  // for the next launch
-    } else {
-      add_release(written, 1);
-    }
-  }
-  __syncthreads();
-  return shared_last;
 }
 
 // The whole block waits until the semaphore shows its turn.
