@@ -10,9 +10,11 @@
 //   19: p = cast(softmax(where(seen, scores, -inf), -1), bf16)
 //   20: o = matmul(p, permute(v, [0, 2, 1, 3]))
 //   21: y = reshape(o, [B, 1024])
-// Schedule: 8 times 4 queries, 512 keys in tiles of 16, 8 warps with 2 stages each.
+// Schedule: 8 times 4 queries, which 2 blocks share, 512 keys in tiles of 16, 8 warps with 2 stages
+//   each.
 #include "attention_decode.cuh"
 #include "attention_scores.cuh"
+#include "grid.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -30,7 +32,7 @@ struct Config {
   static constexpr int kStages = 2;              // tiles of a warp in flight
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kSplits = 1;         // blocks that share queries
+  static constexpr int kSplits = 2;         // blocks that share queries
   static constexpr bool kStreaming = true;  // keys and values are the first to leave L2
 
   // Shared memory, in bytes.
@@ -43,6 +45,7 @@ using Scores = fusec::Vec<float, kWidth>;
 using Sums = fusec::Vec<float, kOutWidth>;
 using Whole = fusec::DecodeWhole<kOutWidth>;
 using WarpParts = fusec::DecodeParts<Config, Config::kValueFeatures + 8>;
+using BlockParts = fusec::DecodeParts<Config, Config::kValueFeatures>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads)
     paged_decode_attention_decode(const fusec::bf16* __restrict__ q,
@@ -50,7 +53,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
                                   const fusec::bf16* __restrict__ v_pages,
                                   const int* __restrict__ table,
                                   const int* __restrict__ lengths,
-                                  fusec::bf16* __restrict__ y) {
+                                  fusec::bf16* __restrict__ y,
+                                  float* partials,
+                                  fusec::u32* arrivals) {
   extern __shared__ __align__(16) unsigned char shared[];
   constexpr Index N = 512;
   const int split = blockIdx.x % Config::kSplits;
@@ -139,6 +144,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   const WarpParts warps = {reinterpret_cast<float*>(shared)};
   fusec::leave_part(warps, threadIdx.x / 32, sums);
   __syncthreads();
+  const BlockParts parts = {partials + batch * (Config::kSplits * BlockParts::kFloats)};
+  fusec::leave_block(parts, split, warps, scale);
+  if (!fusec::last_block(arrivals + batch, Config::kSplits)) return;
   const auto visit = [&](int row, int n, const Whole& whole) {
     const int g = row / Config::kQueries;
     const int m = row % Config::kQueries;
@@ -149,5 +157,5 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
     for (int e = 0; e < kOutWidth; ++e) acc[e] *= factor;
     finish(batch, g, m, n, acc);
   };
-  fusec::visit_parts<Config::kWarps, kOutWidth>(warps, scale, visit);
+  fusec::visit_parts<Config::kSplits, kOutWidth>(parts, scale, visit);
 }
