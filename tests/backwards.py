@@ -73,6 +73,7 @@ RECOGNISED = {
     "no scale": backward("s = {scores}", *PULLS),
     "head 96": backward(*PLAIN, d=96),
     "head 128": backward(*CAUSAL, d=128, n=130, m=130),
+    "head 256": backward(*CAUSAL, d=256, n=130, m=130),
     "window": backward(
         "near = logical_and(le({column}, {row}), lt(sub({row}, {column}), 40))",
         "s = where(near, mul({scores}, 0.125), -inf)",
@@ -147,7 +148,7 @@ REFUSED = {
         backward(*PLAIN[:4], "  - dq = matmul(pulls, add({k}, {k}))", *PLAIN[5:]),
         "the product reads its operands from memory",
     ),
-    "head 256": (backward(*PLAIN, d=256), "256 features a head; there are 64, 96, 128"),
+    "head 80": (backward(*PLAIN, d=80), "80 features a head; there are 64, 96, 128, 256"),
     "one query": (backward(*PLAIN, m=1), "matrix products, not five"),
     "f32": (
         backward("s = mul(matmul(q, permute(k, [0, 1, 3, 2])), 0.125)", *PULLS, dtype="f32"),

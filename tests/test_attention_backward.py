@@ -55,7 +55,7 @@ def test_what_is_nearly_one_is_refused(name: str):
     assert because in found.because
 
 
-@pytest.mark.parametrize("name", ["soft cap", "head 256"])
+@pytest.mark.parametrize("name", ["soft cap", "head 80"])
 def test_what_is_refused_runs_in_other_kernels(name: str):
     compilation = Compilation(read_text(REFUSED[name][0], "backward.yaml"), CompileOptions())
     assert "attention_backward" not in {s.scheduler for s in compilation.segmented.segments}
@@ -90,6 +90,8 @@ LONG = {
     "plain": backward(*PLAIN, m=2000, n=2000, d=64),
     "causal": backward(*CAUSAL, m=2000, n=2000, d=128),
     "bias": backward(*BIAS, m=2000, n=2000, d=128, inputs=BIAS_INPUT),
+    "head 256": backward(*CAUSAL, m=2000, n=2000, d=256),
+    "head 256 with a bias": backward(*BIAS, m=2000, n=2000, d=256, inputs=BIAS_INPUT),
 }
 
 

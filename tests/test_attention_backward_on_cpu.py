@@ -69,8 +69,15 @@ def test_two_warpgroups_in_every_order(tmp_path: Path) -> None:
     assert wrong(text, tmp_path, {**SMALL, "warpgroups": 2, "key_stages": 3}, ORDERS) == ""
 
 
+def test_keys_and_values_in_walks_of_their_own(tmp_path: Path) -> None:
+    text = backward(*CAUSAL, m=100, n=100, d=256, heads=1)
+    settings = {**SMALL, "separate": True}
+    assert wrong(text, tmp_path, settings, ORDERS) == ""
+    assert wrong(RECOGNISED["grouped heads"], tmp_path, {**settings, "warpgroups": 2}) == ""
+
+
 MUTANTS = {
-    "products are read early": ("wgmma_wait<1>();\n    wgmma_pin(s);", "wgmma_pin(s);"),
+    "products are read early": ("    wgmma_wait<Config::kPulls ? 1 : 0>();\n", ""),
     "a stage is handed back early": (
         "wgmma_wait<1>();\n    if (running >= 0",
         "if (running >= 0",
@@ -83,7 +90,10 @@ MUTANTS = {
     "a value of the neighbour": ("values[1][k] = both[1];", "values[1][k] = both[0];"),
     "the first tile is skipped": ("seen.begin / kKeys;", "seen.begin / kKeys + (seen.begin > 0);"),
     "pulls are scaled otherwise": ("* 0.125f;", "* 0.126f;"),
+    "more operands are awaited than come": ("init(1 + Config::kPulls)", "init(2)"),
 }
+SEPARATE = ("more operands are awaited than come",)
+"""Wrong only where values have a walk of their own."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -95,6 +105,7 @@ def test_a_wrong_backward_is_seen(name: str, tmp_path: Path) -> None:
         edited.append(old in text)
         return text.replace(old, new)
 
-    found = wrong(backward(*CAUSAL, m=150, n=150), tmp_path, SMALL, MORE_ORDERS, edit)
+    settings = {**SMALL, "separate": name in SEPARATE}
+    found = wrong(backward(*CAUSAL, m=150, n=150), tmp_path, settings, MORE_ORDERS, edit)
     assert any(edited)
     assert "seed" in found  # what does not compile has none

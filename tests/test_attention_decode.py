@@ -7,11 +7,14 @@ from attentions import PLAIN, RECOGNISED, SOFTMAX, attention
 from decodes import DECODES, GROUPED
 
 from fusec import target
+from fusec.codegen.dispatch import plan_sources
 from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.passes import run_pipeline
+from fusec.run.headers import headers_for
+from fusec.run.nvrtc import compile_cuda
 from fusec.schedule.attention_decode import AttentionDecodes
 from fusec.segment.protocol import Refusal
 
@@ -85,6 +88,14 @@ def test_older_gpus_run_it_too() -> None:
     assert plan.parameters.splits == 1
 
 
+@pytest.mark.parametrize(("heads", "more"), [(2, False), (16, False), (24, True), (64, True)])
+def test_keys_of_more_heads_than_rows_are_read_again(heads: int, more: bool) -> None:
+    text = attention(*GROUPED, m=1, heads=2 * heads, kv_heads=2)
+    found = AttentionDecodes().problem(fusion_of(text))
+    assert not isinstance(found, Refusal), found
+    assert found.decode.shares_more == more
+
+
 @pytest.mark.parametrize(("batch", "heads"), [(1, 2), (1, 8), (3, 8), (64, 8)])
 def test_splits_fill_the_gpu(batch: int, heads: int) -> None:
     fusion = fusion_of(attention(*PLAIN, m=1, n=32768, d=128, batch=batch, heads=heads))
@@ -95,3 +106,12 @@ def test_splits_fill_the_gpu(batch: int, heads: int) -> None:
     waves = blocks / 132
     assert waves > 0.9
     assert waves / -(-waves // 1) > 0.9
+
+
+def test_heads_of_256_features_compile_without_spills() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    fusion = fusion_of(attention(*GROUPED, m=1, n=16384, d=256, heads=32, kv_heads=8))
+    (source,) = plan_sources(AttentionDecodes().build(fusion, target.find("sm_90a")))
+    headers = headers_for(source.text)
+    built = compile_cuda(source.text, name="kernel", arch="sm_90a", headers=headers)
+    assert (built.warnings, built.spill_bytes) == ((), 0)

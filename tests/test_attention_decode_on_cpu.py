@@ -65,7 +65,10 @@ def test_an_attention(name: str, tmp_path: Path) -> None:
     assert wrong(DECODES[name], tmp_path) == ""
 
 
-@pytest.mark.parametrize("name", ["grouped heads", "lengths", "window", "head 96", "paged cache"])
+IN_SEVERAL = ("grouped heads", "lengths", "window", "head 96", "head 256", "paged cache")
+
+
+@pytest.mark.parametrize("name", IN_SEVERAL)
 def test_an_attention_of_several_blocks(name: str, tmp_path: Path) -> None:
     assert wrong(DECODES[name], tmp_path, SHARED, ORDERS) == ""
 
@@ -77,13 +80,15 @@ def test_maxima_that_grow_and_more_blocks_than_tiles(tmp_path: Path) -> None:
 
 MUTANTS = {
     "sums are not rescaled": ("own.sums[j][e] *= own.rows.factor[e / 2];", ";"),
-    "parts have one maximum": ("exp2_approx((tops[i] - top) * scale_log2)", "1.0f"),
+    "parts have one maximum": ("exp2_approx((of - top) * scale_log2)", "1.0f"),
     "tiles are left out": ("split * Config::kWarps + warp;", "split * Config::kWarps;"),
     "keys beyond the end": ("N % Config::kKeys == 0 || n < N", "true"),
     "copies are not waited for": ("copy_wait<Config::kStages - 2>();", ""),
     "a stage is filled early": ("stage == 0 ? Config::kStages - 1 : stage - 1", "stage"),
     "warps leave parts in rings in use": ("__syncthreads();  // of all warps", "// of all warps"),
     "parts are read early": ("  if (!fusec::last_block(", "  if (split != 1 && fusec::last_block("),
+    "a part is left out": ("part < kParts)", "part < kParts - 1)"),
+    "queries are not waited for": ("    __syncthreads();\n  } else {", "  } else {"),
     "rows of another head": ("g * 64", "0 * 64"),
 }
 
@@ -97,10 +102,13 @@ def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
         edited.append(old in text)
         return text.replace(old, new)
 
-    text = attention(*(PLAIN if name == "keys beyond the end" else STEEP), m=3, n=346)
+    n = 700 if name == "a part is left out" else 346
+    d = 256 if name == "queries are not waited for" else 64
+    text = attention(*(PLAIN if name == "keys beyond the end" else STEEP), m=3, n=n, d=d)
     if name == "rows of another head":
         text = DECODES["grouped heads"]
-    found = wrong(text, tmp_path, SHARED, MORE_ORDERS, edit)
+    settings = {**SHARED, "splits": 20} if name == "a part is left out" else SHARED
+    found = wrong(text, tmp_path, settings, MORE_ORDERS, edit)
     assert any(edited)
     assert "seed" in found  # what does not compile has none
 

@@ -17,6 +17,7 @@ FIELDS = (
     {"tile_queries": 64, "query_stages": 2, "tile_keys": 112, "key_stages": 2, "warpgroups": 2},
     {"tile_queries": 32, "query_stages": 3, "tile_keys": 64, "key_stages": 3, "warpgroups": 2},
     {"tile_queries": 48, "query_stages": 2, "tile_keys": 144, "key_stages": 2, "warpgroups": 1},
+    {"tile_queries": 96, "query_stages": 2, "tile_keys": 96, "key_stages": 2, "separate": True},
 )
 
 
@@ -42,6 +43,13 @@ def test_tiles_and_ragged_ends(
 ) -> None:
     text = backward(*graph, m=m, n=n, d=128, heads=2)
     check_on_gpu(pinned(text, **fields), scheduler="attention_backward")
+
+
+@pytest.mark.parametrize("graph", [PLAIN, CAUSAL], ids=["full", "causal"])
+@pytest.mark.parametrize(("m", "n"), [(70, 3), (300, 300), (1000, 1000)])
+def test_heads_of_256_features(m: int, n: int, graph: tuple[str, ...]) -> None:
+    text = backward(*graph, m=m, n=n, d=256, heads=20)
+    check_on_gpu(pinned(text), scheduler="attention_backward", repeats=5)
 
 
 @pytest.mark.parametrize("heads", [1, 70])

@@ -16,7 +16,7 @@ from fusec.parse.reader import read_text
 pytestmark = pytest.mark.gpu
 FIELDS = (
     {"tile_keys": 32, "warps": 4, "stages": 3, "splits": 1},
-    {"tile_keys": 16, "warps": 8, "stages": 2, "splits": 5},
+    {"tile_keys": 16, "warps": 8, "stages": 2, "splits": 5, "streaming": False},
     {"tile_keys": 64, "warps": 1, "stages": 2, "splits": 40},
     {"tile_keys": 16, "warps": 2, "stages": 6, "splits": 2},
 )

@@ -29,6 +29,7 @@ INSTRUCTIONS = {
     "atom.inc.acq_rel.gpu.global.u32": "count_and_wrap",
     "cp.async.cg.shared.global": "copy_16",
     "cp.async.cg.shared.global.L2::128B": "copy_16",
+    "cp.async.cg.shared.global.L2::cache_hint.L2::128B": "copy_16",
     "cp.async.ca.shared.global": "copy",
     "cp.async.commit_group": "copy_commit",
     "cp.async.wait_group": "copy_wait",

@@ -64,7 +64,8 @@ class _Context:
 
 def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
     """Return the view of a kernel that walks."""
-    parameters, names, of_keys = plan.parameters, c_names(kernel, RESERVED), kernel.of_keys
+    parameters, names = plan.parameters, c_names(kernel, RESERVED)
+    walk, of_keys = kernel.walk, kernel.walk.of_keys
     fusion = renamed(plan.fusion, names)
     backward = find_backward(fusion)
     assert isinstance(backward, Backward)
@@ -100,13 +101,14 @@ def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
         parameters_of_query=_parameters(context, "Index m"),
         parameters_of_element=_parameters(context, "Index m, Index n"),
         results=_results(context),
+        unsummed="" if walk.pulls and walk.shares else "value_sums" if walk.pulls else "sums",
         has_batches=context.has_batches,
         **elements,  # pyright: ignore[reportArgumentType]
     )
 
 
 def _sentence(context: _Context) -> str:
-    backward, p, of_keys = context.backward, context.parameters, context.kernel.of_keys
+    backward, p, of_keys = context.backward, context.parameters, context.kernel.walk.of_keys
     batch = "" if backward.batches == 1 else f"{backward.batches} times "
     own, others = (backward.n, backward.m) if of_keys else (backward.m, backward.n)
     names = ("keys", "queries") if of_keys else ("queries", "keys")
@@ -119,7 +121,7 @@ def _sentence(context: _Context) -> str:
 
 def _config(context: _Context) -> tuple[str, ...]:
     backward, p, kernel = context.backward, context.parameters, context.kernel
-    of_keys = kernel.of_keys
+    walk, of_keys = kernel.walk, kernel.walk.of_keys
     own, others = ("keys", "queries") if of_keys else ("queries", "keys")
     return (
         f"using T = {storage_type(backward.dtype)};  // of all operands and weights",
@@ -134,6 +136,8 @@ def _config(context: _Context) -> tuple[str, ...]:
         integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
         integer("kQueryCount", kernel.query_values, "values that a query has of its own"),
         boolean("kOfKeys", of_keys, "keys are owned, not queries"),
+        boolean("kPulls", walk.pulls, f"what {own} are pulled by is summed"),
+        boolean("kShares", walk.shares, "shares of gradients are summed, for values"),
         boolean("kDescending", bool(backward.bounds), "tiles with most work are owned first"),
         boolean("kLastFirst", not of_keys, "of those, the last ones have most"),
         "",
@@ -268,13 +272,14 @@ def _give(
 
 def _results(context: _Context) -> tuple[tuple[str, str, EpilogueView], ...]:
     """Return the graphs on results: what they are of, their sums, and what becomes of these."""
-    backward = context.backward
-    if not context.kernel.of_keys:
-        return (("queries", "sums", _output(context, backward.of_queries[1])),)
-    return (
-        ("keys", "sums", _output(context, backward.of_keys[1])),
-        ("values", "value_sums", _output(context, backward.of_values[1])),
-    )
+    backward, walk = context.backward, context.kernel.walk
+    found: list[tuple[str, str, EpilogueView]] = []
+    if walk.pulls:
+        part = backward.of_keys[1] if walk.of_keys else backward.of_queries[1]
+        found.append(("keys" if walk.of_keys else "queries", "sums", _output(context, part)))
+    if walk.shares:
+        found.append(("values", "value_sums", _output(context, backward.of_values[1])))
+    return tuple(found)
 
 
 def _output(context: _Context, part: Part) -> EpilogueView:

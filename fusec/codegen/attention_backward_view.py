@@ -28,8 +28,8 @@ class WalkView(KernelView):
     the values of a query. share, share_seen: what makes a
     share of the first product, and the same where no mask says otherwise; has_masks: whether the
     two differ; pull: what makes a pull of `share` and the second product; reads: whether they
-    read memory for each key. results: the graphs on
-    the sums, and what these are called.
+    read memory for each key. results: the graphs on the sums, and what these are called; unsummed:
+    the sums that this walk does not have.
     """
 
     of_keys: bool
@@ -53,4 +53,5 @@ class WalkView(KernelView):
     pull: ElementView
     reads: bool
     results: tuple[tuple[str, str, EpilogueView], ...]
+    unsummed: str
     has_batches: bool

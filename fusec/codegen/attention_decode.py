@@ -13,7 +13,7 @@ from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
-from fusec.codegen.product_text import constant, integer
+from fusec.codegen.product_text import boolean, constant, integer
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
@@ -29,12 +29,11 @@ from fusec.schedule.attention_problem import Part, Source
 from fusec.schedule.attention_scale import without_scale
 
 RESERVED = frozenset([
-    "BlockEnds", "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpEnds", "WarpParts",
-    "acc", "all_ends", "batch", "blocks", "chunk", "column", "e", "ends", "factor", "feature",
-    "finish", "finish_part", "finish_row", "first", "g", "i", "kOutWidth", "kWidth", "key", "load",
-    "m", "n", "parts", "queries", "query", "r", "row", "s", "scale", "scale_log2", "score",
-    "scores", "seen", "shared", "split", "stage", "stores", "sums", "tiles", "top", "total",
-    "value", "visit", "warps",
+    "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpParts", "Whole", "acc", "batch",
+    "chunk", "column", "e", "factor", "feature", "finish", "finish_part", "finish_row", "first",
+    "g", "i", "kOutWidth", "kWidth", "key", "load", "m", "n", "parts", "queries", "query", "r",
+    "row", "s", "scale", "scale_log2", "score", "scores", "seen", "shared", "split", "stage",
+    "stores", "sums", "tiles", "top", "total", "value", "visit", "warps", "whole",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 4
@@ -101,22 +100,25 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
     decode, p, layout = context.decode, context.parameters, kernel.layout
     assert decode.rounded is not None
     kind = storage_type(decode.rounded.dtype)
+    queries = [integer("kQueriesAt", layout.queries, "the queries")]
     return (
         f"using T = {kind};  // of queries, keys, values and weights",
         integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
         integer("kValueFeatures", decode.graph.value_features.value, "of a value"),
         integer("kQueries", decode.queries, "queries of a head"),
         integer("kRows", decode.rows, "queries that share keys and values"),
+        boolean("kSharedQueries", layout.queries > 0, "queries are in shared memory"),
         integer("kKeys", p.tile_keys, "keys of a tile"),
         integer("kStages", p.stages, "tiles of a warp in flight"),
         integer("kWarps", p.warps),
         integer("kThreads", "32 * kWarps"),
         integer("kSplits", p.splits, "blocks that share queries"),
+        boolean("kStreaming", p.streaming, "keys and values are the first to leave L2"),
         "",
         "// Shared memory, in bytes.",
         integer("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
         integer("kStageBytes", layout.stage),
-        integer("kEnds", layout.ends, "what parts come to, behind those of warps"),
+        *(queries if layout.queries else ()),
     )
 
 

@@ -1,13 +1,15 @@
 """The scheduler of attention's backward: five products in two kernels, without their weights.
 
 One kernel owns keys, and sums what they and their values are pulled by; the other owns queries.
-Both compute the weights of a tile where they use them.
+Both compute the weights of a tile where they use them. Where a thread cannot hold both sums of
+keys, values have a kernel of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
@@ -18,6 +20,7 @@ from fusec.schedule.attention_backward_choice import (
     FEATURES,
     LIKELY,
     BackwardParameters,
+    Walk,
     WalkKernel,
     held_words,
     trouble,
@@ -109,7 +112,10 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
     def _by_price(
         self, problem: BackwardProblem, target: Target, settings: Mapping[str, Setting]
     ) -> Iterator[BackwardParameters]:
-        named = (BackwardParameters(*tiles, warpgroups=w) for w in (2, 1) for tiles in LIKELY)
+        named = (
+            BackwardParameters(*tiles, warpgroups=w, separate=separate)
+            for separate, w, tiles in product((False, True), (2, 1), LIKELY)
+        )
         made = (self.completed(problem, replace(p, **settings)) for p in named)
         legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
         sized = sorted(legal, key=lambda p: seconds(p, problem.backward, problem.hints, target))
@@ -146,7 +152,7 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
     def plan(
         self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
     ) -> BackwardPlan:
-        """Return a plan of two kernels."""
+        """Return a plan of a kernel for each walk."""
         fusion, backward = problem.fusion, problem.backward
         facts = Facts(problem.hints)
         for operand in _all(backward):
@@ -154,7 +160,7 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
         return Plan(
             self.name,
             fusion,
-            tuple(_kernel(problem, parameters, target, of_keys=k) for k in (True, False)),
+            tuple(_kernel(problem, parameters, target, walk) for walk in parameters.walks),
             parameters,
             guards=(*problem.index[1], *row_guards(facts), *coordinate_guards(_extents(backward))),
             specialised=problem.specialised,
@@ -167,35 +173,34 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
         assert isinstance(kernel, WalkKernel)
         p, backward = plan.parameters, plan.problem.backward
         features, values = backward.features.value, backward.value_features.value
-        held = held_words(p, features, values, of_keys=kernel.of_keys)
+        held = held_words(p, features, values, kernel.walk)
         share = held * p.warpgroups // (p.warpgroups + 1)
         return replace(of_template(kernel.template), staged=share)
 
 
 def _kernel(
-    problem: BackwardProblem, p: BackwardParameters, target: Target, *, of_keys: bool
+    problem: BackwardProblem, p: BackwardParameters, target: Target, walk: Walk
 ) -> WalkKernel:
-    """Return the kernel that owns keys, or the one that owns queries."""
-    fusion, backward = problem.fusion, problem.backward
-    layout = walk_layout(
-        p, backward.features.value, backward.value_features.value, problem.query_values,
-        of_keys=of_keys,
-    )  # fmt: skip
+    """Return the kernel of a walk."""
+    fusion, backward, of_keys = problem.fusion, problem.backward, walk.of_keys
+    features, values = backward.features.value, backward.value_features.value
+    layout = walk_layout(p, features, values, problem.query_values, walk)
     tiles = backward.batches * ceildiv(backward.n if of_keys else backward.m, p.rows)
-    parts = (backward.of_keys, backward.of_values) if of_keys else (backward.of_queries,)
+    parts = ((backward.of_keys if of_keys else backward.of_queries),) * walk.pulls
+    parts += (backward.of_values,) * walk.shares
     read = {i.value for i in backward.between.part.epilogue.fusion.inputs}
     read |= {i.value for _, part in parts for i in part.epilogue.fusion.inputs}
     read |= {i.value for i in fusion.inputs if i.value.is_scalar}
     written = tuple(o for _, part in parts for o in part.epilogue.fusion.outputs)
     own = replace(fusion, inputs=fusion.effects.inputs_for(read), outputs=written)
     return WalkKernel(
-        name=f"{fusion.name}_of_{'keys' if of_keys else 'queries'}",
+        name=f"{fusion.name}_of_{walk.name}",
         template=TEMPLATE,
         grid=(minimum(tiles, target.sms), dim(1), dim(1)),
         block=(p.threads, 1, 1),
         arguments=(*tensor_maps(backward, p, of_keys=of_keys), *tensor_arguments(own)),
         shared_bytes=layout.bytes,
-        of_keys=of_keys,
+        walk=walk,
         query_values=problem.query_values,
         layout=layout,
     )

@@ -1,6 +1,6 @@
 """What may be chosen of the backward of attention, and what lies where in shared memory.
 
-Both kernels walk: each warpgroup owns 64 rows of the one side, keys or queries, and tiles of the
+Its kernels walk: each warpgroup owns 64 rows of the one side, keys or queries, and tiles of the
 other side come through a ring of stages.
 """
 
@@ -21,8 +21,8 @@ from fusec.schedule.space import Field
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
-FEATURES = (64, 96, 128)
-"""Features of a query, and of a value, for which a thread can hold all sums."""
+FEATURES = (64, 96, 128, 256)
+"""Features of a query, and of a value, for which a thread can hold the sums of one side."""
 TILES = tuple(range(32, 161, 16))
 """Queries, or keys, of a stage."""
 STAGES = (2, 3, 4)
@@ -42,12 +42,39 @@ More where weights read memory for each key.
 
 
 @dataclass(frozen=True)
+class Walk:
+    """What one kernel owns, and sums.
+
+    name: of what the results belong to; of_keys: it owns keys, else queries; pulls: it sums what
+    these are pulled by; shares: it sums what their values are.
+    """
+
+    name: str
+    of_keys: bool
+    pulls: bool = True
+    shares: bool = False
+
+    def sums(self, features: int, value_features: int) -> int:
+        """Return the features of all sums of a row."""
+        return self.pulls * features + self.shares * value_features
+
+
+OF_QUERIES = Walk("queries", of_keys=False)
+TOGETHER = (Walk("keys", of_keys=True, shares=True), OF_QUERIES)
+SEPARATE = (
+    Walk("keys", of_keys=True),
+    Walk("values", of_keys=True, pulls=False, shares=True),
+    OF_QUERIES,
+)
+
+
+@dataclass(frozen=True)
 class BackwardParameters(ByWarpgroups):
     """The choices of the backward of an attention.
 
     tile_queries, query_stages: of a stage of queries, which pass by a tile of keys; tile_keys,
-    key_stages: of keys, which pass by queries; warpgroups: that own 64 rows each; wide_index:
-    64-bit addresses.
+    key_stages: of keys, which pass by queries; warpgroups: that own 64 rows each; separate: keys
+    and values have walks of their own; wide_index: 64-bit addresses.
     """
 
     tile_queries: int
@@ -55,6 +82,7 @@ class BackwardParameters(ByWarpgroups):
     tile_keys: int
     key_stages: int
     warpgroups: int = 2
+    separate: bool = False
     wide_index: bool = False
     free: ClassVar = (
         Field("tile_queries", TILES),
@@ -62,7 +90,13 @@ class BackwardParameters(ByWarpgroups):
         Field("tile_keys", TILES),
         Field("key_stages", STAGES),
         Field("warpgroups", (1, 2, 3)),
+        Field("separate", (False, True)),
     )
+
+    @property
+    def walks(self) -> tuple[Walk, ...]:
+        """Return the kernels."""
+        return SEPARATE if self.separate else TOGETHER
 
     def others(self, *, of_keys: bool) -> int:
         """Return the rows of a stage of the kernel that owns keys, or of that of queries."""
@@ -75,28 +109,29 @@ class BackwardParameters(ByWarpgroups):
 
 @dataclass(frozen=True)
 class WalkKernel(Kernel):
-    """The launch of one walk: whether it owns keys, else queries, and its shared memory.
+    """The launch of one walk, and its shared memory.
 
     query_values: how many values that queries have of their own lie in shared memory.
     """
 
-    of_keys: bool = field(kw_only=True)
+    walk: Walk = field(kw_only=True)
     query_values: int = field(kw_only=True)
     layout: AttentionLayout = field(kw_only=True)
 
 
 def walk_layout(
-    p: BackwardParameters, features: int, value_features: int, query_values: int, *, of_keys: bool
+    p: BackwardParameters, features: int, value_features: int, query_values: int, walk: Walk
 ) -> AttentionLayout:
     """Return the rows that are owned, the stages, the values of queries, and the barriers."""
+    of_keys = walk.of_keys
     rows, others, stages = p.rows, p.others(of_keys=of_keys), p.stages(of_keys=of_keys)
     first, second = (padded(f) // PANEL * _ROW for f in (features, value_features))
-    owned = rows * (first + second)
+    owned = rows * (first + walk.pulls * second)
     stage = others * (first + second)
     at = owned + stages * stage
     constants = [
         ("kOwned", 0, "the rows that are owned"),
-        ("kOwnedBytes", rows * first, "of the first operand; the second follows"),
+        ("kOwnedBytes", rows * first, f"of the first operand{'; the second follows' * walk.pulls}"),
         ("kStage", owned, "the first stage"),
         ("kFirstBytes", others * first, "of the first operand of a stage; the second follows"),
         ("kStageBytes", stage, "of one stage"),
@@ -115,10 +150,9 @@ def walk_layout(
     return AttentionLayout(tuple(constants), at)
 
 
-def held_words(p: BackwardParameters, features: int, value_features: int, *, of_keys: bool) -> int:
+def held_words(p: BackwardParameters, features: int, value_features: int, walk: Walk) -> int:
     """Return the registers of sums, and of both products or their weights, of a thread."""
-    sums = features + (value_features if of_keys else 0)
-    return sums // 2 + p.others(of_keys=of_keys)
+    return walk.sums(features, value_features) // 2 + p.others(of_keys=walk.of_keys)
 
 
 def trouble(
@@ -126,12 +160,12 @@ def trouble(
 ) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     features, values = backward.features.value, backward.value_features.value
-    for of_keys in (True, False):
-        held = held_words(p, features, values, of_keys=of_keys)
+    for walk in p.walks:
+        held = held_words(p, features, values, walk)
         if held + _OTHER_REGISTERS[reads] > p.consumer_registers:
             because = f"{held} registers of sums and weights; a thread has {p.consumer_registers}"
             return Refusal("registers", because)
-        needed = walk_layout(p, features, values, query_values, of_keys=of_keys).bytes
+        needed = walk_layout(p, features, values, query_values, walk).bytes
         if needed > target.shared:
             because = f"{needed} bytes of shared memory; an SM has {target.shared}"
             return Refusal("shared memory", because)

@@ -25,15 +25,17 @@ _TILE = 3e-6
 def seconds(
     p: BackwardParameters, backward: Backward, hints: Mapping[str, int], target: Target
 ) -> float:
-    """Return the predicted time of both kernels without their launches."""
+    """Return the predicted time of all kernels without their launches."""
     batches, m, n = (d.evaluate(hints) for d in (backward.batches, backward.m, backward.n))
     features, values = backward.features.value, backward.value_features.value
     peak = target.half_flops / target.sms * (_ONE if p.warpgroups == 1 else 1.0)
     seen = seen_part(backward.bounds, m, n, hints) if backward.bounds else 1.0
     total = 0.0
-    for of_keys, own, others in ((True, n, m), (False, m, n)):
-        # Both products with the own rows, then one sum, or two where keys are owned.
-        depth = 2 * features + (2 if of_keys else 1) * values
+    for walk in p.walks:
+        of_keys = walk.of_keys
+        own, others = (n, m) if of_keys else (m, n)
+        # The products with the own rows, then the sums.
+        depth = features + walk.pulls * values + walk.sums(features, values)
         tile = p.others(of_keys=of_keys)
         step = 2.0 * p.rows * (tile + _STEP[of_keys]) * depth / (peak * _RATE[of_keys])
         tiles = batches * -(-own // p.rows) / target.sms

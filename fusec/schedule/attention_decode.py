@@ -13,6 +13,7 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.attention_common import count_trouble, recognised, row_guards
 from fusec.schedule.attention_decode_choice import (
     LIKELY,
+    STREAMED,
     DecodeKernel,
     DecodeParameters,
     part_floats,
@@ -30,7 +31,7 @@ from fusec.schedule.attention_decode_problem import Decode, find_decode, start_o
 from fusec.schedule.attention_sums import as_products, sum_of
 from fusec.schedule.common import free_name, tensor_arguments
 from fusec.schedule.family import Family
-from fusec.schedule.orders import WARP, PlannedOrder, PlannedStage, of_tensor_cores, serial
+from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
@@ -79,9 +80,12 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     def likeliest(self, problem: DecodeProblem, target: Target) -> DecodeParameters | Refusal:
         """Return tiles by what shared memory holds, and splits that fill the GPU."""
         width = 2 if all(c % 2 == 0 for _, c in problem.decode.graph.n.terms) else 1
+        once = traffic(problem.segment) <= STREAMED * target.l2
+        once = once and not problem.decode.shares_more
         for keys, warps, stages in LIKELY:
             found = self.completed(
-                problem, DecodeParameters(keys, warps, stages, vector_width=width)
+                problem,
+                DecodeParameters(keys, warps, stages, streaming=once, vector_width=width),
             )
             if self.legal(problem, found, target) is None:
                 shared = best_splits(found, problem.decode, problem.hints, target)
@@ -193,14 +197,9 @@ def _orders(decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
     tiles = ceildiv(ceildiv(graph.n, p.tile_keys), p.warps * p.splits)
     # A lane's neighbours in a tile, its tiles, the four lanes of a row; then warps and blocks.
     lanes = (PlannedStage(dim(p.tile_keys // 8), 1), serial(tiles), PlannedStage(dim(1), 2))
-    trees = (_tree(p.warps), _tree(p.splits))
+    parts = (serial(dim(p.warps)), serial(dim(p.splits)))
     return {
         sum_of(graph.first): of_tensor_cores(graph.features, 16),
         sum_of(graph.second): of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
-        graph.total.output.name: PlannedOrder((*lanes, *trees)),
+        graph.total.output.name: PlannedOrder((*lanes, *parts)),
     }
-
-
-def _tree(parts: int) -> PlannedStage:
-    """Return the sums of parts that lanes deal out, and the tree over these."""
-    return PlannedStage(dim(-(-parts // WARP)), min(parts - 1, WARP - 1).bit_length())

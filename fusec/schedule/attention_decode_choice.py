@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fusec.schedule.attention_decode_problem import CHUNK, Decode
+from fusec.schedule.attention_decode_problem import CHUNK, MOST_ROWS, Decode
 from fusec.schedule.plan import Kernel
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
@@ -14,6 +14,10 @@ from fusec.target import Target
 TILE_KEYS = (16, 32, 64)
 LIKELY = ((16, 8, 2), (16, 4, 3), (16, 4, 2), (16, 2, 2))
 """Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
+IN_REGISTERS = 128
+"""Features of queries that a thread holds beside the sums of as many; with 256 it would spill."""
+STREAMED = 6
+"""Times the bytes of L2 up to which a cache of keys rather leaves it first (decision 121)."""
 _FLOAT = 4
 
 
@@ -22,14 +26,15 @@ class DecodeParameters(Parameters):
     """The choices of a decoding attention.
 
     tile_keys: keys that a warp takes at a time; warps: of a block; stages: tiles of a warp in
-    flight; splits: blocks that share queries; vector_width: neighbours per access of the graph on
-    scores; wide_index: 64-bit addresses.
+    flight; splits: blocks that share queries; streaming: keys and values are the first to leave L2;
+    vector_width: neighbours per access of the graph on scores; wide_index: 64-bit addresses.
     """
 
     tile_keys: int
     warps: int
     stages: int
     splits: int = 1
+    streaming: bool = True
     vector_width: int = 2
     wide_index: bool = False
     free: ClassVar = (
@@ -37,6 +42,7 @@ class DecodeParameters(Parameters):
         Field("warps", (1, 2, 4, 8)),
         Field("stages", (2, 3, 4, 6, 8)),
         Field("splits", COUNTS),
+        Field("streaming", (False, True)),
         Field("vector_width", (1, 2)),
     )
 
@@ -48,11 +54,14 @@ class DecodeParameters(Parameters):
 
 @dataclass(frozen=True)
 class DecodeLayout:
-    """The shared memory of a block, in bytes: a tile of keys, a stage, and what is combined."""
+    """The shared memory of a block, in bytes: a tile of keys, and a stage.
+
+    queries: where they lie; 0 where they are in registers.
+    """
 
     keys: int
     stage: int
-    ends: int
+    queries: int
     bytes: int
 
 
@@ -68,9 +77,11 @@ def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
     features, values = decode.graph.features.value, decode.graph.value_features.value
     keys = p.tile_keys * (features + CHUNK) * 2
     stage = keys + p.tile_keys * (values + CHUNK) * 2
-    ends = -(-p.warps * part_floats(decode, CHUNK) * _FLOAT // 16) * 16
-    after = ends + decode.rows * (2 + max(p.warps, p.splits)) * _FLOAT
-    return DecodeLayout(keys, stage, ends, max(p.warps * p.stages * stage, after))
+    parts = p.warps * part_floats(decode, CHUNK) * _FLOAT
+    rings = p.warps * p.stages * stage
+    if features <= IN_REGISTERS:
+        return DecodeLayout(keys, stage, 0, max(rings, parts))
+    return DecodeLayout(keys, stage, rings, max(rings + MOST_ROWS * features * 2, parts))
 
 
 def part_floats(decode: Decode, padding: int = 0) -> int:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusec.schedule.attention_decode_choice import DecodeParameters, shared_layout
+from fusec.schedule.attention_decode_choice import (
+    IN_REGISTERS,
+    DecodeParameters,
+    shared_layout,
+)
 from fusec.schedule.attention_decode_problem import Decode
 from fusec.schedule.pressure import MOST, resident_blocks
 from fusec.target import Target
@@ -16,9 +20,12 @@ REACH = 0.98
 """Of the bandwidth of copies, that blocks reach which only read."""
 WAVE = 2.5e-6
 """Seconds in which a wave of blocks begins to read, and ends."""
-PARTS = 8e-6
-"""Seconds in which blocks that share queries wait for the last one, leave their parts, and one of
-them finds out and combines these."""
+UNEVEN, MOST_UNEVEN = 0.1, 7e-6
+"""Of the time in which all is read, that SMs which are fed better wait for others, and the most
+seconds."""
+PARTS = 2e-6
+"""Seconds in which blocks that share queries leave their parts, and one of them finds out and
+combines these."""
 STEP = 0.05e-6
 """Seconds in which it takes a further one."""
 LEAST_TILES = 2
@@ -29,7 +36,9 @@ MOST_WAVES = 8
 def held(decode: Decode, p: DecodeParameters) -> int:
     """Return the words of queries, sums, scores and weights that a thread holds."""
     graph = decode.graph
-    return graph.features.value // 4 + graph.value_features.value // 2 + p.tile_keys * 3 // 4
+    features = graph.features.value
+    queries = features // 4 if features <= IN_REGISTERS else 0
+    return queries + graph.value_features.value // 2 + p.tile_keys * 3 // 4
 
 
 def streaming(moved: int, target: Target) -> float:
@@ -43,10 +52,13 @@ def seconds(
     """Return the predicted time without the launch; moved: bytes of memory."""
     blocks = max(1, decode.batches.evaluate(hints)) * p.splits
     places = _places(p, decode, target)
-    waves = -(-blocks // places)
-    idle = waves * places / blocks if waves > 1 else max(1.0, target.sms / (blocks * target.draw))
+    waves, left = -(-blocks // places), blocks % places
+    # Where few blocks are left for the last wave, each draws more than its share.
+    idle = (blocks - left + max(left, target.sms / target.draw if left else 0)) / blocks
     parts = PARTS + STEP * p.splits if p.splits > 1 else 0.0
-    return streaming(moved, target) * idle + WAVE * waves + parts
+    read = streaming(moved, target)
+    uneven = min(UNEVEN * read, MOST_UNEVEN)
+    return read * idle + uneven + WAVE * waves + parts
 
 
 def best_splits(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.index.access import Facts, lane_zero
 from fusec.index.domain import Refusal
@@ -24,6 +24,8 @@ from fusec.schedule.attention_problem import (
 from fusec.schedule.attention_sums import as_products
 from fusec.schedule.matmul_problem import BATCH
 
+MOST_SHARED = 128
+"""Heads that may share keys, of which is looked for them."""
 MOST_ROWS = 16
 """Queries that tensor cores take together (PTX mma.m16n8k16)."""
 CHUNK = 8
@@ -62,6 +64,15 @@ class Decode:
     def rows(self) -> int:
         """Return the queries that share keys and values."""
         return self.group * self.queries
+
+    @property
+    def shares_more(self) -> bool:
+        """Return whether further heads read the same keys, as rows of other tiles."""
+        batch = self.graph.scores.domain.axes[:-2]
+        heads = batch[-1].extent if batch else dim(1)
+        more = range(2 * self.group, MOST_SHARED + 1, self.group)
+        groups = (g for g in more if heads.divide(g) is not None)
+        return any(_shared(replace(self, group=g)) is None for g in groups)
 
     @property
     def batches(self) -> Dim:

@@ -7,6 +7,8 @@ extern "C" __global__ void kernel(float* target, const float* source, int count)
   fusec::copy_commit();
   fusec::copy_async_16(tile + 256 + place, source + place, place < count);
   fusec::copy_async_16_of_line(tile + 256 + place, source + place, place < count);
+  fusec::copy_async_16_of_line(tile + 256 + place, source + place, place < count,
+                               fusec::l2_evict_first());
   fusec::copy_async<8>(tile + place, source + place, place < count);
   fusec::copy_async<4>(tile + place, source + place, place < count);
   fusec::copy_commit();

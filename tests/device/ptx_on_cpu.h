@@ -91,7 +91,7 @@ static void count_and_wrap(u32& before, u32* counter, u32 last) {
 
 // Copies of each thread.
 void copy(u32 shared, const void* global, int bytes, int valid);
-static void copy_16(u32 shared, const void* global, int valid = 16) {
+static void copy_16(u32 shared, const void* global, int valid = 16, u64 = 0) {
   copy(shared, global, 16, valid);
 }
 void copy_commit();

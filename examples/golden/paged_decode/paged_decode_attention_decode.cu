@@ -10,9 +10,11 @@
 //   19: p = cast(softmax(where(seen, scores, -inf), -1), bf16)
 //   20: o = matmul(p, permute(v, [0, 2, 1, 3]))
 //   21: y = reshape(o, [B, 1024])
-// Schedule: 8 times 4 queries, 512 keys in tiles of 16, 8 warps with 2 stages each.
+// Schedule: 8 times 4 queries, which 2 blocks share, 512 keys in tiles of 16, 8 warps with 2 stages
+//   each.
 #include "attention_decode.cuh"
 #include "attention_scores.cuh"
+#include "grid.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -20,27 +22,30 @@ using Index = int;
 
 // Tiles, stages and warps of this kernel, and where its shared memory holds what.
 struct Config {
-  using T = fusec::bf16;                      // of queries, keys, values and weights
-  static constexpr int kFeatures = 128;       // of a query, and of a key
-  static constexpr int kValueFeatures = 128;  // of a value
-  static constexpr int kQueries = 4;          // queries of a head
-  static constexpr int kRows = 4;             // queries that share keys and values
-  static constexpr int kKeys = 16;            // keys of a tile
-  static constexpr int kStages = 2;           // tiles of a warp in flight
+  using T = fusec::bf16;                         // of queries, keys, values and weights
+  static constexpr int kFeatures = 128;          // of a query, and of a key
+  static constexpr int kValueFeatures = 128;     // of a value
+  static constexpr int kQueries = 4;             // queries of a head
+  static constexpr int kRows = 4;                // queries that share keys and values
+  static constexpr bool kSharedQueries = false;  // queries are in shared memory
+  static constexpr int kKeys = 16;               // keys of a tile
+  static constexpr int kStages = 2;              // tiles of a warp in flight
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kSplits = 1;  // blocks that share queries
+  static constexpr int kSplits = 2;         // blocks that share queries
+  static constexpr bool kStreaming = true;  // keys and values are the first to leave L2
 
   // Shared memory, in bytes.
   static constexpr int kKeyBytes = 4352;  // the keys of a stage; its values follow
   static constexpr int kStageBytes = 8704;
-  static constexpr int kEnds = 17664;  // what parts come to, behind those of warps
 };
 constexpr int kWidth = 2;     // neighbouring keys
 constexpr int kOutWidth = 4;  // neighbouring features
 using Scores = fusec::Vec<float, kWidth>;
 using Sums = fusec::Vec<float, kOutWidth>;
+using Whole = fusec::DecodeWhole<kOutWidth>;
 using WarpParts = fusec::DecodeParts<Config, Config::kValueFeatures + 8>;
+using BlockParts = fusec::DecodeParts<Config, Config::kValueFeatures>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads)
     paged_decode_attention_decode(const fusec::bf16* __restrict__ q,
@@ -48,7 +53,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
                                   const fusec::bf16* __restrict__ v_pages,
                                   const int* __restrict__ table,
                                   const int* __restrict__ lengths,
-                                  fusec::bf16* __restrict__ y) {
+                                  fusec::bf16* __restrict__ y,
+                                  float* partials,
+                                  fusec::u32* arrivals) {
   extern __shared__ __align__(16) unsigned char shared[];
   constexpr Index N = 512;
   const int split = blockIdx.x % Config::kSplits;
@@ -85,9 +92,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   const auto tiles = fusec::tiles_of<Config::kKeys>(seen);
   const auto load = [&](unsigned char* stage, int n) {
     using T = Config::T;
-    fusec::copy_rows<Config::kKeys, Config::kFeatures>(reinterpret_cast<T*>(stage), n, seen.end,
-                                                       key);
-    fusec::copy_rows<Config::kKeys, Config::kValueFeatures>(
+    fusec::copy_rows<Config, Config::kFeatures>(reinterpret_cast<T*>(stage), n, seen.end, key);
+    fusec::copy_rows<Config, Config::kValueFeatures>(
         reinterpret_cast<T*>(stage + Config::kKeyBytes), n, seen.end, value);
   };
 
@@ -115,10 +121,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
     fusec::visit_scores<kWidth>(s, visit);
   };
 
-  fusec::u32 queries[Config::kFeatures / 16][4];
-  fusec::load_queries<Config>(queries, query);
   fusec::DecodeSums<Config> sums;
-  fusec::decode<Config>(sums, shared, queries, tiles, split, scale, load, scores);
+  fusec::decode<Config>(sums, shared, tiles, split, scale, query, load, scores);
 
   // The end of query m, from the largest score and the sum of exponentials: what outputs are
   // multiplied by.
@@ -140,19 +144,18 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   const WarpParts warps = {reinterpret_cast<float*>(shared)};
   fusec::leave_part(warps, threadIdx.x / 32, sums);
   __syncthreads();
-  using WarpEnds = fusec::DecodeEnds<Config, Config::kWarps>;
-  auto& ends = *reinterpret_cast<WarpEnds*>(shared + Config::kEnds);
-  fusec::combine_ends(ends, warps, scale);
-  const auto& parts = warps;
-  const auto& all_ends = ends;
-  const auto visit = [&](int row, int n, Sums& acc) {
+  const BlockParts parts = {partials + batch * (Config::kSplits * BlockParts::kFloats)};
+  fusec::leave_block(parts, split, warps, scale);
+  if (!fusec::last_block(arrivals + batch, Config::kSplits)) return;
+  const auto visit = [&](int row, int n, const Whole& whole) {
     const int g = row / Config::kQueries;
     const int m = row % Config::kQueries;
-    const float top = scale * all_ends.top[row];
-    const float factor = finish_row(batch, g, m, n == 0, top, all_ends.total[row]);
+    const float top = scale * whole.top;
+    const float factor = finish_row(batch, g, m, n == 0, top, whole.total);
+    Sums acc = whole.sums;
 #pragma unroll
     for (int e = 0; e < kOutWidth; ++e) acc[e] *= factor;
     finish(batch, g, m, n, acc);
   };
-  fusec::visit_sums<kOutWidth>(all_ends, parts, visit);
+  fusec::visit_parts<Config::kSplits, kOutWidth>(parts, scale, visit);
 }

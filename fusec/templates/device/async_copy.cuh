@@ -4,6 +4,7 @@
 #pragma once
 
 #include "address.cuh"
+#include "l2_policy.cuh"
 
 namespace fusec {
 
@@ -29,6 +30,15 @@ __device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* 
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                :
                : "r"(shared_address(shared)), "l"(global), "r"(inside ? 16 : 0)
+               : "memory");
+}
+
+// The same, with a policy of l2_policy.cuh.
+__device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* global, bool inside,
+                                                      u64 policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;"
+               :
+               : "r"(shared_address(shared)), "l"(global), "r"(inside ? 16 : 0), "l"(policy)
                : "memory");
 }
 

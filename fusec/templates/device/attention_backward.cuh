@@ -52,7 +52,7 @@ constexpr int kHandingLanes = 1;
 // One thread: all barriers; the block's barrier follows.
 template <class Config>
 __device__ __forceinline__ void init_walk(unsigned char* shared) {
-  barriers_at(shared, Config::kOwnedFull)->init(2);
+  barriers_at(shared, Config::kOwnedFull)->init(1 + Config::kPulls);
   barriers_at(shared, Config::kOwnedEmpty)->init(4 * Config::kConsumers);
   for (int s = 0; s < Config::kStages; ++s) {
     // Both operands, and the values of queries where the lanes of a warp compute these.
@@ -72,8 +72,10 @@ __device__ __forceinline__ void load_walk(unsigned char* shared, WalkSources own
   unsigned char* const owned = shared + Config::kOwned;
   barriers_at(shared, Config::kOwnedEmpty)->wait(place.tile_parity ^ 1);
   load_panels<Config::kRows, Config::kFeatures>(owned, own.first, row, owned_full);
-  load_panels<Config::kRows, Config::kValueFeatures>(owned + Config::kOwnedBytes, own.second, row,
-                                                     owned_full);
+  if constexpr (Config::kPulls) {
+    load_panels<Config::kRows, Config::kValueFeatures>(owned + Config::kOwnedBytes, own.second, row,
+                                                       owned_full);
+  }
   place.tile_parity ^= 1;
   for (int tile = tiles.first; tile < tiles.last; ++tile) {
     Barrier* const full = &barriers_at(shared, Config::kFull)[place.stage];
@@ -180,14 +182,14 @@ __device__ __forceinline__ void add_weighted(float (&sums)[kWidth / 2],
 }
 
 // A warpgroup, all threads: over all tiles of the other side, sums += pulls times its first rows
-// and, where keys are owned, value_sums += shares times its second ones. share(p, s, other, stage)
+// (kPulls) and value_sums += shares times its second ones (kShares). share(p, s, other, stage)
 // makes shares p of the first products with the rows from `other` on, pull(w, p, d, other, stage)
 // pulls of these and of the second products.
-template <class Config, int kValueSums, class Share, class Pull>
-__device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
-                                     float (&value_sums)[kValueSums], unsigned char* shared,
-                                     KeyTiles tiles, AttentionPlace<Config::kStages>& place,
-                                     const Share& share, const Pull& pull) {
+template <class Config, int kSums, int kValueSums, class Share, class Pull>
+__device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[kValueSums],
+                                     unsigned char* shared, KeyTiles tiles,
+                                     AttentionPlace<Config::kStages>& place, const Share& share,
+                                     const Pull& pull) {
   if (tiles.first >= tiles.last) return;
   Barrier* const full = barriers_at(shared, Config::kFull);
   Barrier* const empty = barriers_at(shared, Config::kEmpty);
@@ -216,32 +218,36 @@ __device__ __forceinline__ void walk(float (&sums)[Config::kFeatures / 2],
     // the next ones, which begin before these end.
     wgmma_wait<1>();
     if (running >= 0 && lane < kHandingLanes) empty[running].arrive();
-    wgmma_fence();
-    multiply_rows<Config, Config::kValueFeatures>(d, own + Config::kOwnedBytes,
-                                                  rows + Config::kFirstBytes);
-    wgmma_commit();
-    wgmma_wait<1>();
+    if constexpr (Config::kPulls) {
+      wgmma_fence();
+      multiply_rows<Config, Config::kValueFeatures>(d, own + Config::kOwnedBytes,
+                                                    rows + Config::kFirstBytes);
+      wgmma_commit();
+    }
+    wgmma_wait<Config::kPulls ? 1 : 0>();
     wgmma_pin(s);
     share(p, s, tile * Config::kOthers, stage);
-    wgmma_wait<0>();
-    wgmma_pin(d);
-    pull(w, p, d, tile * Config::kOthers, stage);
+    if constexpr (Config::kPulls) {
+      wgmma_wait<0>();
+      wgmma_pin(d);
+      pull(w, p, d, tile * Config::kOthers, stage);
+    }
     if constexpr (Config::kOfKeys) __syncwarp();  // lane 0 hands back what all lanes have read
     // Weights are packed while nothing runs: the compiler would wait for all in front of them.
-    if constexpr (Config::kOfKeys) pack_weights<typename Config::T>(shares, p);
-    pack_weights<typename Config::T>(pulls, w);
+    if constexpr (Config::kShares) pack_weights<typename Config::T>(shares, p);
+    if constexpr (Config::kPulls) pack_weights<typename Config::T>(pulls, w);
     wgmma_fence();
-    if constexpr (Config::kOfKeys) {
+    if constexpr (Config::kShares) {
       add_weighted<Config, Config::kValueFeatures>(value_sums, shares, rows + Config::kFirstBytes);
     }
-    add_weighted<Config, Config::kFeatures>(sums, pulls, rows);
+    if constexpr (Config::kPulls) add_weighted<Config, Config::kFeatures>(sums, pulls, rows);
     wgmma_commit();
     running = stage;
     place.advance();
   }
   wgmma_wait<0>();
-  wgmma_pin(sums);
-  if constexpr (Config::kOfKeys) wgmma_pin(value_sums);
+  if constexpr (Config::kPulls) wgmma_pin(sums);
+  if constexpr (Config::kShares) wgmma_pin(value_sums);
   if (lane < kHandingLanes) empty[running].arrive();
   if (lane == 0) barriers_at(shared, Config::kOwnedEmpty)->arrive();
 }

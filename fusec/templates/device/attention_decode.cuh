@@ -39,27 +39,51 @@ __device__ __forceinline__ DecodeTiles tiles_of(KeySpan seen) {
   return {first, seen.begin < seen.end ? (seen.end + kKeys - 1) / kKeys : first};
 }
 
-// A warp: begin to copy what kKeys keys from `key` on have, kFeatures elements each; zeros from key
-// `end` on. row(n) points to what key n has.
-template <int kKeys, int kFeatures, class T, class Row>
-__device__ __forceinline__ void copy_rows(T* to, int key, int end, const Row& row) {
+// A warp: begin to copy what the keys of a tile from `key` on have, kFeatures elements each; zeros
+// from key `end` on. row(n) points to what key n has.
+template <class Config, int kFeatures, class Row>
+__device__ __forceinline__ void copy_rows(typename Config::T* to, int key, int end,
+                                          const Row& row) {
   constexpr int kChunks = kFeatures / 8;
-  static_assert(kKeys * kChunks % 32 == 0);
+  static_assert(Config::kKeys * kChunks % 32 == 0);
 #pragma unroll
-  for (int i = 0; i < kKeys * kChunks / 32; ++i) {
+  for (int i = 0; i < Config::kKeys * kChunks / 32; ++i) {
     const int index = 32 * i + threadIdx.x % 32;
     const int n = key + index / kChunks;
     const int column = index % kChunks * 8;
-    const T* const from = row(n < end ? n : end - 1);
-    copy_async_16_of_line(to + index / kChunks * (kFeatures + 8) + column, from + column, n < end);
+    const auto* const from = row(n < end ? n : end - 1) + column;
+    auto* const place = to + index / kChunks * (kFeatures + 8) + column;
+    if constexpr (Config::kStreaming) {
+      copy_async_16_of_line(place, from, n < end, l2_evict_first());
+    } else {
+      copy_async_16_of_line(place, from, n < end);
+    }
   }
 }
 
-// A warp: the queries as mma_16816 takes them; zeros beyond the kRows that there are. row(g, m)
-// points to the features of query m of head g.
+// The queries as mma_16816 takes them, 16 features a step; zeros beyond the kRows that there are.
+// They are in registers of each warp or, where these would not do, once in shared memory.
+template <class Config>
+struct DecodeQueries {
+  static constexpr int kSteps = Config::kFeatures / 16;
+  u32 own[Config::kSharedQueries ? 1 : kSteps][4];
+  Vec<u32, 4>* all;
+
+  __device__ __forceinline__ void get(u32 (&a)[4], int step) const {
+    if constexpr (Config::kSharedQueries) {
+      const auto lane = load<4>(reinterpret_cast<const u32*>(all + 32 * step + threadIdx.x % 32));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a[e] = lane[e];
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a[e] = own[step][e];
+    }
+  }
+};
+
+// A lane: what it has of a step's features. row(g, m) points to the features of query m of head g.
 template <class Config, class Row>
-__device__ __forceinline__ void load_queries(u32 (&queries)[Config::kFeatures / 16][4],
-                                             const Row& row) {
+__device__ __forceinline__ void load_step(u32 (&a)[4], int step, const Row& row) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -67,17 +91,42 @@ __device__ __forceinline__ void load_queries(u32 (&queries)[Config::kFeatures / 
     const int own = r < Config::kRows ? r : 0;
     const auto* const from = row(own / Config::kQueries, own % Config::kQueries) + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < Config::kFeatures / 8; ++i) {
-      const u32 pair = *reinterpret_cast<const u32*>(from + 8 * i);
-      queries[i / 2][h + 2 * (i % 2)] = r < Config::kRows ? pair : 0;
+    for (int i = 0; i < 2; ++i) {
+      const u32 pair = *reinterpret_cast<const u32*>(from + 16 * step + 8 * i);
+      a[h + 2 * i] = r < Config::kRows ? pair : 0;
     }
   }
+}
+
+// A block: the queries of all its warps.
+template <class Config, class Row>
+__device__ __forceinline__ DecodeQueries<Config> load_queries(unsigned char* shared,
+                                                              const Row& row) {
+  DecodeQueries<Config> queries;
+  if constexpr (Config::kSharedQueries) {
+    queries.all = reinterpret_cast<Vec<u32, 4>*>(shared + Config::kQueriesAt);
+    for (int step = threadIdx.x / 32; step < queries.kSteps; step += Config::kWarps) {
+      Vec<u32, 4> lane;
+      u32 a[4];
+      load_step<Config>(a, step, row);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) lane[e] = a[e];
+      store(reinterpret_cast<u32*>(queries.all + 32 * step + threadIdx.x % 32), lane);
+    }
+    __syncthreads();
+  } else {
+#pragma unroll
+    for (int step = 0; step < queries.kSteps; ++step) {
+      load_step<Config>(queries.own[step], step, row);
+    }
+  }
+  return queries;
 }
 
 // A warp: s = queries times the keys of a tile.
 template <class Config>
 __device__ __forceinline__ void multiply_tile(float (&s)[Config::kKeys / 8][4],
-                                              const u32 (&queries)[Config::kFeatures / 16][4],
+                                              const DecodeQueries<Config>& queries,
                                               const typename Config::T* keys) {
   const int lane = threadIdx.x % 32;
   const auto* const from =
@@ -89,12 +138,14 @@ __device__ __forceinline__ void multiply_tile(float (&s)[Config::kKeys / 8][4],
   }
 #pragma unroll
   for (int step = 0; step < Config::kFeatures / 16; ++step) {
+    u32 a[4];
+    queries.get(a, step);
 #pragma unroll
     for (int j = 0; j < Config::kKeys / 16; ++j) {
       u32 b[4];
       ldmatrix_x4(b, from + 16 * j * (Config::kFeatures + 8) + 16 * step);
-      mma_16816<typename Config::T>(s[2 * j], queries[step], {b[0], b[1]});
-      mma_16816<typename Config::T>(s[2 * j + 1], queries[step], {b[2], b[3]});
+      mma_16816<typename Config::T>(s[2 * j], a, {b[0], b[1]});
+      mma_16816<typename Config::T>(s[2 * j + 1], a, {b[2], b[3]});
     }
   }
 }
@@ -125,14 +176,14 @@ struct DecodeSums {
   SoftmaxRows rows;
 };
 
-// A warp: over its tiles, sums of weights times values. load(ring, key) begins to copy a tile of
-// keys and values; score(s, key) makes scores of products, but for their positive scale. Groups of
-// copies are committed even when empty, so that waiting counts tiles.
-template <class Config, class Load, class Score>
+// A warp: over its tiles, sums of weights times values. query(g, m) points to a query, whose load
+// the first copies do not wait for; load(ring, key) begins to copy a tile of keys and values;
+// score(s, key) makes scores of products, but for their positive scale. Groups of copies are
+// committed even when empty, so that waiting counts tiles.
+template <class Config, class Query, class Load, class Score>
 __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* shared,
-                                       const u32 (&queries)[Config::kFeatures / 16][4],
                                        DecodeTiles tiles, int split, float scale,
-                                       const Load& load, const Score& score) {
+                                       const Query& query, const Load& load, const Score& score) {
   using T = typename Config::T;
   const float scale_log2 = scale * kLog2E;
   const int warp = threadIdx.x / 32;
@@ -146,6 +197,7 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
     copy_commit();
     ahead += kStep;
   }
+  const auto queries = load_queries<Config>(shared, query);
   int stage = 0;
   for (int tile = first; tile < tiles.last; tile += kStep) {
     // The oldest stage has landed, and all lanes are done with the one before, which is filled next.
@@ -215,90 +267,83 @@ __device__ __forceinline__ void leave_part(DecodeParts<Config, kPitch> parts, in
   }
 }
 
-// Of several parts together, by query: the largest score, the sum of exponentials, and what each
-// part's sums are to be multiplied by.
-template <class Config, int kParts>
-struct DecodeEnds {
-  float top[Config::kRows];
-  float total[Config::kRows];
-  float weight[Config::kRows][kParts];
+// Of several parts together, what a thread has of a query: the largest score, the sum of
+// exponentials, and neighbouring sums of values.
+template <int kWidth>
+struct DecodeWhole {
+  float top = -INFINITY;
+  float total = 0.0f;
+  Vec<float, kWidth> sums = splat<float, kWidth>(0.0f);
 };
 
-// A block: the ends of parts, in the order of a tree over neighbours within every 32.
-template <class Config, int kParts, int kPitch>
-__device__ __forceinline__ void combine_ends(DecodeEnds<Config, kParts>& ends,
-                                             DecodeParts<Config, kPitch> parts, float scale) {
-  const float scale_log2 = scale * kLog2E;
-  constexpr int kEach = (kParts + 31) / 32;
-  const int lane = threadIdx.x % 32;
-  for (int row = threadIdx.x / 32; row < Config::kRows; row += Config::kWarps) {
-    // All are on their way before the first is used: they may come from other blocks.
-    float tops[kEach];
-    float totals[kEach];
+// One thread: parts in their order. So many are loaded together, since they may come from other
+// blocks.
+template <int kParts, int kWidth, class Config, int kPitch>
+__device__ __forceinline__ DecodeWhole<kWidth> combined(DecodeParts<Config, kPitch> parts, int row,
+                                                        int column, float scale_log2) {
+  constexpr int kTogether = kParts < 16 ? kParts : 16;
+  DecodeWhole<kWidth> all;
+#pragma unroll 1
+  for (int first = 0; first < kParts; first += kTogether) {
+    DecodeWhole<kWidth> each[kTogether];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int part = 32 * i + lane;
-      tops[i] = part < kParts ? parts.tops(part)[row] : -INFINITY;
-      totals[i] = part < kParts ? parts.totals(part)[row] : 0.0f;
+    for (int i = 0; i < kTogether; ++i) {
+      const int part = first + i;
+      if (kParts % kTogether == 0 || part < kParts) {
+        each[i].top = parts.tops(part)[row];
+        each[i].total = parts.totals(part)[row];
+        each[i].sums = load<kWidth>(parts.sums(part) + row * kPitch + column);
+      }
     }
-    float top = tops[0];
+    float top = all.top;
 #pragma unroll
-    for (int i = 1; i < kEach; ++i) top = max_keeping_nan(top, tops[i]);
+    for (int i = 0; i < kTogether; ++i) top = max_keeping_nan(top, each[i].top);
+    // Less minus infinity, minus infinity would be NaN.
+    const auto weight = [&](float of) {
+      return of == -INFINITY ? 0.0f : exp2_approx((of - top) * scale_log2);
+    };
+    const float kept = weight(all.top);
+    all.top = top;
+    all.total *= kept;
 #pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2) {
-      top = max_keeping_nan(top, shuffle_xor(top, apart));
-    }
-    float total = 0.0f;
+    for (int e = 0; e < kWidth; ++e) all.sums[e] *= kept;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      // Less minus infinity, minus infinity would be NaN.
-      const float weight = tops[i] == -INFINITY ? 0.0f : exp2_approx((tops[i] - top) * scale_log2);
-      if (32 * i + lane < kParts) ends.weight[row][32 * i + lane] = weight;
-      total += weight * totals[i];
-    }
+    for (int i = 0; i < kTogether; ++i) {
+      const float share = weight(each[i].top);
+      all.total = fmaf(share, each[i].total, all.total);
 #pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2) total += shuffle_xor(total, apart);
-    if (lane == 0) {
-      ends.top[row] = top;
-      ends.total[row] = total;
+      for (int e = 0; e < kWidth; ++e) {
+        all.sums[e] = fmaf(share, each[i].sums[e], all.sums[e]);
+      }
     }
   }
-  __syncthreads();
+  return all;
 }
 
-// A block: visit(row, column, values) for the sums of all parts, in their order, kWidth neighbours
-// at a time.
-template <int kWidth, class Config, int kParts, int kPitch, class Visit>
-__device__ __forceinline__ void visit_sums(const DecodeEnds<Config, kParts>& ends,
-                                           DecodeParts<Config, kPitch> parts, const Visit& visit) {
+// A block: visit(row, column, whole) for what parts come to, kWidth neighbouring values at a time.
+template <int kParts, int kWidth, class Config, int kPitch, class Visit>
+__device__ __forceinline__ void visit_parts(DecodeParts<Config, kPitch> parts, float scale,
+                                            const Visit& visit) {
   constexpr int kAcross = Config::kValueFeatures / kWidth;
   for (int i = threadIdx.x; i < Config::kRows * kAcross; i += Config::kThreads) {
     const int row = i / kAcross;
     const int column = i % kAcross * kWidth;
-    Vec<float, kWidth> all = splat<float, kWidth>(0.0f);
-#pragma unroll 16
-    for (int part = 0; part < kParts; ++part) {
-      const auto own = load<kWidth>(parts.sums(part) + row * kPitch + column);
-      const float weight = ends.weight[row][part];
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) all[e] = fmaf(weight, own[e], all[e]);
-    }
-    visit(row, column, all);
+    visit(row, column, combined<kParts, kWidth>(parts, row, column, scale * kLog2E));
   }
 }
 
 // A block: a part of what several blocks have, of its own warps' parts.
-template <class Config, int kParts, int kPitch>
+template <class Config, int kPitch>
 __device__ __forceinline__ void leave_block(DecodeParts<Config, Config::kValueFeatures> all,
-                                            int part, const DecodeEnds<Config, kParts>& ends,
-                                            DecodeParts<Config, kPitch> own) {
-  visit_sums<4>(ends, own, [&](int row, int column, const Vec<float, 4>& sums) {
-    store(all.sums(part) + row * Config::kValueFeatures + column, sums);
+                                            int part, DecodeParts<Config, kPitch> own,
+                                            float scale) {
+  visit_parts<Config::kWarps, 4>(own, scale, [&](int row, int column, const DecodeWhole<4>& whole) {
+    store(all.sums(part) + row * Config::kValueFeatures + column, whole.sums);
+    if (column == 0) {
+      all.tops(part)[row] = whole.top;
+      all.totals(part)[row] = whole.total;
+    }
   });
-  for (int row = threadIdx.x; row < Config::kRows; row += Config::kThreads) {
-    all.tops(part)[row] = ends.top[row];
-    all.totals(part)[row] = ends.total[row];
-  }
 }
 
 }  // namespace fusec
