@@ -35,7 +35,6 @@ from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
-from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import PART, WARPS, held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
@@ -129,8 +128,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
 
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
-        width = PAIR if parameters.staged else parameters.vector_width
-        tile = tile_of(parameters.kernel, problem.product)
+        product = problem.product
+        width = product.staged_width if parameters.staged else parameters.vector_width
+        tile = tile_of(parameters.kernel, product)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(

@@ -21,7 +21,6 @@ from fusec.schedule.matmul_choice import (
 )
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import swizzled_layout
-from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import MOST_ROWS, vector_shapes
 from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
@@ -69,7 +68,7 @@ def compared(
         tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
         given = tile_of(name, problem)
         for shape in _shapes(name, given, sizes, tiles):
-            whole = replace(shape, vector_width=PAIR if shape.staged else width)
+            whole = replace(shape, vector_width=problem.staged_width if shape.staged else width)
             if name in HOPPER:
                 whole = replace(whole, stages=most_stages(whole, problem, target.shared))
             number = sizes.tiles(whole)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_staged import PAIR
 from fusec.segment.protocol import Refusal
 
 if TYPE_CHECKING:
@@ -45,9 +44,11 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if shared % 16:
         return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
     if p.staged and not problem.slots.sizes:
-        return Refusal("staged", "no tensor of the epilogue has aligned rows along the result's")
-    if p.staged and p.vector_width != PAIR:
-        return Refusal("staged", f"staged rows are filled by pairs, not {p.vector_width} columns")
+        return Refusal("staged", "no tensor of the epilogue has rows along the result's")
+    width = problem.staged_width
+    if p.staged and p.vector_width != width:
+        because = f"staged rows are filled by {width} columns, not {p.vector_width}"
+        return Refusal("staged", because)
     return None
 
 

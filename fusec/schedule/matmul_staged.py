@@ -23,11 +23,12 @@ SIZES = (2, 4)
 
 @dataclass(frozen=True)
 class StagedTensor:
-    """A tensor with the rows and columns of the product's result, rows contiguous and aligned.
+    """A tensor with the rows and columns of the product's result, rows contiguous.
 
     slot: the place in shared memory that it shares with others of its element's size, an input with
     an output that is written where it has been read. load: the instance that reads it, or output:
-    what is written to `buffer`.
+    what is written to `buffer`. shifted: whether rows begin anywhere, which those that are read do
+    not.
     """
 
     buffer: str
@@ -36,6 +37,7 @@ class StagedTensor:
     slot: int
     load: Instance | None = None
     output: Output | None = None
+    shifted: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,23 +53,37 @@ class StagedSlots:
 
 @dataclass(frozen=True)
 class Pairs:
-    """An epilogue in loop variables: column n = chunk * PAIR + lane, row m, of n columns."""
+    """An epilogue in loop variables: column n = chunk * width + lane, row m, of n columns."""
 
     fusion: Fusion
     lowering: Lowering
     chunk: Var
     lane: Var
     columns: Dim
+    width: int = PAIR
 
     def is_staged(self, address: Index, conditions: Conditions, size: int, facts: Facts) -> bool:
         """Return whether an access to elements of `size` bytes is of whole aligned rows."""
-        by = ROW_BYTES // size if size in SIZES else 0
-        if not by or conditions or not any(v.name == ROW for v in address.variables):
+        if not self._has_rows(address, conditions, size):
             return False
-        if address.coefficient(self.lane) != 1 or address.coefficient(self.chunk) != PAIR:
+        by = ROW_BYTES // size
+        return facts.index_multiple(self._begin(address), by) and facts.multiple(self.columns, by)
+
+    def is_shifted(self, address: Index, conditions: Conditions, size: int, facts: Facts) -> bool:
+        """Return whether it is of whole rows, each pair of which may be stored at once."""
+        if not self._has_rows(address, conditions, size):
             return False
-        rest = address.substitute({self.lane: index(0), self.chunk: index(0)})
-        return facts.index_multiple(rest, by) and facts.multiple(self.columns, by)
+        return facts.index_multiple(self._begin(address), self.width)
+
+    def _has_rows(self, address: Index, conditions: Conditions, size: int) -> bool:
+        if size not in SIZES or conditions or not any(v.name == ROW for v in address.variables):
+            return False
+        if self.width > 1 and address.coefficient(self.lane) != 1:
+            return False
+        return address.coefficient(self.chunk) == self.width
+
+    def _begin(self, address: Index) -> Index:
+        return address.substitute({self.lane: index(0), self.chunk: index(0)})
 
 
 def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[StagedTensor, ...]:
@@ -93,14 +109,20 @@ def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[St
     slots = len(free)
     for output, address, conditions in stores:
         size = output.value.dtype.size
+        buffer = fusion.effects.buffer(output.value)
         if not pairs.is_staged(address, conditions, size, facts):
+            if pairs.is_shifted(address, conditions, size, facts):
+                # Where pairs lie depends on the row: never where those of an input are.
+                found.append(
+                    StagedTensor(buffer, output.value, address, slots, output=output, shifted=True)
+                )
+                slots += 1
             continue
         taken = next((pair for pair in free if pair[0] == size), None)
         if taken is not None:
             free.remove(taken)
         slot = slots if taken is None else taken[1]
         slots += taken is None
-        buffer = fusion.effects.buffer(output.value)
         found.append(StagedTensor(buffer, output.value, address, slot, output=output))
     return tuple(found)
 
