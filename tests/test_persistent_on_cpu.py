@@ -126,7 +126,9 @@ PING_PONG = {
     "the readers of a stage": ("kReaders = 4", "kReaders = 8"),
 }  # fmt: skip
 SHIFTED = {
-    "elements where rows begin": ("+\n                       fusec::shift_of<", "+\n 0 * fusec::shift_of<"),
+    "elements where rows begin": (
+        "+\n                       fusec::shift_of<", "+ 0 * fusec::shift_of<",
+    ),
     "the place of a vector": ("kStagedPitch + shift + column));", "kStagedPitch + column));"),
     "the first vector": ("* kVector + (kVector - shift) % kVector;", "* kVector;"),
     "the last vector": ("column + kVector <= count", "column < count"),
