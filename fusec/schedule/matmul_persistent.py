@@ -14,9 +14,9 @@ PLAIN = (False, "none", False, 8)
 """Of other kernels ping_pong, multicast, staged and band."""
 TILE_ROWS = {False: (128, 256), True: (64, 128)}
 """Rows of a tile of `wgmma`, by whether each warpgroup has a tile of its own (ping-pong)."""
-MOST_SUMS, MOST_FINISHED_SUMS = 192, 128
+MOST_SUMS, MOST_STAGED_SUMS, MOST_FINISHED_SUMS = 192, 160, 128
 """Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
-stored as they are, and where an epilogue computes."""
+stored as they are, and where an epilogue computes, on staged pairs or on wider accesses."""
 
 
 def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
@@ -33,7 +33,8 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
         )
-    held, most = p.row_blocks * p.tile_n // 2, MOST_SUMS if problem.is_plain else MOST_FINISHED_SUMS
+    held, finished = p.row_blocks * p.tile_n // 2, MOST_FINISHED_SUMS
+    most = MOST_SUMS if problem.is_plain else MOST_STAGED_SUMS if p.staged else finished
     if held > most:
         return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
     if p.vector_width == 8 and p.tile_n % 32:
