@@ -33,8 +33,7 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
         )
-    held, finished = p.row_blocks * p.tile_n // 2, MOST_FINISHED_SUMS
-    most = MOST_SUMS if problem.is_plain else MOST_STAGED_SUMS if p.staged else finished
+    held, most = p.row_blocks * p.tile_n // 2, most_sums(problem, staged=p.staged)
     if held > most:
         return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
     if p.vector_width == 8 and p.tile_n % 32:
@@ -51,6 +50,13 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         because = f"staged rows are filled by {width} columns, not {p.vector_width}"
         return Refusal("staged", because)
     return None
+
+
+def most_sums(problem: Product, *, staged: bool) -> int:
+    """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue."""
+    if problem.is_plain:
+        return MOST_SUMS
+    return MOST_STAGED_SUMS if staged else MOST_FINISHED_SUMS
 
 
 def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:

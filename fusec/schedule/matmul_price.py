@@ -45,6 +45,8 @@ _CONVERTED = 4.7e10
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 # The part of that which is left where elements of one operand, or of both, are copied one by one.
 _LOOSE = (1.0, 0.5, 0.32)
+# Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
+_ELEMENT_STORE = 6e-10
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35
 # Of the issue slots that eight warps fill, whose products have ended: gelu on a tile, 5.5 us.
@@ -95,6 +97,8 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
         part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
         rate, resident = target.half_flops * part * _LOOSE[needed.loose], target.sms
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
+    if p.kernel == "mma" and p.vector_width == 1:
+        per_tile += p.tile_m * p.tile_n * _ELEMENT_STORE
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + 1e-6

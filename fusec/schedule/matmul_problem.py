@@ -202,7 +202,9 @@ class Product:
     @cached_property
     def slots(self) -> StagedSlots:
         """Return what the staged tensors need in shared memory."""
-        return slots_of(self.staged(Facts(self.epilogue.fusion.hints)))
+        hints = self.epilogue.fusion.hints
+        staged = self.staged(Facts(hints))
+        return slots_of(staged, self.n.evaluate(hints), self.k.evaluate(hints))
 
 
 def find_product(fusion: Fusion) -> Product | Refusal:

@@ -17,6 +17,10 @@ ROW_BYTES = 16
 """What one lane moves of a row at once."""
 ROW = "m"
 """The name of the variable that counts rows."""
+LINE = 128
+"""Bytes that L2 hands out, and memory takes, at once."""
+SHORT = 512
+"""The most elements of K of which storing the results takes longer than summing them."""
 SIZES = (2, 4)
 """Bytes of elements whose pairs are moved so; others are read and written in place."""
 
@@ -44,11 +48,13 @@ class StagedTensor:
 class StagedSlots:
     """What staged tensors need in shared memory: bytes of an element of each slot.
 
-    fetched: whether some are read, whose rows wait there for all columns of the tile.
+    fetched: how many are read, whose rows wait there for all columns of the tile; whole: whether all
+    columns are there at once.
     """
 
     sizes: tuple[int, ...] = ()
-    fetched: bool = False
+    fetched: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,18 +133,25 @@ def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[St
     return tuple(found)
 
 
-def slots_of(staged: tuple[StagedTensor, ...]) -> StagedSlots:
-    """Return what staged tensors need in shared memory."""
+def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> StagedSlots:
+    """Return what staged tensors of so many columns need in shared memory; depth: extent of K.
+
+    Where K is short, stores are what is waited for, and rows that begin inside lines of memory are
+    stored in as few pieces as can be: each touches a line more than it fills (7 % of 13288 x 13288
+    x 32, 20 % of 5404 x 8545 x 20 on an H200; stages are worth more where K is long).
+    """
     sizes = {s.slot: s.value.dtype.size for s in staged}
-    fetched = any(s.load is not None for s in staged)
-    return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched)
+    fetched = sum(s.load is not None for s in staged)
+    inside = any(columns * size % LINE for size in sizes.values())
+    whole = fetched > 0 or (inside and depth <= SHORT)
+    return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched, whole)
 
 
-def staged_columns(tile_n: int, *, fetched: bool) -> int:
-    """Return the columns that are staged at a time: all of a tile where rows are fetched ahead.
+def staged_columns(tile_n: int, *, whole: bool) -> int:
+    """Return the columns that are staged at a time: all of a tile, where rows are fetched ahead.
 
     Else as few as fill whole lines of memory, in equal parts of the tile.
     """
-    if fetched:
+    if whole:
         return tile_n
     return next(c for c in (*range(64, tile_n, 8), tile_n) if tile_n % c == 0)
