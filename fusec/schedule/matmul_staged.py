@@ -48,8 +48,8 @@ class StagedTensor:
 class StagedSlots:
     """What staged tensors need in shared memory: bytes of an element of each slot.
 
-    fetched: how many are read, whose rows wait there for all columns of the tile; whole: whether all
-    columns are there at once.
+    fetched: how many are read, whose rows wait there for all columns of the tile; whole: whether
+    all columns are there at once.
     """
 
     sizes: tuple[int, ...] = ()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import gcd, hypot
+from math import gcd
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
+from fusec.segment.protocol import OVERLAP
 from fusec.target import Target
 
 # All of what follows is fitted to 1 500 schedules of 39 products on an H200 (decision 118).
@@ -31,12 +32,9 @@ _PAIR = 1.07
 """How much longer a stage takes where two CTAs hand it back."""
 _SHARED_STAGE = {"none": 0.0, "a": 0.37e-6, "b": 0.14e-6}
 """How much later it is there."""
-_TILE, _EXCHANGED_TILE, _NARROW_TILE = 0.6e-6, 2.8e-6, 3e-6
-"""Seconds after a tile's products in which none run: its sums are stored, as rows, by lanes that
-have exchanged columns, or by pairs, and the next ones begin."""
-_SUM, _ELEMENT_SUM = 1.4e-8, 3.3e-8
-"""The same for each of a thread's sums beyond those of a tile of 128 columns, and for each that is
-stored by itself."""
+_STAGED, _EXCHANGED = {1: 3.3e-8, 2: 1.2e-8}, {1: 1.6e-7, 2: 3.2e-8, 8: 2.9e-8}
+"""Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
+so many columns, as rows or as lanes have them, and the next products begin."""
 _STORE_RATE = 0.85
 """Of the bandwidth, where results are stored and little else is done."""
 _ISSUE = 0.85
@@ -64,21 +62,17 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     turns = -(-pairs // places)
     if p.ctas > 1:
         main *= _PAIR
+    taken = turns * (main + after)
     if p.ping_pong:
         taken = turns * max(main, (main + after) / 2) + after
-    else:
-        taken = turns * (main + after)
     stores = _lines_stored(p, needed) / (target.bandwidth * _STORE_RATE)
-    return _START + hypot(taken, stores)
+    return _START + (taken**OVERLAP + stores**OVERLAP) ** (1 / OVERLAP)
 
 
 def _stored_seconds(p: MatmulParameters) -> float:
     """Return the seconds after a tile's products that it takes to store its sums."""
-    held = p.row_blocks * p.tile_n / 2
-    if p.vector_width == 1:
-        return _ELEMENT_SUM * held
-    after = _TILE if p.staged else _EXCHANGED_TILE if p.vector_width > 2 else _NARROW_TILE
-    return after + _SUM * (held - MULTIPLIERS // 4)
+    by = _STAGED if p.staged else _EXCHANGED
+    return by[p.vector_width] * p.row_blocks * p.tile_n / 2
 
 
 def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
