@@ -98,7 +98,8 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
         rate, resident = target.half_flops * part * _LOOSE[needed.loose], target.sms
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
     if p.kernel == "mma" and p.vector_width == 1:
-        per_tile += p.tile_m * p.tile_n * _ELEMENT_STORE
+        stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
+        per_tile += stored * _ELEMENT_STORE
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + 1e-6

@@ -26,8 +26,8 @@ _L2_STAGE, _MEMORY_STAGE = 1.2e-6, 0.8e-6
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
-_START = 0.9e-6
-"""Beyond a launch, before the first products."""
+_START = 2.9e-6
+"""Beyond a launch, before the first products: what these read comes from memory."""
 _PAIR = 1.07
 """How much longer a stage takes where two CTAs hand it back."""
 _SHARED_STAGE = {"none": 0.0, "a": 0.37e-6, "b": 0.14e-6}
