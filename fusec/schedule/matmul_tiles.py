@@ -17,7 +17,9 @@ PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128,
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 FITTED = ((128, False), (256, False), (128, True), (64, True))
 """Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
-LEAST_COLUMNS = 64
+LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
+"""Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
+64 x 192 are the smallest that were measured)."""
 _BESIDE = 32
 """Columns by which a stage seems wider than it is: what its time has beside their products."""
 
@@ -61,4 +63,5 @@ def _fitted(
             columns + _BESIDE
         )
 
-    return min(range(most, LEAST_COLUMNS - 1, -by), key=seconds)
+    least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
+    return min(range(most, least - 1, -by), key=seconds)

@@ -11,7 +11,7 @@ from fusec.segment.protocol import OVERLAP
 from fusec.target import Target
 
 # All of what follows is fitted to 1 500 schedules of 39 products on an H200 (decision 118).
-_RATES = ((0, 0.0), (64, 0.9), (128, 1.0), (192, 1.05), (256, 1.14))
+_RATES = ((0, 0.0), (64, 0.7), (128, 1.0), (192, 1.05), (256, 1.14))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
 _TURNS = 1.075
 """The same with ping-pong, where one warpgroup's products follow each other without the other's."""
