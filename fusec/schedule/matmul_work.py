@@ -14,9 +14,6 @@ from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_staged import LINE
 from fusec.segment.price import elements, work
 
-_LINES = ({16: 3.3, 32: 1.75, 64: 1.2}, {16: 3.6, 32: 2.3, 64: 1.2})
-"""What 128 bytes of L2 cost where runs begin at multiples of so many bytes, in lines that begin
-where they do: along K, and along M or N (measured on an H200; at 64 bytes estimated)."""
 BLOCK = 64
 """Rows, or columns, of a line's elements of an operand that does not lie along K."""
 
@@ -51,8 +48,7 @@ class Stored:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: what 128 bytes of A, and of B, cost, in lines of memory that begin where they do; widths:
-    bytes of an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes,
+    begins: the bytes, 16 to 128, at whose multiples runs of A, and of B, begin; widths: bytes of an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes,
     so that their elements are copied one by one; blocks: rows of A, and columns of B, that copies
     in bulk bring at least at a time; stored: its results.
     """
@@ -60,7 +56,7 @@ class ProductWork:
     sizes: Sizes
     bytes: int
     epilogue: EpilogueWork
-    lines: tuple[float, float]
+    begins: tuple[int, int]
     widths: tuple[int, int] = (2, 2)
     loose: int = 0
     blocks: tuple[int, int] = (1, 1)
@@ -80,14 +76,14 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     others = [i.value for i in fusion.inputs if i.value not in product.epilogue.all_sums]
     reads = sum(2 * elements(v, hints) > results for v in others)
     epilogue = EpilogueWork(flops / results, sfu / results, reads, product.slots.fetched)
-    lines = (_lines(product.a, hints), _lines(product.b, hints))
+    begins = (_begin(product.a, hints), _begin(product.b, hints))
     narrow, converted = product.narrow is not None, product.has_converted_weights
     widths = (1 if narrow else 2, 1 if narrow or converted else 2)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
     blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)
     sizes, stored = sizes_of(product, hints), _stored(product, hints)
-    return ProductWork(sizes, bytes_, epilogue, lines, widths, loose, blocks, stored)
+    return ProductWork(sizes, bytes_, epilogue, begins, widths, loose, blocks, stored)
 
 
 def _stored(product: Product, hints: Mapping[str, int]) -> Stored:
@@ -110,8 +106,7 @@ def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
     return low + (high - low) * (columns - below) / (above - below)
 
 
-def _lines(operand: Operand, hints: Mapping[str, int]) -> float:
-    """Return 1 where contiguous runs begin at lines of memory, more where they lie in two."""
+def _begin(operand: Operand, hints: Mapping[str, int]) -> int:
+    """Return the bytes at whose multiples contiguous runs begin, those of a line at most."""
     pitch = 0 if operand.pitch is None else operand.pitch.evaluate(hints)
-    begin = max(16, gcd(pitch * operand.buffer.dtype.size, LINE))
-    return _LINES[not operand.k_major].get(begin, 1.0)
+    return max(16, gcd(pitch * operand.buffer.dtype.size, LINE))

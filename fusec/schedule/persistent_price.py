@@ -21,6 +21,9 @@ FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
 _INGEST = 1.85e11
 """Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
+_LINES = ({16: 3.3, 32: 1.75, 64: 1.2}, {16: 3.6, 32: 2.3, 64: 1.2})
+"""What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
+begin where they do: along K, and along M or N (at 64 bytes estimated)."""
 _L2_STAGE, _MEMORY_STAGE = 1.2e-6, 0.8e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
@@ -100,7 +103,8 @@ def _stage_seconds(
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
-    taken = sum(part * lines for part, lines in zip(bytes_, needed.lines, strict=True))
+    lines = (_lines(p.tile_m, needed, 0), _lines(p.columns, needed, 1))
+    taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
     loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
@@ -116,6 +120,14 @@ def _stage_seconds(
         running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
+
+
+def _lines(extent: int, needed: ProductWork, operand: int) -> float:
+    """Return the cost of a line of A (0) or B (1), of which a tile has so many rows or columns."""
+    begin, across = needed.begins[operand], needed.blocks[operand] > 1
+    if across:
+        begin = gcd(begin, round(extent * needed.widths[operand]))
+    return _LINES[across].get(max(16, begin), 1.0)
 
 
 def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
