@@ -169,8 +169,8 @@ def test_wrong_staged_rows_are_seen(name: str, tmp_path: Path) -> None:
 def test_rows_that_are_overwritten_early_are_seen(tmp_path: Path) -> None:
     edit = ("kStagedPitch);\n      __syncwarp();", "kStagedPitch);")
     dies(
-        product(136, 136, 72),
-        plan_of(product(136, 136, 72), **{**PLAIN, "tile_n": 128}),
+        product(136, 192, 72),
+        plan_of(product(136, 192, 72), **{**PLAIN, "tile_n": 128}),
         *edit,
         tmp_path,
     )
