@@ -44,8 +44,7 @@ def compared(
 ) -> Iterator[MatmulParameters]:
     """Yield the parameters to price, of one kernel or of those that can run the product.
 
-    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma, nor wgmma on
-    rows of A where there are few of them.
+    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
     """
     sizes = sizes_of(problem, hints)
     steps = -(-sizes.k // _tile_k("wgmma", problem))
@@ -55,8 +54,6 @@ def compared(
     worse = {"simt"} if len(able) > 1 else set[str]()
     if {*HOPPER} & {*able}:
         worse.add("mma")
-    if "split_k" in able and sizes.m <= MOST_BESIDE:
-        worse.add("wgmma")
     if sizes.m > MOST_ROWS:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:

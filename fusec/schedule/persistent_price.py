@@ -11,31 +11,31 @@ from fusec.segment.protocol import OVERLAP
 from fusec.target import Target
 
 # All of what follows is fitted to 1 500 schedules of 39 products on an H200 (decision 118).
-_RATES = ((0, 0.0), (64, 0.7), (128, 1.0), (192, 1.05), (256, 1.14))
+_RATES = ((0, 0.0), (64, 0.65), (128, 0.9), (192, 0.97), (256, 1.06))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-_TURNS = 1.075
+_TURNS = 1.13
 """The same with ping-pong, where one warpgroup's products follow each other without the other's."""
-_FEW_ROWS = 0.98
+_FEW_ROWS = 0.87
 """The same where a stage has 64 rows of A for all of its columns of B."""
 FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
-_INGEST = 1.85e11
+_INGEST = 1.77e11
 """Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
-_LINES = ({16: 3.3, 32: 1.75, 64: 1.2}, {16: 3.6, 32: 2.3, 64: 1.2})
+_LINES = ({16: 3.2, 32: 1.5, 64: 1.2}, {16: 3.5, 32: 2.5, 64: 1.2})
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
 begin where they do: along K, and along M or N (at 64 bytes estimated)."""
-_L2_STAGE, _MEMORY_STAGE = 1.2e-6, 0.8e-6
+_L2_STAGE, _MEMORY_STAGE = 1.3e-6, 0.75e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
-_START = 2.9e-6
+_START = 2.5e-6
 """Beyond a launch, before the first products: what these read comes from memory."""
-_PAIR = 1.07
+_PAIR = 1.02
 """How much longer a stage takes where two CTAs hand it back."""
-_SHARED_STAGE = {"none": 0.0, "a": 0.37e-6, "b": 0.14e-6}
+_SHARED_STAGE = {"none": 0.0, "a": 0.57e-6, "b": 0.26e-6}
 """How much later it is there."""
-_STAGED, _EXCHANGED = {1: 3.3e-8, 2: 1.2e-8}, {1: 1.6e-7, 2: 3.2e-8, 8: 2.9e-8}
+_STAGED, _EXCHANGED = {1: 3.3e-8, 2: 1e-8}, {1: 1.6e-7, 2: 3.2e-8, 8: 2.9e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
 so many columns, as rows or as lanes have them, and the next products begin."""
 _STORE_RATE = 0.85
