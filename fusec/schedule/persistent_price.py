@@ -24,6 +24,8 @@ _INGEST = 1.77e11
 _LINES = ({16: 3.2, 32: 1.5, 64: 1.2}, {16: 3.5, 32: 2.5, 64: 1.2})
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
 begin where they do: along K, and along M or N (at 64 bytes estimated)."""
+_BEYOND = 3.0
+"""The same of rows of a tile that lie beyond A, or B, and arrive as zeros."""
 _L2_STAGE, _MEMORY_STAGE = 1.3e-6, 0.75e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
@@ -105,6 +107,10 @@ def _stage_seconds(
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
     lines = (_lines(p.tile_m, needed, 0), _lines(p.columns, needed, 1))
     taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
+    beyond = (_beyond(p.tile_m, needed.sizes.m), _beyond(p.columns, needed.sizes.n))
+    taken += (
+        _BEYOND * p.tile_k * sum(rows * w for rows, w in zip(beyond, needed.widths, strict=True))
+    )
     loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
@@ -120,6 +126,12 @@ def _stage_seconds(
         running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
+
+
+def _beyond(extent: int, size: int) -> float:
+    """Return the rows of a tile that lie beyond an operand, of all its tiles in the mean."""
+    tiles = max(1, -(-size // extent))
+    return extent - size / tiles
 
 
 def _lines(extent: int, needed: ProductWork, operand: int) -> float:
