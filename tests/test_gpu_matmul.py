@@ -129,6 +129,21 @@ def test_tiles_of_persistent_products(
     check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
 
 
+@pytest.mark.parametrize("columns", [2311, 2314, 4097, 71])
+@pytest.mark.parametrize(
+    ("tile_m", "tile_n", "ping_pong", "multicast"),
+    [(128, 256, False, "none"), (128, 192, True, "b"), (64, 72, True, "none")],
+)
+def test_rows_of_results_that_begin_anywhere(
+    columns: int, tile_m: int, tile_n: int, ping_pong: bool, multicast: str
+) -> None:
+    settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": ping_pong}
+    settings |= {"multicast": multicast, "staged": True}
+    fusion = product(2300, columns, 72)
+    overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
+    check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
+
+
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 @pytest.mark.parametrize(
     ("shape", "tile_n", "stages", "splits"),

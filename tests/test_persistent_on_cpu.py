@@ -58,6 +58,11 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
         (followed(136, 72, 200, RESIDUAL), {"stages": 3}),
         (followed(300, 136, 72, RESIDUAL), {"tile_m": 256, "multicast": "b"}),
         (followed(136, 72, 136, TWO), {}),
+        (product(136, 83, 72), {"tile_n": 128}),
+        (product(300, 75, 136, bias=True), {"tile_m": 256}),
+        (product(72, 70, 72, batches=3, bias=True), {}),
+        (followed(136, 75, 136, TWO), {}),
+        (followed(136, 5, 72, RESIDUAL), {}),
     ],
 )
 def test_tiles_of_both_warpgroups(
@@ -120,6 +125,20 @@ PING_PONG = {
     "the rows of a warp": ("threadIdx.x / 32 % 4 * 16", "threadIdx.x / 32 * 16"),
     "the readers of a stage": ("kReaders = 4", "kReaders = 8"),
 }  # fmt: skip
+SHIFTED = {
+    "elements where rows begin": (
+        "+\n                       fusec::shift_of<", "+ 0 * fusec::shift_of<",
+    ),
+    "the place of a vector": ("kStagedPitch + shift + column));", "kStagedPitch + column));"),
+    "the first vector": ("* kVector + (kVector - shift) % kVector;", "* kVector;"),
+    "the last vector": ("column + kVector <= count", "column < count"),
+    "the rows of vectors": ("16 * kVectors && row < rows) {", "16 * kVectors) {"),
+    "the elements before": ("place >= kVector || column < before", "place >= kVector"),
+    "the elements behind": ("(place >= kVector ||", "(place < 0 ||"),
+    "the end of a row": ("if (column < count && (", "if (("),
+    "the second element": ("column + 1, place + 1,", "column + 1, place,"),
+    "no barrier before rows are stored": ("      __syncwarp();\n      leave(", "      leave("),
+}  # fmt: skip
 PAIRS = {
     "a stage is handed back to one": ("arrive_at(rank)", "arrive_at(0)"),
     "a stage is handed back by one": ("rank < kCluster; ++rank) empty", "rank < 1; ++rank) empty"),
@@ -150,11 +169,17 @@ def test_wrong_staged_rows_are_seen(name: str, tmp_path: Path) -> None:
 def test_rows_that_are_overwritten_early_are_seen(tmp_path: Path) -> None:
     edit = ("kStagedPitch);\n      __syncwarp();", "kStagedPitch);")
     dies(
-        product(136, 136, 72),
-        plan_of(product(136, 136, 72), **{**PLAIN, "tile_n": 128}),
+        product(136, 192, 72),
+        plan_of(product(136, 192, 72), **{**PLAIN, "tile_n": 128}),
         *edit,
         tmp_path,
     )
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_wrong_shifted_rows_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(136, 75, 72)
+    dies(fusion, plan_of(fusion, **PLAIN), *SHIFTED[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", PING_PONG)

@@ -75,12 +75,15 @@ def test_an_output_lies_where_an_input_of_its_size_was_read() -> None:
     assert text.count("shared + Config::kStaged0") == 2  # r, and the sum
 
 
-def test_rows_that_do_not_begin_at_16_bytes_are_not_staged() -> None:
-    def odd(g: GraphBuilder):
-        return g.apply("linear", g.input("x", BF16, [256, 512]), g.input("w", BF16, [300, 512]))
+@pytest.mark.parametrize(("columns", "width"), [(300, 2), (301, 1), (304, 2)])
+def test_rows_that_begin_anywhere_are_shifted(columns: int, width: int) -> None:
+    def linear(g: GraphBuilder):
+        return g.apply("linear", g.input("x", BF16, [256, 512]), g.input("w", BF16, [columns, 512]))
 
-    with pytest.raises(Unsupported, match="aligned rows along"):
-        plan_of(built(odd), staged=True)
+    plan = plan_of(built(linear), staged=True, vector_width=width)
+    text = plan_sources(plan)[0].text
+    assert ("store_shifted_rows" in text) == (columns % 8 != 0)
+    assert ("visit_elements" in text) == (width == 1)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_rows_that_do_not_begin_at_16_bytes_are_not_staged() -> None:
         (PLAIN, {"tile_n": 72, "multicast": "b"}, "whole swizzles"),
         (PLAIN, {"tile_n": 72, "vector_width": 8}, "exchange 32 columns"),
         (PLAIN, {"staged": True, "vector_width": 8}, "vector_width can only be 2"),
-        (TURNED, {"staged": True}, "aligned rows along"),
+        (TURNED, {"staged": True}, "has rows along"),
     ],
 )
 def test_fields_that_no_kernel_has_together(

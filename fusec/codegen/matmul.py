@@ -337,13 +337,13 @@ def _epilogue(context: _Context) -> EpilogueView:
             held = sums[instance.name]
             emitter.cached[instance] = f"{held}[i]" if width > 1 else f"{held}[0]"
     emitter.count(p.instance for p in plans)
+    has_batches = _has_batches(problem)
     for plan in plans:
         if plan.output in stored:
-            emit_staged(emitter, plan, stored[plan.output])
+            emit_staged(emitter, plan, stored[plan.output], f"{'batch, ' * has_batches}m, 0")
         else:
             emit_store(emitter, plan, 0)
     loads = [line for s in ("kernel", "batch", "row", "vector") for line in emitter.take(0, s)]
-    has_batches = _has_batches(problem)
     return EpilogueView(
         width,
         "Index batch, Index m, Index n" if has_batches else "Index m, Index n",

@@ -19,14 +19,14 @@ def stage(
     emitter: Emitter,
     plans: Iterable[StorePlan],
     fresh: Callable[[], Emitter],
-) -> tuple[tuple[StagedView, ...], Mapping[Output, str]]:
-    """Return the views of staged tensors, and the rows of those that are written.
+) -> tuple[tuple[StagedView, ...], Mapping[Output, StagedView]]:
+    """Return the views of staged tensors, and of each output that is staged.
 
     Those that are read are so in shared memory from here on. fresh: makes an emitter for the body
     of a function of its own.
     """
     views: list[StagedView] = []
-    stored: dict[Output, str] = {}
+    stored: dict[Output, StagedView] = {}
     roots = [p.instance for p in plans]
     for tensor in tensors:
         base = tensor.buffer if tensor.output is None else tensor.output.value.name
@@ -34,16 +34,19 @@ def stage(
             emitter.names.fresh(f"{base}_{word}", "staged") for word in ("rows", "at", "here")
         )
         inner = fresh()
-        assert emitter.lane is not None
-        first = tensor.address.substitute({emitter.lane: index(0)})
+        lane = {} if emitter.lane is None else {emitter.lane: index(0)}
+        first = tensor.address.substitute(lane)
         pointer = inner.pointer(tensor.buffer, first, 0)
         lines = [line for s in inner.scopes for line in inner.take(0, s.name)]
         kind = storage_type(tensor.value.dtype)
         slot = f"kStaged{tensor.slot}"
         fetched = tensor.load is not None
-        views.append(StagedView(rows, kind, slot, at, here, tuple(lines), pointer, fetched))
+        view = StagedView(
+            rows, kind, slot, at, here, tuple(lines), pointer, fetched, tensor.shifted
+        )
+        views.append(view)
         if tensor.output is not None:
-            stored[tensor.output] = rows
+            stored[tensor.output] = view
             continue
         for instance in instances_under(roots):
             if instance.kind != "load" or instance.name != tensor.buffer:
@@ -52,16 +55,25 @@ def stage(
                 name = emitter.names.fresh(f"{tensor.buffer}_vec", "vec")
                 line = f"const auto {name} = fusec::load<kWidth>({rows} + place);"
                 emitter.add(0, "vector", line)
-                emitter.cached[instance] = f"{name}[{emitter.lane.name}]"
+                emitter.cached[instance] = f"{name}[{_lane(emitter)}]"
     return tuple(views), stored
 
 
-def emit_staged(emitter: Emitter, plan: StorePlan, rows: str) -> None:
-    """Emit the store of a pair into a warp's rows in shared memory."""
+def _lane(emitter: Emitter) -> str:
+    return "0" if emitter.lane is None else emitter.lane.name
+
+
+def emit_staged(emitter: Emitter, plan: StorePlan, view: StagedView, row: str) -> None:
+    """Emit the store of a pair, or of an element, into a warp's rows in shared memory.
+
+    row: the position of the row's first element, as arguments of the epilogue.
+    """
     value = emitter.to_storage(plan.instance, plan.output.value.dtype, 0)
     kind = storage_type(plan.output.value.dtype)
-    assert emitter.lane is not None
+    place = f"{view.rows} + place"
+    if view.shifted:
+        place += f" + fusec::shift_of<16 / sizeof({kind})>({view.at}({row}))"
     name = emitter.names.fresh(f"{plan.output.value.name}_vec", "vec")
     emitter.add(0, "vector", f"fusec::Vec<{kind}, kWidth> {name};")
-    emitter.add(0, "lane", f"{name}[{emitter.lane.name}] = {value};")
-    emitter.add(0, "after", f"fusec::store({rows} + place, {name});")
+    emitter.add(0, "lane", f"{name}[{_lane(emitter)}] = {value};")
+    emitter.add(0, "after", f"fusec::store({place}, {name});")

@@ -38,7 +38,7 @@ class StagedView:
 
     rows: this warp's rows there, of `type`, at constant `slot` of the Config; at: the function that
     points to an element, `pointer` after `lines`, with the parameters of the epilogue; here: the
-    same with the place in the warp's rows.
+    same with the place in the warp's rows. shifted: whether rows begin anywhere in memory.
     """
 
     rows: str
@@ -49,6 +49,7 @@ class StagedView:
     lines: tuple[str, ...]
     pointer: str
     fetched: bool
+    shifted: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,13 @@ class EpilogueView:
     def stored(self) -> tuple[StagedView, ...]:
         """Return the tensors whose rows are written."""
         return tuple(s for s in self.staged if not s.fetched)
+
+    @property
+    def visits(self) -> str:
+        """Return the function that goes over what is staged of a tile."""
+        if len(self.sums) > 1:
+            return "visit_joined_pairs"
+        return "visit_elements" if self.width == 1 else "visit_pairs"
 
 
 @dataclass(frozen=True, kw_only=True)

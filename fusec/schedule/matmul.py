@@ -31,14 +31,13 @@ from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
-from fusec.schedule.matmul_once import read_once
+from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_order import order_of
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
-from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.matmul_vector import held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import of_all
@@ -138,8 +137,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
 
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
-        width = PAIR if parameters.staged else parameters.vector_width
-        tile = tile_of(parameters.kernel, problem.product)
+        product = problem.product
+        width = product.staged_width if parameters.staged else parameters.vector_width
+        tile = tile_of(parameters.kernel, product)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(
@@ -204,7 +204,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             shared_bytes=layout.bytes,
             cluster=(parameters.ctas, 1, 1),
             layout=layout,
-            once=_once(problem, parameters, target),
+            once=operands_read_once(product, parameters, problem.hints, target),
         )
         return Plan(
             self.name,
@@ -228,12 +228,6 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if kernel.template == SUM_SLICES:
             held //= p.cluster
         return replace(own, staged=held * words(result.dtype.compute))
-
-
-def _once(problem: MatmulProblem, p: MatmulParameters, target: Target) -> tuple[bool, bool]:
-    """Return whether A, and B, are read once at hint sizes, and larger than L2."""
-    a, b, *_ = (o.buffer.dtype.size for o in problem.product.operands)
-    return read_once(p, sizes_of(problem.product, problem.hints), (a, b), target)
 
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:

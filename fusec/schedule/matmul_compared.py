@@ -9,7 +9,6 @@ from fusec.schedule.matmul_beside import RESIDENT, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MOST_SWAPPED_ROWS,
-    MULTICASTS,
     MULTIPLIERS,
     STAGES,
     SWAPPED_ROWS,
@@ -23,7 +22,7 @@ from fusec.schedule.matmul_choice import (
 from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
-from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_tiles import persistent_tiles
 from fusec.schedule.matmul_vector import (
     MOST_ROWS,
     MOST_WEIGHTED_ROWS,
@@ -36,13 +35,6 @@ from fusec.target import Target
 
 TILE_K_BYTES = 128
 """Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
-PERSISTENT = (
-    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
-    (128, 192, True), (128, 128, False), (128, 64, False),
-)  # fmt: skip
-"""Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
-PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
-"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
@@ -80,10 +72,9 @@ def compared(
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
-        tiles = PERSISTENT if problem.narrow is None else PERSISTENT_FP8
         given = tile_of(name, problem)
-        for shape in _shapes(name, given, sizes, tiles):
-            whole = replace(shape, vector_width=PAIR if shape.staged else width)
+        for shape in _shapes(name, given, sizes, problem, target.sms):
+            whole = replace(shape, vector_width=problem.staged_width if shape.staged else width)
             if name in HOPPER:
                 whole = replace(whole, stages=most_stages(whole, problem, target.shared))
             number = sizes.tiles(whole)
@@ -127,11 +118,12 @@ def tile_of(kernel: str, problem: Product) -> dict[str, int]:
 
 
 def _shapes(
-    kernel: str, given: Mapping[str, int], sizes: Sizes, tiles: tuple[tuple[int, int, bool], ...]
+    kernel: str, given: Mapping[str, int], sizes: Sizes, problem: Product, sms: int
 ) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel, whose K nobody shares yet."""
     if kernel == "wgmma":
-        yield from (replace(p, **given) for p in _persistent(tiles))
+        tiles = persistent_tiles(problem, sizes, sms)
+        yield from dict.fromkeys(replace(p, **given) for p in tiles)
     elif kernel == "split_k":
         wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
         for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
@@ -155,15 +147,6 @@ def _fitting(m: int) -> Iterator[tuple[int, int]]:
             yield rows, MULTIPLIERS // 2
             if rows <= MOST_SWAPPED_ROWS:
                 yield rows, MULTIPLIERS
-
-
-def _persistent(tiles: tuple[tuple[int, int, bool], ...]) -> Iterator[MatmulParameters]:
-    """Yield the tiles of a kernel with one CTA per SM, and what it does with them."""
-    for rows, columns, ping_pong in tiles:
-        tile = MatmulParameters("wgmma", rows, columns, 64, 2, ping_pong=ping_pong)
-        for multicast in MULTICASTS:
-            for staged in (True, False):
-                yield replace(tile, multicast=multicast, staged=staged)
 
 
 def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:

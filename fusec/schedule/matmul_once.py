@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fusec.schedule.matmul_choice import Sizes, sizes_of
 from fusec.target import Target
 
 if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters, Sizes
+    from fusec.schedule.matmul_choice import MatmulParameters
+    from fusec.schedule.matmul_problem import Product
     from fusec.schedule.matmul_work import ProductWork
 
 MOST_TIMES = 3
@@ -32,6 +35,14 @@ def read_once(
     rows = -(-sizes.m // (p.tile_m * p.pair_rows))
     columns = -(-sizes.n // (p.columns * p.pair_columns))
     return columns == 1, rows == 1
+
+
+def operands_read_once(
+    product: Product, p: MatmulParameters, hints: Mapping[str, int], target: Target
+) -> tuple[bool, bool]:
+    """Return whether A, and B, are read once at hint sizes, and larger than L2."""
+    a, b, *_ = (o.buffer.dtype.size for o in product.operands)
+    return read_once(p, sizes_of(product, hints), (a, b), target)
 
 
 def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_staged import PAIR
 from fusec.segment.protocol import Refusal
 
 if TYPE_CHECKING:
@@ -15,9 +14,9 @@ PLAIN = (False, "none", False, 8)
 """Of other kernels ping_pong, multicast, staged and band."""
 TILE_ROWS = {False: (128, 256), True: (64, 128)}
 """Rows of a tile of `wgmma`, by whether each warpgroup has a tile of its own (ping-pong)."""
-MOST_SUMS, MOST_FINISHED_SUMS = 192, 128
+MOST_SUMS, MOST_STAGED_SUMS, MOST_FINISHED_SUMS = 192, 160, 128
 """Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
-stored as they are, and where an epilogue computes."""
+stored as they are, and where an epilogue computes, on staged pairs or on wider accesses."""
 
 
 def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
@@ -36,7 +35,7 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
         )
-    held, most = p.row_blocks * p.tile_n // 2, MOST_SUMS if problem.is_plain else MOST_FINISHED_SUMS
+    held, most = p.row_blocks * p.tile_n // 2, most_sums(problem, staged=p.staged)
     if held > most:
         return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
     if p.vector_width == 8 and p.tile_n % 32:
@@ -47,9 +46,11 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if shared % 16:
         return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
     if p.staged and not problem.slots.sizes:
-        return Refusal("staged", "no tensor of the epilogue has aligned rows along the result's")
-    if p.staged and p.vector_width != PAIR:
-        return Refusal("staged", f"staged rows are filled by pairs, not {p.vector_width} columns")
+        return Refusal("staged", "no tensor of the epilogue has rows along the result's")
+    width = problem.staged_width
+    if p.staged and p.vector_width != width:
+        because = f"staged rows are filled by {width} columns, not {p.vector_width}"
+        return Refusal("staged", because)
     return None
 
 
@@ -68,6 +69,13 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
     if shared % 16:
         return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
     return None
+
+
+def most_sums(problem: Product, *, staged: bool) -> int:
+    """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue."""
+    if problem.is_plain:
+        return MOST_SUMS
+    return MOST_STAGED_SUMS if staged else MOST_FINISHED_SUMS
 
 
 def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fusec.schedule.matmul_beside import RESIDENT, beside
 from fusec.schedule.matmul_choice import MULTIPLIERS, SPLIT_METHODS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
+from fusec.schedule.matmul_staged import LINE
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
@@ -46,6 +47,8 @@ _CONVERTED = 4.7e10
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 # The part of that which is left where elements of one operand, or of both, are copied one by one.
 _LOOSE = (1.0, 0.5, 0.32)
+# Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
+_ELEMENT_STORE = 6e-10
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35
 # Of the issue slots that eight warps fill, whose products have ended: gelu on a tile, 5.5 us.
@@ -97,6 +100,9 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
         part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
         rate, resident = target.half_flops * part * _LOOSE[needed.loose], target.sms
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
+    if p.kernel == "mma" and p.vector_width == 1:
+        stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
+        per_tile += stored * _ELEMENT_STORE
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + 1e-6
@@ -116,7 +122,7 @@ def _step_seconds(
     # What a pair shares is asked for once.
     asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
     loaded = sum(asked)
-    taken = sum(part * lines for part, lines in zip(asked, needed.lines, strict=True))
+    taken = sum(part * _lines(needed, operand) for operand, part in enumerate(asked))
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     rate = (
@@ -132,6 +138,17 @@ def _step_seconds(
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
+
+
+def _lines(needed: ProductWork, operand: int) -> float:
+    """Return 1 where contiguous runs begin at lines of memory.
+
+    Elsewhere 128 bytes lie in two, of which others read the rest; right after, where they lie
+    along M or N (measured on an H200).
+    """
+    if needed.begins[operand] == LINE:
+        return 1.0
+    return 2.0 if needed.blocks[operand] == 1 else 1.75
 
 
 def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

@@ -197,17 +197,25 @@ class Product:
 
     def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
         """Return the tensors of the epilogue whose rows are moved through shared memory."""
-        if not Facts.proven(self.n, PAIR):
+        width = self.staged_width
+        if width != PAIR and self.joined is not None:
             return ()
-        binding, chunk, lane = bind(self, PAIR)
+        binding, chunk, lane = bind(self, width)
         lowering = Lowering(self.epilogue.fusion, self.domain, binding)
-        pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n)
+        pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n, width)
         return find_staged(pairs, self.epilogue.all_sums, facts)
+
+    @property
+    def staged_width(self) -> int:
+        """Return the neighbouring columns that are staged at once: a pair where pairs divide N."""
+        return PAIR if Facts.proven(self.n, PAIR) else 1
 
     @cached_property
     def slots(self) -> StagedSlots:
         """Return what the staged tensors need in shared memory."""
-        return slots_of(self.staged(Facts(self.epilogue.fusion.hints)))
+        hints = self.epilogue.fusion.hints
+        staged = self.staged(Facts(hints))
+        return slots_of(staged, self.n.evaluate(hints), self.k.evaluate(hints))
 
 
 def find_product(fusion: Fusion) -> Product | Refusal:

@@ -17,17 +17,22 @@ ROW_BYTES = 16
 """What one lane moves of a row at once."""
 ROW = "m"
 """The name of the variable that counts rows."""
+LINE = 128
+"""Bytes that L2 hands out, and memory takes, at once."""
+SHORT = 512
+"""The most elements of K of which storing the results takes longer than summing them."""
 SIZES = (2, 4)
 """Bytes of elements whose pairs are moved so; others are read and written in place."""
 
 
 @dataclass(frozen=True)
 class StagedTensor:
-    """A tensor with the rows and columns of the product's result, rows contiguous and aligned.
+    """A tensor with the rows and columns of the product's result, rows contiguous.
 
     slot: the place in shared memory that it shares with others of its element's size, an input with
     an output that is written where it has been read. load: the instance that reads it, or output:
-    what is written to `buffer`.
+    what is written to `buffer`. shifted: whether rows begin anywhere, which those that are read do
+    not.
     """
 
     buffer: str
@@ -36,38 +41,55 @@ class StagedTensor:
     slot: int
     load: Instance | None = None
     output: Output | None = None
+    shifted: bool = False
 
 
 @dataclass(frozen=True)
 class StagedSlots:
     """What staged tensors need in shared memory: bytes of an element of each slot.
 
-    fetched: whether some are read, whose rows wait there for all columns of the tile.
+    fetched: how many are read, whose rows wait there for all columns of the tile; whole: whether
+    all columns are there at once.
     """
 
     sizes: tuple[int, ...] = ()
-    fetched: bool = False
+    fetched: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """An epilogue in loop variables: column n = chunk * PAIR + lane, row m, of n columns."""
+    """An epilogue in loop variables: column n = chunk * width + lane, row m, of n columns."""
 
     fusion: Fusion
     lowering: Lowering
     chunk: Var
     lane: Var
     columns: Dim
+    width: int = PAIR
 
     def is_staged(self, address: Index, conditions: Conditions, size: int, facts: Facts) -> bool:
         """Return whether an access to elements of `size` bytes is of whole aligned rows."""
-        by = ROW_BYTES // size if size in SIZES else 0
-        if not by or conditions or not any(v.name == ROW for v in address.variables):
+        if not self._has_rows(address, conditions, size):
             return False
-        if address.coefficient(self.lane) != 1 or address.coefficient(self.chunk) != PAIR:
+        by = ROW_BYTES // size
+        return facts.index_multiple(self._begin(address), by) and facts.multiple(self.columns, by)
+
+    def is_shifted(self, address: Index, conditions: Conditions, size: int, facts: Facts) -> bool:
+        """Return whether it is of whole rows, each pair of which may be stored at once."""
+        if not self._has_rows(address, conditions, size):
             return False
-        rest = address.substitute({self.lane: index(0), self.chunk: index(0)})
-        return facts.index_multiple(rest, by) and facts.multiple(self.columns, by)
+        return facts.index_multiple(self._begin(address), self.width)
+
+    def _has_rows(self, address: Index, conditions: Conditions, size: int) -> bool:
+        if size not in SIZES or conditions or not any(v.name == ROW for v in address.variables):
+            return False
+        if self.width > 1 and address.coefficient(self.lane) != 1:
+            return False
+        return address.coefficient(self.chunk) == self.width
+
+    def _begin(self, address: Index) -> Index:
+        return address.substitute({self.lane: index(0), self.chunk: index(0)})
 
 
 def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[StagedTensor, ...]:
@@ -93,30 +115,43 @@ def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[St
     slots = len(free)
     for output, address, conditions in stores:
         size = output.value.dtype.size
+        buffer = fusion.effects.buffer(output.value)
         if not pairs.is_staged(address, conditions, size, facts):
+            if pairs.is_shifted(address, conditions, size, facts):
+                # Where pairs lie depends on the row: never where those of an input are.
+                found.append(
+                    StagedTensor(buffer, output.value, address, slots, output=output, shifted=True)
+                )
+                slots += 1
             continue
         taken = next((pair for pair in free if pair[0] == size), None)
         if taken is not None:
             free.remove(taken)
         slot = slots if taken is None else taken[1]
         slots += taken is None
-        buffer = fusion.effects.buffer(output.value)
         found.append(StagedTensor(buffer, output.value, address, slot, output=output))
     return tuple(found)
 
 
-def slots_of(staged: tuple[StagedTensor, ...]) -> StagedSlots:
-    """Return what staged tensors need in shared memory."""
+def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> StagedSlots:
+    """Return what staged tensors of so many columns need in shared memory; depth: extent of K.
+
+    Where K is short, stores are what is waited for, and rows that begin inside lines of memory are
+    stored in as few pieces as can be: each touches a line more than it fills (7 % of 13288 x 13288
+    x 32, 20 % of 5404 x 8545 x 20 on an H200; stages are worth more where K is long).
+    """
     sizes = {s.slot: s.value.dtype.size for s in staged}
-    fetched = any(s.load is not None for s in staged)
-    return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched)
+    fetched = sum(s.load is not None for s in staged)
+    inside = any(columns * size % LINE for size in sizes.values())
+    whole = fetched > 0 or (inside and depth <= SHORT)
+    return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched, whole)
 
 
-def staged_columns(tile_n: int, *, fetched: bool) -> int:
-    """Return the columns that are staged at a time: all of a tile where rows are fetched ahead.
+def staged_columns(tile_n: int, *, whole: bool) -> int:
+    """Return the columns that are staged at a time: all of a tile, where rows are fetched ahead.
 
     Else as few as fill whole lines of memory, in equal parts of the tile.
     """
-    if fetched:
+    if whole:
         return tile_n
     return next(c for c in (*range(64, tile_n, 8), tile_n) if tile_n % c == 0)

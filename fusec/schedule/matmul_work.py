@@ -5,45 +5,63 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import gcd
 
 from fusec.index.access import Facts
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_choice import Sizes, sizes_of
 from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_staged import LINE
 from fusec.segment.price import elements, work
 
-LINE = 128
-"""Bytes that L2 hands out at once."""
 BLOCK = 64
 """Rows, or columns, of a line's elements of an operand that does not lie along K."""
 
 
 @dataclass(frozen=True)
 class EpilogueWork:
-    """What the epilogue does for an element: operations, and operands read that have as many."""
+    """What the epilogue does for an element: operations, and operands read that have as many.
+
+    fetched: those of them that are fetched ahead where rows are staged.
+    """
 
     flops: float
     sfu: float
     reads: int
+    fetched: int = 0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is stored of a product: bytes in all, of an element, and that rows begin multiples of.
+
+    whole: whether a tile's rows are staged from end to end.
+    """
+
+    bytes: int
+    element: int = 2
+    begin: int = LINE
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    lines: what 128 bytes of A, and of B, cost, in lines of memory that begin where they do; widths:
-    bytes of an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes,
-    so that their elements are copied one by one; blocks: rows of A, and columns of B, that copies
-    in bulk bring at least at a time.
+    begins: the bytes, 16 to 128, at whose multiples runs of A, and of B, begin; widths: bytes of an
+    element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
+    their elements are copied one by one; blocks: rows of A, and columns of B, that copies in bulk
+    bring at least at a time; stored: its results.
     """
 
     sizes: Sizes
     bytes: int
     epilogue: EpilogueWork
-    lines: tuple[float, float]
+    begins: tuple[int, int]
     widths: tuple[float, float] = (2, 2)
     loose: int = 0
     blocks: tuple[int, int] = (1, 1)
+    stored: Stored = Stored(0)
 
     @property
     def is_narrow(self) -> bool:
@@ -58,15 +76,25 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     flops, sfu = work(fusion)
     others = [i.value for i in fusion.inputs if i.value not in product.epilogue.all_sums]
     reads = sum(2 * elements(v, hints) > results for v in others)
-    epilogue = EpilogueWork(flops / results, sfu / results, reads)
-    lines = (_lines(product.a, hints), _lines(product.b, hints))
+    epilogue = EpilogueWork(flops / results, sfu / results, reads, product.slots.fetched)
+    begins = (_begin(product.a, hints), _begin(product.b, hints))
     narrow, converted = product.narrow is not None, product.has_converted_weights
     columns = 0.5 if product.b.packed else 1 if narrow or converted else 2
     widths = (1 if narrow else 2, columns)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
     blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines, widths, loose, blocks)
+    sizes, stored = sizes_of(product, hints), _stored(product, hints)
+    return ProductWork(sizes, bytes_, epilogue, begins, widths, loose, blocks, stored)
+
+
+def _stored(product: Product, hints: Mapping[str, int]) -> Stored:
+    """Return what is stored of a product at hint sizes."""
+    outputs = [o.value for o in product.epilogue.fusion.outputs]
+    element = max(v.dtype.size for v in outputs)
+    begin = gcd(product.n.evaluate(hints) * min(v.dtype.size for v in outputs), LINE)
+    count = sum(elements(v, hints) * v.dtype.size for v in outputs)
+    return Stored(count, element, begin, product.slots.whole)
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
@@ -80,13 +108,7 @@ def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
     return low + (high - low) * (columns - below) / (above - below)
 
 
-def _lines(operand: Operand, hints: Mapping[str, int]) -> float:
-    """Return 1 where contiguous runs begin at lines of memory.
-
-    Elsewhere 128 bytes lie in two, of which others read the rest; right after, where they lie
-    along M or N (measured on an H200).
-    """
+def _begin(operand: Operand, hints: Mapping[str, int]) -> int:
+    """Return the bytes at whose multiples contiguous runs begin, those of a line at most."""
     pitch = 0 if operand.pitch is None else operand.pitch.evaluate(hints)
-    if pitch * operand.buffer.dtype.size % LINE == 0:
-        return 1.0
-    return 2.0 if operand.k_major else 1.75
+    return max(16, gcd(pitch * operand.buffer.dtype.size, LINE))

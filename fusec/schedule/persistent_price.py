@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
+from fusec.segment.protocol import OVERLAP
 from fusec.target import Target
 
-# All of what follows is fitted to times on an H200, M, N and K from 1024 to 16384.
-_RATES = ((0, 0.0), (64, 0.55), (128, 1.06), (192, 1.07), (256, 1.085))
+# All of what follows is fitted to 1 500 schedules of 39 products on an H200 (decision 118).
+_RATES = ((0, 0.0), (64, 0.65), (128, 0.9), (192, 0.97), (256, 1.06))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-_FEW_ROWS = 0.97
+_TURNS = 1.13
+"""The same with ping-pong, where one warpgroup's products follow each other without the other's."""
+_FEW_ROWS = 0.87
 """The same where a stage has 64 rows of A for all of its columns of B."""
-FP8_RATE = 1.4
+FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
-_INGEST = 1.12e11
-"""Bytes a second that an SM takes of L2, 64 a clock; rows of a stage that begin inside a line of
-memory come as two."""
-_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 3e-6
+_INGEST = 1.77e11
+"""Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
+_LINES = ({16: 3.2, 32: 1.5, 64: 1.2}, {16: 3.5, 32: 2.5, 64: 1.2})
+"""What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
+begin where they do: along K, and along M or N (at 64 bytes estimated)."""
+_BEYOND = 3.0
+"""The same of rows of a tile that lie beyond A, or B, and arrive as zeros."""
+_L2_STAGE, _MEMORY_STAGE = 1.3e-6, 0.75e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
-_START, _PAIR_START = 0.5e-6, 1.5e-6
-"""Beyond a launch, before the first products; CTAs of a cluster wait for each other."""
-_PAIR = 1.01
+_START = 2.5e-6
+"""Beyond a launch, before the first products: what these read comes from memory."""
+_PAIR = 1.02
 """How much longer a stage takes where two CTAs hand it back."""
-_TILE, _EXCHANGED_TILE, _NARROW_TILE = 2e-6, 2.6e-6, 3e-6
-"""Seconds after a tile's products in which none run: its sums are stored, as rows, by lanes that
-have exchanged columns, or by pairs, and the next ones begin."""
+_SHARED_STAGE = {"none": 0.0, "a": 0.57e-6, "b": 0.26e-6}
+"""How much later it is there."""
+_STAGED, _EXCHANGED = {1: 3.3e-8, 2: 1e-8}, {1: 1.6e-7, 2: 3.2e-8, 8: 2.9e-8}
+"""Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
+so many columns, as rows or as lanes have them, and the next products begin."""
+_STORE_RATE = 0.85
+"""Of the bandwidth, where results are stored and little else is done."""
 _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
@@ -49,15 +63,33 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     steps = -(-sizes.k // p.tile_k)
     running = min(pairs, places) * p.ctas
     main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, target)
-    after = _TILE if p.staged else _EXCHANGED_TILE if p.vector_width > 2 else _NARROW_TILE
-    after += epilogue_seconds(p, needed, target)
+    after = _stored_seconds(p) + epilogue_seconds(p, needed, target)
     turns = -(-pairs // places)
-    start = _START
     if p.ctas > 1:
-        start, main = _PAIR_START, main * _PAIR
-    if not p.ping_pong:
-        return start + turns * (main + after)
-    return start + turns * max(main, (main + after) / 2) + after
+        main *= _PAIR
+    taken = turns * (main + after)
+    if p.ping_pong:
+        taken = turns * max(main, (main + after) / 2) + after
+    stores = _lines_stored(p, needed) / (target.bandwidth * _STORE_RATE)
+    return _START + (taken**OVERLAP + stores**OVERLAP) ** (1 / OVERLAP)
+
+
+def _stored_seconds(p: MatmulParameters) -> float:
+    """Return the seconds after a tile's products that it takes to store its sums."""
+    by = _STAGED if p.staged else _EXCHANGED
+    return by[p.vector_width] * p.row_blocks * p.tile_n / 2
+
+
+def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
+    """Return the bytes of memory's lines that are touched, once by each piece of a row."""
+    stored = needed.stored
+    columns = min(p.tile_n, MULTIPLIERS // 8)
+    if p.staged:
+        columns = staged_columns(p.columns, whole=stored.whole)
+        # Neighbouring tiles of a cluster fill the line between them together.
+        columns *= p.pair_columns if stored.whole else 1
+    piece = columns * stored.element
+    return stored.bytes * (1 + (LINE - gcd(stored.begin, piece)) / piece)
 
 
 def _stage_seconds(
@@ -73,21 +105,41 @@ def _stage_seconds(
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
-    taken = sum(part * lines for part, lines in zip(bytes_, needed.lines, strict=True))
+    lines = (_lines(p.tile_m, needed, 0), _lines(p.columns, needed, 1))
+    taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
+    beyond = (_beyond(p.tile_m, needed.sizes.m), _beyond(p.columns, needed.sizes.n))
+    taken += (
+        _BEYOND * p.tile_k * sum(rows * w for rows, w in zip(beyond, needed.widths, strict=True))
+    )
     loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
     if needed.is_narrow:
         rate *= FP8_RATE
-    if p.row_blocks == 1 and p.ping_pong:
-        rate *= _FEW_ROWS
+    if p.ping_pong:
+        rate *= _TURNS * (_FEW_ROWS if p.row_blocks == 1 else 1.0)
     parts = (
         2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
         taken / _INGEST,
-        (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
+        (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
+        / max(1, p.stages - 1),
         running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
+
+
+def _beyond(extent: int, size: int) -> float:
+    """Return the rows of a tile that lie beyond an operand, of all its tiles in the mean."""
+    tiles = max(1, -(-size // extent))
+    return extent - size / tiles
+
+
+def _lines(extent: int, needed: ProductWork, operand: int) -> float:
+    """Return the cost of a line of A (0) or B (1), of which a tile has so many rows or columns."""
+    begin, across = needed.begins[operand], needed.blocks[operand] > 1
+    if across:
+        begin = gcd(begin, round(extent * needed.widths[operand]))
+    return _LINES[across].get(max(16, begin), 1.0)
 
 
 def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
@@ -100,6 +152,6 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
     issued = epilogue.flops / (target.flops / 2 * _ISSUE)
     special = epilogue.sfu / target.special
-    turns = -(-count // (threads * p.vector_width)) if epilogue.reads else 0
-    waits = 0.0 if p.staged else turns * _LOAD
-    return count * max(issued, special) * target.sms + waits
+    waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
+    turns = -(-count // (threads * p.vector_width)) if waits else 0
+    return count * max(issued, special) * target.sms + turns * _LOAD

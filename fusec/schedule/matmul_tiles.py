@@ -1,0 +1,67 @@
+"""The tiles of products with one CTA per SM that are compared by price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusec.schedule.matmul_choice import MULTICASTS, MatmulParameters, Sizes
+from fusec.schedule.matmul_persistent import most_sums
+from fusec.schedule.matmul_problem import Product
+
+PERSISTENT = (
+    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
+    (128, 192, True), (64, 256, True), (128, 128, False), (128, 64, False),
+)  # fmt: skip
+"""Rows and columns of the tiles, and whether by ping-pong."""
+PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
+"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
+FITTED = ((128, False), (256, False), (128, True), (64, True))
+"""Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
+LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
+"""Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
+64 x 192 are the smallest that were measured)."""
+_BESIDE = 32
+"""Columns by which a stage seems wider than it is: what its time has beside their products."""
+
+
+def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[MatmulParameters]:
+    """Yield the tiles, and what is shared and staged with each.
+
+    Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
+    without, there are fewer to compare.
+    """
+    narrow, can_stage = problem.narrow is not None, bool(problem.slots.sizes)
+    for multicast in MULTICASTS:
+        stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
+        tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
+        if not narrow and problem.joined is None:
+            for rows, ping_pong in FITTED:
+                tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong)
+                tiles.append((rows, _fitted(tile, multicast, problem, sizes, sms), ping_pong))
+        for rows, columns, ping_pong in dict.fromkeys(tiles):
+            for staged in stagings if can_stage else (False,):
+                yield MatmulParameters(
+                    "wgmma", rows, columns, 64, 2,
+                    ping_pong=ping_pong, multicast=multicast, staged=staged,
+                )  # fmt: skip
+
+
+def _fitted(
+    tile: MatmulParameters, multicast: str, problem: Product, sizes: Sizes, sms: int
+) -> int:
+    """Return the columns with which all waves of tiles are as full as can be."""
+    by = 16 if multicast == "b" else 8
+    most = min(256, 2 * most_sums(problem, staged=True) // tile.row_blocks) // by * by
+    rows = sizes.batches * -(-sizes.m // tile.tile_m)
+    if multicast == "b":
+        rows = sizes.batches * -(-sizes.m // (2 * tile.tile_m))
+    places = sms if multicast == "none" else sms // 2
+
+    def seconds(columns: int) -> int:
+        tiles = -(-sizes.n // columns)
+        return -(-rows * (-(-tiles // 2) if multicast == "a" else tiles) // places) * (
+            columns + _BESIDE
+        )
+
+    least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
+    return min(range(most, least - 1, -by), key=seconds)
