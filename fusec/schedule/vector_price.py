@@ -42,10 +42,8 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     running = min(blocks, places)
     rounds = ceil(ceil(ceil(sizes.k / p.tile_k) / p.splits) / p.stages)
     loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * 2
-    parts = (
-        _LATENCY,
-        running * loaded / (target.bandwidth * _MEMORY_RATE * _STAGES[p.stages] * _ROWS[p.tile_m]),
-    )
+    rate = _MEMORY_RATE * _STAGES.get(p.stages, 1.0) * _ROWS.get(p.tile_m, 1.0)
+    parts = (_LATENCY, running * loaded / (target.bandwidth * rate))
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
     after = needed.epilogue.flops * elements / (32 * WARPS) * 32 / target.flops * target.sms
