@@ -48,9 +48,10 @@ class Stored:
 class ProductWork:
     """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
 
-    begins: the bytes, 16 to 128, at whose multiples runs of A, and of B, begin; widths: bytes of an element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes,
-    so that their elements are copied one by one; blocks: rows of A, and columns of B, that copies
-    in bulk bring at least at a time; stored: its results.
+    begins: the bytes, 16 to 128, at whose multiples runs of A, and of B, begin; widths: bytes of an
+    element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
+    their elements are copied one by one; blocks: rows of A, and columns of B, that copies in bulk
+    bring at least at a time; stored: its results.
     """
 
     sizes: Sizes
