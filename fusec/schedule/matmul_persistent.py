@@ -75,7 +75,8 @@ def most_sums(problem: Product, *, staged: bool) -> int:
     """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue."""
     if problem.is_plain:
         return MOST_SUMS
-    return MOST_STAGED_SUMS if staged else MOST_FINISHED_SUMS
+    # The sums of two products live side by side for longer.
+    return MOST_STAGED_SUMS if staged and problem.joined is None else MOST_FINISHED_SUMS
 
 
 def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:

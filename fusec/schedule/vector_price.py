@@ -43,18 +43,14 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     places = target.sms * resident(p)
     running = min(blocks, places)
     rounds = ceil(ceil(ceil(sizes.k / p.tile_k) / p.splits) / p.stages)
-<<<<<<< HEAD
     loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * needed.widths[1]
-    rate = _MEMORY_RATE * (1.0 if p.converted else _STAGES[p.stages] * _ROWS[p.tile_m])
+    rate = _MEMORY_RATE * (
+        1.0 if p.converted else _STAGES.get(p.stages, 1.0) * _ROWS.get(p.tile_m, 1.0)
+    )
     parts = [_LATENCY, running * loaded / (target.bandwidth * rate)]
     if p.converted:
         rows = min(p.tile_m, sizes.m) * min(p.tile_k * p.stages, sizes.k) * needed.widths[0]
         parts.append(running * (loaded + rows) / (target.l2_bandwidth * _L2_RATE))
-=======
-    loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * 2
-    rate = _MEMORY_RATE * _STAGES.get(p.stages, 1.0) * _ROWS.get(p.tile_m, 1.0)
-    parts = (_LATENCY, running * loaded / (target.bandwidth * rate))
->>>>>>> skinny
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
     after = needed.epilogue.flops * elements / (32 * WARPS) * 32 / target.flops * target.sms

@@ -1,9 +1,8 @@
 // data_parallel_gradients_s0_matmul: The gradients of a linear layer, summed over the ranks.
 // Source: examples/parallel/data_parallel_gradients.yaml
 //   10: dw = matmul(permute(dy, [1, 0]), x)
-// Schedule: 4096 x 4096 x 2048 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups in
-//   turn, B loaded for two CTAs, bulk copies into wgmma.
-#include "cluster.cuh"
+// Schedule: 4096 x 4096 x 2048 in tiles of 128 x 256, one CTA per SM over all tiles, bulk copies
+//   into wgmma.
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
 #include "staged_rows.cuh"
@@ -18,37 +17,35 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileN = 256;    // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 6;     // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
+  static constexpr int kStages = 4;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;            // of a thread that multiplies
-  static constexpr int kPairRows = 2;             // tile rows of a cluster of two CTAs
-  static constexpr int kPairColumns = 1;          // and tile columns; they share the other operand
   static constexpr int kReaders = 8;              // warps that read a stage
-  static constexpr int kProducerRegisters = 24;   // of a thread that loads
-  static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
   static constexpr int kBand = 8;                 // tile rows walked together, for the L2
   static constexpr bool kAKMajor = false;         // A is contiguous along K, else along M
   static constexpr bool kBKMajor = false;         // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 32768;  // of one stage
+  static constexpr int kStageBytes = 49152;  // of one stage
   static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
   static constexpr int kStagedColumns = 64;  // and columns
   static constexpr int kStagedPitch = 72;    // elements from one such row to the next
   static constexpr int kStaged0 = 196608;    // rows of 16 bits
   static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 215088;      // barriers, one per stage: all have read it
+  static constexpr int kEmpty = 215072;      // barriers, one per stage: all have read it
 };
 
 constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     data_parallel_gradients_s0_matmul(const __grid_constant__ fusec::TensorMap dy_map,
                                       const __grid_constant__ fusec::TensorMap x_map,
                                       fusec::bf16* __restrict__ dw_partial) {
@@ -59,14 +56,11 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
   constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
-  // A cluster takes two neighbouring tiles at a time, whose stages are loaded for both.
-  const int rank = fusec::cluster_rank();
-  const int pairs = fusec::tile_count(tile_rows, Config::kPairRows) *
-                    fusec::tile_count(tile_columns, Config::kPairColumns) * batches;
+  const int tiles = tile_rows * tile_columns * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
 
   if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
-  fusec::cluster_sync();
+  __syncthreads();
 
   if (threadIdx.x >= 128 * Config::kConsumers) {
     // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
@@ -74,15 +68,13 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
     if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
-      for (int index = blockIdx.x / 2; index < pairs; index += gridDim.x / 2) {
-        const auto tile =
-            fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
-                index, tile_rows, tile_columns, rank);
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&dy_map, m, 0};
         const fusec::TileSource b_columns = {&x_map, n, 0};
-        fusec::load_stages<Config, false, true>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
@@ -99,23 +91,15 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       }
       fusec::store(dw_partial_rows + place, dw_partial_vec);
     };
-    // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
-    // epilogue of one runs under the products of the other.
-    const int warpgroup = fusec::warpgroup_number();
-    const int warp_m = threadIdx.x / 32 % 4 * 16;
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
     int stage = 0;
     fusec::u32 parity = 0;
-    if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
-    for (int index = blockIdx.x / 2 + warpgroup * (gridDim.x / 2); index < pairs;
-         index += 2 * (gridDim.x / 2)) {
-      const auto tile =
-          fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
-              index, tile_rows, tile_columns, rank);
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, true, 2>(sums, shared, 0, steps, stage, parity);
-      fusec::skip_stages<Config>(steps, stage, parity);
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
         // Beyond the result its last elements are computed again, which nobody stores.
         const Index m = min(tile_m + warp_m + row, M - 1);
@@ -134,5 +118,4 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       fusec::visit_pairs<Config>(sums, visit, leave);
     }
   }
-  fusec::cluster_sync();  // nobody hands back another's stages from here on
 }
