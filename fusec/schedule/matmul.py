@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 
 from fusec.diagnostics import Unsupported
-from fusec.index.access import Facts, access_class
+from fusec.index.access import Facts
 from fusec.index.domain import repeated
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.annotations import Setting
@@ -34,7 +34,7 @@ from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_order import order_of
 from fusec.schedule.matmul_price import lasting, seconds
-from fusec.schedule.matmul_problem import Product, bind
+from fusec.schedule.matmul_problem import Product, assume_vectors, bind
 from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
@@ -42,7 +42,6 @@ from fusec.schedule.matmul_vector import held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
-from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import words
@@ -183,7 +182,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return a plan of one kernel, or of another that sums slices."""
         fusion, product = problem.fusion, problem.product
         facts = relied_on(product, parameters, target, problem.hints)
-        _assume_vectors(product, parameters.vector_width, facts)
+        assume_vectors(product, parameters.vector_width, facts)
         if parameters.staged:
             product.staged(facts)
         guards = problem.index[1]
@@ -257,14 +256,6 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
         )
 
     return with_run_time_sizes(strict, made, loops)
-
-
-def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:
-    """Add the divisibility that the epilogue's vector accesses rely on."""
-    binding, _, lane = bind(problem, width)
-    fusion = problem.epilogue.fusion
-    for address, conditions, _ in accesses(fusion, Lowering(fusion, problem.domain, binding)):
-        access_class(address, conditions, lane, width, facts)
 
 
 def _tiles(problem: Product, p: MatmulParameters) -> Dim:

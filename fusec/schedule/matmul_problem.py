@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fusec.index.access import Facts
+from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, dim, product
@@ -33,6 +33,7 @@ from fusec.schedule.matmul_staged import (
     find_staged,
     slots_of,
 )
+from fusec.schedule.pointwise_choice import accesses
 
 BATCH = "batch"
 
@@ -379,3 +380,11 @@ def bind(problem: Product, width: int) -> tuple[Mapping[Var, Index], Var, Var]:
         extents = [a.extent for a in axes]
         binding.update(zip(axes, delinearize(position, extents), strict=True))
     return binding, chunk, lane
+
+
+def assume_vectors(problem: Product, width: int, facts: Facts) -> None:
+    """Add the divisibility that the epilogue's vector accesses rely on."""
+    binding, _, lane = bind(problem, width)
+    fusion = problem.epilogue.fusion
+    for address, conditions, _ in accesses(fusion, Lowering(fusion, problem.domain, binding)):
+        access_class(address, conditions, lane, width, facts)
