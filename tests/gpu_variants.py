@@ -7,6 +7,7 @@ with fp64 to the bit.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from attentions import CAUSAL, PLAIN, SOFTMAX, attention
@@ -262,6 +263,7 @@ VARIANTS: Mapping[str, Variant] = {
     "serial_tma": _product(*_LONG, **_PARTS, split_method="serial_tma"),
     "serial": _product(*_LONG, **_PARTS, split_method="serial"),
     "two_kernel": _product(*_LONG, **_PARTS, split_method="two_kernel"),
+    "parallel": replace(_product(*_LONG, **_PARTS, split_method="parallel"), ordered=False),
     "cluster": _product(*_LONG, **_SPLIT, cluster=8, splits=1),
     "swapped": _product(43, *_LONG[1:], **{**_PARTS, "tile_m": 48}),
     "vector": _product(5, 520, 4104, kernel="vector", tile_m=8, tile_n=32, stages=1, splits=3),

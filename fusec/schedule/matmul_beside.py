@@ -22,7 +22,7 @@ _THREADS = 256
 
 def beside(p: MatmulParameters, bytes_: int) -> int:
     """Return the CTAs of an SM, by registers and by the bytes of shared memory of one."""
-    held = p.tile_m * p.tile_n // _THREADS * (2 if p.tile_k > _TILE_K else 1)
+    held = p.tile_m * p.tile_n // _THREADS * (3 if p.tile_k > _TILE_K else 1)
     fitting = SM_BYTES // (bytes_ + RESERVED)
     return next((n for n, most in _MOST_SUMS if held <= most and n <= fitting), 1)
 

@@ -132,7 +132,7 @@ def _step_seconds(
         rate *= FP8_RATE
     parts = (
         2.0 * p.tile_m * p.tile_n * depth / rate,
-        p.tile_n * depth / _CONVERTED if p.converted else 0.0,
+        -(-running // target.sms) * p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
         -(-running // target.sms) * taken / _INGEST,
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
