@@ -38,8 +38,9 @@ from fusec.schedule.matmul_choice import (
     SWAPPED_ROWS,
     MatmulParameters,
 )
-from fusec.schedule.matmul_compared import PERSISTENT, SPLIT_TILES, most_stages
+from fusec.schedule.matmul_compared import SPLIT_TILES, most_stages
 from fusec.schedule.matmul_price import seconds
+from fusec.schedule.matmul_tiles import PERSISTENT
 from fusec.schedule.matmul_work import ProductWork, work_of
 from fusec.segment.price import traffic
 from fusec.target import Target, find

@@ -28,7 +28,7 @@ _BARRIER, _SLOT = 8, 16
 # All of what follows is fitted to times on an H200, K from 512 to 524288.
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
 # tensor cores' rate.
-_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.0))
+_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.6), (128, 1.0), (256, 1.0))
 # Seconds a tile: first loads and the plain epilogue; and what each CTA of a cluster adds to that.
 _TILE, _RANK = 3.2e-6, 0.4e-6
 # The more of sums of 8-bit floats over a cluster (128 x 7168 x 2048, two CTAs: 13.4 and 15.1 us,
@@ -38,7 +38,7 @@ _NARROW_CLUSTER = 1.5e-6
 # are read from memory; one stage is in the hands of the tensor cores.
 _L2_STAGE, _MEMORY_STAGE = 0.8e-6, 1.5e-6
 # Of the bandwidth, where operands are read once.
-_MEMORY_RATE = 1.02
+_MEMORY_RATE = 1.03
 # Bytes a second that an SM takes of L2; rows that begin inside a line of memory come as two.
 _INGEST = 1.08e11
 # Weights a second that an SM makes halves of (estimated).

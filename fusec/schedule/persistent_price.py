@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
 from fusec.segment.protocol import OVERLAP
@@ -113,6 +114,7 @@ def _stage_seconds(
     )
     loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
+    displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
     if needed.is_narrow:
         rate *= FP8_RATE
@@ -123,7 +125,7 @@ def _stage_seconds(
         taken / _INGEST,
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),
-        running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
+        running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
 

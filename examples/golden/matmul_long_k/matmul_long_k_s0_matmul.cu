@@ -3,9 +3,9 @@
 //   12: c = matmul(a, b)
 // Schedule: 16 times M_size x 256 x 4096 in tiles of 128 x 64, one CTA per SM over all tiles, bulk
 //   copies into wgmma.
-#include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
+#include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -19,7 +19,7 @@ struct Config {
   static constexpr int kTileM = 128;    // rows of an output tile
   static constexpr int kTileN = 64;     // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 9;     // stages in flight
+  static constexpr int kStages = 7;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
@@ -34,11 +34,15 @@ struct Config {
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
   static constexpr int kStageBytes = 24576;  // of one stage
-  static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 221256;      // barriers, one per stage: all have read it
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 172032;    // rows of 32 bits
+  static constexpr int kFull = 208896;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 208952;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 8;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
@@ -76,14 +80,17 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     }
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
+    float* const c_segment_set_rows = fusec::rows_of_warp<Config, float>(shared + Config::kStaged0);
+    const auto c_segment_set_at = [&](Index batch, Index m, Index n) { return c_segment_set +
+                                   batch * (M_size * 256) + m * 256 + n; };
     // The epilogue of neighbouring sums of row m of a batch, from column n on.
-    const auto finish = [&](Index batch, Index m, Index n, const Sums& acc) {
+    const auto finish = [&](Index batch, Index m, Index n, int place, const Sums& acc) {
       fusec::Vec<float, kWidth> c_segment_set_vec;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         c_segment_set_vec[i] = acc[i];
       }
-      fusec::store(c_segment_set + batch * (M_size * 256) + m * 256 + n, c_segment_set_vec);
+      fusec::store(c_segment_set_rows + place, c_segment_set_vec);
     };
     const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
     int stage = 0;
@@ -94,20 +101,22 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
-      const auto visit = [&](int row, int column, const Sums& acc) {
-        const Index m = tile_m + warp_m + row;
-        const Index n = tile_n + column;
-        if (m < M && n < N) finish(tile.batch, m, n, acc);
+      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(tile.batch, m, n, place, acc);
       };
-      constexpr int kBlockSums = Config::kTileN / 2;
-#pragma unroll
-      for (int part = 0; part < Config::kSumsOwn / kBlockSums; ++part) {
-        const auto held = [&](int block, int e) { return sums[part * kBlockSums + 4 * block + e]; };
-        const auto visit_part = [&](int row, int column, const Sums& acc) {
-          visit(64 * part + row, column, acc);
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto c_segment_set_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return c_segment_set_at(tile.batch, m, n);
         };
-        fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit_part);
-      }
+        fusec::store_rows<Config>(c_segment_set_rows + place, c_segment_set_here,
+                                  M - tile_m - warp_m - first_row, N - tile_n - first_column);
+      };
+      fusec::visit_pairs<Config>(sums, visit, leave);
     }
   }
 }
