@@ -409,7 +409,7 @@ def orders(fusion: Fusion, when: str = "after") -> dict[str, PlannedOrder]:
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_a_product_in_parts_of_k_adds_the_parts_in_the_end(linear: bool) -> None:
-    fusion = norm(n=512, k=32768, linear=linear)
+    fusion = norm(n=384, k=32768, linear=linear)
     found = orders(fusion)
     assert found.keys() == {"p", "sum_1"}
     # Sixteen products of 2048 terms each, and the fifteen additions of what they give.

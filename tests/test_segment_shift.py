@@ -147,7 +147,7 @@ outputs: [dx, dw, db]
     assert whole.seconds > found.seconds(H200)
 
 
-# Rotary positions of the first four of every six heads that a product makes.
+# Rotary positions of the first of every six heads that a product makes.
 HEADS = """
 fusion: heads
 dims: {S: 2048, K: 1024}
@@ -155,10 +155,10 @@ inputs: {h: 'bf16[S, K]', w: 'bf16[1536, K]', cosine: 'bf16[S, 32]'}
 ops:
   - p = linear(h, w)
   - q = permute(reshape(p, new_shape=[S, 8, 6, 32]), dims=[1, 2, 0, 3])
-  - part = slice(q, start_indices=[0, 0, 0, 0], end_indices=[8, 4, S, 32])
-  - turned = reshape(part, new_shape=[32, S, 32])
-  - left = slice(turned, start_indices=[0, 0, 0], end_indices=[32, S, 16])
-  - right = slice(turned, start_indices=[0, 0, 16], end_indices=[32, S, 32])
+  - part = slice(q, start_indices=[0, 0, 0, 0], end_indices=[8, 1, S, 32])
+  - turned = reshape(part, new_shape=[8, S, 32])
+  - left = slice(turned, start_indices=[0, 0, 0], end_indices=[8, S, 16])
+  - right = slice(turned, start_indices=[0, 0, 16], end_indices=[8, S, 32])
   - y = cast(add(mul(turned, cosine), cat([neg(right), left], dim=2)), bf16)
 outputs: [y]
 """

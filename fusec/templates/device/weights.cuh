@@ -3,6 +3,7 @@
 #pragma once
 
 #include "storage.cuh"
+#include "vector.cuh"
 
 namespace fusec {
 
