@@ -81,8 +81,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
     float* const c_segment_set_rows = fusec::rows_of_warp<Config, float>(shared + Config::kStaged0);
-    const auto c_segment_set_at = [&](Index batch, Index m, Index n) { return c_segment_set +
-                                   batch * (M_size * 256) + m * 256 + n; };
+    const auto c_segment_set_at = [&](Index batch, Index m, Index n) {
+      return c_segment_set + batch * (M_size * 256) + m * 256 + n;
+    };
     // The epilogue of neighbouring sums of row m of a batch, from column n on.
     const auto finish = [&](Index batch, Index m, Index n, int place, const Sums& acc) {
       fusec::Vec<float, kWidth> c_segment_set_vec;
