@@ -37,7 +37,7 @@ SHOWN = 40
 def command(tool: str, name: str) -> list[str]:
     """Return what watches two launches of a kernel."""
     watched = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    watched += ["-p", "no:xdist", f"{TEST}::test_two_launches[{name}]"]
+    watched += ["-p", "no:xdist", f"{TEST}::test_launches[{name}]"]
     given = ("--tool", tool, *TOOLS[tool], "--error-exitcode", str(FOUND))
     return ["compute-sanitizer", *given, "--print-limit", "20", *watched]
 
