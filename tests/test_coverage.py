@@ -70,6 +70,6 @@ def test_guards_hold_up_to_the_sizes_told(path: Path) -> None:
         if name in sizes:
             assert holds(**{name: int(size)})
             assert not holds(**{name: int(size) + 1})
-    free = re.findall(r"any ([\w, ]+)", told)
+    free = re.findall(r"any (\w+(?:, \w+)*)", told)
     for name in free[0].split(", ") if free else ():
         assert holds(**{name: sizes[name] - 1})

@@ -1,0 +1,134 @@
+// linear_fp8_blocks_matmul: A linear layer of 8-bit floats, with a scale for each block of x and of
+//   w.
+// Source: examples/linear_fp8_blocks.yaml
+//   10: x_blocks = reshape(cast(x, f32), new_shape=[128, 8, 128])
+//   11: w_blocks = reshape(cast(w, f32), new_shape=[4, 128, 8, 128])
+//   12: x_scaled = mul(x_blocks, broadcast(x_scale, [false, false, true]))
+//   13: w_scaled = mul(w_blocks, broadcast(w_scale, [false, true, false, true]))
+//   14: p = linear(reshape(x_scaled, new_shape=[128, 1024]), reshape(w_scaled, new_shape=[512,
+//     1024]))
+//   15: y = cast(p, bf16)
+// Schedule: 128 x 512 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies into
+//   wgmma.
+#include "block_scales.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_scaled.cuh"
+#include "matmul_tile.cuh"
+#include "staged_rows.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "wgmma.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using TA = fusec::f8e4m3;             // of A's elements
+  using TB = fusec::f8e4m3;             // of B's
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 64;     // columns of an output tile
+  static constexpr int kTileK = 128;    // depth of a stage
+  static constexpr int kStages = 8;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 32;             // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 24576;  // of one stage
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 196608;    // rows of 16 bits
+  static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 215104;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 2;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    linear_fp8_blocks_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                             const __grid_constant__ fusec::TensorMap w_map,
+                             const float* __restrict__ x_scale,
+                             const float* __restrict__ w_scale,
+                             fusec::bf16* __restrict__ y) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  constexpr int M = 128;
+  constexpr int N = 512;
+  constexpr int K = 1024;
+  constexpr int batches = 1;
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  const int tiles = tile_rows * tile_columns * batches;
+  const int steps = fusec::tile_count(K, Config::kTileK);
+
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
+  __syncthreads();
+
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
+      int stage = 0;
+      fusec::u32 parity = 1;
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kTileN;
+        const fusec::TileSource a_rows = {&x_map, m, 0};
+        const fusec::TileSource b_columns = {&w_map, n, 0};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+      }
+    }
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const y_rows = fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto y_at = [&](Index m, Index n) { return y + m * 512 + n; };
+    // The epilogue of neighbouring sums of row m, from column n on.
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
+      fusec::Vec<fusec::bf16, kWidth> y_vec;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+      }
+      fusec::store(y_rows + place, y_vec);
+    };
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      float sums[Config::kSumsOwn];
+      const fusec::BlockScales<1, float, Index> a_scales = {x_scale, tile_m, M, 8, 1};
+      const fusec::BlockScales<128, float, Index> b_scales = {w_scale, tile_n, N, 8, 1};
+      fusec::multiply_scaled<Config>(sums, shared, 0, steps, stage, parity, a_scales, b_scales);
+      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(m, n, place, acc);
+      };
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto y_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return y_at(m, n);
+        };
+        fusec::store_rows<Config>(y_rows + place, y_here, M - tile_m - warp_m - first_row,
+                                  N - tile_n - first_column);
+      };
+      fusec::visit_pairs<Config>(sums, visit, leave);
+    }
+  }
+}
