@@ -20,13 +20,13 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from fnmatch import fnmatch
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmarks.products import FEW_ROWS, SKINNY, Shape, text_of
 from benchmarks.rows import Row
-from fusec.ir.annotations import Setting
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul import Matmul, MatmulProblem
@@ -44,7 +44,7 @@ from fusec.schedule.matmul_tiles import PERSISTENT
 from fusec.schedule.matmul_work import ProductWork, work_of
 from fusec.segment.price import traffic
 from fusec.target import Target, find
-from fusec.tune.job import Built, Failed, Job, build
+from fusec.tune.job import Failed, Job, build
 
 SCHEMA = 1
 DRAWN: tuple[tuple[Shape, str], ...] = (
@@ -231,11 +231,6 @@ def by_method(product: Priced) -> list[MatmulParameters]:
     return found
 
 
-def built(job: Job, settings: Mapping[str, Setting]) -> Built | Failed:
-    """Return the kernels of a schedule; called in a process of its own."""
-    return build(job, settings)
-
-
 def job_of(product: Priced) -> Job:
     """Return a product as what is tuned."""
     return Job(product.row.name, to_text(product.row.fusion), "matmul", product.target.arch)
@@ -335,9 +330,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     only = [o for o in given.only.split(",") if o] or ["*"]
     shapes = [s for s in PRODUCTS if any(fnmatch(name_of(*s), o) for o in only)][part::parts]
     target = find(TARGET)
-    select: Callable[[Priced], list[MatmulParameters]] = by_method
-    if not given.methods:
-        select = lambda product: picked(product, given.most)  # noqa: E731
+    select: Callable[[Priced], list[MatmulParameters]] = partial(picked, most=given.most)
+    if given.methods:
+        select = by_method
     if given.list:
         for shape in shapes:
             product = Priced(*shape, target)
@@ -354,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for shape in shapes:
             product = Priced(*shape, target)
             job = job_of(product)
-            futures = [(p, pool.submit(built, job, p.settings)) for p in select(product)]
+            futures = [(p, pool.submit(build, job, p.settings)) for p in select(product)]
             waiting.append((product, futures))
         for product, futures in waiting:
             if time.monotonic() > end:

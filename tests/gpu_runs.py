@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from gpu_variant import Variant
+from gpu_variant import Variant, tupled
 from gpu_variants import VARIANTS
 
 import fusec
@@ -26,8 +26,7 @@ def program_of(name: str) -> Program:
 
 def called(program: Program, given: Sequence[Any]) -> tuple[Any, ...]:
     """Return the results of a call as a tuple."""
-    found = program(*given)
-    return found if isinstance(found, tuple) else (found,)
+    return tupled(program(*given))
 
 
 def into(program: Program, given: Sequence[Any], out: Sequence[Any]) -> None:
@@ -180,8 +179,7 @@ def graphs_at_once(program: Program, variant: Variant, runs: int) -> int:
     for _ in range(runs):
         for number, stream in enumerate(streams):
             with torch.cuda.stream(stream):
-                results = graphs[number]()
-                out = results if isinstance(results, tuple) else (results,)
+                out = tupled(graphs[number]())
                 found[number].exactly(out, wanted[number])
                 poison(out)
     torch.cuda.synchronize()
@@ -203,8 +201,7 @@ def replayed(program: Program, variant: Variant, runs: int, *, own: bool) -> tup
     torch.cuda.synchronize()
     if own:
         graph: Any = program.graph(*held)
-        first = graph()
-        out = first if isinstance(first, tuple) else (first,)
+        out = tupled(graph())
         replay = graph
     else:
         graph = torch.cuda.CUDAGraph()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.torch_side import dtype_of
 from fusec.ir.annotations import Setting
-from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 
@@ -53,8 +53,7 @@ class Variant:
         """Return what PyTorch computes of inputs in fp64; only indices stay what they are."""
         integers = ("torch.int32", "torch.int64")
         wide = (x if str(x.dtype) in integers else x.double() for x in given)
-        found = self.wanted(*wide)
-        return found if isinstance(found, tuple) else (found,)
+        return tupled(self.wanted(*wide))
 
 
 @dataclass
@@ -79,7 +78,7 @@ class Drawing:
     def dtype(self, name: str) -> Any:
         """Return PyTorch's type of an input."""
         (value,) = (i.value for i in self.fusion.inputs if i.value.name == name)
-        return torch_type(value.dtype)
+        return dtype_of(value.dtype.name)
 
     def normal(self, name: str) -> Any:
         """Return normal floats; of integers, any between -100 and 100."""
@@ -111,9 +110,6 @@ class Drawing:
         return (2 * self.whole(shape, 0, 1) - 1).to(dtype)
 
 
-def torch_type(dtype: DType) -> Any:
-    """Return PyTorch's type."""
-    import torch
-
-    names = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
-    return getattr(torch, names.get(str(dtype), dtype.long))
+def tupled(found: Any) -> tuple[Any, ...]:
+    """Return one result, or several, as a tuple."""
+    return found if isinstance(found, tuple) else (found,)

@@ -18,5 +18,6 @@ from fusec.run.inputs import choose_sizes, random_inputs
 def test_launches(name: str) -> None:
     variant = VARIANTS[name]
     fusion, runs = variant.fusion, 2 if variant.ordered else 1
-    inputs = random_inputs(fusion, choose_sizes(fusion), 0)
-    run_again(driver.compile_fusion(fusion, options()), inputs, choose_sizes(fusion), runs)
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 0)
+    run_again(driver.compile_fusion(fusion, options()), inputs, sizes, runs)

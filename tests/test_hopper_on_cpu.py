@@ -56,6 +56,12 @@ def product(
     return builder.finish()
 
 
+def with_columns(m: int, n: int, columns: tuple[bool, bool]) -> Fusion:
+    """Return a product with a bias, whose operands are contiguous along columns or not."""
+    a_columns, b_columns = columns
+    return product(m, n, 584, a_columns=a_columns, b_columns=b_columns, bias=True)
+
+
 def plan_of(fusion: Fusion, kernel: str, **wanted: object) -> KernelPlan:
     """Return the plan with some of its parameters replaced."""
     return find_matmul().build(fusion, target.find("sm_90a"), {"kernel": kernel, **wanted})
@@ -137,8 +143,7 @@ def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) 
 def test_swapped_operands(
     tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
 ) -> None:
-    a_columns, b_columns = columns
-    fusion = product(24, 136, 584, a_columns=a_columns, b_columns=b_columns, bias=True)
+    fusion = with_columns(24, 136, columns)
     shape = {"tile_m": tile_m, "tile_n": 128, "cluster": cluster, "splits": splits, "stages": 3}
     assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
 
@@ -150,8 +155,7 @@ def test_swapped_operands(
 def test_swapped_operands_in_tiles_of_256_columns(
     tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
 ) -> None:
-    a_columns, b_columns = columns
-    fusion = product(104, 264, 584, a_columns=a_columns, b_columns=b_columns, bias=True)
+    fusion = with_columns(104, 264, columns)
     shape = {"tile_m": tile_m, "tile_n": 256, "cluster": cluster, "splits": splits, "stages": 3}
     assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from test_converted_on_cpu import weighted
+from test_converted_on_cpu import plan_of, weighted
 from test_hopper_on_cpu import dies, wrong
 
 from fusec import target
@@ -64,8 +64,7 @@ def streamed(fusion: Fusion, **wanted: Setting) -> KernelPlan:
 
 def converted(fusion: Fusion, **wanted: Setting) -> KernelPlan:
     """Return the plan of bulk copies into wgmma."""
-    tile: dict[str, Setting] = {"tile_m": 16, "tile_n": 128, "stages": 2, "cluster": 1, "splits": 1}
-    return Matmul().build(fusion, target.find("sm_90a"), {"kernel": "split_k", **tile, **wanted})
+    return plan_of(fusion, **{"tile_m": 16, **wanted})
 
 
 @pytest.mark.parametrize(
