@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.codegen.attention import bound_test, counted, operand_view
@@ -32,13 +32,13 @@ from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH
 
 RESERVED = frozenset([
-    "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "batch", "batches", "chunk",
-    "column", "compute", "d", "finish_keys", "finish_queries", "finish_values", "first",
-    "first_row", "half", "i", "kOutWidth", "lane_row", "last", "m", "moved", "n", "other", "own",
-    "own_row", "p", "passing", "place", "pull", "pulls", "query_values", "row", "s", "scale",
-    "seen", "seen_by", "share", "share_seen", "shared", "shares", "stage", "sums", "tile",
-    "tile_row", "tile_rows", "tiles", "value_sums", "values", "visit_keys", "visit_queries",
-    "visit_values", "warp", "warp_row", "weigh", "weight", "weights",
+    "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "all_seen", "batch", "batches",
+    "chunk", "column", "compute", "d", "finish_keys", "finish_queries", "finish_values", "first",
+    "first_row", "half", "i", "kOutWidth", "keep", "lane_row", "last", "m", "moved", "n", "other",
+    "own", "own_row", "p", "passing", "place", "pull", "pulls", "query_values", "row", "s", "scale",
+    "seen", "seen_by", "share", "shared", "shares", "stage", "sums", "tile", "tile_row",
+    "tile_rows", "tiles", "value_sums", "values", "visit_keys", "visit_queries", "visit_values",
+    "warp", "warp_row", "weigh", "weight", "weights",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
@@ -195,28 +195,25 @@ def _elements(context: _Context) -> dict[str, object]:
         if number == values.exponent:
             text = f"fusec::exponent_of_two(-{text.at_least(14)})"
         own.append(f"values[{number}] = {text};")
-    axes = part.axes(1)
-    tests = {test: bound_test(b, 1) for b, test in _masks(values, part)}
-    seen = values.scores and unmasked(values.scores, axes)
-    share = _share(context, values, values.scores, tests, lines)
+    seen = values.scores and unmasked(values.scores, part.axes(1))
+    kept = {test: bound_test(bound, 1) for bound, test in _masks(seen, part)}
+    masks = (bound_test(b, 1) for b, test in _masks(values.scores, part) if test not in kept)
     pull = _emitter(context, part, 1)
     pull.given[values.weights.shares] = Text("share")
     _give(context, pull, values, [values.weights.pulls], "moved")
     pulled = pull.ref(values.weights.pulls, 0)
     return {
         "value_lines": (*_taken(common, "kernel", "batch", "row"), *own),
-        "share": share,
-        "share_seen": _share(context, values, seen, {}, lines) if seen is not None else share,
-        "has_masks": seen is not values.scores,
+        "share": _share(context, values, seen, kept, lines),
+        "masks": tuple(mask.at_least(9) for mask in masks),
         "pull": ElementView(_taken(pull, "kernel", "batch", "row", "vector", "lane"), str(pulled)),
         "reads": values.reads,
         "lines": tuple(dict.fromkeys(lines)),
     }
 
 
-def _masks(values: QueryValues, part: Part) -> Iterator[tuple[Bound, Instance]]:
-    if values.scores is not None:
-        yield from masks_of(values.scores, part.axes(1))
+def _masks(scores: Instance | None, part: Part) -> list[tuple[Bound, Instance]]:
+    return [] if scores is None else masks_of(scores, part.axes(1))
 
 
 def _share(

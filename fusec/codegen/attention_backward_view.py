@@ -25,11 +25,10 @@ class WalkView(KernelView):
     what is owned and how many there are; other_rows, other_count: what passes by. bounds: lines
     that narrow `seen` for the rows from `first` to `last`. lines: what all elements have in common.
     parameters_of_query, parameters_of_element: what they are told by; value_lines: that compute
-    the values of a query. share, share_seen: what makes a
-    share of the first product, and the same where no mask says otherwise; has_masks: whether the
-    two differ; pull: what makes a pull of `share` and the second product; reads: whether they
-    read memory for each key. results: the graphs on the sums, and what these are called; unsummed:
-    the sums that this walk does not have.
+    the values of a query. share: what makes a share of the first product; masks: what query `m` and
+    key `n` must fulfil besides; pull: what makes a pull of `share` and the second product; reads:
+    whether they read memory for each key. results: the graphs on the sums, and what these are
+    called; unsummed: the sums that this walk does not have.
     """
 
     of_keys: bool
@@ -48,8 +47,7 @@ class WalkView(KernelView):
     parameters_of_element: str
     value_lines: tuple[str, ...]
     share: ElementView
-    share_seen: ElementView
-    has_masks: bool
+    masks: tuple[str, ...]
     pull: ElementView
     reads: bool
     results: tuple[tuple[str, str, EpilogueView], ...]

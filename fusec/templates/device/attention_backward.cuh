@@ -155,6 +155,17 @@ __device__ __forceinline__ void weigh_products(float (&weights)[Config::kOthers 
   }
 }
 
+// Of those weights only what keep(half, column) says, else zeros.
+template <class Config, class Keep>
+__device__ __forceinline__ void keep_products(float (&weights)[Config::kOthers / 2],
+                                              const Keep& keep) {
+#pragma unroll
+  for (int i = 0; i < Config::kOthers / 2; ++i) {
+    const int column = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+    if (!keep(i / 2 % 2, column)) weights[i] = 0.0f;
+  }
+}
+
 // One warpgroup: products = 64 own rows times the rows of a stage. Asynchronous.
 template <class Config, int kDepth>
 __device__ __forceinline__ void multiply_rows(float (&products)[Config::kOthers / 2],
