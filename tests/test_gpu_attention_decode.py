@@ -23,8 +23,6 @@ FIELDS = (
 
 MORE = {"scaled output": ("bf16[1, 8,", "bf16[12, 8,")}
 """Batches of which a verdict can tell a wrong scale: by few elements it would not decide."""
-OPEN = "products of one row as sums"
-"""Its verdict stays open at any size: a scale error of 0.025 would not show."""
 
 
 def pinned(text: str, **fields: int) -> Fusion:
@@ -39,7 +37,7 @@ def pinned(text: str, **fields: int) -> Fusion:
 @pytest.mark.parametrize("name", DECODES)
 def test_an_attention(name: str) -> None:
     text = DECODES[name].replace(*MORE.get(name, ("", "")))
-    check_on_gpu(pinned(text), scheduler="attention_decode", decided=name != OPEN)
+    check_on_gpu(pinned(text), scheduler="attention_decode")
 
 
 @pytest.mark.parametrize("fields", FIELDS, ids=lambda f: f"{f['tile_keys']}x{f['warps']}")

@@ -1,7 +1,9 @@
 """A value with its expected error, and what operations in general do to expected errors.
 
 An error is a variance in two parts: what is drawn anew for every element, and what elements have in
-common (that of a value which was broadcast). The first adds up in quadrature, the second linearly.
+common (that of a value which was broadcast). The first adds up in quadrature, the second linearly,
+but for what is common along other axes alone: along the axis of features, say, of a weight that was
+broadcast over them, in a sum over keys.
 A result may be off by `LIMIT` times the root of both together. An infinite variance says that
 nothing is known: the element lies at a pole, or another one may have been chosen in its place.
 """
@@ -48,13 +50,23 @@ LEAST_FLIP = 2 / LIMIT
 
 
 @dataclass(frozen=True)
+class Alike:
+    """A variance that elements have in common along some axes alone: where they were repeated."""
+
+    axes: frozenset[int]
+    variance: Array
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A value with its expected error; None stands for zeros.
 
-    independent, common: variances. ancestors: a bit for each node whose result is inexact and that
-    this one was computed from: errors of values that have none in common are independent. part:
-    what one of 64 parts of the last reduction adds, as far as it reaches this value. rounds_to: the
-    half type that the value, held as computed, is rounded to wherever it is read.
+    independent, common: variances. alike: how much of `common` is so along some axes alone; what
+    makes an estimate anew may leave it out, and all of it is common then. ancestors: a bit for each
+    node whose result is inexact and that this one was computed from: errors of values that have
+    none in common are independent. part: what one of 64 parts of the last reduction adds, as far as
+    it reaches this value. rounds_to: the half type that the value, held as computed, is rounded to
+    wherever it is read.
     """
 
     value: Array
@@ -63,6 +75,7 @@ class Estimate:
     ancestors: int = 0
     part: Array | None = None
     rounds_to: DType | None = field(default=None)
+    alike: Alike | None = None
 
     @property
     def exact(self) -> bool:
@@ -135,11 +148,19 @@ def without_zeros(variance: Array | None) -> Array | None:
 
 
 def spread_alike(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
-    """Return an estimate whose elements are repeated to `shape`: their errors become common."""
-    value = estimate.value
-    if estimate.independent is None or value.size == int(np.prod(shape, dtype=np.int64)):
+    """Return an estimate whose elements are repeated to `shape`: their errors become common.
+
+    They are so along the axes of one element; others, too, may be repeated in further blocks.
+    """
+    own, was = estimate.value.shape, estimate.alike
+    variance = add(estimate.independent, None if was is None else was.variance)
+    if variance is None or estimate.value.size == int(np.prod(shape, dtype=np.int64)):
         return estimate
-    return replace(estimate, independent=None, common=estimate.variance)
+    alike = None
+    if len(own) == len(shape):
+        axes = frozenset(a for a, extent in enumerate(own) if extent == 1)
+        alike = Alike(axes if was is None else axes | was.axes, variance)
+    return replace(estimate, independent=None, common=estimate.variance, alike=alike)
 
 
 def is_float(value: Array, dtype: DType) -> Array:

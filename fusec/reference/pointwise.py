@@ -7,7 +7,7 @@ plain declare them. To that comes the operation's own error: see `estimate.round
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import reduce
@@ -23,6 +23,7 @@ from fusec.reference.complexes import complex_error, directions, steepness, unju
 from fusec.reference.estimate import (
     FLIP,
     LIMIT,
+    Alike,
     Estimate,
     add,
     distance,
@@ -148,9 +149,28 @@ def _joined(passed: Estimate, operand: Estimate, slope: Array | None) -> Estimat
         passed,
         independent=join(passed.independent, own),
         common=join(passed.common, shared),
+        alike=_joined_alike(passed.alike, taken.alike, square, join),
         ancestors=passed.ancestors | operand.ancestors,
         part=part,
     )
+
+
+def _joined_alike(
+    passed: Alike | None,
+    taken: Alike | None,
+    square: Array | None,
+    join: Callable[[Array | None, Array | None], Array | None],
+) -> Alike | None:
+    """Return what is common along some axes alone, with what passes of it from one more operand."""
+    if taken is None:
+        return passed
+    own = _scaled(taken.variance, square)
+    assert own is not None
+    if passed is None:
+        return Alike(taken.axes, own)
+    both = join(passed.variance, own)
+    assert both is not None
+    return Alike(passed.axes | taken.axes, both)
 
 
 def _square(slope: Array) -> Array:
@@ -301,7 +321,7 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
     independent, common = rounding(terms, dtype, ulps, _exact_where(operands, raw.shape))
     if own is not None and ulps:
         independent = unjudged(node, values, raw, independent)
-    return result(
+    found = result(
         raw,
         dtype,
         add(passed.independent, independent),
@@ -309,6 +329,7 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
         passed.ancestors,
         passed.part,
     )
+    return replace(found, alike=passed.alike)
 
 
 def _approximated(

@@ -23,6 +23,7 @@ from fusec.ir.roles import Combine
 from fusec.reference.accumulations import scan, scatter
 from fusec.reference.estimate import (
     LIMIT,
+    Alike,
     Estimate,
     add,
     converted,
@@ -63,9 +64,17 @@ def selected(
         return rule(node, taken, attributes, rules)
 
 
-def _common(estimate: Estimate) -> Estimate:
-    """Return an estimate whose elements may be read several times."""
-    return replace(estimate, independent=None, common=estimate.variance)
+def _common(estimate: Estimate, own: tuple[int, ...]) -> Estimate:
+    """Return an estimate whose elements may be read several times; own: the shape of their source.
+
+    Where that has one element along an axis, or as many, repetition is along those axes alone.
+    """
+    shape, alike = estimate.value.shape, None
+    if len(own) == len(shape) and all(f in (1, m) for f, m in zip(own, shape, strict=True)):
+        assert estimate.independent is not None
+        axes = frozenset(a for a, extent in enumerate(own) if extent == 1)
+        alike = Alike(axes, estimate.independent)
+    return replace(estimate, independent=None, common=estimate.variance, alike=alike)
 
 
 def _movement(
@@ -107,7 +116,8 @@ def _movement(
         each = Estimate(held, independent, common, ancestors, part, rounds_to)
         access = node.op.access
         repeated = access is not None and access.repeats and each.independent is not None
-        found.append(_common(each) if repeated and value.size > taken[0].value.size else each)
+        own = taken[0].value
+        found.append(_common(each, own.shape) if repeated and value.size > own.size else each)
     return tuple(found)
 
 

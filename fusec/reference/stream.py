@@ -276,7 +276,12 @@ def _block_of(whole: Estimate, index: Index) -> Estimate:
         for a in (whole.independent, whole.common, whole.part)
     )
     return replace(
-        whole, value=whole.value[index], independent=independent, common=common, part=part
+        whole,
+        value=whole.value[index],
+        independent=independent,
+        common=common,
+        part=part,
+        alike=None,
     )
 
 

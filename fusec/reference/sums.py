@@ -1,15 +1,16 @@
 """Expected errors of sums: of their terms, and of their own roundings.
 
-With independent variances s and common ones l of the terms, a sum has sum(s) and sum(sqrt(l))**2,
-what the roundings of its order add up to (`order.roundings`), and the square of the error of the
-same sum really taken in that order: roundings of terms that repeat are not independent. Sums of
-multiples of one number, up to 2**24 of it, are exact: whole numbers, and some halves.
+With independent variances s and common ones l of the terms, a sum has sum(s) and sum(sqrt(l))**2
+(sum(l) of what is common along other axes than those of the sum), what the roundings of its order
+add up to (`order.roundings`), and the square of the error of the same sum really taken in that
+order: roundings of terms that repeat are not independent. Sums of multiples of one number, up to
+2**24 of it, are exact: whole numbers, and some halves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import expm1, inf, prod
 from typing import Any
 
@@ -183,11 +184,13 @@ def merged(a: State, b: State) -> State:
     """Return the sums of two blocks' states; of other arrangements those that both have."""
 
     def joined(key: str) -> Array:
+        if key not in a or key not in b:
+            return a[key] if key in a else b[key]  # an error that the other block does not have
         if key.startswith((TAKEN, OFF)):
             return _stacked(a[key], b[key])
         return np.minimum(a[key], b[key]) if key == STEP else a[key] + b[key]
 
-    return {key: joined(key) for key in a}
+    return {key: joined(key) for key in a | b}
 
 
 def _stacked(a: Array, b: Array) -> Array:
@@ -278,13 +281,27 @@ def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rul
         return state | (passed(operand, axes) if rules.errors else {})
     state |= lattice(x, axes, dtype)
     state["squares"] = moments(x, axes)
-    return state | taken(x, axes, dtype, rules) | passed(operand, axes)
+    return state | taken(x, axes, dtype, rules) | _passed_apart(operand, axes)
+
+
+def _passed_apart(operand: Estimate, axes: tuple[int, ...]) -> State:
+    """Return the sums of the terms' errors; along axes other than its own, what is alike is not."""
+    apart = operand.alike
+    if apart is None or operand.common is None or not apart.axes.isdisjoint(axes):
+        return passed(operand, axes)
+    with np.errstate(invalid="ignore"):
+        rest = np.maximum(operand.common - apart.variance, 0)
+    rest = np.where(np.isfinite(operand.common), rest, operand.common)
+    state = passed(replace(operand, common=rest if rest.any() else None), axes)
+    terms = np.broadcast_to(apart.variance, operand.value.shape)
+    state["apart"] = np.sum(terms, axis=axes) * alike(operand.value, axes)
+    return state
 
 
 def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
     out = state["out"]
     independent, common = state.get("independent"), state.get("common")
-    common = None if common is None else np.square(common)
+    common = add(None if common is None else np.square(common), state.get("apart"))
     if "squares" not in state:
         return Estimate(out, independent, common)
     count, squares = int(state["count"]), state["squares"]
