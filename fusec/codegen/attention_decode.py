@@ -31,9 +31,10 @@ from fusec.schedule.attention_scale import without_scale
 RESERVED = frozenset([
     "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpParts", "Whole", "acc", "batch",
     "chunk", "column", "e", "factor", "feature", "finish", "finish_part", "finish_row", "first",
-    "g", "i", "kOutWidth", "kWidth", "key", "load", "m", "n", "parts", "queries", "query", "r",
-    "row", "s", "scale", "scale_log2", "score", "scores", "seen", "shared", "split", "stage",
-    "stores", "sums", "tiles", "top", "total", "value", "visit", "warps", "whole",
+    "g", "i", "kOutWidth", "kWidth", "key", "load_keys", "load_values", "m", "n", "parts",
+    "queries", "query", "r", "row", "s", "scale", "scale_log2", "score", "scores", "seen", "shared",
+    "split", "stage", "stores", "sums", "tiles", "to", "top", "total", "value", "visit", "warps",
+    "whole",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 4

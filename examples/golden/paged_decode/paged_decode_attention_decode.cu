@@ -90,11 +90,11 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   fusec::KeySpan seen = {0, static_cast<int>(N)};
   seen.end_at(fusec::convert<fusec::i64>(lengths_value));
   const auto tiles = fusec::tiles_of<Config::kKeys>(seen);
-  const auto load = [&](unsigned char* stage, int n) {
-    using T = Config::T;
-    fusec::copy_rows<Config, Config::kFeatures>(reinterpret_cast<T*>(stage), n, seen.end, key);
-    fusec::copy_rows<Config, Config::kValueFeatures>(
-        reinterpret_cast<T*>(stage + Config::kKeyBytes), n, seen.end, value);
+  const auto load_keys = [&](unsigned char* to, int n) {
+    fusec::copy_rows<Config, Config::kFeatures>(to, n, seen.end, key);
+  };
+  const auto load_values = [&](unsigned char* to, int n) {
+    fusec::copy_rows<Config, Config::kValueFeatures>(to, n, seen.end, value);
   };
 
   const float scale = 0.088388346f;
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   };
 
   fusec::DecodeSums<Config> sums;
-  fusec::decode<Config>(sums, shared, tiles, split, scale, query, load, scores);
+  fusec::decode<Config>(sums, shared, tiles, split, scale, query, load_keys, load_values, scores);
 
   // The end of query m, from the largest score and the sum of exponentials: what outputs are
   // multiplied by.

@@ -189,9 +189,18 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
 
   barriers_at(shared, Config::kQueriesFull)->wait(place.tile_parity);
   place.tile_parity ^= 1;
+  keys_full[place.stage].wait(place.parity);
+  wgmma_fence();
+  multiply_keys<Config>(s, queries, ring + place.stage * Config::kStageBytes);
+  wgmma_commit();
+  wgmma_wait<0>();
+  wgmma_pin(s);
+  if (lane == 0) keys_empty[place.stage].arrive();
+  score(s, (tiles.last - 1) * Config::kKeys);
+  bool grown = rows.push(s, scale_log2);
+
   // Of the products with values that run still: the stage to hand back when they have ended.
   int running = -1;
-  bool grown = false;
   const auto end_values = [&] {
     wgmma_wait<0>();
     wgmma_pin(sums);
@@ -202,35 +211,24 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
       for (int i = 0; i < Config::kValueFeatures / 2; ++i) sums[i] *= rows.factor[i / 2 % 2];
     }
   };
-  for (int tile = tiles.last - 1; tile >= tiles.first; --tile) {
-    // The products of these keys run beside those of the values before, where there are such, and
-    // these beside the softmax. Both are waited for in another turn of the loop than the softmax is
-    // in, or the compiler would put the wait in front of it. The first tile is no case of its own:
-    // the code of its softmax would be there twice.
-    const bool begun = tile < tiles.last - 1;
-    if (begun) {
-      end_values();
-      running = place.stage;
-      values_full[running].wait(place.parity);
-      place.advance();
-    }
+  for (int tile = tiles.last - 2; tile >= tiles.first; --tile) {
+    // The products of these keys run beside those of the values before, and these beside the
+    // softmax. Both are waited for in another turn of the loop than the softmax is in, or the
+    // compiler would put the wait in front of it.
+    end_values();
+    running = place.stage;
+    values_full[running].wait(place.parity);
+    place.advance();
     keys_full[place.stage].wait(place.parity);
     turns.take();
     wgmma_fence();
     multiply_keys<Config>(s, queries, ring + place.stage * Config::kStageBytes);
     wgmma_commit();
-    if (begun) {
-      wgmma_fence();
-      multiply_values<Config>(sums, weights,
-                              ring + running * Config::kStageBytes + Config::kKeyBytes);
-      wgmma_commit();
-    }
+    multiply_values<Config>(sums, weights,
+                            ring + running * Config::kStageBytes + Config::kKeyBytes);
+    wgmma_commit();
     turns.pass();
-    if (begun) {
-      wgmma_wait<1>();
-    } else {
-      wgmma_wait<0>();
-    }
+    wgmma_wait<1>();
     wgmma_pin(s);
     if (lane == 0) keys_empty[place.stage].arrive();
     score(s, tile * Config::kKeys);

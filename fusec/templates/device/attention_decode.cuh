@@ -42,8 +42,8 @@ __device__ __forceinline__ DecodeTiles tiles_of(KeySpan seen) {
 // A warp: begin to copy what the keys of a tile from `key` on have, kFeatures elements each; zeros
 // from key `end` on. row(n) points to what key n has.
 template <class Config, int kFeatures, class Row>
-__device__ __forceinline__ void copy_rows(typename Config::T* to, int key, int end,
-                                          const Row& row) {
+__device__ __forceinline__ void copy_rows(unsigned char* tile, int key, int end, const Row& row) {
+  auto* const to = reinterpret_cast<typename Config::T*>(tile);
   constexpr int kChunks = kFeatures / 8;
   static_assert(Config::kKeys * kChunks % 32 == 0);
 #pragma unroll
@@ -177,13 +177,15 @@ struct DecodeSums {
 };
 
 // A warp: over its tiles, sums of weights times values. query(g, m) points to a query, whose load
-// the first copies do not wait for; load(ring, key) begins to copy a tile of keys and values;
-// score(s, key) makes scores of products, but for their positive scale. Groups of copies are
-// committed even when empty, so that waiting counts tiles.
-template <class Config, class Query, class Load, class Score>
+// the first copies do not wait for; load_keys(ring, key) and load_values(ring, key) begin to copy
+// what a tile has; score(s, key) makes scores of products, but for their positive scale. Values are
+// waited for when their weights are there. Groups of copies are committed even when empty, so that
+// waiting counts tiles: two groups each.
+template <class Config, class Query, class LoadKeys, class LoadValues, class Score>
 __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* shared,
                                        DecodeTiles tiles, int split, float scale,
-                                       const Query& query, const Load& load, const Score& score) {
+                                       const Query& query, const LoadKeys& load_keys,
+                                       const LoadValues& load_values, const Score& score) {
   using T = typename Config::T;
   const float scale_log2 = scale * kLog2E;
   const int warp = threadIdx.x / 32;
@@ -191,22 +193,24 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
   constexpr int kStep = Config::kSplits * Config::kWarps;
   const int first = tiles.first + split * Config::kWarps + warp;
   int ahead = first;
-#pragma unroll
-  for (int i = 0; i < Config::kStages - 1; ++i) {
-    if (ahead < tiles.last) load(ring + i * Config::kStageBytes, ahead * Config::kKeys);
+  const auto load = [&](int stage) {
+    unsigned char* const to = ring + stage * Config::kStageBytes;
+    if (ahead < tiles.last) load_keys(to, ahead * Config::kKeys);
+    copy_commit();
+    if (ahead < tiles.last) load_values(to + Config::kKeyBytes, ahead * Config::kKeys);
     copy_commit();
     ahead += kStep;
-  }
+  };
+#pragma unroll
+  for (int i = 0; i < Config::kStages - 1; ++i) load(i);
   const auto queries = load_queries<Config>(shared, query);
   int stage = 0;
   for (int tile = first; tile < tiles.last; tile += kStep) {
-    // The oldest stage has landed, and all lanes are done with the one before, which is filled next.
-    copy_wait<Config::kStages - 2>();
+    // The keys of the oldest stage have landed, and all lanes are done with the one before, which is
+    // filled next.
+    copy_wait<2 * Config::kStages - 3>();
     __syncwarp();
-    const int before = stage == 0 ? Config::kStages - 1 : stage - 1;
-    if (ahead < tiles.last) load(ring + before * Config::kStageBytes, ahead * Config::kKeys);
-    copy_commit();
-    ahead += kStep;
+    load(stage == 0 ? Config::kStages - 1 : stage - 1);
 
     const unsigned char* const here = ring + stage * Config::kStageBytes;
     float s[Config::kKeys / 8][4];
@@ -222,6 +226,8 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
     }
     u32 weights[Config::kKeys / 16][4];
     pack_weights<T>(weights, flat);
+    copy_wait<2 * Config::kStages - 2>();
+    __syncwarp();
     add_values<Config>(own.sums, weights, reinterpret_cast<const T*>(here + Config::kKeyBytes));
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
   }
