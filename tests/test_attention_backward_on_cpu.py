@@ -88,7 +88,7 @@ MUTANTS = {
     ),
     "values of queries are not awaited": ("init(2 + 32 * Config::kOfKeys)", "init(2)"),
     "a value of the neighbour": ("values[1][k] = both[1];", "values[1][k] = both[0];"),
-    "masks are left out": ("if (!all_seen) {", "if (false) {"),
+    "masks are left out": ("if (other < own.all_begin || ", "if ("),
     "the first tile is skipped": ("seen.begin / kKeys;", "seen.begin / kKeys + (seen.begin > 0);"),
     "pulls are scaled otherwise": ("* 0.125f;", "* 0.126f;"),
     "more operands are awaited than come": ("init(1 + Config::kPulls)", "init(2)"),

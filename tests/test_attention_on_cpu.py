@@ -96,7 +96,7 @@ MUTANTS = {
     "masks are left out": ("if (!all_seen) {", "if (false) {"),
     "the maximum of a part of a row": ("shuffle_xor(all, 2)", "shuffle_xor(all, 1)"),
     "scores are read early": ("wgmma_wait<1>();", "wgmma_wait<2>();"),
-    "first scores are read early": ("wgmma_wait<0>();\n    }", "wgmma_wait<1>();\n    }"),
+    "first scores are read early": ("wgmma_wait<0>();\n  wgmma_pin(s);", "wgmma_pin(s);"),
     "sums are read early": ("    wgmma_wait<0>();\n    wgmma_pin(sums);\n", ""),
     "queries are overwritten": (f"{QUERIES_EMPTY}->wait(place.tile_parity ^ 1);", ""),
     "the turn is not passed on": ("    turns.pass();", ""),
