@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
-from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_choice import (
@@ -29,7 +28,7 @@ from fusec.schedule.attention_maps import is_readable, tensor_maps
 from fusec.schedule.attention_price import seconds
 from fusec.schedule.attention_problem import Attention, find_attention
 from fusec.schedule.common import tensor_arguments
-from fusec.schedule.family import Family
+from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul_choice import coordinate_guards
 from fusec.schedule.matmul_price import lasting
 from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
@@ -59,7 +58,7 @@ class AttentionProblem(Problem):
 AttentionPlan = Plan[AttentionProblem, AttentionParameters]
 
 
-class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
+class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, AttentionPlan]):
     """Accepts two products with a softmax between them, and the graphs on scores and outputs."""
 
     name = "attention"
@@ -73,33 +72,24 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
         fusion, attention = found
         return _unreadable(attention, fusion) or AttentionProblem(segment, fusion, attention)
 
-    def likeliest(self, problem: AttentionProblem, target: Target) -> AttentionParameters | Refusal:
-        """Return the cheapest parameters."""
+    def compared(self, problem: AttentionProblem, target: Target) -> Iterator[AttentionParameters]:
+        """Yield tiles, warpgroups and stages, where there is wgmma."""
+        width = 2 if all(c % 2 == 0 for _, c in problem.attention.n.terms) else 1
+        for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
+            if target.has_wgmma:
+                yield AttentionParameters(keys, stages, warpgroups, vector_width=width)
+
+    def seconds(
+        self, problem: AttentionProblem, parameters: AttentionParameters, target: Target
+    ) -> float:
+        """Return the predicted time of the kernels."""
+        return seconds(parameters, problem.attention, problem.hints, target)
+
+    def no_kernel(self, problem: AttentionProblem, target: Target) -> Refusal:
+        """Return why there is no kernel."""
         if not target.has_wgmma:
             return Refusal("target", f"{target.arch} has no wgmma")
-        found = next(self._by_price(problem, target, {}), None)
-        return found or Refusal("shared memory", "no tile of keys fits")
-
-    def candidates(
-        self,
-        problem: AttentionProblem,
-        likeliest: AttentionParameters,
-        target: Target,
-        settings: Mapping[str, Setting],
-    ) -> Iterator[AttentionParameters]:
-        """Yield the parameters that are compared by price, then others near the likeliest."""
-        yield from self._by_price(problem, target, settings)
-        yield from super().candidates(problem, likeliest, target, settings)
-
-    def _by_price(
-        self, problem: AttentionProblem, target: Target, settings: Mapping[str, Setting]
-    ) -> Iterator[AttentionParameters]:
-        made = (
-            self.completed(problem, replace(p, **settings)) for p in _compared(problem.attention)
-        )
-        legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
-        sized = sorted(legal, key=lambda p: seconds(p, problem.attention, problem.hints, target))
-        return iter(sized)
+        return Refusal("shared memory", "no tile of keys fits")
 
     def completed(
         self, problem: AttentionProblem, parameters: AttentionParameters
@@ -116,7 +106,7 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
     def price(self, plan: AttentionPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
-        taken = seconds(parameters, problem.attention, problem.hints, target)
+        taken = self.seconds(problem, parameters, target)
         # Where there are fewer tiles than SMs, each draws more than its share of the bandwidth.
         reading = _tiles(parameters, problem.attention).evaluate(problem.hints)
         reading *= target.draw / target.sms
@@ -185,13 +175,6 @@ def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
 def _extents(attention: Attention) -> tuple[Dim, ...]:
     """Return the extents of what coordinates number."""
     return attention.batches, attention.m, attention.n
-
-
-def _compared(attention: Attention) -> Iterator[AttentionParameters]:
-    """Yield the parameters to price."""
-    width = 2 if all(c % 2 == 0 for _, c in attention.n.terms) else 1
-    for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
-        yield AttentionParameters(keys, stages, warpgroups, vector_width=width)
 
 
 def _arguments(

@@ -7,13 +7,12 @@ keys, values have a kernel of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
-from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_backward_choice import (
@@ -38,7 +37,7 @@ from fusec.schedule.attention_common import (
 )
 from fusec.schedule.attention_maps import is_readable
 from fusec.schedule.common import tensor_arguments
-from fusec.schedule.family import Family
+from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul_choice import coordinate_guards
 from fusec.schedule.matmul_price import lasting
 from fusec.schedule.orders import PlannedOrder, of_tensor_cores
@@ -74,7 +73,7 @@ class BackwardProblem(Problem):
 BackwardPlan = Plan[BackwardProblem, BackwardParameters]
 
 
-class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPlan]):
+class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, BackwardPlan]):
     """Accepts the five products of an attention's backward, and the graph of weights."""
 
     name = "attention_backward"
@@ -91,35 +90,23 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
         problem = BackwardProblem(segment, fusion, backward, count, values.reads)
         return _unreadable(backward, fusion) or problem
 
-    def likeliest(self, problem: BackwardProblem, target: Target) -> BackwardParameters | Refusal:
-        """Return the cheapest parameters."""
+    def compared(self, problem: BackwardProblem, target: Target) -> Iterator[BackwardParameters]:
+        """Yield tiles, warpgroups and stages, where there is wgmma."""
+        for separate, warpgroups, tiles in product((False, True), (2, 1), LIKELY):
+            if target.has_wgmma:
+                yield BackwardParameters(*tiles, warpgroups=warpgroups, separate=separate)
+
+    def seconds(
+        self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
+    ) -> float:
+        """Return the predicted time of the kernels."""
+        return seconds(parameters, problem.backward, problem.hints, target)
+
+    def no_kernel(self, problem: BackwardProblem, target: Target) -> Refusal:
+        """Return why there is no kernel."""
         if not target.has_wgmma:
             return Refusal("target", f"{target.arch} has no wgmma")
-        found = next(self._by_price(problem, target, {}), None)
-        return found or Refusal("shared memory", "no tiles fit")
-
-    def candidates(
-        self,
-        problem: BackwardProblem,
-        likeliest: BackwardParameters,
-        target: Target,
-        settings: Mapping[str, Setting],
-    ) -> Iterator[BackwardParameters]:
-        """Yield the parameters that are compared by price, then others near the likeliest."""
-        yield from self._by_price(problem, target, settings)
-        yield from super().candidates(problem, likeliest, target, settings)
-
-    def _by_price(
-        self, problem: BackwardProblem, target: Target, settings: Mapping[str, Setting]
-    ) -> Iterator[BackwardParameters]:
-        named = (
-            BackwardParameters(*tiles, warpgroups=w, separate=separate)
-            for separate, w, tiles in product((False, True), (2, 1), LIKELY)
-        )
-        made = (self.completed(problem, replace(p, **settings)) for p in named)
-        legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
-        sized = sorted(legal, key=lambda p: seconds(p, problem.backward, problem.hints, target))
-        return iter(sized)
+        return Refusal("shared memory", "no tiles fit")
 
     def completed(
         self, problem: BackwardProblem, parameters: BackwardParameters
@@ -137,7 +124,7 @@ class AttentionBackwards(Family[BackwardProblem, BackwardParameters, BackwardPla
     def price(self, plan: BackwardPlan, target: Target) -> Estimate:
         """Return a price: the kernels' predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
-        taken = seconds(parameters, problem.backward, problem.hints, target)
+        taken = self.seconds(problem, parameters, target)
         flops, sfu = work(problem.backward.of_queries[1].epilogue.fusion)
         estimate = Estimate(
             bytes=traffic(problem.segment),
