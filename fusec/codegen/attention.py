@@ -31,10 +31,10 @@ from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH, Operand
 
 RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "all_seen", "batch", "batches", "chunk",
-    "column", "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "is_key",
-    "kOutWidth", "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own",
-    "place", "row", "rows", "s", "scale", "score", "scores", "seen", "shared", "sums", "tile",
+    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
+    "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
+    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
+    "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
     "tile_m", "tile_rows", "tiles", "top", "total", "turns", "upper", "visit", "warp_m",
     "warpgroup",
 ])  # fmt: skip
@@ -87,8 +87,9 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
         bounds=tuple(_limit(b) for b in attention.bounds),
         score_lines=scores.lines,
         scale=scores.scale,
-        score=scores.graph,
-        masks=scores.masks,
+        score=scores.masked,
+        seen=scores.seen,
+        has_masks=scores.seen != scores.masked,
         score_reads=scores.reads,
         row_parameters=_parameters(context, "Index m"),
         row_lines=rows.lines,
@@ -212,42 +213,40 @@ def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, .
 
 @dataclass(frozen=True)
 class _Scores:
-    """The graph of scores without masks of which a query's place says all, and what they test.
+    """The graph of scores, masked and where all keys are seen, and what both have in common.
 
-    lines: what scores have in common; scale: what they are to be multiplied by. reads: whether they
-    read memory at the places of queries or keys.
+    scale: what scores are to be multiplied by. reads: whether they read memory for each query or
+    key.
     """
 
     lines: tuple[str, ...]
     scale: str
-    graph: EpilogueView
-    masks: tuple[str, ...]
+    masked: EpilogueView
+    seen: EpilogueView
     reads: bool
 
 
 def _scores(context: _Context) -> _Scores:
-    """Return the graph of scores, and the masks that follow it."""
+    """Return the graph of scores, and the same where all keys are seen."""
     part, width = context.attention.scores, context.parameters.vector_width
-    axes = part.axes(width)
     scores, factor = without_scale(_softmax(context, width)[0].scores)
-    whole = unmasked(scores, axes)
-    emitter = _emitter(context, part, width, ("vector", "lane"))
-    kept = {test: bound_test(bound, width) for bound, test in masks_of(whole, axes)}
-    emitter.given.update(kept)
-    graph = _graph_of_scores(context, emitter, whole)
-    scale = "1.0f" if factor is None else str(emitter.convert(factor, F32, 0))
-    places = {axes.row, axes.chunk, axes.lane}
-    loads = (i for i in instances_under([whole]) if i.kind == "load" and i not in emitter.cached)
+    masked = _emitter(context, part, width, ("vector", "lane"))
+    seen = _emitter(context, part, width, ("vector", "lane"))
+    whole = unmasked(scores, part.axes(width))
+    for bound, test in masks_of(scores, part.axes(width)):
+        masked.given[test] = bound_test(bound, width)
+    graph = _graph_of_scores(context, masked, scores)
+    for instance in instances_under([whole]):
+        if not instance.variables and instance.kind in ("op", "load", "select"):
+            seen.given.setdefault(instance, masked.ref(instance, 0))
+    loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
+    scale = "1.0f" if factor is None else str(masked.convert(factor, F32, 0))
     return _Scores(
-        taken(emitter, "kernel"),
+        taken(masked, "kernel"),
         scale,
         graph,
-        tuple(
-            bound_test(bound, width).at_least(9)
-            for bound, test in masks_of(scores, axes)
-            if test not in kept
-        ),
-        any(not places.isdisjoint(i.variables) for i in loads),
+        _graph_of_scores(context, seen, whole),
+        any(i not in masked.cached for i in loads),
     )
 
 

@@ -14,9 +14,9 @@ class AttentionView(KernelView):
 
     config: the members of its `Config`. constants: declarations of M, N and batches. bounds: lines
     that narrow `seen` for the queries from `first` to `last`. score_lines: what scores have in
-    common; scale: what they are to be multiplied by; score: their graph, in place; masks: what
-    query `m` and key `n` or `n + i` must fulfil besides; score_reads: whether scores read memory.
-    row_lines: what a query has besides, from `top` and `total`; row_stores: what of
+    common; scale: what they are to be multiplied by; score, seen: their graph, in place, and the
+    same where no mask says otherwise; has_masks: whether the two differ; score_reads: whether they
+    read memory. row_lines: what a query has besides, from `top` and `total`; row_stores: what of
     that is stored; row_factor: what its sums are multiplied by; row_first, row_second: the batch
     and the number of a thread's two queries. output: the graph of the second product.
     """
@@ -31,7 +31,8 @@ class AttentionView(KernelView):
     score_lines: tuple[str, ...]
     scale: str
     score: EpilogueView
-    masks: tuple[str, ...]
+    seen: EpilogueView
+    has_masks: bool
     score_reads: bool
     row_parameters: str
     row_lines: tuple[str, ...]

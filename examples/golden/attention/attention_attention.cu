@@ -98,8 +98,16 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   fusec::take_registers<Config::kConsumerRegisters>();
   const float scale = 0.088388346f;
   // The scores of query m and neighbouring keys from n on, of a batch,
-  // but for the scale and for masks.
+  // but for the scale.
   const auto score = [&](Index batch, Index m, Index n, Scores& acc) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float where_1 = n + i <= m ? fusec::rounded_sum<fusec::bf16>(acc[i]) : -INFINITY;
+      acc[i] = where_1;
+    }
+  };
+  // The same where the query sees all of them.
+  const auto score_seen = [&](Index batch, Index m, Index n, Scores& acc) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       acc[i] = fusec::rounded_sum<fusec::bf16>(acc[i]);
@@ -138,22 +146,19 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const int first_row = tile_m + 64 * warpgroup;
     auto own = keys_seen(first_row, first_row + 63);
     const auto scores = [&](float (&s)[Config::kKeys / 2], int key) {
-      const bool all_seen = key >= own.all_begin && key + Config::kKeys <= own.all_end;
-      const auto visit = [&](int row, int column, Scores& acc) {
-        const Index m = tile_m + warp_m + row;
-        const Index n = key + column;
-        score(tile.batch, m, n, acc);
-      };
-      fusec::visit_scores<kWidth>(s, visit);
-      if (!all_seen) {
+      if (key >= own.all_begin && key + Config::kKeys <= own.all_end) {
         const auto visit = [&](int row, int column, Scores& acc) {
           const Index m = tile_m + warp_m + row;
           const Index n = key + column;
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i) {
-            const bool is_key = N % Config::kKeys == 0 || n + i < N;
-            acc[i] = is_key && n + i <= m ? acc[i] : -INFINITY;
-          }
+          score_seen(tile.batch, m, n, acc);
+        };
+        fusec::visit_scores<kWidth>(s, visit);
+      } else {
+        const auto visit = [&](int row, int column, Scores& acc) {
+          const Index m = tile_m + warp_m + row;
+          const Index n = key + column;
+          score(tile.batch, m, n, acc);
+          if (N % Config::kKeys != 0 && n >= N) acc = fusec::splat<float, kWidth>(-INFINITY);
         };
         fusec::visit_scores<kWidth>(s, visit);
       }

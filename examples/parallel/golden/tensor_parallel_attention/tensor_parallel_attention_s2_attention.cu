@@ -131,21 +131,19 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const int first_row = tile_m + 64 * warpgroup;
     auto own = keys_seen(first_row, first_row + 63);
     const auto scores = [&](float (&s)[Config::kKeys / 2], int key) {
-      const bool all_seen = key >= own.all_begin && key + Config::kKeys <= own.all_end;
-      const auto visit = [&](int row, int column, Scores& acc) {
-        const Index m = tile_m + warp_m + row;
-        const Index n = key + column;
-        score(tile.batch, m, n, acc);
-      };
-      fusec::visit_scores<kWidth>(s, visit);
-      if (N % Config::kKeys != 0 && !all_seen) {
+      if (key >= own.all_begin && key + Config::kKeys <= own.all_end) {
         const auto visit = [&](int row, int column, Scores& acc) {
+          const Index m = tile_m + warp_m + row;
           const Index n = key + column;
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i) {
-            const bool is_key = N % Config::kKeys == 0 || n + i < N;
-            acc[i] = is_key ? acc[i] : -INFINITY;
-          }
+          score(tile.batch, m, n, acc);
+        };
+        fusec::visit_scores<kWidth>(s, visit);
+      } else {
+        const auto visit = [&](int row, int column, Scores& acc) {
+          const Index m = tile_m + warp_m + row;
+          const Index n = key + column;
+          score(tile.batch, m, n, acc);
+          if (N % Config::kKeys != 0 && n >= N) acc = fusec::splat<float, kWidth>(-INFINITY);
         };
         fusec::visit_scores<kWidth>(s, visit);
       }
