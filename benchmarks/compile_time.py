@@ -2,12 +2,10 @@
 
 python -m benchmarks.compile_time graphs [NAME ...] [--out FILE]   cold, each in its own process
 python -m benchmarks.compile_time model [--out FILE]     kernels of all sizes, one by one
-python -m benchmarks.compile_time rows [SUITE ...] [--out FILE]    products and attention
 
-Rows of suites are compiled one after the other, without caches, by a process that has compiled
-before. A graph is compiled on one core and without caches. Seconds are those of the core, so that
-others at work on the machine count less; a graph or row that exceeds its limits is named, and the
-exit code is 1.
+A graph is compiled on one core and without caches. Seconds are those of the core, so that others at
+work on the machine count less; a graph that exceeds its limits is named, and the exit code is 1.
+`benchmarks.builds` measures products and attention.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from benchmarks import products, suites
 from benchmarks.compile_graphs import GRAPHS, fan, row_maxima
-from benchmarks.rows import Row
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec import driver, lowering
 from fusec.codegen.dispatch import plan_sources
@@ -46,8 +42,6 @@ SECONDS = 5.0
 """Seconds of one core for any graph, with EACH for every kernel that differs in more than names."""
 EACH = 0.06
 MEGABYTES = 1000
-ROWS_MS = {"products": 300, "operands": 300, "attention": 600, "attention_backward": 600}
-"""Milliseconds of a core for each row of a suite, planned and built."""
 
 
 def graph(name: str) -> dict[str, Any]:
@@ -95,42 +89,6 @@ def graphs(names: Sequence[str], repeats: int) -> dict[str, Any]:
     return {"exceeding": [r["graph"] for r in rows if not r["ok"]], "rows": rows}
 
 
-def rows_of(suite: str) -> Sequence[Row]:
-    """Return the rows of a suite that are not drawn."""
-    if suite == "products":
-        return products.rows([])
-    return suites.SUITES[suite]
-
-
-def rows(names: Sequence[str], repeats: int) -> dict[str, Any]:
-    """Return what each row of some suites takes to plan and to build; of repeats the fastest."""
-    build_row(rows_of("attention")[0])  # what is imported and loaded once
-    found: list[dict[str, Any]] = []
-    for suite in names:
-        for row in rows_of(suite):
-            made = min((build_row(row) for _ in range(repeats)), key=lambda r: r["ms"])
-            found.append({"suite": suite, "row": row.name, **made})
-            print(json.dumps(found[-1]), flush=True)
-    over = [r["row"] for r in found if r["ms"] > ROWS_MS[r["suite"]]]
-    return {"exceeding": over, "rows": found}
-
-
-def build_row(row: Row) -> dict[str, Any]:
-    """Return the milliseconds of a core in which a row is planned, and its kernels are built."""
-    fusion = row.fusion
-    start = process_time()
-    program = driver.plan(fusion, OPTIONS)
-    ready = process_time()
-    driver.build(program)
-    done = process_time()
-    return {
-        "kernels": len(program.kernel_sources),
-        "ms": round(1e3 * (done - start)),
-        "plan_ms": round(1e3 * (ready - start)),
-        "build_ms": round(1e3 * (done - ready)),
-    }
-
-
 def pinned(fusion: Fusion) -> Fusion:
     """Return a fusion that is one segment, however long NVRTC takes for its kernel."""
     fusion = lowering.optimise(fusion, OPTIONS)
@@ -173,24 +131,19 @@ def model() -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is asked for, and put it into the record."""
     parser = argparse.ArgumentParser(prog="benchmarks.compile_time", description=__doc__)
-    parser.add_argument("what", choices=("graphs", "graph", "model", "rows"))
-    parser.add_argument("names", nargs="*", metavar="NAME", help="graphs, or suites")
+    parser.add_argument("what", choices=("graphs", "graph", "model"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="graphs")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--out", default=str(OUT), metavar="FILE")
     given = parser.parse_args(arguments)
-    known = ROWS_MS if given.what == "rows" else GRAPHS
-    unknown = [n for n in given.names if n not in known]
+    unknown = [n for n in given.names if n not in GRAPHS]
     if unknown:
-        parser.error(f"no `{unknown[0]}`: one of {', '.join(known)}")
+        parser.error(f"no `{unknown[0]}`: one of {', '.join(GRAPHS)}")
     if given.what == "graph":
         print(json.dumps(graph(*given.names)))
         return 0
-    if given.what == "model":
-        found = model()
-    elif given.what == "rows":
-        found = rows(given.names or list(ROWS_MS), given.repeat)
-    else:
-        found = graphs(given.names or list(GRAPHS), given.repeat)
+    names = given.names or list(GRAPHS)
+    found = model() if given.what == "model" else graphs(names, given.repeat)
     out = Path(given.out)
     write(out, {**read(out), given.what: {"fusec_tree": tree(), **found}})
     print({k: v for k, v in found.items() if k != "rows"})

@@ -22,16 +22,20 @@ from benchmarks import peers
 from benchmarks.measure import forget
 from benchmarks.rows import Row
 
-AT_ONCE = 8
-"""Rows that are compiled at once, at most."""
+AT_ONCE = 16
+"""What is compiled at once, at most: a row for one of the peers."""
 
 
 def prepare(
     rows: Sequence[Row], names: Sequence[str], seconds: float, jobs: int
 ) -> dict[tuple[str, str], str]:
-    """Return by row and peer why there is nothing; empty where the caches have what it runs."""
+    """Return by row and peer why there is nothing; empty where the caches have what it runs.
+
+    Every row is compiled for the first of the peers before any is for the next.
+    """
     end, context = time.monotonic() + seconds, get_context("spawn")
-    count = max(1, min(AT_ONCE, jobs, len(rows)))
+    wanted = [(replace(row), name) for name in names for row in rows]  # fusions stay here
+    count = max(1, min(AT_ONCE, jobs, len(wanted)))
     found = {
         (row.name, name): f"not compiled within {seconds:g} s" for row in rows for name in names
     }
@@ -39,12 +43,12 @@ def prepare(
     asked.cancel_join_thread()  # who is stopped leaves rows behind
     with tempfile.TemporaryDirectory() as folder:
         lock = Path(folder) / "timing"
-        given = (names, asked, said, lock, max(1, jobs // count))
+        given = (asked, said, lock, max(1, jobs // count))
         workers = [context.Process(target=_work, args=given) for _ in range(count)]
         for worker in workers:
             worker.start()
-        for row in [*(replace(r) for r in rows), *([None] * count)]:  # fusions stay here
-            asked.put(row)
+        for each in [*wanted, *([None] * count)]:
+            asked.put(each)
         while time.monotonic() < end and any(w.is_alive() for w in workers):
             time.sleep(0.05)
             _take(said, found)
@@ -63,16 +67,17 @@ def _take(said: Any, found: dict[tuple[str, str], str]) -> None:
         found[row, name] = why
 
 
-def _work(names: Sequence[str], asked: Any, said: Any, lock: Path, threads: int) -> None:
-    """Compile row after row; runs in a process of its own, with PyTorch's compilers beside it."""
+def _work(asked: Any, said: Any, lock: Path, threads: int) -> None:
+    """Compile one row for one peer after the other; runs in a process of its own, with others."""
     os.setpgrp()  # with what it starts
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
     _time_alone(lock)
-    while (row := asked.get()) is not None:
+    while (wanted := asked.get()) is not None:
+        row, name = wanted
         offer = peers.Offer(row, row.torch_function(), _arguments(row))
-        for name in names:
-            issue, why = peers.found(name, offer)
-            said.put((row.name, name, "" if issue is not None else why))
+        issue, why = peers.found(name, offer)
+        said.put((row.name, name, "" if issue is not None else why))
+        del issue, offer  # and what they hold on the GPU
         forget()
 
 

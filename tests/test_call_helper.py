@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import shutil
 import struct
 import subprocess
 import sys
@@ -193,12 +194,21 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the helper."""
+    return helper.built(tmp_path_factory.mktemp("helper"))
+
+
 @pytest.fixture
-def helped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Path) -> Helped:
+def helped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Path, compiled: Path
+) -> Helped:
     """Return compile, the device, the framework and the driver, with the helper in use."""
     known = Quick()
     device, _ = framework(monkeypatch, tmp_path, HelpedDevice(), known)
-    module = helper.load(helper.built(tmp_path / "helper"))
+    # From another file it is another library, with variables of its own.
+    module = helper.load(Path(shutil.copy(compiled, tmp_path)))
     module.open_driver(str(library))
     driver = ctypes.CDLL(str(library))
 
