@@ -40,9 +40,31 @@ struct Quad {
 
 template <class Config>
 __device__ __forceinline__ Quad quad_of(int f, int rank) {
-  constexpr int kQuads = Config::kTileN / 4;
+  constexpr int kRowQuads = Config::kTileN / 4;
   const int number = (f * Config::kCluster + rank) * Config::kMultipliers + threadIdx.x;
-  return {number / kQuads, number % kQuads * 4};
+  return {number / kRowQuads, number % kRowQuads * 4};
+}
+
+// The same of a quad by its number in the share of a CTA.
+template <class Config>
+__device__ __forceinline__ Quad quad_of_share(int quad, int rank) {
+  constexpr int kRowQuads = Config::kTileN / 4;
+  const int turn = quad / Config::kMultipliers * Config::kCluster + rank;
+  const int number = turn * Config::kMultipliers + quad % Config::kMultipliers;
+  return {number / kRowQuads, number % kRowQuads * 4};
+}
+
+// visit(row, column, acc) for the sums of a quad, kWidth neighbouring columns at a time.
+template <int kWidth, class Visit>
+__device__ __forceinline__ void visit_quad(float4 sums, Quad quad, const Visit& visit) {
+  const float values[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+  for (int i = 0; i < 4; i += kWidth) {
+    Vec<float, kWidth> acc;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) acc[e] = values[i + e];
+    visit(quad.row, quad.column + i, acc);
+  }
 }
 
 // visit(row, column, acc) for what a thread owns, kWidth neighbouring columns at a time.
@@ -51,15 +73,7 @@ __device__ __forceinline__ void visit_share(const float4 (&share)[Config::kOwned
                                             const Visit& visit) {
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
-    const Quad quad = quad_of<Config>(f, rank);
-    const float values[4] = {share[f].x, share[f].y, share[f].z, share[f].w};
-#pragma unroll
-    for (int i = 0; i < 4; i += kWidth) {
-      Vec<float, kWidth> acc;
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) acc[e] = values[i + e];
-      visit(quad.row, quad.column + i, acc);
-    }
+    visit_quad<kWidth>(share[f], quad_of<Config>(f, rank), visit);
   }
 }
 

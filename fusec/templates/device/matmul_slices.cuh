@@ -43,6 +43,34 @@ __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], cons
   }
 }
 
+// All threads of a block of the kernel that adds slices up: the sum of one quad over them. kGroups
+// groups of threads take kEach slices each, all on their way at once, in their order; the first
+// group's threads return what the groups have, in theirs. `quad` points into the first slice.
+template <class Config>
+__device__ __forceinline__ float4 sum_slices_in_groups(const float4* quad, int splits) {
+  __shared__ float4 sums[Config::kMultipliers];
+  const int group = threadIdx.x / Config::kQuads;
+  const int own = threadIdx.x % Config::kQuads;
+  float4 parts[Config::kEach];
+#pragma unroll
+  for (int i = 0; i < Config::kEach; ++i) {
+    const int split = group * Config::kEach + i;
+    parts[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (split < splits) parts[i] = __ldcg(quad + static_cast<i64>(split) * Config::kSlab);
+  }
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+  for (int i = 0; i < Config::kEach; ++i) sum = add(sum, parts[i]);
+  if constexpr (Config::kGroups > 1) {
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int g = 0; g < Config::kGroups; ++g) sum = add(sum, sums[g * Config::kQuads + own]);
+  }
+  return sum;
+}
+
 // All multiplying threads: the share is added to the sums of the tile, which begin as zeros, in
 // whichever order clusters come.
 template <class Config>
