@@ -117,7 +117,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_pairs=parameters.multicast != "none",
         readers=", false, 2" if parameters.multicast != "none" else "",
         has_partials=parameters.splits > 1,
-        has_epilogue=parameters.split_method != "two_kernel",
+        has_epilogue=not parameters.has_second,
         **{role: names[space.name] for role, space in spaces.items()},
     )
 

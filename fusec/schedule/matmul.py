@@ -33,7 +33,7 @@ from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_order import order_of
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, assume_vectors, bind
-from fusec.schedule.matmul_redefinitions import definitions_of_product
+from fusec.schedule.matmul_redefinitions import Priced, definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
 from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
 from fusec.schedule.matmul_sums import (
@@ -165,7 +165,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
-            kernels=len(plan.kernels),
+            kernels=sum(not k.overlapped for k in plan.kernels),
         )
         return lasting(estimate, taken, target, is_simt=parameters.kernel == "simt")
 
@@ -176,8 +176,19 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if len([n for n in segment.nodes if n.op.family == "contraction"]) != 1:
             return ()
         found = self.problem(segment)
-        product = found.product if isinstance(found, MatmulProblem) else None
-        return definitions_of_product(segment, fusion, product, target)
+        product, own_plan = None, None
+        if isinstance(found, MatmulProblem):
+            product, own_plan = found.product, self._priced(found, target)
+        return definitions_of_product(segment, fusion, product, own_plan, target)
+
+    def _priced(self, problem: MatmulProblem, target: Target) -> Priced | None:
+        """Return the price of a product's own plan, if it has one."""
+        offer = self._offer(problem, target, {})
+        if isinstance(offer, Refusal):
+            return None
+        plan, price = offer
+        p = plan.parameters
+        return Priced(price.seconds(target), p.kernel == "split_k" and p.splits > 1)
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target

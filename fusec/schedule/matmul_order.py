@@ -17,5 +17,5 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     if p.kernel == "vector":
         part, each = p.tile_k // WARPS * p.stages, WARPS
     promoted = p.kernel in HOPPER and problem.narrow is not None
-    groups = slice_groups(p) if p.split_method == "two_kernel" else 1
+    groups = slice_groups(p) if p.has_second else 1
     return of_tensor_cores(problem.k, part, each, p.splits, groups=groups, promoted=promoted)

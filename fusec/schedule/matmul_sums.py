@@ -55,7 +55,7 @@ def sum_slices(
     All SMs share the sums, whatever the tiles; it starts beside the end of the first, in which each
     CTA lets it once its products are done.
     """
-    if p.split_method != "two_kernel":
+    if not p.has_second:
         return ()
     quads = p.tile_m * p.tile_n // 4 // p.cluster
     runs = quads * slice_groups(p) // SUMMERS
@@ -76,7 +76,7 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
     """Return what the work buffers of a plan are: sums, and who may add to them, or has."""
     if p.splits == 1:
         return ()
-    if p.split_method == "two_kernel":
+    if p.has_second:
         return ("partials",)
     return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
 
