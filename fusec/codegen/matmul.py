@@ -118,6 +118,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         readers=", false, 2" if parameters.multicast != "none" else "",
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
+        leaves_fragments=parameters.leaves_fragments,
         **{role: names[space.name] for role, space in spaces.items()},
     )
 

@@ -157,6 +157,11 @@ class MatmulParameters(Parameters):
         return self.splits > 1 and self.split_method == "two_kernel"
 
     @property
+    def leaves_fragments(self) -> bool:
+        """Return whether it takes sums from registers as wgmma leaves them."""
+        return self.has_second and self.cluster == 1 and not self.swapped
+
+    @property
     def in_arrival_order(self) -> bool:
         """Return whether the clusters of a tile add to its sums whenever they are done."""
         return self.splits > 1 and self.split_method == "parallel"

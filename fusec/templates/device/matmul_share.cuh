@@ -4,6 +4,7 @@
 // the struct at the top of the kernel.
 #pragma once
 
+#include "shuffle.cuh"
 #include "vector.cuh"
 
 namespace fusec {
@@ -52,6 +53,28 @@ __device__ __forceinline__ Quad quad_of_share(int quad, int rank) {
   const int turn = quad / Config::kMultipliers * Config::kCluster + rank;
   const int number = turn * Config::kMultipliers + quad % Config::kMultipliers;
   return {number / kRowQuads, number % kRowQuads * 4};
+}
+
+// The same of four sums that wgmma leaves a thread, by their number, once lanes have exchanged them:
+// lanes with even numbers then have four neighbours of row r, those with odd ones of row r + 8.
+template <class Config>
+__device__ __forceinline__ Quad quad_of_fragment(int quad) {
+  constexpr int kBlockSums = Config::kTileN / 2;
+  constexpr int kBlocks = Config::kSumsOwn / kBlockSums;  // of 64 rows of a warpgroup
+  const int thread = quad % Config::kMultipliers;
+  const int first = quad / Config::kMultipliers * 4;
+  const int lane = thread % 32;
+  const int warp_row = thread / 128 * (64 * kBlocks) + thread / 32 % 4 * 16;
+  return {warp_row + first / kBlockSums * 64 + lane % 2 * 8 + lane / 4,
+          first % kBlockSums / 4 * 8 + lane % 4 / 2 * 4};
+}
+
+// The exchange, of all lanes of a warp: a lane gives its neighbour the two sums of the other's row.
+__device__ __forceinline__ float4 neighbours_of_fragment(float4 sums) {
+  const bool is_odd = threadIdx.x % 2 != 0;
+  const float x = shuffle_xor(is_odd ? sums.x : sums.z, 1);
+  const float y = shuffle_xor(is_odd ? sums.y : sums.w, 1);
+  return is_odd ? make_float4(x, y, sums.z, sums.w) : make_float4(sums.x, sums.y, x, y);
 }
 
 // visit(row, column, acc) for the sums of a quad, kWidth neighbouring columns at a time.

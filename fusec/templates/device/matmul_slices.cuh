@@ -14,6 +14,17 @@ __device__ __forceinline__ void leave_slice(float4* slice, const float4 (&share)
   for (int f = 0; f < Config::kOwned; ++f) slice[f * Config::kMultipliers + threadIdx.x] = share[f];
 }
 
+// The same of sums as wgmma leaves them, four at a time.
+template <class Config>
+__device__ __forceinline__ void leave_fragments(float4* slice,
+                                                const float (&sums)[Config::kSumsOwn]) {
+#pragma unroll
+  for (int f = 0; f < Config::kSumsOwn / 4; ++f) {
+    slice[f * Config::kMultipliers + threadIdx.x] =
+        make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]);
+  }
+}
+
 // All multiplying threads: whether all of `splits` slices have been left, this one last. The counter
 // starts over for the next launch; `slot` is shared memory.
 template <class Config>
