@@ -52,6 +52,8 @@ _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 _LOOSE = (1.0, 0.5, 0.32)
 # Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
 _ELEMENT_STORE = 6e-10
+# The part of that which an SM takes by itself: L2 has the rest to do where all of them store (estimated).
+_STORE_ALONE = 0.2
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35
 # Of the issue slots that eight warps fill, whose products have ended: gelu on a tile, 5.5 us.
@@ -110,7 +112,7 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
     if p.kernel == "mma" and p.vector_width == 1:
         stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
-        per_tile += stored * _ELEMENT_STORE
+        per_tile += stored * _ELEMENT_STORE * max(_STORE_ALONE, min(1.0, ctas / resident))
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + 1e-6
