@@ -155,6 +155,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, work_of(problem.product, bytes_, problem.hints), target)
+        # What schedules are compared by has the launch of a second kernel.
+        taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
@@ -165,7 +167,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
-            kernels=sum(not k.overlapped for k in plan.kernels),
+            kernels=len(plan.kernels),
         )
         return lasting(estimate, taken, target, is_simt=parameters.kernel == "simt")
 
