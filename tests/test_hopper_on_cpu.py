@@ -322,8 +322,6 @@ def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path:
         ("a", 128, 128, 1, "slices", (1, 1)),
         ("a", 48, 128, 2, "serial", (0, 0)),
         ("a", 64, 256, 2, "parallel", (1, 0)),
-        ("b", 128, 64, 9, "two_kernel", (0, 0)),
-        ("a", 64, 128, 2, "two_kernel", (0, 0)),
     ],
 )
 def test_split_products_in_pairs(

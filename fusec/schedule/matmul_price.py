@@ -52,7 +52,8 @@ _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 _LOOSE = (1.0, 0.5, 0.32)
 # Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
 _ELEMENT_STORE = 6e-10
-# The part of that which an SM takes by itself: L2 has the rest to do where all of them store (estimated).
+# The part of that which an SM takes by itself: of the rest L2 is the cause, where all of them store
+# (estimated).
 _STORE_ALONE = 0.2
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35

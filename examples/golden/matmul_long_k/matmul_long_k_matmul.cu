@@ -77,8 +77,6 @@ extern "C" __global__ void __cluster_dims__(2)
   const auto tile =
       fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
           tile_index, tile_rows, tile_columns, place);
-  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
   const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
   const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
   const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;

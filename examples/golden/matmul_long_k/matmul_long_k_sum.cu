@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
   // A block sums a run of neighbouring quads of what the CTAs of a tile's clusters have left.
   const int owner = blockIdx.x / Config::kRuns;
-  const int quad = blockIdx.x % Config::kRuns * Config::kQuads + threadIdx.x % Config::kQuads;
+  const int part = blockIdx.x % Config::kRuns * Config::kQuads + threadIdx.x % Config::kQuads;
   const auto tile =
       fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
           owner / 2, tile_rows, tile_columns, owner % 2);
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
   const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
   const float4* const slices = reinterpret_cast<const float4*>(partials) +
                                static_cast<fusec::i64>(owner) * splits * Config::kSlab;
-  const float4 sum = fusec::sum_slices_in_groups<Config>(slices + quad, splits);
+  const float4 share = fusec::sum_slices_in_groups<Config>(slices + part, splits);
   if (threadIdx.x >= Config::kQuads) return;
 
   // The epilogue of neighbouring sums of row m, from column n on.
@@ -79,6 +79,6 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
     const Index n = tile_n + column;
     if (m < M && n < N) finish(m, n, acc);
   };
-  fusec::visit_quad<kWidth>(fusec::neighbours_of_fragment(sum),
-                            fusec::quad_of_fragment<Config>(quad), visit);
+  fusec::visit_quad<kWidth>(fusec::neighbours_of_fragment(share),
+                            fusec::quad_of_fragment<Config>(part), visit);
 }
