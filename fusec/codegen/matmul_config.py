@@ -49,7 +49,7 @@ def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
     if kernel.template != SUM_SLICES:
         return []
     return [
-        integer("kGroups", slice_groups(p), "groups of a block's threads that share slices"),
+        integer("kGroups", slice_groups(p), "groups of threads that share slices"),
         integer("kEach", slices_each(p), "slices of a group, of the last one fewer"),
         integer("kQuads", "kMultipliers / kGroups", "quads of a block"),
         integer("kRuns", "kSlab / kQuads", "blocks that sum a CTA's share"),
