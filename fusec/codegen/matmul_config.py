@@ -50,7 +50,7 @@ def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
         return []
     return [
         integer("kGroups", slice_groups(p), "groups of threads that share slices"),
-        integer("kEach", slices_each(p), "slices of a group, of the last one fewer"),
+        integer("kEach", slices_each(p), "slices of a group, at most"),
         integer("kQuads", "kMultipliers / kGroups", "quads of a block"),
         integer("kRuns", "kSlab / kQuads", "blocks that sum a CTA's share"),
     ]

@@ -32,7 +32,7 @@ struct Config {
   static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
   static constexpr int kResident = 1;                     // CTAs that an SM has room for
   static constexpr int kGroups = 4;                       // groups of threads that share slices
-  static constexpr int kEach = 8;                         // slices of a group, of the last one fewer
+  static constexpr int kEach = 8;                         // slices of a group, at most
   static constexpr int kQuads = kMultipliers / kGroups;   // quads of a block
   static constexpr int kRuns = kSlab / kQuads;            // blocks that sum a CTA's share
   static constexpr int kBand = 8;                         // tile rows walked together, for the L2
