@@ -41,18 +41,18 @@ struct Quad {
 
 template <class Config>
 __device__ __forceinline__ Quad quad_of(int f, int rank) {
-  constexpr int kRowQuads = Config::kTileN / 4;
+  constexpr int kQuads = Config::kTileN / 4;
   const int number = (f * Config::kCluster + rank) * Config::kMultipliers + threadIdx.x;
-  return {number / kRowQuads, number % kRowQuads * 4};
+  return {number / kQuads, number % kQuads * 4};
 }
 
 // The same of a quad by its number in the share of a CTA.
 template <class Config>
 __device__ __forceinline__ Quad quad_of_share(int quad, int rank) {
-  constexpr int kRowQuads = Config::kTileN / 4;
+  constexpr int kQuads = Config::kTileN / 4;
   const int turn = quad / Config::kMultipliers * Config::kCluster + rank;
   const int number = turn * Config::kMultipliers + quad % Config::kMultipliers;
-  return {number / kRowQuads, number % kRowQuads * 4};
+  return {number / kQuads, number % kQuads * 4};
 }
 
 // The same of four sums that wgmma leaves a thread, by their number, once lanes have exchanged them:
