@@ -29,13 +29,14 @@ from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.schedule.matmul import SUM_SLICES, MatmulPlan, workspace_roles
+from fusec.schedule.matmul import MatmulPlan
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import map_names
 from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind
 from fusec.schedule.matmul_shared import MatmulKernel
+from fusec.schedule.matmul_sums import SUM_SLICES, workspace_roles
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_pairs=parameters.multicast != "none",
         readers=", false, 2" if parameters.multicast != "none" else "",
         has_partials=parameters.splits > 1,
-        has_epilogue=parameters.split_method != "two_kernel",
+        has_epilogue=not parameters.has_second,
+        leaves_fragments=parameters.leaves_fragments,
         **{role: names[space.name] for role, space in spaces.items()},
     )
 

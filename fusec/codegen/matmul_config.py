@@ -12,6 +12,7 @@ from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import MatmulKernel
+from fusec.schedule.matmul_sums import SUM_SLICES, slice_groups, slices_each
 from fusec.schedule.matmul_vector import WARPS, resident
 
 
@@ -26,6 +27,7 @@ def config(
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
         *_resident(p, kernel),
+        *_summers(p, kernel),
         integer("kBand", p.band, "tile rows walked together, for the L2"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
@@ -40,6 +42,18 @@ def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
     if p.kernel != "split_k":
         return []
     return [integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for")]
+
+
+def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
+    """Return how the threads of the kernel that adds slices up share them."""
+    if kernel.template != SUM_SLICES:
+        return []
+    return [
+        integer("kGroups", slice_groups(p), "groups of threads that share slices"),
+        integer("kEach", slices_each(p), "slices of a group, at most"),
+        integer("kQuads", "kMultipliers / kGroups", "quads of a block"),
+        integer("kRuns", "kSlab / kQuads", "blocks that sum a CTA's share"),
+    ]
 
 
 def sums_type(problem: Product) -> str:

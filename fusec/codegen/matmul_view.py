@@ -163,7 +163,8 @@ class SplitKView(MatmulView):
 
     takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
     each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
-    a kernel of its own without has_epilogue.
+    a kernel of its own without has_epilogue. leaves_fragments: whether CTAs leave their sums for it
+    as wgmma has them.
     in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
     neighbouring tiles, and share what they load; readers: further template arguments of what then
     multiplies a stage; has_partials: whether there are several clusters.
@@ -179,6 +180,7 @@ class SplitKView(MatmulView):
     readers: str
     has_partials: bool
     has_epilogue: bool
+    leaves_fragments: bool
     tickets: str = ""
     turns: str = ""
     partials: str = ""

@@ -12,8 +12,7 @@ from fusec.index.access import Facts
 from fusec.index.domain import repeated
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.annotations import Setting
-from fusec.ir.dim import Dim, ceildiv, dim, minimum
-from fusec.ir.dtype import F32, U32
+from fusec.ir.dim import Dim, dim, minimum
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
@@ -21,7 +20,6 @@ from fusec.schedule.family import Family
 from fusec.schedule.matmul_block_scales import unrounded_operands
 from fusec.schedule.matmul_choice import (
     HOPPER,
-    MULTIPLIERS,
     MatmulParameters,
     coordinate_guards,
     sizes_of,
@@ -35,9 +33,16 @@ from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_order import order_of
 from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, assume_vectors, bind
-from fusec.schedule.matmul_redefinitions import definitions_of_product
+from fusec.schedule.matmul_redefinitions import Priced, definitions_of_product
 from fusec.schedule.matmul_scales import with_scaled_results
-from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
+from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
+from fusec.schedule.matmul_sums import (
+    SUM_SLICES,
+    sum_slices,
+    summed_words,
+    tiles_of,
+    work_buffers,
+)
 from fusec.schedule.matmul_vector import held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import of_all
@@ -51,8 +56,6 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
-SUM_SLICES = "matmul_sum_slices"
-"""The kernel that adds the slices of split tiles up."""
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
 
 
@@ -152,6 +155,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, work_of(problem.product, bytes_, problem.hints), target)
+        # What schedules are compared by has the launch of a second kernel.
+        taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
@@ -173,8 +178,19 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if len([n for n in segment.nodes if n.op.family == "contraction"]) != 1:
             return ()
         found = self.problem(segment)
-        product = found.product if isinstance(found, MatmulProblem) else None
-        return definitions_of_product(segment, fusion, product, target)
+        product, own_plan = None, None
+        if isinstance(found, MatmulProblem):
+            product, own_plan = found.product, self._priced(found, target)
+        return definitions_of_product(segment, fusion, product, own_plan, target)
+
+    def _priced(self, problem: MatmulProblem, target: Target) -> Priced | None:
+        """Return the price of a product's own plan, if it has one."""
+        offer = self._offer(problem, target, {})
+        if isinstance(offer, Refusal):
+            return None
+        plan, price = offer
+        p = plan.parameters
+        return Priced(price.seconds(target), p.kernel == "split_k" and p.splits > 1)
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
@@ -192,7 +208,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         )
         if problem.wide and parameters.kernel in HOPPER:
             guards = coordinate_guards((product.m, product.n, product.k))
-        workspaces = _workspaces(fusion, product, parameters)
+        workspaces = work_buffers(fusion, product, parameters)
         layout = shared_layout(parameters, product)
         kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
@@ -208,7 +224,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         return Plan(
             self.name,
             fusion,
-            (kernel, *_sum_slices(kernel, product, parameters, fusion.name)),
+            (kernel, *sum_slices(kernel, product, parameters, fusion.name)),
             parameters,
             workspaces,
             (*guards, *assumed),
@@ -225,7 +241,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if p.kernel == "vector":
             held, own = held_sums(p), replace(own, flight=held_words(p))
         if kernel.template == SUM_SLICES:
-            held //= p.cluster
+            return replace(own, staged=summed_words(p))
         return replace(own, staged=held * words(result.dtype.compute))
 
 
@@ -258,66 +274,11 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
     return with_run_time_sizes(strict, made, loops)
 
 
-def _tiles(problem: Product, p: MatmulParameters) -> Dim:
-    """Return the tiles, or the pairs of those that a cluster takes together."""
-    rows = ceildiv(problem.m, p.tile_m * p.pair_rows)
-    if problem.groups is not None and problem.cuts == "rows":
-        rows = rows + problem.groups.count  # each group may end with a part of a tile
-    columns = ceildiv(problem.n, p.columns * p.pair_columns)
-    return problem.batches * rows * columns
-
-
 def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
-    tiles = _tiles(problem, p)
+    tiles = tiles_of(problem, p)
     if p.kernel == "wgmma":
         return minimum(tiles, target.sms // p.ctas) * p.ctas
     return tiles * (p.ctas * p.splits // slices(p))
-
-
-def _sum_slices(
-    first: MatmulKernel, product: Product, p: MatmulParameters, name: str
-) -> tuple[MatmulKernel, ...]:
-    """Return the kernel that adds up what the clusters of the first have left, if there is one."""
-    if p.split_method != "two_kernel":
-        return ()
-    return (
-        MatmulKernel(
-            name=f"{name}_sum",
-            template=SUM_SLICES,
-            grid=(_tiles(product, p) * p.cluster, dim(1), dim(1)),
-            block=(MULTIPLIERS, 1, 1),
-            arguments=first.arguments,
-            layout=SharedLayout(),
-        ),
-    )
-
-
-def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
-    """Return what the work buffers of a plan are: sums, and who may add to them, or has."""
-    if p.splits == 1:
-        return ()
-    if p.split_method == "two_kernel":
-        return ("partials",)
-    return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
-
-
-def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
-    """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
-    tiles = _tiles(problem, p) * (p.pair_rows * p.pair_columns)
-    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
-
-    def free(name: str) -> str:
-        return free(f"{name}_space") if name in taken else name
-
-    is_shared = p.takes_turns or p.in_arrival_order
-    sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))
-    kinds = {
-        "partials": (F32, sums, "zeroed once" if p.in_arrival_order else "none"),
-        "turns": (U32, tiles * p.cluster, "zeroed once"),
-        "arrivals": (U32, tiles * p.cluster, "zeroed once"),
-        "tickets": (U32, dim(1), "zeroed once"),
-    }
-    return tuple(Workspace(free(role), *kinds[role]) for role in workspace_roles(p))
 
 
 def _arguments(

@@ -49,6 +49,8 @@ SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up, or each adds its own as it comes,
 so that results differ between runs: only where that is asked for."""
+COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
+"""Those that are compared by price."""
 MULTICASTS = ("none", "b", "a")
 """The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A."""
 BAND = 8
@@ -148,6 +150,16 @@ class MatmulParameters(Parameters):
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
         return self.splits > 1 and self.split_method in ("serial_tma", "serial")
+
+    @property
+    def has_second(self) -> bool:
+        """Return whether a kernel of its own adds up what the clusters of a tile have left."""
+        return self.splits > 1 and self.split_method == "two_kernel"
+
+    @property
+    def leaves_fragments(self) -> bool:
+        """Return whether it takes sums from registers as wgmma leaves them."""
+        return self.has_second and self.cluster == 1 and not self.swapped
 
     @property
     def in_arrival_order(self) -> bool:

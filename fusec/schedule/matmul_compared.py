@@ -29,7 +29,6 @@ from fusec.schedule.matmul_vector import (
     WARPS,
     WEIGHT_PART,
     vector_shapes,
-    weight_shapes,
 )
 from fusec.target import Target
 
@@ -129,8 +128,8 @@ def _shapes(
         for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
-        shapes = weight_shapes if given["converted"] else vector_shapes
-        for rows, columns, stages in shapes(sizes.m):
+        converted = problem.has_converted_weights
+        for rows, columns, stages in vector_shapes(sizes.m, converted=converted):
             yield replace(MatmulParameters("vector", rows, columns, 64, stages), **given)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
@@ -157,7 +156,7 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
             most = max(1, most)  # no other kernel is to be had
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:
-                yield best_method(replace(tile, cluster=cluster, splits=splits))
+                yield best_method(replace(tile, cluster=cluster, splits=splits), tiles)
 
 
 def _pairs(
@@ -172,7 +171,7 @@ def _pairs(
             continue
         most = max(1, min(2 * steps // LEAST_STEPS, 2 * sms // sizes.tiles(tile)))
         for splits in _counts(most, _filling(pair, sizes.tiles(tile), 1, sms)):
-            yield best_method(replace(pair, splits=splits))
+            yield best_method(replace(pair, splits=splits), sizes.tiles(tile))
 
 
 def _counts(most: int, others: Iterable[int]) -> Iterator[int]:

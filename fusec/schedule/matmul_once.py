@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_choice import Sizes, sizes_of
+from fusec.schedule.matmul_work import widths_of
 from fusec.target import Target
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def operands_read_once(
     product: Product, p: MatmulParameters, hints: Mapping[str, int], target: Target
 ) -> tuple[bool, bool]:
     """Return whether A, and B, are read once at hint sizes, and larger than L2."""
-    a, b, *_ = (o.buffer.dtype.size for o in product.operands)
-    return read_once(p, sizes_of(product, hints), (a, b), target)
+    return read_once(p, sizes_of(product, hints), widths_of(product), target)
 
 
 def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

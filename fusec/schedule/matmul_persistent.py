@@ -61,8 +61,6 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `split_k`")
     if p.cluster > 1:
         return Refusal("multicast", "the CTAs of a cluster share K or an operand, not both")
-    if p.split_method == "two_kernel":
-        return Refusal("multicast", "pairs of tiles are not summed by a second kernel")
     if problem.narrow is not None or p.converted:
         return Refusal("multicast", "split products of 8-bit types share no operand")
     shared = p.tile_m if p.multicast == "a" else p.tile_n

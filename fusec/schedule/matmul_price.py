@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusec.schedule.matmul_beside import RESIDENT, beside
-from fusec.schedule.matmul_choice import MULTIPLIERS, SPLIT_METHODS, MatmulParameters
+from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_staged import LINE
 from fusec.schedule.matmul_work import ProductWork, part_of_rate
@@ -21,6 +21,9 @@ _ARRIVAL = 6.9e-6
 """A slice stored and counted, and the first of the others there (estimated)."""
 _SLICE_RATE = 9e10
 """Bytes a second that a CTA reads of slices, from L2 (estimated: 50 bytes a clock)."""
+_SECOND, _PARTS_RATE = 5.6e-6, 4.5e12
+"""A second kernel, which starts beside the end of the first, and the bytes a second at which parts
+are stored and read by all SMs (H200, 34 schedules of 7 products)."""
 
 _BARRIER, _SLOT = 8, 16
 """Bytes of shared memory beside the stages: barriers of each, and what a CTA is told."""
@@ -49,6 +52,9 @@ _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 _LOOSE = (1.0, 0.5, 0.32)
 # Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
 _ELEMENT_STORE = 6e-10
+# The part of that which an SM takes by itself: of the rest L2 is the cause, where all of them store
+# (estimated).
+_STORE_ALONE = 0.2
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35
 # Of the issue slots that eight warps fill, whose products have ended: gelu on a tile, 5.5 us.
@@ -76,9 +82,14 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
-    tile = _TILE + _RANK * p.cluster + _epilogue_seconds(p, needed, target)
+    epilogue = _epilogue_seconds(p, needed, target)
+    if p.has_second:  # all SMs share it
+        epilogue /= p.splits
+    tile = _TILE + _RANK * p.cluster + epilogue
     waves, rest = divmod(ctas, resident)
-    taken = hand_off_seconds(p) + (_NARROW_CLUSTER if needed.is_narrow and p.cluster > 1 else 0)
+    taken = hand_off_seconds(p, tiles) + (
+        _NARROW_CLUSTER if needed.is_narrow and p.cluster > 1 else 0
+    )
     for count, running in ((waves, resident), (1, rest)):
         if count and running:
             step = _step_seconds(p, needed, running, tiles * steps, target)
@@ -102,7 +113,7 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
     if p.kernel == "mma" and p.vector_width == 1:
         stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
-        per_tile += stored * _ELEMENT_STORE
+        per_tile += stored * _ELEMENT_STORE * max(_STORE_ALONE, min(1.0, ctas / resident))
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + 1e-6
@@ -161,22 +172,24 @@ def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) 
     return count * max(issued, special) * target.sms + turns * _EPILOGUE_LOAD
 
 
-def hand_off_seconds(p: MatmulParameters) -> float:
-    """Return the time that the clusters of a tile spend on each other's sums."""
+def hand_off_seconds(p: MatmulParameters, tiles: int) -> float:
+    """Return the time that the clusters of each of so many tiles spend on each other's sums."""
     if p.splits == 1:
         return 0.0
+    if p.has_second:
+        return _SECOND + tiles * p.splits * p.tile_m * p.tile_n * 4 / _PARTS_RATE
     if p.takes_turns:
         return (p.splits - 1) * TURN_SECONDS
     slices = (1 if p.in_arrival_order else p.splits) * p.tile_m * p.tile_n * 4 / p.cluster
     return _ARRIVAL + slices / _SLICE_RATE
 
 
-def best_method(p: MatmulParameters) -> MatmulParameters:
-    """Return a split with the method of the first two by which its clusters wait the least."""
+def best_method(p: MatmulParameters, tiles: int) -> MatmulParameters:
+    """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    slices, turns = (replace(p, split_method=m) for m in SPLIT_METHODS[:2])
-    return turns if hand_off_seconds(turns) < hand_off_seconds(slices) else slices
+    made = (replace(p, split_method=m) for m in COMPARED_METHODS)
+    return min(made, key=lambda each: hand_off_seconds(each, tiles))
 
 
 def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:

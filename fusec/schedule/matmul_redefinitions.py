@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fusec.index.access import Facts
 from fusec.ir.dim import ceildiv, dim
+from fusec.ir.dtype import F32
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.matmul_access import CHUNK_BYTES, is_vector
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
+from fusec.segment.price import elements
 from fusec.segment.protocol import Redefinition
+from fusec.segment.redefine import LEAST_GAIN
 from fusec.target import Target
+
+MEMORY_RATE = 1.05
+"""Of the bandwidth, the most at which a kernel's price has it read operands."""
+
+START = 1e-6
+"""Beyond its launch, what the price of any product's kernel has before the first products."""
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A product's own plan: its predicted seconds, launch included, and whether it splits K."""
+
+    seconds: float
+    splits: bool
 
 
 def definitions_of_product(
-    segment: Fusion, fusion: Fusion, product: Product | None, target: Target
+    segment: Fusion,
+    fusion: Fusion,
+    product: Product | None,
+    own_plan: Priced | None,
+    target: Target,
 ) -> tuple[Redefinition, ...]:
-    """Return the other definitions of the product of a segment of `fusion`."""
+    """Return the other definitions of the product of a segment of `fusion`.
+
+    Parts of K are spared where the product's own plan has them, or costs no more than these would
+    at least: each is segmented anew.
+    """
     node = next((n for n in segment.nodes if n.op.family == "contraction"), None)
     if node is None:
         return ()
@@ -34,7 +60,21 @@ def definitions_of_product(
         tiles *= -(-extent.evaluate(segment.hints) // 128)
     if tiles >= target.sms:
         return first
+    if own_plan is not None:
+        results = {o.value.name for o in fusion.outputs}
+        is_last = all(o.value.name in results for o in segment.outputs)
+        least = _least_seconds(node, 2 if is_last else 1, segment.hints, target)
+        if (own_plan.splits and is_last) or least > own_plan.seconds * (1 - LEAST_GAIN):
+            return first
     return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints))
+
+
+def _least_seconds(node: Node, kernels: int, hints: Mapping[str, int], target: Target) -> float:
+    """Return what so many kernels take at least that multiply two parts of K, or more, and add."""
+    read = sum(elements(v, hints) * v.dtype.size for v in node.inputs)
+    parts = 2 * elements(node.output, hints) * F32.size
+    first = read / (target.bandwidth * MEMORY_RATE) + START
+    return first + parts / target.l2_bandwidth + kernels * target.launch
 
 
 def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:

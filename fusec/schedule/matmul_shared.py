@@ -134,7 +134,7 @@ def _layout(
     ):
         constants.append((name, at, meaning))
         at += p.stages * _BARRIER
-    if p.splits > 1 and p.split_method != "two_kernel":
+    if p.splits > 1 and not p.has_second:
         name, meaning = ("kArrived", "slices before this CTA's")
         if p.takes_turns:
             name, meaning = ("kTicket", "of the cluster, in its first CTA")

@@ -86,24 +86,18 @@ def resident(p: MatmulParameters) -> int:
     return next((n for n, most in ((4, 32), (3, 40)) if held_words(p) + held_sums(p) <= most), 2)
 
 
-def vector_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
+def vector_shapes(rows: int, *, converted: bool) -> Iterator[tuple[int, int, int]]:
     """Yield rows and columns of tiles and stages, for as many rows of A.
 
-    Wider tiles and more stages were never quicker, from 33 to 470 MB of B (H200).
+    Wider tiles and more stages were never quicker, from 33 to 470 MB of B (H200). Of weights that
+    are converted registers hold what is on its way once, and of more columns rows of A are read
+    less often, from L2 or L1: 8 and 16 rows took 25.1 and 25.4 us with 32 columns, 29.7 and 29.1
+    with 16 (8192 x 8192 of 8 bits, H200), one row 25.4 and 24.1.
     """
     tile = next((r for r in ROWS if r >= rows), ROWS[-1])
-    for stages in PARTS[:2]:
-        yield tile, COLUMNS[0], stages
-
-
-def weight_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the same of weights that are converted: registers hold what is on its way once.
-
-    Of more columns rows of A are read less often, from L2 or L1: 8 and 16 rows took 25.1 and 25.4
-    us with 32 columns, 29.7 and 29.1 with 16 (8192 x 8192 of 8 bits, H200), one row 25.4 and 24.1.
-    """
-    tile = next((r for r in ROWS if r >= rows), ROWS[-1])
-    yield tile, COLUMNS[1 if FEWEST_ROWS < rows <= ROWS[1] else 0], 1
+    wider = converted and FEWEST_ROWS < rows <= ROWS[1]
+    for stages in PARTS[: 1 if converted else 2]:
+        yield tile, COLUMNS[wider], stages
 
 
 def slices(p: MatmulParameters) -> int:

@@ -78,14 +78,18 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     reads = sum(2 * elements(v, hints) > results for v in others)
     epilogue = EpilogueWork(flops / results, sfu / results, reads, product.slots.fetched)
     begins = (_begin(product.a, hints), _begin(product.b, hints))
-    narrow, converted = product.narrow is not None, product.has_converted_weights
-    columns = 0.5 if product.b.packed else 1 if narrow or converted else 2
-    widths = (1 if narrow else 2, columns)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
     blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)
     sizes, stored = sizes_of(product, hints), _stored(product, hints)
-    return ProductWork(sizes, bytes_, epilogue, begins, widths, loose, blocks, stored)
+    return ProductWork(sizes, bytes_, epilogue, begins, widths_of(product), loose, blocks, stored)
+
+
+def widths_of(product: Product) -> tuple[float, float]:
+    """Return the bytes of an element of A, and of B, as tensor cores or conversions take them."""
+    if product.narrow is not None:
+        return 1, 1
+    return 2, 0.5 if product.b.packed else 1 if product.has_converted_weights else 2
 
 
 def _stored(product: Product, hints: Mapping[str, int]) -> Stored:

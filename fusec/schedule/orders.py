@@ -207,19 +207,26 @@ def of_products(depth: Dim) -> PlannedOrder:
 
 
 def of_tensor_cores(
-    depth: Dim, tile: int, cluster: int = 1, splits: int = 1, *, promoted: bool = False
+    depth: Dim,
+    tile: int,
+    cluster: int = 1,
+    splits: int = 1,
+    *,
+    groups: int = 1,
+    promoted: bool = False,
 ) -> PlannedOrder:
     """Return the order of products of matrices by tensor cores.
 
     tile: elements of K by which it is dealt to `splits` clusters of `cluster` blocks; the sums of a
-    cluster are added in the order of its blocks, those of clusters in turns. promoted: of 8-bit
-    floats, whose sums of a tile are added to others in f32.
+    cluster are added in the order of its blocks, those of clusters in turns, or in `groups` of
+    neighbours whose sums then meet. promoted: of 8-bit floats, whose sums of a tile are added to
+    others in f32.
     """
     tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
     stages = [PlannedStage(_positive(tiles * (tile // GROUP)))]
     if promoted:
         stages = [PlannedStage(dim(tile // WARP)), serial(tiles)]
-    stages += [serial(n) for n in (cluster, splits) if n > 1]
+    stages += [serial(n) for n in (cluster, -(-splits // groups), groups) if n > 1]
     return PlannedOrder(tuple(stages), *((WARP, FP8_BITS) if promoted else (GROUP,)))
 
 

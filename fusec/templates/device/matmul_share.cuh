@@ -4,6 +4,7 @@
 // the struct at the top of the kernel.
 #pragma once
 
+#include "shuffle.cuh"
 #include "vector.cuh"
 
 namespace fusec {
@@ -45,21 +46,57 @@ __device__ __forceinline__ Quad quad_of(int f, int rank) {
   return {number / kQuads, number % kQuads * 4};
 }
 
+// The same of a quad by its number in the share of a CTA.
+template <class Config>
+__device__ __forceinline__ Quad quad_of_share(int quad, int rank) {
+  constexpr int kQuads = Config::kTileN / 4;
+  const int turn = quad / Config::kMultipliers * Config::kCluster + rank;
+  const int number = turn * Config::kMultipliers + quad % Config::kMultipliers;
+  return {number / kQuads, number % kQuads * 4};
+}
+
+// The same of four sums that wgmma leaves a thread, by their number, once lanes have exchanged them:
+// lanes with even numbers then have four neighbours of row r, those with odd ones of row r + 8.
+template <class Config>
+__device__ __forceinline__ Quad quad_of_fragment(int quad) {
+  constexpr int kBlockSums = Config::kTileN / 2;
+  constexpr int kBlocks = Config::kSumsOwn / kBlockSums;  // of 64 rows of a warpgroup
+  const int thread = quad % Config::kMultipliers;
+  const int first = quad / Config::kMultipliers * 4;
+  const int lane = thread % 32;
+  const int warp_row = thread / 128 * (64 * kBlocks) + thread / 32 % 4 * 16;
+  return {warp_row + first / kBlockSums * 64 + lane % 2 * 8 + lane / 4,
+          first % kBlockSums / 4 * 8 + lane % 4 / 2 * 4};
+}
+
+// The exchange, of all lanes of a warp: a lane gives its neighbour the two sums of the other's row.
+__device__ __forceinline__ float4 neighbours_of_fragment(float4 sums) {
+  const bool is_odd = threadIdx.x % 2 != 0;
+  const float x = shuffle_xor(is_odd ? sums.x : sums.z, 1);
+  const float y = shuffle_xor(is_odd ? sums.y : sums.w, 1);
+  return is_odd ? make_float4(x, y, sums.z, sums.w) : make_float4(sums.x, sums.y, x, y);
+}
+
+// visit(row, column, acc) for the sums of a quad, kWidth neighbouring columns at a time.
+template <int kWidth, class Visit>
+__device__ __forceinline__ void visit_quad(float4 sums, Quad quad, const Visit& visit) {
+  const float values[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+  for (int i = 0; i < 4; i += kWidth) {
+    Vec<float, kWidth> acc;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) acc[e] = values[i + e];
+    visit(quad.row, quad.column + i, acc);
+  }
+}
+
 // visit(row, column, acc) for what a thread owns, kWidth neighbouring columns at a time.
 template <class Config, int kWidth, class Visit>
 __device__ __forceinline__ void visit_share(const float4 (&share)[Config::kOwned], int rank,
                                             const Visit& visit) {
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
-    const Quad quad = quad_of<Config>(f, rank);
-    const float values[4] = {share[f].x, share[f].y, share[f].z, share[f].w};
-#pragma unroll
-    for (int i = 0; i < 4; i += kWidth) {
-      Vec<float, kWidth> acc;
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) acc[e] = values[i + e];
-      visit(quad.row, quad.column + i, acc);
-    }
+    visit_quad<kWidth>(share[f], quad_of<Config>(f, rank), visit);
   }
 }
 

@@ -14,6 +14,17 @@ __device__ __forceinline__ void leave_slice(float4* slice, const float4 (&share)
   for (int f = 0; f < Config::kOwned; ++f) slice[f * Config::kMultipliers + threadIdx.x] = share[f];
 }
 
+// The same of sums as wgmma leaves them, four at a time.
+template <class Config>
+__device__ __forceinline__ void leave_fragments(float4* slice,
+                                                const float (&sums)[Config::kSumsOwn]) {
+#pragma unroll
+  for (int f = 0; f < Config::kSumsOwn / 4; ++f) {
+    slice[f * Config::kMultipliers + threadIdx.x] =
+        make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]);
+  }
+}
+
 // All multiplying threads: whether all of `splits` slices have been left, this one last. The counter
 // starts over for the next launch; `slot` is shared memory.
 template <class Config>
@@ -41,6 +52,34 @@ __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], cons
       share[f] = add(share[f], __ldcg(&slice[f * Config::kMultipliers + threadIdx.x]));
     }
   }
+}
+
+// All threads of a block of the kernel that adds slices up: the sum of one quad over them. kGroups
+// groups of threads take kEach slices each, all on their way at once, in their order; the first
+// group's threads return what the groups have, in theirs. `quad` points into the first slice.
+template <class Config>
+__device__ __forceinline__ float4 sum_slices_in_groups(const float4* quad, int splits) {
+  __shared__ float4 sums[Config::kMultipliers];
+  const int group = threadIdx.x / Config::kQuads;
+  const int own = threadIdx.x % Config::kQuads;
+  float4 parts[Config::kEach];
+#pragma unroll
+  for (int i = 0; i < Config::kEach; ++i) {
+    const int split = group * Config::kEach + i;
+    parts[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (split < splits) parts[i] = __ldcg(quad + static_cast<i64>(split) * Config::kSlab);
+  }
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+  for (int i = 0; i < Config::kEach; ++i) sum = add(sum, parts[i]);
+  if constexpr (Config::kGroups > 1) {
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int g = 0; g < Config::kGroups; ++g) sum = add(sum, sums[g * Config::kQuads + own]);
+  }
+  return sum;
 }
 
 // All multiplying threads: the share is added to the sums of the tile, which begin as zeros, in
