@@ -93,6 +93,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         return PersistentView(
             **fields,  # pyright: ignore[reportArgumentType]
             second_map=second_map,
+            consumers=parameters.consumers,
             ping_pong=parameters.ping_pong,
             in_pairs=parameters.ctas > 1,
             is_guarded=in_place or problem.cuts == "rows",

@@ -129,7 +129,8 @@ class MatmulView(KernelView):
 class PersistentView(MatmulView):
     """The kernel with one CTA per SM over all tiles.
 
-    second_map: the map of the B of a joined product, if there is one.
+    second_map: the map of the B of a joined product, if there is one; consumers: warpgroups that
+    multiply.
     ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether a cluster of two CTAs
     takes neighbouring tiles; shares: further template arguments of what loads a stage for both;
     readers: of what multiplies it. is_guarded: whether the epilogue runs for elements of the result
@@ -137,6 +138,7 @@ class PersistentView(MatmulView):
     """
 
     second_map: str
+    consumers: int
     ping_pong: bool
     in_pairs: bool
     shares: str

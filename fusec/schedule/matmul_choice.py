@@ -63,6 +63,8 @@ WIDTHS = {
 where sums go through shared memory."""
 MULTIPLIERS = 256
 """Threads of a Hopper kernel that multiply: two warpgroups, 64 rows of a tile each."""
+THREE_TIMES = 192
+"""Rows of a tile of `wgmma` that three warpgroups multiply, 64 each."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,14 @@ class MatmulParameters(Parameters):
         return self.cluster * self.pair_rows * self.pair_columns
 
     @property
+    def consumers(self) -> int:
+        """Return the warpgroups of a Hopper kernel that multiply."""
+        return 3 if self.kernel == "wgmma" and self.tile_m == THREE_TIMES else 2
+
+    @property
     def row_blocks(self) -> int:
         """Return how many times 64 rows a warpgroup of `wgmma` multiplies."""
-        return self.tile_m // (64 if self.ping_pong else 128)
+        return self.tile_m // (64 if self.ping_pong else 64 * self.consumers)
 
     @property
     def takes_turns(self) -> bool:
@@ -157,7 +164,7 @@ class MatmulParameters(Parameters):
     @property
     def threads(self) -> int:
         """Return the threads of a CTA."""
-        return 384 if self.kernel in HOPPER else 256
+        return 128 * (self.consumers + 1) if self.kernel in HOPPER else 256
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 PLAIN = (False, "none", False, 8)
 """Of other kernels ping_pong, multicast, staged and band."""
-TILE_ROWS = {False: (128, 256), True: (64, 128)}
+TILE_ROWS = {False: (128, 192, 256), True: (64, 128)}
 """Rows of a tile of `wgmma`, by whether each warpgroup has a tile of its own (ping-pong)."""
 MOST_SUMS, MOST_STAGED_SUMS, MOST_FINISHED_SUMS = 192, 160, 128
 """Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
 stored as they are, and where an epilogue computes, on staged pairs or on wider accesses."""
+MOST_OF_THREE = 96
+"""The same with three warpgroups that multiply, of 160 registers."""
 
 
 def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
@@ -35,7 +37,7 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
         )
-    held, most = p.row_blocks * p.tile_n // 2, most_sums(problem, staged=p.staged)
+    held, most = p.row_blocks * p.tile_n // 2, most_sums(p, problem)
     if held > most:
         return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
     if p.vector_width == 8 and p.tile_n % 32:
@@ -71,12 +73,14 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
     return None
 
 
-def most_sums(problem: Product, *, staged: bool) -> int:
+def most_sums(p: MatmulParameters, problem: Product) -> int:
     """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue."""
+    if p.consumers == 3:
+        return MOST_OF_THREE
     if problem.is_plain:
         return MOST_SUMS
     # The sums of two products live side by side for longer.
-    return MOST_STAGED_SUMS if staged and problem.joined is None else MOST_FINISHED_SUMS
+    return MOST_STAGED_SUMS if p.staged and problem.joined is None else MOST_FINISHED_SUMS
 
 
 def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:
@@ -88,7 +92,8 @@ def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("kernel", because)
     columns = p.tile_m if p.swapped else p.tile_n
     held = (p.row_blocks + 1) * columns // 2
-    if held > MOST_SUMS:
-        because = f"a thread would hold {held} sums, those to promote too; {MOST_SUMS} fit"
+    most = MOST_OF_THREE if p.consumers == 3 else MOST_SUMS
+    if held > most:
+        because = f"a thread would hold {held} sums, those to promote too; {most} fit"
         return Refusal("tile", because)
     return None

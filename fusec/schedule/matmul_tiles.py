@@ -15,7 +15,7 @@ PERSISTENT = (
 """Rows and columns of the tiles, and whether by ping-pong."""
 PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
-FITTED = ((128, False), (256, False), (128, True), (64, True))
+FITTED = ((128, False), (192, False), (256, False), (128, True), (64, True))
 """Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
 LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
 """Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
@@ -36,7 +36,7 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
         if not narrow and problem.joined is None:
             for rows, ping_pong in FITTED:
-                tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong)
+                tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
                 tiles.append((rows, _fitted(tile, multicast, problem, sizes, sms), ping_pong))
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
@@ -51,7 +51,7 @@ def _fitted(
 ) -> int:
     """Return the columns with which all waves of tiles are as full as can be."""
     by = 16 if multicast == "b" else 8
-    most = min(256, 2 * most_sums(problem, staged=True) // tile.row_blocks) // by * by
+    most = min(256, 2 * most_sums(tile, problem) // tile.row_blocks) // by * by
     rows = sizes.batches * -(-sizes.m // tile.tile_m)
     if multicast == "b":
         rows = sizes.batches * -(-sizes.m // (2 * tile.tile_m))

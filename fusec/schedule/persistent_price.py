@@ -150,7 +150,7 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     Rows that are staged are there when the products end; others are waited for.
     """
     sizes, epilogue = needed.sizes, needed.epilogue
-    threads = MULTIPLIERS // 2 if p.ping_pong else MULTIPLIERS
+    threads = 128 * (1 if p.ping_pong else p.consumers)
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
     issued = epilogue.flops / (target.flops / 2 * _ISSUE)
     special = epilogue.sfu / target.special
