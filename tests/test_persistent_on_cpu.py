@@ -14,8 +14,9 @@ from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.schedule.plan import KernelPlan
 
-# With two SMs every CTA has several tiles.
+# With two SMs every CTA has several tiles; a cluster of four has all of a few more.
 SMALL = replace(target.find("sm_90a"), sms=2)
+FOUR = replace(SMALL, sms=5)
 PLAIN = {
     "tile_m": 128,
     "tile_n": 64,
@@ -43,8 +44,9 @@ def followed(m: int, n: int, k: int, by: str) -> Fusion:
 
 
 def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
-    """Return the plan of a persistent kernel for a GPU of two SMs."""
-    return find_matmul().build(fusion, SMALL, {"kernel": "wgmma", **wanted})
+    """Return the plan of a persistent kernel for a GPU of two SMs, or of one cluster of four."""
+    gpu = FOUR if wanted.get("multicast") == "both" else SMALL
+    return find_matmul().build(fusion, gpu, {"kernel": "wgmma", **wanted})
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,10 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
         (product(72, 70, 72, batches=3, bias=True), {}),
         (followed(136, 75, 136, TWO), {}),
         (followed(136, 5, 72, RESIDUAL), {}),
+        (product(400, 72, 200), {"tile_m": 192}),
+        (product(200, 136, 72, a_columns=True, bias=True), {"tile_m": 192, "multicast": "a"}),
+        (product(300, 200, 136), {"multicast": "both"}),
+        (followed(400, 72, 136, RESIDUAL), {"tile_m": 192, "multicast": "both"}),
     ],
 )
 def test_tiles_of_both_warpgroups(
@@ -77,6 +83,7 @@ def test_tiles_of_both_warpgroups(
         (product(300, 136, 264), {}),
         (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b", "stages": 3}),
         (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "multicast": "a"}),
+        (product(200, 200, 136, a_columns=True, b_columns=False), {"multicast": "both"}),
         (followed(136, 136, 136, TWO), {"staged": False, "vector_width": 2}),
     ],
 )
@@ -142,9 +149,9 @@ SHIFTED = {
 PAIRS = {
     "a stage is handed back to one": ("arrive_at(rank)", "arrive_at(0)"),
     "a stage is handed back by one": ("rank < kCluster; ++rank) empty", "rank < 1; ++rank) empty"),
-    "the half of a rank": ("static_cast<int>(cluster_rank()) * (kExtent / 2)", "0"),
+    "the half of a rank": ("own.half * (kExtent / 2)", "0"),
     "the place of a half": ("tile + half * 128, map", "tile, map"),
-    "a half for one": ("batch, barrier, 3)", "batch, barrier, 1)"),
+    "a half for one": ("return {rank, 3}", "return {rank, 1}"),
     "the tile of a rank": ("first.row * kRows + rank % kRows", "first.row * kRows"),
     "the pairs of rows": ("(tile_rows + kRows - 1) / kRows", "tile_rows / kRows"),
     "no cluster barrier at the start": (
@@ -154,8 +161,18 @@ PAIRS = {
     "the readers of a stage": ("kReaders = 16", "kReaders = 8"),
     "the pairs of a cluster": ("index = blockIdx.x / 2;", "index = blockIdx.x;"),
 }  # fmt: skip
+FOURS = {
+    "a stage is handed back to two": ("empty.arrive_at(cluster_rank() ^ 2);", ""),
+    "a stage is handed back across": ("cluster_rank() ^ 1);", "cluster_rank() ^ 3);"),
+    "the readers of a stage": ("kReaders = 24", "kReaders = 16"),
+    "the half of A": ("return {rank / 2,", "return {rank % 2,"),
+    "the half of B": ("return {rank % 2,", "return {rank / 2,"),
+    "who shares A": ("5 << rank % 2", "5 << rank / 2"),
+    "who shares B": ("3 << rank / 2 * 2", "3 << rank % 2 * 2"),
+    "the tiles of a cluster": ("index = blockIdx.x / 4;", "index = blockIdx.x / 2;"),
+}
 DEPTHS = {
-    "the half of a rank along K": ("static_cast<int>(cluster_rank()) * 32", "0"),
+    "the half of a rank along K": ("own.half * 32", "0"),
     "the place of a half along K": ("kBlockBytes + half * 128", "kBlockBytes"),
 }
 
@@ -192,6 +209,12 @@ def test_wrong_turns_at_tiles_are_seen(name: str, tmp_path: Path) -> None:
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 264)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *PAIRS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", FOURS)
+def test_wrong_clusters_of_four_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(300, 200, 264)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "both"}), *FOURS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", DEPTHS)

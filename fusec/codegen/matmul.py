@@ -96,6 +96,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             consumers=parameters.consumers,
             ping_pong=parameters.ping_pong,
             in_pairs=parameters.ctas > 1,
+            ctas=parameters.ctas,
             is_guarded=in_place or problem.cuts == "rows",
             **_arguments(parameters, narrow=problem.narrow is not None),
         )
@@ -124,9 +125,10 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
 
 def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     """Return the template arguments behind the Config of what loads a stage and multiplies it."""
-    shares = {"none": "", "a": ", true", "b": ", false, true"}[p.multicast]
-    if p.joined:
-        shares = f", {str(p.multicast == 'a').lower()}, {str(p.multicast == 'b').lower()}, true"
+    given = [p.pair_columns > 1, p.pair_rows > 1, p.joined]
+    while given and not given[-1]:
+        given.pop()
+    shares = "".join(f", {str(each).lower()}" for each in given)
     readers = f", {p.ctas}" if p.ctas > 1 else ""
     if not narrow:
         readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
@@ -217,7 +219,8 @@ def _blocks(p: MatmulParameters) -> str:
 def _shared(p: MatmulParameters) -> str:
     """Return what warpgroups, and neighbouring CTAs, do with tiles of their own."""
     turns = ", warpgroups in turn" if p.ping_pong else ""
-    return turns + (f", {p.multicast.upper()} loaded for two CTAs" if p.ctas > 1 else "")
+    operands = "A and B" if p.multicast == "both" else p.multicast.upper()
+    return turns + (f", {operands} loaded for two CTAs" if p.ctas > 1 else "")
 
 
 def _parts(p: MatmulParameters) -> str:

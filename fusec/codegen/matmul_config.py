@@ -130,13 +130,13 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:
+        count, shared = ("two", "the other") if p.ctas == 2 else ("four", "an")
+        sides = f"and tile columns; they share {shared} operand"
         members += [
-            integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
-            integer(
-                "kPairColumns", p.pair_columns, "and tile columns; they share the other operand"
-            ),
+            integer("kPairRows", p.pair_rows, f"tile rows of a cluster of {count} CTAs"),
+            integer("kPairColumns", p.pair_columns, sides),
         ]
-    readers = 4 * p.ctas * (1 if p.ping_pong else p.consumers)
+    readers = 4 * p.readers * (1 if p.ping_pong else p.consumers)
     producer, consumer = _registers(p)
     return [
         *members,

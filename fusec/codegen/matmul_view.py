@@ -131,16 +131,18 @@ class PersistentView(MatmulView):
 
     second_map: the map of the B of a joined product, if there is one; consumers: warpgroups that
     multiply.
-    ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether a cluster of two CTAs
-    takes neighbouring tiles; shares: further template arguments of what loads a stage for both;
-    readers: of what multiplies it. is_guarded: whether the epilogue runs for elements of the result
-    alone: it stores some in place, or a tile may have no step of K (wgmma was serialised else).
+    ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether the CTAs of a cluster
+    take neighbouring tiles; ctas: how many; shares: further template arguments of what loads a
+    stage for all; readers: of what multiplies it. is_guarded: whether the epilogue runs for
+    elements of the result alone: it stores some in place, or a tile may have no step of K (wgmma
+    was serialised else).
     """
 
     second_map: str
     consumers: int
     ping_pong: bool
     in_pairs: bool
+    ctas: int
     shares: str
     readers: str
     is_guarded: bool

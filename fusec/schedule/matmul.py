@@ -18,6 +18,7 @@ from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
+from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_block_scales import unrounded_operands
 from fusec.schedule.matmul_choice import (
     HOPPER,
@@ -270,7 +271,7 @@ def _tiles(problem: Product, p: MatmulParameters) -> Dim:
 def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = _tiles(problem, p)
     if p.kernel == "wgmma":
-        return minimum(tiles, target.sms // p.ctas) * p.ctas
+        return minimum(tiles, clusters(p, target.sms)) * p.ctas
     return tiles * (p.ctas * p.splits // slices(p))
 
 

@@ -49,8 +49,9 @@ SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up, or each adds its own as it comes,
 so that results differ between runs: only where that is asked for."""
-MULTICASTS = ("none", "b", "a")
-"""The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A."""
+MULTICASTS = ("none", "b", "a", "both")
+"""The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A. With `both`
+four CTAs have two by two tiles."""
 BAND = 8
 BANDS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows that are walked together."""
@@ -80,9 +81,9 @@ class MatmulParameters(Parameters):
     half of a tile's columns are those of a second product; converted: whether B is 8-bit integers,
     which are made halves in registers, so that operands are swapped whatever the rows.
     Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
-    runs under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of
-    a cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
-    memory; band: tile rows that are walked together.
+    runs under the other's products; multicast: the operand, or `both`, that two neighbouring tiles,
+    and CTAs of a cluster, load together; staged: whether rows of the epilogue's tensors pass
+    through shared memory; band: tile rows that are walked together.
     """
 
     kernel: str
@@ -129,17 +130,22 @@ class MatmulParameters(Parameters):
     @property
     def pair_rows(self) -> int:
         """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
-        return 2 if self.multicast == "b" else 1
+        return 2 if self.multicast in ("b", "both") else 1
 
     @property
     def pair_columns(self) -> int:
         """Return the tile columns of such a cluster, else 1."""
-        return 2 if self.multicast == "a" else 1
+        return 2 if self.multicast in ("a", "both") else 1
 
     @property
     def ctas(self) -> int:
         """Return the CTAs of a cluster, which sum together or share an operand."""
         return self.cluster * self.pair_rows * self.pair_columns
+
+    @property
+    def readers(self) -> int:
+        """Return the CTAs of a cluster that read what one of them loads, of either operand."""
+        return self.pair_rows + self.pair_columns - 1
 
     @property
     def consumers(self) -> int:

@@ -44,9 +44,9 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("access", f"four lanes exchange 32 columns, which {p.tile_n} are no part of")
     if problem.cuts and (p.ping_pong or p.multicast != "none"):
         return Refusal("groups", "tiles of groups have neither the same steps nor a common operand")
-    shared = {"none": 16, "a": p.tile_m, "b": p.tile_n}[p.multicast]
-    if shared % 16:
-        return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
+    apart = _no_halves(p)
+    if apart is not None:
+        return apart
     if p.staged and not problem.slots.sizes:
         return Refusal("staged", "no tensor of the epilogue has rows along the result's")
     width = problem.staged_width
@@ -63,13 +63,21 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `split_k`")
     if p.cluster > 1:
         return Refusal("multicast", "the CTAs of a cluster share K or an operand, not both")
+    if p.multicast == "both":
+        return Refusal("multicast", "four tiles of a split product are not summed together")
     if p.split_method == "two_kernel":
         return Refusal("multicast", "pairs of tiles are not summed by a second kernel")
     if problem.narrow is not None or p.converted:
         return Refusal("multicast", "split products of 8-bit types share no operand")
-    shared = p.tile_m if p.multicast == "a" else p.tile_n
-    if shared % 16:
-        return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
+    return _no_halves(p)
+
+
+def _no_halves(p: MatmulParameters) -> Refusal | None:
+    """Return why two CTAs cannot each load half of an operand, or None."""
+    for parts, shared in ((p.pair_columns, p.tile_m), (p.pair_rows, p.tile_n)):
+        if shared % (8 * parts):
+            because = f"halves of {shared} columns do not begin at whole swizzles"
+            return Refusal("multicast", because)
     return None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_choice import MULTICASTS, MatmulParameters, Sizes
 from fusec.schedule.matmul_persistent import most_sums
 from fusec.schedule.matmul_problem import Product
@@ -37,7 +39,8 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
         if not narrow and problem.joined is None:
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
-                tiles.append((rows, _fitted(tile, multicast, problem, sizes, sms), ping_pong))
+                pair = replace(tile, multicast=multicast)
+                tiles.append((rows, _fitted(pair, problem, sizes, sms), ping_pong))
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
                 yield MatmulParameters(
@@ -46,22 +49,16 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
                 )  # fmt: skip
 
 
-def _fitted(
-    tile: MatmulParameters, multicast: str, problem: Product, sizes: Sizes, sms: int
-) -> int:
+def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, sms: int) -> int:
     """Return the columns with which all waves of tiles are as full as can be."""
-    by = 16 if multicast == "b" else 8
+    by = 8 * tile.pair_rows
     most = min(256, 2 * most_sums(tile, problem) // tile.row_blocks) // by * by
-    rows = sizes.batches * -(-sizes.m // tile.tile_m)
-    if multicast == "b":
-        rows = sizes.batches * -(-sizes.m // (2 * tile.tile_m))
-    places = sms if multicast == "none" else sms // 2
+    rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
+    places = clusters(tile, sms)
 
     def seconds(columns: int) -> int:
-        tiles = -(-sizes.n // columns)
-        return -(-rows * (-(-tiles // 2) if multicast == "a" else tiles) // places) * (
-            columns + _BESIDE
-        )
+        tiles = -(-sizes.n // (columns * tile.pair_columns))
+        return -(-rows * tiles // places) * (columns + _BESIDE)
 
     least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
     return min(range(most, least - 1, -by), key=seconds)

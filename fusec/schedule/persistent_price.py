@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_staged import LINE, staged_columns
@@ -36,8 +37,8 @@ _START = 2.5e-6
 """Beyond a launch, before the first products: what these read comes from memory."""
 _PAIR = 1.02
 """How much longer a stage takes where two CTAs hand it back."""
-_SHARED_STAGE = {"none": 0.0, "a": 0.57e-6, "b": 0.26e-6}
-"""How much later it is there."""
+_SHARED_STAGE = {"none": 0.0, "a": 0.57e-6, "b": 0.26e-6, "both": 0.6e-6}
+"""How much later it is there (of both operands estimated)."""
 _STAGED, _EXCHANGED = {1: 3.3e-8, 2: 1e-8}, {1: 1.6e-7, 2: 3.2e-8, 8: 2.9e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
 so many columns, as rows or as lanes have them, and the next products begin."""
@@ -60,7 +61,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     sizes = needed.sizes
     rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
     pairs = sizes.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
-    places = target.sms // p.ctas
+    places = clusters(p, target.sms)
     steps = -(-sizes.k // p.tile_k)
     running = min(pairs, places) * p.ctas
     main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, target)
