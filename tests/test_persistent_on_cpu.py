@@ -211,6 +211,52 @@ def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *PAIRS[name], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("fusion", "changes", "sms"),
+    [
+        (product(300, 64, 264), PLAIN, 2),
+        (product(300, 64, 264, bias=True), TURNS, 2),
+        (product(400, 64, 328), {**PLAIN, "tile_m": 192, "splits": 3}, 4),
+        (followed(600, 64, 200, RESIDUAL), {**PLAIN, "multicast": "b", "tile_n": 64}, 4),
+        (product(200, 60, 200, batches=3), {**TURNS, "splits": 4}, 5),
+    ],
+)
+def test_the_last_wave_in_parts(
+    fusion: Fusion, changes: dict[str, object], sms: int, tmp_path: Path
+) -> None:
+    gpu = replace(SMALL, sms=sms)
+    plan = find_matmul().build(fusion, gpu, {"kernel": "wgmma", "splits": 2, **changes})
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+PARTS = {
+    "the tiles that are whole": ("return {tiles - left, tiles", "return {tiles, tiles"),
+    "the parts of a wave": ("tiles - left + left * kParts", "tiles"),
+    "the tile of a part": ("{units.whole + part / kParts, part", "{units.whole + part, part"),
+    "where a part begins": ("part, number * steps / kParts,", "part, 0,"),
+    "where a part ends": ("(number + 1) * steps / kParts}", "number * steps / kParts + 1}"),
+    "the place of a part": ("slices + part * kSlice", "slices + 0 * part"),
+    "the place of a thread": ("threadIdx.x % kThreads * 4", "threadIdx.x % 32 * 4"),
+    "whoever is last": ("!= kParts - 1) return", "!= 0) return"),
+    "all parts": ("each < kParts;", "each < kParts - 1;"),
+    "sums begin as zeros": ("++i) sums[i] = 0.0f;", "++i) sums[i] += 0.0f;"),
+    "no barrier before the count": (
+        "  named_barrier_sync<kThreads>(kId);\n  if (threadIdx.x % kThreads == 0)",
+        "  if (threadIdx.x % kThreads == 0)",
+    ),
+    "no barrier after the count": (
+        "  named_barrier_sync<kThreads>(kId);\n  if (*slot", "  if (*slot",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_wrong_parts_of_the_last_wave_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(300, 64, 264)
+    plan = find_matmul().build(fusion, SMALL, {"kernel": "wgmma", "splits": 2, **PLAIN})
+    dies(fusion, plan, *PARTS[name], tmp_path)
+
+
 @pytest.mark.parametrize("name", FOURS)
 def test_wrong_clusters_of_four_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 200, 264)

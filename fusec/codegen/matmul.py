@@ -86,6 +86,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "cuts_rows": problem.cuts == "rows",
         "cuts_depth": problem.cuts == "depth",
     }
+    spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
     if parameters.kernel == "wgmma":
         epilogue = fields["epilogue"]
         assert isinstance(epilogue, EpilogueView)
@@ -97,10 +98,11 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             ping_pong=parameters.ping_pong,
             in_pairs=parameters.ctas > 1,
             ctas=parameters.ctas,
+            splits=parameters.splits,
             is_guarded=in_place or problem.cuts == "rows",
             **_arguments(parameters, narrow=problem.narrow is not None),
+            **{role: names[space.name] for role, space in spaces.items()},
         )
-    spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
     if streams:
         return VectorView(
             **fields,  # pyright: ignore[reportArgumentType]

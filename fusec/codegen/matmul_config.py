@@ -136,6 +136,8 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
             integer("kPairRows", p.pair_rows, f"tile rows of a cluster of {count} CTAs"),
             integer("kPairColumns", p.pair_columns, sides),
         ]
+    if p.splits > 1:
+        members.append(integer("kSplits", p.splits, "parts of K of a tile of the last wave"))
     readers = 4 * p.readers * (1 if p.ping_pong else p.consumers)
     producer, consumer = _registers(p)
     return [

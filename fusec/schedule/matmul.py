@@ -156,6 +156,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
+        if parameters.kernel == "wgmma":  # the last wave's parts stay in L2
+            scratch = 0
         estimate = Estimate(
             bytes=bytes_,
             workspace_bytes=scratch * (parameters.splits - 1 if is_shared else 1),
@@ -193,7 +195,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         )
         if problem.wide and parameters.kernel in HOPPER:
             guards = coordinate_guards((product.m, product.n, product.k))
-        workspaces = _workspaces(fusion, product, parameters)
+        workspaces = _workspaces(fusion, product, parameters, target)
         layout = shared_layout(parameters, product)
         kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
@@ -302,9 +304,13 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
     return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
 
 
-def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
+def _workspaces(
+    fusion: Fusion, problem: Product, p: MatmulParameters, target: Target
+) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
     tiles = _tiles(problem, p) * (p.pair_rows * p.pair_columns)
+    if p.kernel == "wgmma":  # parts of the last wave's tiles: no more than a wave has places
+        tiles = dim(target.sms // p.splits)
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
 
     def free(name: str) -> str:

@@ -64,6 +64,8 @@ WIDTHS = {
 where sums go through shared memory."""
 MULTIPLIERS = 256
 """Threads of a Hopper kernel that multiply: two warpgroups, 64 rows of a tile each."""
+MOST_PARTS = 16
+"""Parts along K of a tile of `wgmma` in the last wave."""
 THREE_TIMES = 192
 """Rows of a tile of `wgmma` that three warpgroups multiply, 64 each."""
 
@@ -244,8 +246,9 @@ def trouble(
     streamed = vector_trouble(p) if p.kernel == "vector" else None
     if streamed is not None:
         return streamed
-    if p.kernel not in ("split_k", "vector") and (p.cluster, p.splits) != (1, 1):
-        return Refusal("splits", f"kernel `{p.kernel}` does not split K")
+    most = MOST_PARTS if p.kernel == "wgmma" else 1
+    if p.kernel not in ("split_k", "vector") and (p.cluster > 1 or p.splits > most):
+        return Refusal("splits", f"kernel `{p.kernel}` does not split K by so much")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)
     if p.cluster * p.splits > max(1, steps):
         because = f"{p.cluster * p.splits} CTAs share {steps} steps along K"

@@ -30,6 +30,9 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
             what = "ping_pong, multicast, staged and band"
             return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `{p.kernel}`")
         return None
+    if p.splits > 1 and (problem.cuts or p.split_method != "slices"):
+        because = "tiles of the last wave are divided where none are of groups, and leave slices"
+        return Refusal("splits", because)
     rows = TILE_ROWS[p.ping_pong]
     if p.tile_m not in rows:
         how = "with" if p.ping_pong else "without"
