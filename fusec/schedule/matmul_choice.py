@@ -194,6 +194,11 @@ class Sizes:
         rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.columns)
         return self.batches * rows * columns
 
+    def clusters(self, p: MatmulParameters) -> int:
+        """Return the clusters that have a tile of every CTA, or beyond the result."""
+        rows, columns = -(-self.m // p.tile_m), -(-self.n // p.columns)
+        return self.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
+
 
 def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
     """Return the extents at hint sizes."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from fusec.schedule.matmul_beside import RESIDENT, room
+from fusec.schedule.matmul_beside import RESIDENT, clusters, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
+    MOST_PARTS,
     MOST_SWAPPED_ROWS,
     MULTIPLIERS,
     STAGES,
@@ -87,6 +88,8 @@ def compared(
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
             else:
                 yield whole
+                if name == "wgmma" and not problem.cuts:
+                    yield from _parts(whole, sizes, steps, target.sms)
 
 
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
@@ -158,6 +161,16 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:
                 yield best_method(replace(tile, cluster=cluster, splits=splits))
+
+
+def _parts(
+    tile: MatmulParameters, sizes: Sizes, steps: int, sms: int
+) -> Iterator[MatmulParameters]:
+    """Yield a tile whose last wave is divided along K, where it leaves half of the SMs idle."""
+    waves, left = divmod(sizes.clusters(tile), clusters(tile, sms))
+    if waves and left:
+        most = min(clusters(tile, sms) // left, steps // LEAST_STEPS, MOST_PARTS)
+        yield from (replace(tile, splits=n) for n in sorted({min(most, 4), most}) if n > 1)
 
 
 def _pairs(

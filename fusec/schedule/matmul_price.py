@@ -64,12 +64,7 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
         return persistent_seconds(p, needed, target)
     if p.kernel == "vector":
         return vector_seconds(p, needed, target)
-    pairs = tiles
-    if p.multicast != "none":  # the last one may have a tile alone
-        rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
-        sizes = needed.sizes
-        pairs = sizes.batches * -(-sizes.m // rows) * -(-sizes.n // columns)
-    ctas = pairs * p.ctas * p.splits
+    ctas = needed.sizes.clusters(p) * p.ctas * p.splits  # the last of a pair may be alone
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
     filled = target.sms * RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))

@@ -48,6 +48,8 @@ _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
 """Loads of an operand of the epilogue, for which a warp waits before its next columns."""
+_ARRIVAL, _SLICE_RATE = 3e-6, 9e10
+"""From the sums of a part of a tile to those of all, and bytes a second of these (estimated)."""
 _NORM = 8
 """Resources of a stage are used together: the time is little above that of the scarcest."""
 
@@ -59,19 +61,22 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     takes longer than these.
     """
     sizes = needed.sizes
-    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
-    pairs = sizes.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
+    pairs = sizes.clusters(p)
     places = clusters(p, target.sms)
     steps = -(-sizes.k // p.tile_k)
     running = min(pairs, places) * p.ctas
     main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, target)
     after = _stored_seconds(p) + epilogue_seconds(p, needed, target)
-    turns = -(-pairs // places)
     if p.ctas > 1:
         main *= _PAIR
-    taken = turns * (main + after)
-    if p.ping_pong:
-        taken = turns * max(main, (main + after) / 2) + after
+    turn = max(main, (main + after) / 2) if p.ping_pong else main + after
+    turns, left = divmod(pairs, places)
+    taken = turns * turn
+    if p.splits > 1 and 0 < left * p.splits <= places:
+        handed = _ARRIVAL + p.splits * p.tile_m * p.tile_n * 4 / _SLICE_RATE
+        taken += main * -(-steps // p.splits) / steps + handed + after
+    else:
+        taken += (turn if left else 0.0) + (after if p.ping_pong else 0.0)
     stores = _lines_stored(p, needed) / (target.bandwidth * _STORE_RATE)
     return _START + (taken**OVERLAP + stores**OVERLAP) ** (1 / OVERLAP)
 
