@@ -100,6 +100,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             ctas=parameters.ctas,
             splits=parameters.splits,
             is_guarded=in_place or problem.cuts == "rows",
+            has_rest=_has_rest(kernel, parameters),
             **_arguments(parameters, narrow=problem.narrow is not None),
             **{role: names[space.name] for role, space in spaces.items()},
         )
@@ -123,6 +124,12 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         has_epilogue=parameters.split_method != "two_kernel",
         **{role: names[space.name] for role, space in spaces.items()},
     )
+
+
+def _has_rest(kernel: MatmulKernel, p: MatmulParameters) -> bool:
+    """Return whether the last columns of a tile that are staged are fewer than others."""
+    columns = next((v for name, v, _ in kernel.layout.constants if name == "kStagedColumns"), 1)
+    return p.columns % columns > 0
 
 
 def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:

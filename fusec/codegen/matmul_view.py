@@ -136,7 +136,7 @@ class PersistentView(MatmulView):
     arrivals: where their sums are, and how many; shares: further template arguments of what loads a
     stage for all; readers: of what multiplies it. is_guarded: whether the epilogue runs for
     elements of the result alone: it stores some in place, or a tile may have no step of K (wgmma
-    was serialised else).
+    was serialised else); has_rest: whether the last columns that are staged are fewer than others.
     """
 
     second_map: str
@@ -148,6 +148,7 @@ class PersistentView(MatmulView):
     shares: str
     readers: str
     is_guarded: bool
+    has_rest: bool
     partials: str = ""
     arrivals: str = ""
 

@@ -86,6 +86,7 @@ __device__ __forceinline__ void visit_pairs(const float (&sums)[Config::kSumsOwn
     for (int first = 0; first < Config::kTileN; first += Config::kStagedColumns) {
 #pragma unroll
       for (int column = 0; column < Config::kStagedColumns; column += 8) {
+        if (first + column >= Config::kTileN) break;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = lane / 4 + 8 * half;
