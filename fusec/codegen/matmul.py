@@ -161,8 +161,6 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
         return "multiply_weight_vectors" if p.converted else "multiply_vectors"
     if p.converted:
         return "multiply_converted"
-    if problem.scales:
-        return "multiply_scaled"
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
 
 

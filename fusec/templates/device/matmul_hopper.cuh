@@ -40,8 +40,8 @@ __device__ __forceinline__ Sharing sharing() {
 // One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
 // on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
 // other code. An operand that two CTAs of a cluster share is loaded by halves, each into both:
-// of rows, or of the elements of K where these are not contiguous. kOnce: nobody else asks for it, so
-// that it leaves L2 first; kOfA, kBoth: as for `sharing`.
+// of rows, or of the elements of K where these are not contiguous. kOnce: nobody else asks for it,
+// so that it leaves L2 first; kOfA, kBoth: as for `sharing`.
 template <int kExtent, bool kKMajor, bool kShared = false, bool kOnce = false, bool kOfA = false,
           bool kBoth = false>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
@@ -170,8 +170,8 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB, false, kBoth>(
         b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch);
     if constexpr (kJoined) {
-      load_operand<kColumns, Config::kBKMajor, kSharesB, false, false, kBoth>(b_tile + kColumns * 128, b.second,
-                                                         &full[stage], b.position, depth, b.batch);
+      load_operand<kColumns, Config::kBKMajor, kSharesB, false, false, kBoth>(
+          b_tile + kColumns * 128, b.second, &full[stage], b.position, depth, b.batch);
     }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;

@@ -10,8 +10,8 @@
 
 namespace fusec {
 
-// Tiles in all, or groups of those that a cluster takes together: how many are whole, and what there
-// is to do in all, with the parts of the others.
+// Tiles in all, or groups of those that a cluster takes together: how many are whole, and what
+// there is to do in all, with the parts of the others.
 struct TileUnits {
   int whole;
   int count;
