@@ -129,7 +129,9 @@ def _shapes(
         yield from dict.fromkeys(replace(p, **given) for p in tiles)
     elif kernel == "split_k":
         wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
-        for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
+        padded = next((r for r in (16, 32, 64) if r >= sizes.m), -(-sizes.m // 128) * 128)
+        fitting = [(r, c) for r, c, whole in swapped_tiles(sizes.m) if whole <= padded]
+        for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *fitting)):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         shapes = weight_shapes if given["converted"] else vector_shapes
@@ -141,15 +143,14 @@ def _shapes(
         yield MatmulParameters("simt", 64, 64, 16, 1)
 
 
-def _fitting(m: int) -> Iterator[tuple[int, int]]:
-    """Yield swapped tiles of which up to three hold the rows, where others pad no less."""
-    padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
+def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
+    """Yield rows and columns of swapped tiles of which up to three hold m rows, and rows of all."""
     for tiles in (1, 2, 3):
         rows = -(-m // (16 * tiles)) * 16
-        if rows in SWAPPED_ROWS and rows * tiles <= padded:
-            yield rows, MULTIPLIERS // 2
+        if rows in SWAPPED_ROWS:
+            yield rows, MULTIPLIERS // 2, rows * tiles
             if rows <= MOST_SWAPPED_ROWS:
-                yield rows, MULTIPLIERS
+                yield rows, MULTIPLIERS, rows * tiles
 
 
 def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:

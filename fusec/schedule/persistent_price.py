@@ -8,7 +8,7 @@ from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_staged import LINE, staged_columns
-from fusec.schedule.matmul_work import ProductWork, part_of_rate
+from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.segment.protocol import OVERLAP
 from fusec.target import Target
 
@@ -112,7 +112,7 @@ def _stage_seconds(
     # Of L2; what a cluster shares is asked for once.
     asked = (a / p.pair_columns, b / p.pair_rows)
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
-    lines = (_lines(p.tile_m, needed, 0), _lines(p.columns, needed, 1))
+    lines = (line_cost(needed, 0, _LINES, p.tile_m), line_cost(needed, 1, _LINES, p.columns))
     taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
     beyond = (_beyond(p.tile_m, needed.sizes.m), _beyond(p.columns, needed.sizes.n))
     taken += (
@@ -140,14 +140,6 @@ def _beyond(extent: int, size: int) -> float:
     """Return the rows of a tile that lie beyond an operand, of all its tiles in the mean."""
     tiles = max(1, -(-size // extent))
     return extent - size / tiles
-
-
-def _lines(extent: int, needed: ProductWork, operand: int) -> float:
-    """Return the cost of a line of A (0) or B (1), of which a tile has so many rows or columns."""
-    begin, across = needed.begins[operand], needed.blocks[operand] > 1
-    if across:
-        begin = gcd(begin, round(extent * needed.widths[operand]))
-    return _LINES[across].get(max(16, begin), 1.0)
 
 
 def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
