@@ -9,12 +9,13 @@ from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
-from fusec.segment.protocol import OVERLAP
 from fusec.target import Target
 
 # All of what follows is fitted to 2 000 schedules of 63 products on an H200 (decision 118).
 _RATES = ((0, 0.0), (64, 0.65), (128, 0.9), (192, 0.97), (256, 1.06))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
+_POWERED = 7.8e14
+"""Operations a second of all SMs, for which the power lasts."""
 _TURNS = 1.13
 """The same with ping-pong, where one warpgroup's products follow each other without the other's."""
 _FEW_ROWS = 0.87
@@ -44,6 +45,11 @@ _STAGED, _EXCHANGED = {1: 3.3e-8, 2: 1e-8}, {1: 1.6e-7, 2: 3.2e-8, 8: 2.9e-8}
 so many columns, as rows or as lanes have them, and the next products begin."""
 _STORE_RATE = 0.85
 """Of the bandwidth, where results are stored and little else is done."""
+_STORE_NORM = 4
+"""Stores run beside the products, and are done a little later than the longer of both."""
+SECTOR, _PARTIAL = 32, 2.2
+"""Bytes of a line that memory takes at once, and what it costs to write a part of them, in whole
+ones (13288 x 13288 x 32)."""
 _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
@@ -64,8 +70,10 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     pairs = sizes.clusters(p)
     places = clusters(p, target.sms)
     steps = -(-sizes.k // p.tile_k)
-    running = min(pairs, places) * p.ctas
-    main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, target)
+    running, waves = min(pairs, places) * p.ctas, -(-pairs // places)
+    main = steps * _stage_seconds(
+        p, needed, running, pairs * p.ctas * steps, pairs * p.ctas / waves, target
+    )
     after = _stored_seconds(p) + epilogue_seconds(p, needed, target)
     if p.ctas > 1:
         main *= _PAIR
@@ -78,7 +86,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     else:
         taken += (turn if left else 0.0) + (after if p.ping_pong else 0.0)
     stores = _lines_stored(p, needed) / (target.bandwidth * _STORE_RATE)
-    return _START + (taken**OVERLAP + stores**OVERLAP) ** (1 / OVERLAP)
+    return _START + (taken**_STORE_NORM + stores**_STORE_NORM) ** (1 / _STORE_NORM)
 
 
 def _stored_seconds(p: MatmulParameters) -> float:
@@ -96,15 +104,22 @@ def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
         # Neighbouring tiles of a cluster fill the line between them together.
         columns *= p.pair_columns if stored.whole else 1
     piece = columns * stored.element
-    return stored.bytes * (1 + (LINE - gcd(stored.begin, piece)) / piece)
+    begin = gcd(stored.begin, piece)
+    more = (LINE - begin) * (1.0 if begin >= SECTOR else _PARTIAL)
+    return stored.bytes * (1 + more / piece)
 
 
 def _stage_seconds(
-    p: MatmulParameters, needed: ProductWork, running: int, stages: int, target: Target
+    p: MatmulParameters,
+    needed: ProductWork,
+    running: int,
+    stages: int,
+    busy: float,
+    target: Target,
 ) -> float:
     """Return the time of a stage: of its products, or of what brings the next one.
 
-    running: CTAs at a time; stages: of all tiles.
+    running: CTAs at a time; stages: of all tiles; busy: CTAs of a wave in the mean.
     """
     a = min(-(-p.tile_m // needed.blocks[0]) * needed.blocks[0], needed.sizes.m)
     b = min(-(-p.columns // needed.blocks[1]) * needed.blocks[1], needed.sizes.n)
@@ -126,8 +141,10 @@ def _stage_seconds(
         rate *= FP8_RATE
     if p.ping_pong:
         rate *= _TURNS * (_FEW_ROWS if p.row_blocks == 1 else 1.0)
+    products = 2.0 * p.tile_m * p.tile_n * p.tile_k
     parts = (
-        2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
+        products / rate,
+        busy * products / (_POWERED * (FP8_RATE if needed.is_narrow else 1.0)),
         taken / _INGEST,
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),
