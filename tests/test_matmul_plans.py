@@ -413,7 +413,7 @@ def test_every_name_of_a_template_is_reserved(kernel: str):
     assert loader is not None
     files = [f"matmul_{kernel}.cu.j2", "_matmul.j2"]
     if kernel == "wgmma":
-        files.append("_matmul_persistent.j2")
+        files += ["_matmul_persistent.j2", "_matmul_tail.j2"]
     text = "".join(loader.get_source(environment(), file)[0] for file in files)
     declared = set(DECLARED.findall(text)) | set(re.findall(r"using (\w+)", text))
     assert declared >= {"M", "tile", "finish", "row"}
