@@ -109,9 +109,12 @@ STAGED = {
     "further rows": ("64 * block + row", "row"),
     "the fetched rows": ("line / 16 * 64 + line % 16", "line"),
     "the stored rows": ("leave(64 * block", "leave(0 * block"),
-    "the bound of stored rows": ("16 * kVectors && row < rows &&", "16 * kVectors &&"),
-    "the bound of columns": ("&& column < columns", ""),
-    "the place of a row": ("staged + row * Config::kStagedPitch", "staged + row * kVectors"),
+    "the bound of stored rows": ("if (row < rows) store(", "store("),
+    "the bound of columns": ("if (column >= columns) return;", ""),
+    "the rows that lanes store": ("first + line + i * kRows", "first + line + i"),
+    "the place of a row": (
+        "vectors[i] = load<kVector>(staged + row", "vectors[i] = load<kVector>(staged + first",
+    ),
     "the last row": ("M - 1);", "M);"),
     "the last columns": ("N - kWidth);", "N);"),
 }  # fmt: skip
@@ -175,6 +178,28 @@ DEPTHS = {
     "the half of a rank along K": ("own.half * 32", "0"),
     "the place of a half along K": ("kBlockBytes + half * 128", "kBlockBytes"),
 }
+
+
+UNEVEN = {
+    "the bound of stored rows": ("16 * kVectors && row < rows &&", "16 * kVectors &&"),
+    "the bound of columns": ("&& column < columns) {\n", ") {\n"),
+    "the place of a row": (
+        "      store(at(row, column), load<kVector>(staged + row * Config::kStagedPitch",
+        "      store(at(row, column), load<kVector>(staged + row * kVectors",
+    ),
+    "the last columns of a tile": ("first + column >= Config::kTileN", "false"),
+    "the last columns that are stored": (
+        "min(N - tile_n, static_cast<Index>(Config::kTileN))", "N - tile_n",
+    ),
+}  # fmt: skip
+REST = {name: edit for name, edit in UNEVEN.items() if name.startswith("the last")}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_wrong_rows_of_uneven_parts_are_seen(name: str, tmp_path: Path) -> None:
+    columns = 88 if name in REST else 72
+    fusion = product(300, 192, 72) if name in REST else product(136, 128, 72)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "tile_n": columns}), *UNEVEN[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", STAGED)
