@@ -90,8 +90,9 @@ def most_sums(p: MatmulParameters, problem: Product) -> int:
         return MOST_OF_THREE
     if problem.is_plain:
         return MOST_SUMS
-    # The sums of two products live side by side for longer.
-    return MOST_STAGED_SUMS if p.staged and problem.joined is None else MOST_FINISHED_SUMS
+    # The sums of two products, and those of parts of a tile, live side by side for longer.
+    has_more = problem.joined is not None or p.splits > 1
+    return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS
 
 
 def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:

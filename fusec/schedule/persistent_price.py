@@ -11,51 +11,49 @@ from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.target import Target
 
-# All of what follows is fitted to 2 000 schedules of 63 products on an H200 (decision 118).
-_RATES = ((0, 0.0), (64, 0.65), (128, 0.9), (192, 0.97), (256, 1.06))
+# All of what follows is fitted to 2 300 schedules of 180 products on an H200 (decisions 118, 124).
+_RATES = ((0, 0.0), (64, 0.61), (128, 1.01), (192, 1.01), (256, 1.09))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-_POWERED = 7.8e14
+_POWERED = 9.5e14
 """Operations a second of all SMs, for which the power lasts."""
-_TURNS = 1.13
+_TURNS = 1.11
 """The same with ping-pong, where one warpgroup's products follow each other without the other's."""
-_FEW_ROWS = 0.87
+_FEW_ROWS = 0.89
 """The same where a stage has 64 rows of A for all of its columns of B."""
 FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
-_INGEST = 1.77e11
+_INGEST = 1.66e11
 """Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
-_LINES = ({16: 3.2, 32: 1.5, 64: 1.2}, {16: 3.5, 32: 2.5, 64: 1.2})
+_LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
-begin where they do: along K, and along M or N (at 64 bytes estimated)."""
-_BEYOND = 3.0
+begin where they do: along K, and along M or N."""
+_BEYOND = 2.4
 """The same of rows of a tile that lie beyond A, or B, and arrive as zeros."""
-_L2_STAGE, _MEMORY_STAGE = 1.3e-6, 0.75e-6
+_L2_STAGE, _MEMORY_STAGE = 1.2e-6, 0.75e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
 _START = 2.5e-6
 """Beyond a launch, before the first products: what these read comes from memory."""
-_PAIR = 1.02
+_PAIR = 1.03
 """How much longer a stage takes where two CTAs hand it back."""
-_SHARED_STAGE = {"none": 0.0, "a": 0.57e-6, "b": 0.26e-6, "both": 0.6e-6}
-"""How much later it is there (of both operands estimated)."""
-_STAGED, _EXCHANGED = {1: 3.3e-8, 2: 1e-8}, {1: 1.6e-7, 2: 3.2e-8, 8: 2.9e-8}
+_SHARED_STAGE = {"none": 0.0, "a": 0.59e-6, "b": 0.29e-6, "both": 0.64e-6}
+"""How much later it is there."""
+_STAGED, _EXCHANGED = {1: 3.4e-8, 2: 1.35e-8}, {1: 1.6e-7, 2: 4.2e-8, 8: 2.3e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
 so many columns, as rows or as lanes have them, and the next products begin."""
-_STORE_RATE = 0.85
+_STORE_RATE = 0.84
 """Of the bandwidth, where results are stored and little else is done."""
-_STORE_NORM = 4
-"""Stores run beside the products, and are done a little later than the longer of both."""
-SECTOR, _PARTIAL = 32, 2.2
+SECTOR, _PARTIAL = 32, 2.3
 """Bytes of a line that memory takes at once, and what it costs to write a part of them, in whole
 ones (13288 x 13288 x 32)."""
 _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
 """Loads of an operand of the epilogue, for which a warp waits before its next columns."""
-_ARRIVAL, _SLICE_RATE = 3e-6, 9e10
-"""From the sums of a part of a tile to those of all, and bytes a second of these (estimated)."""
+_ARRIVAL, _SLICE_RATE = 4.9e-6, 4e10
+"""From the sums of a part of a tile to those of all, and bytes a second of these."""
 _NORM = 8
 """Resources of a stage are used together: the time is little above that of the scarcest."""
 
@@ -86,7 +84,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     else:
         taken += (turn if left else 0.0) + (after if p.ping_pong else 0.0)
     stores = _lines_stored(p, needed) / (target.bandwidth * _STORE_RATE)
-    return _START + (taken**_STORE_NORM + stores**_STORE_NORM) ** (1 / _STORE_NORM)
+    return _START + (taken**_NORM + stores**_NORM) ** (1 / _NORM)
 
 
 def _stored_seconds(p: MatmulParameters) -> float:
