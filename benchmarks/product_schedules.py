@@ -31,7 +31,7 @@ from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul import Matmul, MatmulProblem
 from fusec.schedule.matmul_beside import room
-from fusec.schedule.matmul_choice import SPLIT_METHODS, MatmulParameters
+from fusec.schedule.matmul_choice import SPLIT_METHODS, WIDTHS, MatmulParameters
 from fusec.schedule.matmul_compared import SPLIT_TILES, most_stages, swapped_tiles
 from fusec.schedule.matmul_price import seconds
 from fusec.schedule.matmul_tiles import PERSISTENT
@@ -87,6 +87,7 @@ def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
     tile_m, tile_n = map(int, tile.split("x"))
     found = replace(
         first, kernel=kernel, tile_m=tile_m, tile_n=tile_n, stages=int(stages), cluster=1,
+        vector_width=min(first.vector_width, WIDTHS[kernel][0]),
         splits=1, split_method=SPLIT_METHODS[0], ping_pong=False, multicast="none", staged=False,
     )  # fmt: skip
     pairs = next((w[-1] for w in rest if w.startswith("pairs_")), "none")

@@ -34,13 +34,13 @@ _L2_STAGE, _MEMORY_STAGE = 1.2e-6, 0.75e-6
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
-_START = 2.5e-6
+_START = 2.3e-6
 """Beyond a launch, before the first products: what these read comes from memory."""
 _PAIR = 1.03
 """How much longer a stage takes where two CTAs hand it back."""
 _SHARED_STAGE = {"none": 0.0, "a": 0.59e-6, "b": 0.29e-6, "both": 0.64e-6}
 """How much later it is there."""
-_STAGED, _EXCHANGED = {1: 3.4e-8, 2: 1.35e-8}, {1: 1.6e-7, 2: 4.2e-8, 8: 2.3e-8}
+_STAGED, _EXCHANGED = {1: 3.4e-8, 2: 1.1e-8}, {1: 1.6e-7, 2: 4.2e-8, 8: 2.3e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
 so many columns, as rows or as lanes have them, and the next products begin."""
 _STORE_RATE = 0.84

@@ -61,13 +61,14 @@ __device__ __forceinline__ void store_rows(const T* staged, const At& at, int ro
   constexpr int kVectors = Config::kStagedColumns / kVector;
   const int lane = own_lane();
   if constexpr (32 % kVectors == 0) {
-    // Lanes stay in their columns, so that addresses follow from the first one's.
+    // Lanes stay in their columns, so that addresses follow from the first one's. Without a loop,
+    // ptxas serialises wgmma where an epilogue has no branch.
     constexpr int kRows = 32 / kVectors;
-    constexpr int kAhead = kRows < 4 ? 4 : 16 / kRows;
+    constexpr int kAhead = kRows < 16 ? 2 : 1;
     const int first = lane / kVectors;
     const int column = lane % kVectors * kVector;
     if (column >= columns) return;
-#pragma unroll
+#pragma unroll 1
     for (int line = 0; line < 16; line += kAhead * kRows) {
       Vec<T, kVector> vectors[kAhead];
 #pragma unroll

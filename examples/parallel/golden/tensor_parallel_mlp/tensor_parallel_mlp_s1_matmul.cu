@@ -1,14 +1,12 @@
 // tensor_parallel_mlp_s1_matmul: Llama's MLP, its weights divided over the ranks.
 // Source: examples/parallel/tensor_parallel_mlp.yaml
-//   13: g = linear(x, gate)
-//   15: h = cast(mul(silu(cast(g, f32)), u), bf16)
-// Schedule: T x 7168 x 8192 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups in
+//   16: y = linear(h, down)
+// Schedule: T x 8192 x 7168 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups in
 //   turn, bulk copies into wgmma.
-#include "fast_math.cuh"
 #include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_tail.cuh"
 #include "matmul_tile.cuh"
-#include "rounding.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -27,6 +25,7 @@ struct Config {
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;            // of a thread that multiplies
+  static constexpr int kSplits = 4;               // parts of K of a tile of the last wave
   static constexpr int kReaders = 4;              // warps that read a stage
   static constexpr int kProducerRegisters = 24;   // of a thread that loads
   static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
@@ -39,26 +38,30 @@ struct Config {
   static constexpr int kStageBytes = 32768;  // of one stage
   static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
   static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
+  static constexpr int kArrived = 229488;    // slices before this CTA's
 };
 
 constexpr int kWidth = 8;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
-    tensor_parallel_mlp_s1_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                                  const __grid_constant__ fusec::TensorMap gate_map,
-                                  const fusec::bf16* __restrict__ u_tensor,
-                                  fusec::bf16* __restrict__ h,
+    tensor_parallel_mlp_s1_matmul(const __grid_constant__ fusec::TensorMap h_map,
+                                  const __grid_constant__ fusec::TensorMap down_map,
+                                  fusec::bf16* __restrict__ y_partial,
+                                  float* partials,
+                                  fusec::u32* arrivals,
                                   fusec::i64 T) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = T;
-  constexpr int N = 7168;
-  constexpr int K = 8192;
+  constexpr int N = 8192;
+  constexpr int K = 7168;
   constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
   const int tiles = tile_rows * tile_columns * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
+  // The tiles of a last wave that is not full are divided along K.
+  const auto units = fusec::tile_units<Config::kSplits>(tiles, gridDim.x, steps);
 
   if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
   __syncthreads();
@@ -69,27 +72,26 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
-      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      for (int index = blockIdx.x; index < units.count; index += gridDim.x) {
+        const auto unit = fusec::tile_unit<Config::kSplits>(index, units, steps);
+        const auto tile = fusec::matmul_tile<Config::kBand>(unit.tile, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
-        const fusec::TileSource a_rows = {&x_map, m, 0};
-        const fusec::TileSource b_columns = {&gate_map, n, 0};
-        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        const fusec::TileSource a_rows = {&h_map, m, 0};
+        const fusec::TileSource b_columns = {&down_map, n, 0};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, unit.first, unit.last, stage, parity);
       }
     }
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
     // The epilogue of neighbouring sums of row m, from column n on.
     const auto finish = [&](Index m, Index n, const Sums& acc) {
-      const auto u_tensor_vec = fusec::load_readonly<kWidth>(u_tensor + m * 7168 + n);
-      fusec::Vec<fusec::bf16, kWidth> h_vec;
+      fusec::Vec<fusec::bf16, kWidth> y_partial_vec;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float silu_1 = fusec::silu_approx(fusec::round_to<fusec::bf16>(acc[i]));
-        h_vec[i] = fusec::convert<fusec::bf16>(silu_1 * fusec::to_float(u_tensor_vec[i]));
+        y_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
       }
-      fusec::store(h + m * 7168 + n, h_vec);
+      fusec::store(y_partial + m * 8192 + n, y_partial_vec);
     };
     // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
     // epilogue of one runs under the products of the other.
@@ -98,14 +100,24 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     int stage = 0;
     fusec::u32 parity = 0;
     if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
-    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < tiles;
+    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < units.count;
          index += 2 * (gridDim.x)) {
-      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const auto unit = fusec::tile_unit<Config::kSplits>(index, units, steps);
+      const auto tile = fusec::matmul_tile<Config::kBand>(unit.tile, tile_rows, tile_columns);
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
+      fusec::multiply_stages<Config, true>(sums, shared, unit.first, unit.last, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
+      if (unit.part >= 0) {
+        const fusec::i64 owner = unit.part / Config::kSplits;
+        float* const slices =
+            partials + owner * Config::kSplits * (Config::kTileM * Config::kTileN);
+        auto* const slot = reinterpret_cast<fusec::u32*>(shared + Config::kArrived);
+        const bool is_last = fusec::sum_parts<Config::kSplits, 128, 3>(
+            sums, slices, arrivals + owner, slot, unit.part % Config::kSplits);
+        if (!is_last) continue;
+      }
       const auto visit = [&](int row, int column, const Sums& acc) {
         const Index m = tile_m + warp_m + row;
         const Index n = tile_n + column;
