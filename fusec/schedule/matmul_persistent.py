@@ -33,6 +33,8 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if p.splits > 1 and (problem.cuts or p.split_method != "slices"):
         because = "tiles of the last wave are divided where none are of groups, and leave slices"
         return Refusal("splits", because)
+    if p.splits > 1 and not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
+        return Refusal("splits", "the tiles of a last wave are counted where sizes are known")
     rows = TILE_ROWS[p.ping_pong]
     if p.tile_m not in rows:
         how = "with" if p.ping_pong else "without"
@@ -89,7 +91,7 @@ def most_sums(p: MatmulParameters, problem: Product) -> int:
     if p.consumers == 3:
         return MOST_OF_THREE
     if problem.is_plain:
-        return MOST_SUMS
+        return MOST_SUMS if p.splits == 1 else MOST_STAGED_SUMS
     # The sums of two products, and those of parts of a tile, live side by side for longer.
     has_more = problem.joined is not None or p.splits > 1
     return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS

@@ -2,14 +2,13 @@
 //   divided over the ranks.
 // Source: examples/parallel/sequence_parallel_mlp.yaml
 //   17: h = gelu(linear(a, up))
-// Schedule: T * 4 x 7168 x 8192 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups in
+// Schedule: T * 4 x 7168 x 8192 in tiles of 128 x 160, one CTA per SM over all tiles, warpgroups in
 //   turn, bulk copies into wgmma.
 #include "fast_math.cuh"
-#include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
-#include "matmul_tail.cuh"
 #include "matmul_tile.cuh"
 #include "rounding.cuh"
+#include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -21,14 +20,13 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileN = 160;    // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 7;     // stages in flight
+  static constexpr int kStages = 5;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 128;            // of a thread that multiplies
-  static constexpr int kSplits = 6;               // parts of K of a tile of the last wave
+  static constexpr int kSumsOwn = 160;            // of a thread that multiplies
   static constexpr int kReaders = 4;              // warps that read a stage
   static constexpr int kProducerRegisters = 24;   // of a thread that loads
   static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
@@ -38,21 +36,22 @@ struct Config {
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 32768;  // of one stage
-  static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
-  static constexpr int kArrived = 229488;    // slices before this CTA's
+  static constexpr int kStageBytes = 36864;  // of one stage
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 184320;    // rows of 16 bits
+  static constexpr int kFull = 202752;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 202792;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 8;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     sequence_parallel_mlp_s2_matmul(const __grid_constant__ fusec::TensorMap a_full_map,
                                     const __grid_constant__ fusec::TensorMap up_map,
                                     fusec::bf16* __restrict__ h,
-                                    float* partials,
-                                    fusec::u32* arrivals,
                                     fusec::i64 T) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = T * 4;
@@ -63,8 +62,6 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
   const int tiles = tile_rows * tile_columns * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
-  // The tiles of a last wave that is not full are divided along K.
-  const auto units = fusec::tile_units<Config::kSplits>(tiles, gridDim.x, steps);
 
   if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
   __syncthreads();
@@ -75,27 +72,28 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
-      for (int index = blockIdx.x; index < units.count; index += gridDim.x) {
-        const auto unit = fusec::tile_unit<Config::kSplits>(index, units, steps);
-        const auto tile = fusec::matmul_tile<Config::kBand>(unit.tile, tile_rows, tile_columns);
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&a_full_map, m, 0};
         const fusec::TileSource b_columns = {&up_map, n, 0};
-        fusec::load_stages<Config>(shared, a_rows, b_columns, unit.first, unit.last, stage, parity);
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const h_rows = fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto h_at = [&](Index m, Index n) { return h + m * 7168 + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
-    const auto finish = [&](Index m, Index n, const Sums& acc) {
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
       fusec::Vec<fusec::bf16, kWidth> h_vec;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         const float mul_5 = fusec::gelu_approx(fusec::round_to<fusec::bf16>(acc[i]));
         h_vec[i] = fusec::convert<fusec::bf16>(mul_5);
       }
-      fusec::store(h + m * 7168 + n, h_vec);
+      fusec::store(h_rows + place, h_vec);
     };
     // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
     // epilogue of one runs under the products of the other.
@@ -104,38 +102,31 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     int stage = 0;
     fusec::u32 parity = 0;
     if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
-    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < units.count;
+    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < tiles;
          index += 2 * (gridDim.x)) {
-      const auto unit = fusec::tile_unit<Config::kSplits>(index, units, steps);
-      const auto tile = fusec::matmul_tile<Config::kBand>(unit.tile, tile_rows, tile_columns);
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, true>(sums, shared, unit.first, unit.last, stage, parity);
+      fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
-      if (unit.part >= 0) {
-        const fusec::i64 owner = unit.part / Config::kSplits;
-        float* const slices =
-            partials + owner * Config::kSplits * (Config::kTileM * Config::kTileN);
-        auto* const slot = reinterpret_cast<fusec::u32*>(shared + Config::kArrived);
-        const bool is_last = fusec::sum_parts<Config::kSplits, 128, 3>(
-            sums, slices, arrivals + owner, slot, unit.part % Config::kSplits);
-        if (!is_last) continue;
-      }
-      const auto visit = [&](int row, int column, const Sums& acc) {
-        const Index m = tile_m + warp_m + row;
-        const Index n = tile_n + column;
-        if (m < M && n < N) finish(m, n, acc);
+      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(m, n, place, acc);
       };
-      constexpr int kBlockSums = Config::kTileN / 2;
-#pragma unroll
-      for (int part = 0; part < Config::kSumsOwn / kBlockSums; ++part) {
-        const auto held = [&](int block, int e) { return sums[part * kBlockSums + 4 * block + e]; };
-        const auto visit_part = [&](int row, int column, const Sums& acc) {
-          visit(64 * part + row, column, acc);
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto h_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return h_at(m, n);
         };
-        fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit_part);
-      }
+        fusec::store_rows<Config>(h_rows + place, h_here, M - tile_m - warp_m - first_row,
+                                  min(N - tile_n, static_cast<Index>(Config::kTileN)) -
+                                      first_column);
+      };
+      fusec::visit_pairs<Config>(sums, visit, leave);
     }
   }
 }

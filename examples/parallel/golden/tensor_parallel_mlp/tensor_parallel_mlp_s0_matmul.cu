@@ -8,7 +8,6 @@
 #include "fast_math.cuh"
 #include "joined_rows.cuh"
 #include "matmul_hopper.cuh"
-#include "matmul_tail.cuh"
 #include "matmul_tile.cuh"
 #include "rounding.cuh"
 #include "staged_rows.cuh"
@@ -31,7 +30,6 @@ struct Config {
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;            // of a thread that multiplies
-  static constexpr int kSplits = 3;               // parts of K of a tile of the last wave
   static constexpr int kReaders = 4;              // warps that read a stage
   static constexpr int kProducerRegisters = 24;   // of a thread that loads
   static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
@@ -48,7 +46,6 @@ struct Config {
   static constexpr int kStaged0 = 196608;    // rows of 16 bits
   static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
   static constexpr int kEmpty = 215088;      // barriers, one per stage: all have read it
-  static constexpr int kArrived = 215136;    // slices before this CTA's
 };
 
 constexpr int kWidth = 2;  // neighbouring columns of one access
@@ -59,8 +56,6 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                                   const __grid_constant__ fusec::TensorMap gate_map,
                                   const __grid_constant__ fusec::TensorMap up_map,
                                   fusec::bf16* __restrict__ h,
-                                  float* partials,
-                                  fusec::u32* arrivals,
                                   fusec::i64 T) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = T;
@@ -71,8 +66,6 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   const int tile_columns = fusec::tile_count(N, Config::kColumns);
   const int tiles = tile_rows * tile_columns * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
-  // The tiles of a last wave that is not full are divided along K.
-  const auto units = fusec::tile_units<Config::kSplits>(tiles, gridDim.x, steps);
 
   if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
   __syncthreads();
@@ -83,15 +76,14 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
-      for (int index = blockIdx.x; index < units.count; index += gridDim.x) {
-        const auto unit = fusec::tile_unit<Config::kSplits>(index, units, steps);
-        const auto tile = fusec::matmul_tile<Config::kBand>(unit.tile, tile_rows, tile_columns);
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kColumns;
         const fusec::TileSource a_rows = {&x_map, m, 0};
         const fusec::TileSource b_columns = {&gate_map, n, 0, &up_map};
-        fusec::load_stages<Config, false, false, true>(shared, a_rows, b_columns, unit.first,
-                                                       unit.last, stage, parity);
+        fusec::load_stages<Config, false, false, true>(shared, a_rows, b_columns, 0, steps, stage,
+                                                       parity);
       }
     }
   } else {
@@ -115,24 +107,14 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     int stage = 0;
     fusec::u32 parity = 0;
     if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
-    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < units.count;
+    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < tiles;
          index += 2 * (gridDim.x)) {
-      const auto unit = fusec::tile_unit<Config::kSplits>(index, units, steps);
-      const auto tile = fusec::matmul_tile<Config::kBand>(unit.tile, tile_rows, tile_columns);
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kColumns;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, true>(sums, shared, unit.first, unit.last, stage, parity);
+      fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
-      if (unit.part >= 0) {
-        const fusec::i64 owner = unit.part / Config::kSplits;
-        float* const slices =
-            partials + owner * Config::kSplits * (Config::kTileM * Config::kTileN);
-        auto* const slot = reinterpret_cast<fusec::u32*>(shared + Config::kArrived);
-        const bool is_last = fusec::sum_parts<Config::kSplits, 128, 3>(
-            sums, slices, arrivals + owner, slot, unit.part % Config::kSplits);
-        if (!is_last) continue;
-      }
       const auto visit = [&](int row, int column, int place, const Sums& acc, const Sums& acc2) {
         // Beyond the result its last elements are computed again, which nobody stores.
         const Index m = min(tile_m + warp_m + row, M - 1);
