@@ -31,14 +31,8 @@ from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul import Matmul, MatmulProblem
 from fusec.schedule.matmul_beside import room
-from fusec.schedule.matmul_choice import (
-    MOST_SWAPPED_ROWS,
-    MULTIPLIERS,
-    SPLIT_METHODS,
-    SWAPPED_ROWS,
-    MatmulParameters,
-)
-from fusec.schedule.matmul_compared import SPLIT_TILES, most_stages
+from fusec.schedule.matmul_choice import SPLIT_METHODS, WIDTHS, MatmulParameters
+from fusec.schedule.matmul_compared import SPLIT_TILES, most_stages, swapped_tiles
 from fusec.schedule.matmul_price import seconds
 from fusec.schedule.matmul_tiles import PERSISTENT
 from fusec.schedule.matmul_work import ProductWork, work_of
@@ -93,6 +87,7 @@ def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
     tile_m, tile_n = map(int, tile.split("x"))
     found = replace(
         first, kernel=kernel, tile_m=tile_m, tile_n=tile_n, stages=int(stages), cluster=1,
+        vector_width=min(first.vector_width, WIDTHS[kernel][0]),
         splits=1, split_method=SPLIT_METHODS[0], ping_pong=False, multicast="none", staged=False,
     )  # fmt: skip
     pairs = next((w[-1] for w in rest if w.startswith("pairs_")), "none")
@@ -156,15 +151,8 @@ def every(product: Priced) -> Iterator[MatmulParameters]:
 
 
 def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
-    m = product.work.sizes.m
-    tiles = dict.fromkeys(SPLIT_TILES)
-    for count in (1, 2, 3):
-        rows = -(-m // (16 * count)) * 16
-        if rows in SWAPPED_ROWS:
-            tiles[rows, MULTIPLIERS // 2] = None
-            if rows <= MOST_SWAPPED_ROWS:
-                tiles[rows, MULTIPLIERS] = None
-    for rows, columns in tiles:
+    swapped = ((rows, columns) for rows, columns, _ in swapped_tiles(product.work.sizes.m))
+    for rows, columns in dict.fromkeys((*SPLIT_TILES, *swapped)):
         p = schedule_of(f"split_k {rows}x{columns} 2 2 1", product.chosen)
         found: set[int] = set()
         for count in (1, 2, 3):

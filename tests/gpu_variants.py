@@ -258,6 +258,14 @@ VARIANTS: Mapping[str, Variant] = {
     "cooperative multicast": _product(
         *_LARGE, **{**_WGMMA, "tile_m": 256}, ping_pong=False, multicast="a", staged=True
     ),
+    "three warpgroups": _product(
+        *_LARGE, **{**_WGMMA, "tile_m": 192, "tile_n": 192}, ping_pong=False, multicast="b"
+    ),
+    "four CTAs": _product(*_LARGE, **_WGMMA, ping_pong=True, multicast="both", staged=True),
+    "parts of a wave": _product(1500, 1528, 1040, **_WGMMA, ping_pong=True, splits=4),
+    "parts of a wave of pairs": _product(
+        1500, 3050, 1040, **{**_WGMMA, "tile_n": 240}, ping_pong=False, multicast="b", splits=4
+    ),
     "across K": _across(2304, 2312, 136, **_WGMMA, ping_pong=False, multicast="b"),
     "slices": _product(*_LONG, **_PARTS, split_method="slices"),
     "serial_tma": _product(*_LONG, **_PARTS, split_method="serial_tma"),

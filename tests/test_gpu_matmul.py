@@ -117,6 +117,11 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
         (128, 128, True, "none", True),
         (128, 128, True, "b", True),
         (128, 128, True, "a", False),
+        (192, 192, False, "none", True),
+        (192, 136, False, "a", False),
+        (256, 152, False, "none", True),
+        (128, 144, False, "both", True),
+        (64, 256, True, "both", True),
     ],
 )
 def test_tiles_of_persistent_products(
@@ -127,6 +132,27 @@ def test_tiles_of_persistent_products(
     fusion = linear(BF16, 2300, 2312, 72)  # several tiles for each SM
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
+
+
+@pytest.mark.parametrize(
+    ("tile_m", "tile_n", "ping_pong", "multicast", "splits"),
+    [
+        (128, 128, True, "none", 4),
+        (128, 128, True, "a", 2),
+        (128, 192, False, "none", 3),
+        (192, 128, False, "b", 2),
+        (256, 128, False, "none", 3),
+        (128, 96, False, "both", 2),
+    ],
+)
+def test_parts_of_the_last_wave(
+    tile_m: int, tile_n: int, ping_pong: bool, multicast: str, splits: int
+) -> None:
+    settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": ping_pong}
+    settings |= {"multicast": multicast, "splits": splits, "staged": True}
+    fusion = linear(BF16, 148 * tile_m - 40, tile_n, 1032)  # 148 tiles on 132 SMs
+    overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
+    check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=20)
 
 
 @pytest.mark.parametrize("columns", [2311, 2314, 4097, 71])

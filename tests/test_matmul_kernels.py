@@ -42,6 +42,14 @@ CASES: dict[str, Case] = {
     },
     "wgmma_128": ("wgmma", {"dtype": F16},
                   {"tile_n": 128, "stages": 6, "vector_width": 1}),
+    "wgmma_192": ("wgmma", {"bias": True}, {"tile_m": 192, "tile_n": 192, "multicast": "b"}),
+    "wgmma_both": ("wgmma", {"b_columns": False}, {"tile_n": 128, "multicast": "both"}),
+    "wgmma_rest": ("wgmma", {}, {"tile_m": 256, "tile_n": 152, "staged": True}),
+    **{
+        f"wgmma_parts_{tile_n}": ("wgmma", {}, {"tile_n": tile_n, "splits": 2, "staged": True,
+                                                "ping_pong": tile_n == 192})
+        for tile_n in (192, 256)
+    },
     "split_k_1": ("split_k", {}, {"cluster": 1, "splits": 2, "split_method": "serial"}),
     "split_k_8": ("split_k", {"k": 1024},
                   {"cluster": 8, "splits": 2, "split_method": "serial_tma"}),

@@ -18,6 +18,7 @@ WHOLE = {
     "ping_pong": False,
     "multicast": "none",
     "staged": True,
+    "splits": 1,
 }
 OWN = {**WHOLE, "ping_pong": True}
 SPLIT = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 7}
@@ -117,7 +118,12 @@ def test_the_cheapest_is_near_the_fastest_that_was_measured(
     names = ("tile_m", "tile_n", "ping_pong", "multicast")
     prices: dict[tuple[object, ...], float] = {}
     for values in COMPARED[sizes]:
-        settings = {"kernel": "wgmma", "staged": True, **dict(zip(names, values, strict=True))}
+        settings = {
+            "kernel": "wgmma",
+            "staged": True,
+            "splits": 1,
+            **dict(zip(names, values, strict=True)),
+        }
         offer = Matmul().offer(product(m, n, k, epilogue), HOPPER, settings)
         assert not isinstance(offer, Refusal), offer
         prices[values] = offer[1].seconds(HOPPER)

@@ -14,8 +14,9 @@ from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.schedule.plan import KernelPlan
 
-# With two SMs every CTA has several tiles.
+# With two SMs every CTA has several tiles; a cluster of four has all of a few more.
 SMALL = replace(target.find("sm_90a"), sms=2)
+FOUR = replace(SMALL, sms=5)
 PLAIN = {
     "tile_m": 128,
     "tile_n": 64,
@@ -43,8 +44,9 @@ def followed(m: int, n: int, k: int, by: str) -> Fusion:
 
 
 def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
-    """Return the plan of a persistent kernel for a GPU of two SMs."""
-    return find_matmul().build(fusion, SMALL, {"kernel": "wgmma", **wanted})
+    """Return the plan of a persistent kernel for a GPU of two SMs, or of one cluster of four."""
+    gpu = FOUR if wanted.get("multicast") == "both" else SMALL
+    return find_matmul().build(fusion, gpu, {"kernel": "wgmma", **wanted})
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,10 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
         (product(72, 70, 72, batches=3, bias=True), {}),
         (followed(136, 75, 136, TWO), {}),
         (followed(136, 5, 72, RESIDUAL), {}),
+        (product(400, 72, 200), {"tile_m": 192}),
+        (product(200, 136, 72, a_columns=True, bias=True), {"tile_m": 192, "multicast": "a"}),
+        (product(300, 200, 136), {"multicast": "both"}),
+        (followed(400, 72, 136, RESIDUAL), {"tile_m": 192, "multicast": "both"}),
     ],
 )
 def test_tiles_of_both_warpgroups(
@@ -77,6 +83,7 @@ def test_tiles_of_both_warpgroups(
         (product(300, 136, 264), {}),
         (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b", "stages": 3}),
         (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "multicast": "a"}),
+        (product(200, 200, 136, a_columns=True, b_columns=False), {"multicast": "both"}),
         (followed(136, 136, 136, TWO), {"staged": False, "vector_width": 2}),
     ],
 )
@@ -102,9 +109,12 @@ STAGED = {
     "further rows": ("64 * block + row", "row"),
     "the fetched rows": ("line / 16 * 64 + line % 16", "line"),
     "the stored rows": ("leave(64 * block", "leave(0 * block"),
-    "the bound of stored rows": ("16 * kVectors && row < rows &&", "16 * kVectors &&"),
-    "the bound of columns": ("&& column < columns", ""),
-    "the place of a row": ("staged + row * Config::kStagedPitch", "staged + row * kVectors"),
+    "the bound of stored rows": ("if (row < rows) store(", "store("),
+    "the bound of columns": ("if (column >= columns) return;", ""),
+    "the rows that lanes store": ("first + line + i * kRows", "first + line + i"),
+    "the place of a row": (
+        "vectors[i] = load<kVector>(staged + row", "vectors[i] = load<kVector>(staged + first",
+    ),
     "the last row": ("M - 1);", "M);"),
     "the last columns": ("N - kWidth);", "N);"),
 }  # fmt: skip
@@ -142,9 +152,9 @@ SHIFTED = {
 PAIRS = {
     "a stage is handed back to one": ("arrive_at(rank)", "arrive_at(0)"),
     "a stage is handed back by one": ("rank < kCluster; ++rank) empty", "rank < 1; ++rank) empty"),
-    "the half of a rank": ("static_cast<int>(cluster_rank()) * (kExtent / 2)", "0"),
+    "the half of a rank": ("own.half * (kExtent / 2)", "0"),
     "the place of a half": ("tile + half * 128, map", "tile, map"),
-    "a half for one": ("batch, barrier, 3)", "batch, barrier, 1)"),
+    "a half for one": ("return {rank, 3}", "return {rank, 1}"),
     "the tile of a rank": ("first.row * kRows + rank % kRows", "first.row * kRows"),
     "the pairs of rows": ("(tile_rows + kRows - 1) / kRows", "tile_rows / kRows"),
     "no cluster barrier at the start": (
@@ -154,10 +164,42 @@ PAIRS = {
     "the readers of a stage": ("kReaders = 16", "kReaders = 8"),
     "the pairs of a cluster": ("index = blockIdx.x / 2;", "index = blockIdx.x;"),
 }  # fmt: skip
+FOURS = {
+    "a stage is handed back to two": ("empty.arrive_at(cluster_rank() ^ 2);", ""),
+    "a stage is handed back across": ("cluster_rank() ^ 1);", "cluster_rank() ^ 3);"),
+    "the readers of a stage": ("kReaders = 24", "kReaders = 16"),
+    "the half of A": ("return {rank / 2,", "return {rank % 2,"),
+    "the half of B": ("return {rank % 2,", "return {rank / 2,"),
+    "who shares A": ("5 << rank % 2", "5 << rank / 2"),
+    "who shares B": ("3 << rank / 2 * 2", "3 << rank % 2 * 2"),
+    "the tiles of a cluster": ("index = blockIdx.x / 4;", "index = blockIdx.x / 2;"),
+}
 DEPTHS = {
-    "the half of a rank along K": ("static_cast<int>(cluster_rank()) * 32", "0"),
+    "the half of a rank along K": ("own.half * 32", "0"),
     "the place of a half along K": ("kBlockBytes + half * 128", "kBlockBytes"),
 }
+
+
+UNEVEN = {
+    "the bound of stored rows": ("16 * kVectors && row < rows &&", "16 * kVectors &&"),
+    "the bound of columns": ("&& column < columns) {\n", ") {\n"),
+    "the place of a row": (
+        "      store(at(row, column), load<kVector>(staged + row * Config::kStagedPitch",
+        "      store(at(row, column), load<kVector>(staged + row * kVectors",
+    ),
+    "the last columns of a tile": ("first + column >= Config::kTileN", "false"),
+    "the last columns that are stored": (
+        "min(N - tile_n, static_cast<Index>(Config::kTileN))", "N - tile_n",
+    ),
+}  # fmt: skip
+REST = {name: edit for name, edit in UNEVEN.items() if name.startswith("the last")}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_wrong_rows_of_uneven_parts_are_seen(name: str, tmp_path: Path) -> None:
+    columns = 88 if name in REST else 72
+    fusion = product(300, 192, 72) if name in REST else product(136, 128, 72)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "tile_n": columns}), *UNEVEN[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", STAGED)
@@ -192,6 +234,58 @@ def test_wrong_turns_at_tiles_are_seen(name: str, tmp_path: Path) -> None:
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 264)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *PAIRS[name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fusion", "changes", "sms"),
+    [
+        (product(300, 64, 264), PLAIN, 2),
+        (product(300, 64, 264, bias=True), TURNS, 2),
+        (product(400, 64, 328), {**PLAIN, "tile_m": 192, "splits": 3}, 4),
+        (followed(600, 64, 200, RESIDUAL), {**PLAIN, "multicast": "b", "tile_n": 64}, 4),
+        (product(200, 60, 200, batches=3), {**TURNS, "splits": 4}, 5),
+    ],
+)
+def test_the_last_wave_in_parts(
+    fusion: Fusion, changes: dict[str, object], sms: int, tmp_path: Path
+) -> None:
+    gpu = replace(SMALL, sms=sms)
+    plan = find_matmul().build(fusion, gpu, {"kernel": "wgmma", "splits": 2, **changes})
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+PARTS = {
+    "the tiles that are whole": ("return {tiles - left, tiles", "return {tiles, tiles"),
+    "the parts of a wave": ("tiles - left + left * kParts", "tiles"),
+    "the tile of a part": ("{units.whole + part / kParts, part", "{units.whole + part, part"),
+    "where a part begins": ("part, number * steps / kParts,", "part, 0,"),
+    "where a part ends": ("(number + 1) * steps / kParts}", "number * steps / kParts + 1}"),
+    "the place of a part": ("slices + part * kSlice", "slices + 0 * part"),
+    "the place of a thread": ("threadIdx.x % kThreads * 4", "threadIdx.x % 32 * 4"),
+    "whoever is last": ("!= kParts - 1) return", "!= 0) return"),
+    "all parts": ("each < kParts;", "each < kParts - 1;"),
+    "sums begin as zeros": ("++i) sums[i] = 0.0f;", "++i) sums[i] += 0.0f;"),
+    "no barrier before the count": (
+        "  named_barrier_sync<kThreads>(kId);\n  if (threadIdx.x % kThreads == 0)",
+        "  if (threadIdx.x % kThreads == 0)",
+    ),
+    "no barrier after the count": (
+        "  named_barrier_sync<kThreads>(kId);\n  if (*slot", "  if (*slot",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_wrong_parts_of_the_last_wave_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(300, 64, 264)
+    plan = find_matmul().build(fusion, SMALL, {"kernel": "wgmma", "splits": 2, **PLAIN})
+    dies(fusion, plan, *PARTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", FOURS)
+def test_wrong_clusters_of_four_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(300, 200, 264)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "both"}), *FOURS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", DEPTHS)

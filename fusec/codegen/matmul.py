@@ -87,6 +87,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "cuts_rows": problem.cuts == "rows",
         "cuts_depth": problem.cuts == "depth",
     }
+    spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
     if parameters.kernel == "wgmma":
         epilogue = fields["epilogue"]
         assert isinstance(epilogue, EpilogueView)
@@ -94,12 +95,16 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         return PersistentView(
             **fields,  # pyright: ignore[reportArgumentType]
             second_map=second_map,
+            consumers=parameters.consumers,
             ping_pong=parameters.ping_pong,
             in_pairs=parameters.ctas > 1,
+            ctas=parameters.ctas,
+            splits=parameters.splits,
             is_guarded=in_place or problem.cuts == "rows",
+            has_rest=_has_rest(kernel, parameters),
             **_arguments(parameters, narrow=problem.narrow is not None),
+            **{role: names[space.name] for role, space in spaces.items()},
         )
-    spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
     if streams:
         return VectorView(
             **fields,  # pyright: ignore[reportArgumentType]
@@ -123,11 +128,18 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     )
 
 
+def _has_rest(kernel: MatmulKernel, p: MatmulParameters) -> bool:
+    """Return whether the last columns of a tile that are staged are fewer than others."""
+    columns = next((v for name, v, _ in kernel.layout.constants if name == "kStagedColumns"), 1)
+    return p.columns % columns > 0
+
+
 def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     """Return the template arguments behind the Config of what loads a stage and multiplies it."""
-    shares = {"none": "", "a": ", true", "b": ", false, true"}[p.multicast]
-    if p.joined:
-        shares = f", {str(p.multicast == 'a').lower()}, {str(p.multicast == 'b').lower()}, true"
+    given = [p.pair_columns > 1, p.pair_rows > 1, p.joined]
+    while given and not given[-1]:
+        given.pop()
+    shares = "".join(f", {str(each).lower()}" for each in given)
     readers = f", {p.ctas}" if p.ctas > 1 else ""
     if not narrow:
         readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
@@ -151,8 +163,6 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
         return "multiply_weight_vectors" if p.converted else "multiply_vectors"
     if p.converted:
         return "multiply_converted"
-    if problem.scales:
-        return "multiply_scaled"
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
 
 
@@ -218,7 +228,8 @@ def _blocks(p: MatmulParameters) -> str:
 def _shared(p: MatmulParameters) -> str:
     """Return what warpgroups, and neighbouring CTAs, do with tiles of their own."""
     turns = ", warpgroups in turn" if p.ping_pong else ""
-    return turns + (f", {p.multicast.upper()} loaded for two CTAs" if p.ctas > 1 else "")
+    operands = "A and B" if p.multicast == "both" else p.multicast.upper()
+    return turns + (f", {operands} loaded for two CTAs" if p.ctas > 1 else "")
 
 
 def _parts(p: MatmulParameters) -> str:

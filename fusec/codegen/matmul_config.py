@@ -8,7 +8,7 @@ from fusec.index.access import Facts
 from fusec.ir.dtype import DType
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_beside import beside
-from fusec.schedule.matmul_choice import HOPPER, MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import MatmulKernel
@@ -128,10 +128,10 @@ def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
 
 
 def _hopper(p: MatmulParameters, consumers: str) -> list[str]:
-    threads = MULTIPLIERS // 2 if p.ping_pong else MULTIPLIERS
+    threads = 128 * (1 if p.ping_pong else p.consumers)
     return [
         integer("kStages", p.stages, "stages in flight"),
-        integer("kConsumers", 2, consumers),
+        integer("kConsumers", p.consumers, consumers),
         integer("kThreads", "128 * (kConsumers + 1)"),
         boolean("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
         integer("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
@@ -144,20 +144,29 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:
+        count, shared = ("two", "the other") if p.ctas == 2 else ("four", "an")
+        sides = f"and tile columns; they share {shared} operand"
         members += [
-            integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
-            integer(
-                "kPairColumns", p.pair_columns, "and tile columns; they share the other operand"
-            ),
+            integer("kPairRows", p.pair_rows, f"tile rows of a cluster of {count} CTAs"),
+            integer("kPairColumns", p.pair_columns, sides),
         ]
-    readers = 4 * p.ctas * (1 if p.ping_pong else 2)
-    producer, consumer = (24, 240) if p.row_blocks * p.tile_n > 256 or p.ping_pong else (40, 232)
+    if p.splits > 1:
+        members.append(integer("kSplits", p.splits, "parts of K of a tile of the last wave"))
+    readers = 4 * p.readers * (1 if p.ping_pong else p.consumers)
+    producer, consumer = _registers(p)
     return [
         *members,
         integer("kReaders", readers, "warps that read a stage"),
         integer("kProducerRegisters", producer, "of a thread that loads"),
         integer("kConsumerRegisters", consumer, "of a thread that multiplies"),
     ]
+
+
+def _registers(p: MatmulParameters) -> tuple[int, int]:
+    """Return the registers of a thread that loads, and of one that multiplies."""
+    if p.consumers == 3:
+        return 32, 160
+    return (24, 240) if p.row_blocks * p.tile_n > 256 or p.ping_pong else (40, 232)
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:

@@ -129,19 +129,28 @@ class MatmulView(KernelView):
 class PersistentView(MatmulView):
     """The kernel with one CTA per SM over all tiles.
 
-    second_map: the map of the B of a joined product, if there is one.
-    ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether a cluster of two CTAs
-    takes neighbouring tiles; shares: further template arguments of what loads a stage for both;
-    readers: of what multiplies it. is_guarded: whether the epilogue runs for elements of the result
-    alone: it stores some in place, or a tile may have no step of K (wgmma was serialised else).
+    second_map: the map of the B of a joined product, if there is one; consumers: warpgroups that
+    multiply.
+    ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether the CTAs of a cluster
+    take neighbouring tiles; ctas: how many; splits: parts of tiles of the last wave; partials,
+    arrivals: where their sums are, and how many; shares: further template arguments of what loads a
+    stage for all; readers: of what multiplies it. is_guarded: whether the epilogue runs for
+    elements of the result alone: it stores some in place, or a tile may have no step of K (wgmma
+    was serialised else); has_rest: whether the last columns that are staged are fewer than others.
     """
 
     second_map: str
+    consumers: int
     ping_pong: bool
     in_pairs: bool
+    ctas: int
+    splits: int
     shares: str
     readers: str
     is_guarded: bool
+    has_rest: bool
+    partials: str = ""
+    arrivals: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
+from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_block_scales import unrounded_operands
 from fusec.schedule.matmul_choice import (
     HOPPER,
@@ -160,6 +161,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
+        if parameters.kernel == "wgmma":  # the last wave's parts stay in L2
+            scratch = 0
         estimate = Estimate(
             bytes=bytes_,
             workspace_bytes=scratch * (parameters.splits - 1 if is_shared else 1),
@@ -208,7 +211,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         )
         if problem.wide and parameters.kernel in HOPPER:
             guards = coordinate_guards((product.m, product.n, product.k))
-        workspaces = work_buffers(fusion, product, parameters)
+        workspaces = work_buffers(fusion, product, parameters, target)
         layout = shared_layout(parameters, product)
         kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
@@ -277,7 +280,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
 def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = tiles_of(problem, p)
     if p.kernel == "wgmma":
-        return minimum(tiles, target.sms // p.ctas) * p.ctas
+        return minimum(tiles, clusters(p, target.sms)) * p.ctas
     return tiles * (p.ctas * p.splits // slices(p))
 
 

@@ -20,6 +20,15 @@ _TILE_K = 64
 _THREADS = 256
 
 
+def clusters(p: MatmulParameters, sms: int) -> int:
+    """Return the clusters of a kernel with one CTA per SM that run at once.
+
+    Pairs fill all SMs: those of a GPC are even in number.
+    """
+    part = 1.0 if p.ctas <= 2 else RESIDENT[p.ctas]
+    return max(1, int(sms * part) // p.ctas)
+
+
 def beside(p: MatmulParameters, bytes_: int) -> int:
     """Return the CTAs of an SM, by registers and by the bytes of shared memory of one."""
     held = p.tile_m * p.tile_n // _THREADS * (3 if p.tile_k > _TILE_K else 1)

@@ -51,8 +51,9 @@ reductions or by loads and stores, or another kernel adds all up, or each adds i
 so that results differ between runs: only where that is asked for."""
 COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
 """Those that are compared by price."""
-MULTICASTS = ("none", "b", "a")
-"""The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A."""
+MULTICASTS = ("none", "b", "a", "both")
+"""The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A. With `both`
+four CTAs have two by two tiles."""
 BAND = 8
 BANDS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows that are walked together."""
@@ -65,6 +66,10 @@ WIDTHS = {
 where sums go through shared memory."""
 MULTIPLIERS = 256
 """Threads of a Hopper kernel that multiply: two warpgroups, 64 rows of a tile each."""
+MOST_PARTS = 16
+"""Parts along K of a tile of `wgmma` in the last wave."""
+THREE_TIMES = 192
+"""Rows of a tile of `wgmma` that three warpgroups multiply, 64 each."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,9 @@ class MatmulParameters(Parameters):
     half of a tile's columns are those of a second product; converted: whether B is 8-bit integers,
     which are made halves in registers, so that operands are swapped whatever the rows.
     Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
-    runs under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of
-    a cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
-    memory; band: tile rows that are walked together.
+    runs under the other's products; multicast: the operand, or `both`, that two neighbouring tiles,
+    and CTAs of a cluster, load together; staged: whether rows of the epilogue's tensors pass
+    through shared memory; band: tile rows that are walked together.
     """
 
     kernel: str
@@ -129,12 +134,12 @@ class MatmulParameters(Parameters):
     @property
     def pair_rows(self) -> int:
         """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
-        return 2 if self.multicast == "b" else 1
+        return 2 if self.multicast in ("b", "both") else 1
 
     @property
     def pair_columns(self) -> int:
         """Return the tile columns of such a cluster, else 1."""
-        return 2 if self.multicast == "a" else 1
+        return 2 if self.multicast in ("a", "both") else 1
 
     @property
     def ctas(self) -> int:
@@ -142,9 +147,19 @@ class MatmulParameters(Parameters):
         return self.cluster * self.pair_rows * self.pair_columns
 
     @property
+    def readers(self) -> int:
+        """Return the CTAs of a cluster that read what one of them loads, of either operand."""
+        return self.pair_rows + self.pair_columns - 1
+
+    @property
+    def consumers(self) -> int:
+        """Return the warpgroups of a Hopper kernel that multiply."""
+        return 3 if self.kernel == "wgmma" and self.tile_m == THREE_TIMES else 2
+
+    @property
     def row_blocks(self) -> int:
         """Return how many times 64 rows a warpgroup of `wgmma` multiplies."""
-        return self.tile_m // (64 if self.ping_pong else 128)
+        return self.tile_m // (64 if self.ping_pong else 64 * self.consumers)
 
     @property
     def takes_turns(self) -> bool:
@@ -169,7 +184,7 @@ class MatmulParameters(Parameters):
     @property
     def threads(self) -> int:
         """Return the threads of a CTA."""
-        return 384 if self.kernel in HOPPER else 256
+        return 128 * (self.consumers + 1) if self.kernel in HOPPER else 256
 
 
 @dataclass(frozen=True)
@@ -190,6 +205,11 @@ class Sizes:
         """Return the output tiles."""
         rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.columns)
         return self.batches * rows * columns
+
+    def clusters(self, p: MatmulParameters) -> int:
+        """Return the clusters that have a tile of every CTA, or beyond the result."""
+        rows, columns = -(-self.m // p.tile_m), -(-self.n // p.columns)
+        return self.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
 
 
 def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
@@ -243,8 +263,9 @@ def trouble(
     streamed = vector_trouble(p) if p.kernel == "vector" else None
     if streamed is not None:
         return streamed
-    if p.kernel not in ("split_k", "vector") and (p.cluster, p.splits) != (1, 1):
-        return Refusal("splits", f"kernel `{p.kernel}` does not split K")
+    most = MOST_PARTS if p.kernel == "wgmma" else 1
+    if p.kernel not in ("split_k", "vector") and (p.cluster > 1 or p.splits > most):
+        return Refusal("splits", f"kernel `{p.kernel}` does not split K by so much")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)
     if p.cluster * p.splits > max(1, steps):
         because = f"{p.cluster * p.splits} CTAs share {steps} steps along K"

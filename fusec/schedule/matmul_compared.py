@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from fusec.schedule.matmul_beside import RESIDENT, room
+from fusec.schedule.matmul_beside import RESIDENT, clusters, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
+    MOST_PARTS,
     MOST_SWAPPED_ROWS,
     MULTIPLIERS,
     STAGES,
@@ -86,6 +87,8 @@ def compared(
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
             else:
                 yield whole
+                if name == "wgmma" and not problem.cuts:
+                    yield from _parts(whole, sizes, steps, target.sms)
 
 
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
@@ -125,7 +128,9 @@ def _shapes(
         yield from dict.fromkeys(replace(p, **given) for p in tiles)
     elif kernel == "split_k":
         wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
-        for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
+        padded = next((r for r in (16, 32, 64) if r >= sizes.m), -(-sizes.m // 128) * 128)
+        fitting = [(r, c) for r, c, whole in swapped_tiles(sizes.m) if whole <= padded]
+        for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *fitting)):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         converted = problem.has_converted_weights
@@ -137,15 +142,14 @@ def _shapes(
         yield MatmulParameters("simt", 64, 64, 16, 1)
 
 
-def _fitting(m: int) -> Iterator[tuple[int, int]]:
-    """Yield swapped tiles of which up to three hold the rows, where others pad no less."""
-    padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
+def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
+    """Yield rows and columns of swapped tiles of which up to three hold m rows, and rows of all."""
     for tiles in (1, 2, 3):
         rows = -(-m // (16 * tiles)) * 16
-        if rows in SWAPPED_ROWS and rows * tiles <= padded:
-            yield rows, MULTIPLIERS // 2
+        if rows in SWAPPED_ROWS:
+            yield rows, MULTIPLIERS // 2, rows * tiles
             if rows <= MOST_SWAPPED_ROWS:
-                yield rows, MULTIPLIERS
+                yield rows, MULTIPLIERS, rows * tiles
 
 
 def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
@@ -157,6 +161,16 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:
                 yield best_method(replace(tile, cluster=cluster, splits=splits), tiles)
+
+
+def _parts(
+    tile: MatmulParameters, sizes: Sizes, steps: int, sms: int
+) -> Iterator[MatmulParameters]:
+    """Yield a tile whose last wave is divided along K, where it leaves half of the SMs idle."""
+    waves, left = divmod(sizes.clusters(tile), clusters(tile, sms))
+    if waves and left:
+        most = min(clusters(tile, sms) // left, steps // LEAST_STEPS, MOST_PARTS)
+        yield from (replace(tile, splits=n) for n in sorted({min(most, 4), most}) if n > 1)
 
 
 def _pairs(

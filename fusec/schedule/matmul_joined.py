@@ -75,7 +75,7 @@ def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
     if not p.staged:
         return Refusal("staged", "joined products have their sums visited as staged rows")
     by = 16 if problem.b.k_major else 2 * BLOCK
-    if p.multicast == "b":
+    if p.pair_rows > 1:
         by = max(by, 32)
     if p.tile_n % by:
         because = f"{p.tile_n} columns of two products are no multiple of {by}"

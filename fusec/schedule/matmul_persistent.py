@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 PLAIN = (False, "none", False, 8)
 """Of other kernels ping_pong, multicast, staged and band."""
-TILE_ROWS = {False: (128, 256), True: (64, 128)}
+TILE_ROWS = {False: (128, 192, 256), True: (64, 128)}
 """Rows of a tile of `wgmma`, by whether each warpgroup has a tile of its own (ping-pong)."""
 MOST_SUMS, MOST_STAGED_SUMS, MOST_FINISHED_SUMS = 192, 160, 128
 """Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
 stored as they are, and where an epilogue computes, on staged pairs or on wider accesses."""
+MOST_OF_THREE = 96
+"""The same with three warpgroups that multiply, of 160 registers."""
 
 
 def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
@@ -28,6 +30,11 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
             what = "ping_pong, multicast, staged and band"
             return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `{p.kernel}`")
         return None
+    if p.splits > 1 and (problem.cuts or p.split_method != "slices"):
+        because = "tiles of the last wave are divided where none are of groups, and leave slices"
+        return Refusal("splits", because)
+    if p.splits > 1 and not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
+        return Refusal("splits", "the tiles of a last wave are counted where sizes are known")
     rows = TILE_ROWS[p.ping_pong]
     if p.tile_m not in rows:
         how = "with" if p.ping_pong else "without"
@@ -35,16 +42,16 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
         )
-    held, most = p.row_blocks * p.tile_n // 2, most_sums(problem, staged=p.staged)
+    held, most = p.row_blocks * p.tile_n // 2, most_sums(p, problem)
     if held > most:
         return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
     if p.vector_width == 8 and p.tile_n % 32:
         return Refusal("access", f"four lanes exchange 32 columns, which {p.tile_n} are no part of")
     if problem.cuts and (p.ping_pong or p.multicast != "none"):
         return Refusal("groups", "tiles of groups have neither the same steps nor a common operand")
-    shared = {"none": 16, "a": p.tile_m, "b": p.tile_n}[p.multicast]
-    if shared % 16:
-        return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
+    apart = _no_halves(p)
+    if apart is not None:
+        return apart
     if p.staged and not problem.slots.sizes:
         return Refusal("staged", "no tensor of the epilogue has rows along the result's")
     width = problem.staged_width
@@ -61,20 +68,31 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `split_k`")
     if p.cluster > 1:
         return Refusal("multicast", "the CTAs of a cluster share K or an operand, not both")
+    if p.multicast == "both":
+        return Refusal("multicast", "four tiles of a split product are not summed together")
     if problem.narrow is not None or p.converted:
         return Refusal("multicast", "split products of 8-bit types share no operand")
-    shared = p.tile_m if p.multicast == "a" else p.tile_n
-    if shared % 16:
-        return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
+    return _no_halves(p)
+
+
+def _no_halves(p: MatmulParameters) -> Refusal | None:
+    """Return why two CTAs cannot each load half of an operand, or None."""
+    for parts, shared in ((p.pair_columns, p.tile_m), (p.pair_rows, p.tile_n)):
+        if shared % (8 * parts):
+            because = f"halves of {shared} columns do not begin at whole swizzles"
+            return Refusal("multicast", because)
     return None
 
 
-def most_sums(problem: Product, *, staged: bool) -> int:
+def most_sums(p: MatmulParameters, problem: Product) -> int:
     """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue."""
+    if p.consumers == 3:
+        return MOST_OF_THREE
     if problem.is_plain:
-        return MOST_SUMS
-    # The sums of two products live side by side for longer.
-    return MOST_STAGED_SUMS if staged and problem.joined is None else MOST_FINISHED_SUMS
+        return MOST_SUMS if p.splits == 1 else MOST_STAGED_SUMS
+    # The sums of two products, and those of parts of a tile, live side by side for longer.
+    has_more = problem.joined is not None or p.splits > 1
+    return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS
 
 
 def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:
@@ -86,7 +104,8 @@ def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("kernel", because)
     columns = p.tile_m if p.swapped else p.tile_n
     held = (p.row_blocks + 1) * columns // 2
-    if held > MOST_SUMS:
-        because = f"a thread would hold {held} sums, those to promote too; {MOST_SUMS} fit"
+    most = MOST_OF_THREE if p.consumers == 3 else MOST_SUMS
+    if held > most:
+        because = f"a thread would hold {held} sums, those to promote too; {most} fit"
         return Refusal("tile", because)
     return None

@@ -7,8 +7,7 @@ from dataclasses import replace
 from fusec.schedule.matmul_beside import RESIDENT, beside
 from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
-from fusec.schedule.matmul_staged import LINE
-from fusec.schedule.matmul_work import ProductWork, part_of_rate
+from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
@@ -42,8 +41,11 @@ _NARROW_CLUSTER = 1.5e-6
 _L2_STAGE, _MEMORY_STAGE = 0.8e-6, 1.5e-6
 # Of the bandwidth, where operands are read once.
 _MEMORY_RATE = 1.03
-# Bytes a second that an SM takes of L2; rows that begin inside a line of memory come as two.
+# Bytes a second that an SM takes of L2.
 _INGEST = 1.08e11
+# 128 bytes that do not begin at a line lie in two, of which others read the rest; right after,
+# where they lie along M or N.
+_LINES = ({16: 2.0, 32: 2.0, 64: 2.0}, {16: 1.75, 32: 1.75, 64: 1.75})
 # Weights a second that an SM makes halves of (estimated).
 _CONVERTED = 4.7e10
 # mma.sync reaches less of the rate where wgmma exists.
@@ -70,12 +72,7 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
         return persistent_seconds(p, needed, target)
     if p.kernel == "vector":
         return vector_seconds(p, needed, target)
-    pairs = tiles
-    if p.multicast != "none":  # the last one may have a tile alone
-        rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
-        sizes = needed.sizes
-        pairs = sizes.batches * -(-sizes.m // rows) * -(-sizes.n // columns)
-    ctas = pairs * p.ctas * p.splits
+    ctas = needed.sizes.clusters(p) * p.ctas * p.splits  # the last of a pair may be alone
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
     filled = target.sms * RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
@@ -133,7 +130,7 @@ def _step_seconds(
     # What a pair shares is asked for once.
     asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
     loaded = sum(asked)
-    taken = sum(part * _lines(needed, operand) for operand, part in enumerate(asked))
+    taken = sum(part * line_cost(needed, operand, _LINES) for operand, part in enumerate(asked))
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     rate = (
@@ -149,17 +146,6 @@ def _step_seconds(
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
-
-
-def _lines(needed: ProductWork, operand: int) -> float:
-    """Return 1 where contiguous runs begin at lines of memory.
-
-    Elsewhere 128 bytes lie in two, of which others read the rest; right after, where they lie
-    along M or N (measured on an H200).
-    """
-    if needed.begins[operand] == LINE:
-        return 1.0
-    return 2.0 if needed.blocks[operand] == 1 else 1.75
 
 
 def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

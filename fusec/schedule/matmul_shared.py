@@ -20,8 +20,6 @@ SUMS_PAD = 8
 swapped operands it begins two rows on."""
 STAGED_PAD = 8
 """Elements behind a staged row, so that pairs of eight rows are in all banks (staged_rows.cuh)."""
-MULTIPLYING_WARPS = 8
-"""Warps of a Hopper kernel that multiply, each with staged rows of its own."""
 _ELEMENT = 2
 STAGE_BYTES = 128
 """Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
@@ -127,7 +125,7 @@ def _layout(
         ]
         for number, size in enumerate(slots.sizes):
             constants.append((f"kStaged{number}", at, f"rows of {8 * size} bits"))
-            at += MULTIPLYING_WARPS * rows * (columns + STAGED_PAD) * size
+            at += 4 * p.consumers * rows * (columns + STAGED_PAD) * size
     for name, meaning in (
         ("kFull", "barriers, one per stage: its loads have landed"),
         ("kEmpty", "barriers, one per stage: all have read it"),

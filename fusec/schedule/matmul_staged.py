@@ -21,6 +21,8 @@ LINE = 128
 """Bytes that L2 hands out, and memory takes, at once."""
 SHORT = 512
 """The most elements of K of which storing the results takes longer than summing them."""
+PART = 64
+"""Columns that fill a line of memory, of elements of 2 bytes."""
 SIZES = (2, 4)
 """Bytes of elements whose pairs are moved so; others are read and written in place."""
 
@@ -150,8 +152,10 @@ def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> Stag
 def staged_columns(tile_n: int, *, whole: bool) -> int:
     """Return the columns that are staged at a time: all of a tile, where rows are fetched ahead.
 
-    Else as few as fill whole lines of memory, in equal parts of the tile.
+    Else as few as fill whole lines of memory: in equal parts of the tile where these are little
+    more, and leave room for as many stages.
     """
     if whole:
         return tile_n
-    return next(c for c in (*range(64, tile_n, 8), tile_n) if tile_n % c == 0)
+    equal = next(c for c in (*range(PART, tile_n, 8), tile_n) if tile_n % c == 0)
+    return equal if equal <= PART + 8 else PART

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_choice import MULTICASTS, MatmulParameters, Sizes
 from fusec.schedule.matmul_persistent import most_sums
 from fusec.schedule.matmul_problem import Product
@@ -15,7 +17,7 @@ PERSISTENT = (
 """Rows and columns of the tiles, and whether by ping-pong."""
 PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
-FITTED = ((128, False), (256, False), (128, True), (64, True))
+FITTED = ((128, False), (192, False), (256, False), (128, True), (64, True))
 """Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
 LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
 """Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
@@ -36,8 +38,9 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
         if not narrow and problem.joined is None:
             for rows, ping_pong in FITTED:
-                tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong)
-                tiles.append((rows, _fitted(tile, multicast, problem, sizes, sms), ping_pong))
+                tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
+                pair = replace(tile, multicast=multicast)
+                tiles.append((rows, _fitted(pair, problem, sizes, sms), ping_pong))
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
                 yield MatmulParameters(
@@ -46,22 +49,16 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
                 )  # fmt: skip
 
 
-def _fitted(
-    tile: MatmulParameters, multicast: str, problem: Product, sizes: Sizes, sms: int
-) -> int:
+def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, sms: int) -> int:
     """Return the columns with which all waves of tiles are as full as can be."""
-    by = 16 if multicast == "b" else 8
-    most = min(256, 2 * most_sums(problem, staged=True) // tile.row_blocks) // by * by
-    rows = sizes.batches * -(-sizes.m // tile.tile_m)
-    if multicast == "b":
-        rows = sizes.batches * -(-sizes.m // (2 * tile.tile_m))
-    places = sms if multicast == "none" else sms // 2
+    by = 8 * tile.pair_rows
+    most = min(256, 2 * most_sums(tile, problem) // tile.row_blocks) // by * by
+    rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
+    places = clusters(tile, sms)
 
     def seconds(columns: int) -> int:
-        tiles = -(-sizes.n // columns)
-        return -(-rows * (-(-tiles // 2) if multicast == "a" else tiles) // places) * (
-            columns + _BESIDE
-        )
+        tiles = -(-sizes.n // (columns * tile.pair_columns))
+        return -(-rows * tiles // places) * (columns + _BESIDE)
 
     least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
     return min(range(most, least - 1, -by), key=seconds)

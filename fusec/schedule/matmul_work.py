@@ -69,6 +69,20 @@ class ProductWork:
         return self.widths == (1, 1)
 
 
+def line_cost(
+    needed: ProductWork, operand: int, costs: tuple[Mapping[int, float], ...], extent: int = 0
+) -> float:
+    """Return what 128 bytes of A (0), or B (1), cost in L2, in lines that begin where they do.
+
+    costs: by the bytes at whose multiples runs of a tile begin, along K, and along M or N, where
+    every `extent` of them begins a tile.
+    """
+    begin, across = needed.begins[operand], needed.blocks[operand] > 1
+    if across:
+        begin = gcd(begin, round(extent * needed.widths[operand]))
+    return costs[across].get(max(16, begin), 1.0)
+
+
 def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
     """Return what a product and its epilogue need at hint sizes; `bytes_`: of its segment."""
     fusion = product.epilogue.fusion

@@ -20,6 +20,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __cluster_dims__(...)
 #define __grid_constant__
+#define __builtin_assume(fact)
 
 struct Triple {
   unsigned x, y, z;

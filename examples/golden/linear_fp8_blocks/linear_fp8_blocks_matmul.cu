@@ -12,7 +12,7 @@
 //   wgmma.
 #include "block_scales.cuh"
 #include "matmul_hopper.cuh"
-#include "matmul_scaled.cuh"
+#include "matmul_promoted.cuh"
 #include "matmul_tile.cuh"
 #include "staged_rows.cuh"
 #include "tma.cuh"
@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       float sums[Config::kSumsOwn];
       const fusec::BlockScales<1, float, Index> a_scales = {x_scale, tile_m, M, 8, 1};
       const fusec::BlockScales<128, float, Index> b_scales = {w_scale, tile_n, N, 8, 1};
-      fusec::multiply_scaled<Config>(sums, shared, 0, steps, stage, parity, a_scales, b_scales);
+      fusec::multiply_promoted<Config>(sums, shared, 0, steps, stage, parity, a_scales, b_scales);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
         // Beyond the result its last elements are computed again, which nobody stores.
         const Index m = min(tile_m + warp_m + row, M - 1);

@@ -21,21 +21,40 @@ namespace fusec {
 inline constexpr int kBlockBytes = 64 * 128;  // 64 rows of 64 elements
 inline constexpr int kTurns = 1;              // named barriers, one for each warpgroup
 
+// The half of an operand that a CTA loads for the CTAs of its cluster that have it in common.
+struct Sharing {
+  int half;
+  u16 blocks;
+};
+
+// Of A, or else of B. A cluster of four CTAs, with kBoth, has two tile rows by two tile columns,
+// counted down the columns.
+template <bool kOfA, bool kBoth>
+__device__ __forceinline__ Sharing sharing() {
+  const int rank = static_cast<int>(cluster_rank());
+  if constexpr (!kBoth) return {rank, 3};
+  if constexpr (kOfA) return {rank / 2, static_cast<u16>(5 << rank % 2)};
+  return {rank % 2, static_cast<u16>(3 << rank / 2 * 2)};
+}
+
 // One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
 // on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
-// other code. An operand that the two CTAs of a cluster share is loaded by halves, each into both:
-// of rows, or of the elements of K where these are not contiguous. kOnce: nobody else asks for it, so
-// that it leaves L2 first.
-template <int kExtent, bool kKMajor, bool kShared = false, bool kOnce = false>
+// other code. An operand that two CTAs of a cluster share is loaded by halves, each into both:
+// of rows, or of the elements of K where these are not contiguous. kOnce: nobody else asks for it,
+// so that it leaves L2 first; kOfA, kBoth: as for `sharing`.
+template <int kExtent, bool kKMajor, bool kShared = false, bool kOnce = false, bool kOfA = false,
+          bool kBoth = false>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
                                              Barrier* barrier, int position, int depth, int batch) {
   if constexpr (kShared && kKMajor) {
-    const int half = static_cast<int>(cluster_rank()) * (kExtent / 2);
+    const Sharing own = sharing<kOfA, kBoth>();
+    const int half = own.half * (kExtent / 2);
     if constexpr (kOnce) {
-      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier, 3,
-                               l2_evict_first());
+      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier,
+                               own.blocks, l2_evict_first());
     } else {
-      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier, 3);
+      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier,
+                               own.blocks);
     }
   } else if constexpr (kKMajor) {
     if constexpr (kOnce) {
@@ -44,15 +63,17 @@ __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMa
       tensor_load_3d(tile, map, depth, position, batch, barrier);
     }
   } else if constexpr (kShared) {
-    const int half = static_cast<int>(cluster_rank()) * 32;
+    const Sharing own = sharing<kOfA, kBoth>();
+    const int half = own.half * 32;
 #pragma unroll
     for (int block = 0; block < (kExtent + 63) / 64; ++block) {
       unsigned char* const part = tile + block * kBlockBytes + half * 128;
       if constexpr (kOnce) {
-        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier, 3,
-                                 l2_evict_first());
+        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier,
+                                 own.blocks, l2_evict_first());
       } else {
-        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier, 3);
+        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier,
+                                 own.blocks);
       }
     }
   } else {
@@ -122,7 +143,7 @@ struct TileSource {
 
 // The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
 // free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kSharesA, kSharesB:
-// whether the CTAs of a cluster of two have that operand in common. kJoined: whether half of B's
+// whether two CTAs of a cluster have that operand in common. kJoined: whether half of B's
 // columns are those of a second operand; kPanels: how often A's tile is 64 elements of K deep;
 // kOnceA, kOnceB: whether nobody else asks for what is loaded; kPacked: elements of K that are one
 // of B's map.
@@ -133,6 +154,7 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   constexpr int kColumns = kJoined ? Config::kTileN / 2 : Config::kTileN;
+  constexpr bool kBoth = kSharesA && kSharesB;
   for (int step = first; step < last; ++step) {
     const int depth = step * Config::kTileK;
     unsigned char* const a_tile = shared + stage * Config::kStageBytes;
@@ -141,15 +163,15 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     full[stage].arrive_expect_tx(Config::kStageBytes);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
-      load_operand<Config::kTileM, Config::kAKMajor, kSharesA, kOnceA>(
+      load_operand<Config::kTileM, Config::kAKMajor, kSharesA, kOnceA, true, kBoth>(
           a_tile + panel * Config::kTileM * 128, a.map, &full[stage], a.position,
           depth + 64 * panel, a.batch);
     }
-    load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB>(
+    load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB, false, kBoth>(
         b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch);
     if constexpr (kJoined) {
-      load_operand<kColumns, Config::kBKMajor, kSharesB>(b_tile + kColumns * 128, b.second,
-                                                         &full[stage], b.position, depth, b.batch);
+      load_operand<kColumns, Config::kBKMajor, kSharesB, false, false, kBoth>(
+          b_tile + kColumns * 128, b.second, &full[stage], b.position, depth, b.batch);
     }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
@@ -158,10 +180,15 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
 
 // One thread of a warp: hands a stage back to the producers of all CTAs that load it. By one lane
 // for each CTA, or with a branch in here, ptxas serialises wgmma where an epilogue has no branch.
+// Of four CTAs, the one across has no operand in common with this one.
 template <int kCluster>
 __device__ __forceinline__ void release_stage(Barrier& empty) {
   if constexpr (kCluster == 1) {
     empty.arrive();
+  } else if constexpr (kCluster == 4) {
+    empty.arrive();
+    empty.arrive_at(cluster_rank() ^ 1);
+    empty.arrive_at(cluster_rank() ^ 2);
   } else {
 #pragma unroll
     for (int rank = 0; rank < kCluster; ++rank) empty.arrive_at(rank);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "matmul_hopper.cuh"
+#include "stage_scales.cuh"
 #include "wgmma_fp8.cuh"
 
 namespace fusec {
@@ -24,11 +25,13 @@ __device__ __forceinline__ void multiply_stage_fp8(float (&part)[kColumns / 2],
 
 // A consumer, all threads of its warpgroup: sums = the products of steps `first` to before `last`,
 // of its own rows of the tile, or columns where operands are swapped, as multiply_stages does. A
-// stage is handed back when its products have ended.
-template <class Config, int kCluster = 1>
+// stage is handed back when its products have ended. scales: none, or those of wgmma's rows and of
+// its columns that vary along K; those of the next stage are read under the products.
+template <class Config, int kCluster = 1, class... Scales>
 __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn],
                                                   unsigned char* shared, int first, int last,
-                                                  int& stage, u32& parity) {
+                                                  int& stage, u32& parity,
+                                                  const Scales&... scales) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   constexpr int kColumns = Config::kSwapped ? Config::kTileM : Config::kTileN;
@@ -36,11 +39,14 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
   constexpr int kBlocks = Config::kSumsOwn / kPart;
   const int own = warpgroup_number() * (kBlocks * kBlockBytes);
   const int lane = threadIdx.x % 32;
+  StageScales<kBlocks, kColumns, Scales...> next;
+  if (first < last) next.load(first, scales...);
 #pragma unroll
   for (int i = 0; i < Config::kSumsOwn; ++i) sums[i] = 0.0f;
   for (int step = first; step < last; ++step) {
     const unsigned char* const a_tile = shared + stage * Config::kStageBytes;
     const unsigned char* const b_tile = a_tile + Config::kATileBytes;
+    const auto own_scales = next;
     full[stage].wait(parity);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -54,11 +60,14 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
             part, a_tile + own + block * kBlockBytes, b_tile);
       }
       wgmma_commit();
+      if (block == 0 && step + 1 < last) next.load(step + 1, scales...);
       wgmma_wait<0>();
       wgmma_pin(part);
       if (block == kBlocks - 1 && lane == 0) release_stage<kCluster>(empty[stage]);
 #pragma unroll
-      for (int i = 0; i < kPart; ++i) sums[block * kPart + i] += part[i];
+      for (int i = 0; i < kPart; ++i) {
+        sums[block * kPart + i] += own_scales.scaled(part[i], block, i);
+      }
     }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;

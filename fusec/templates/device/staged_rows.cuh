@@ -60,13 +60,37 @@ __device__ __forceinline__ void store_rows(const T* staged, const At& at, int ro
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   constexpr int kVectors = Config::kStagedColumns / kVector;
   const int lane = own_lane();
+  if constexpr (32 % kVectors == 0) {
+    // Lanes stay in their columns, so that addresses follow from the first one's. Without a loop,
+    // ptxas serialises wgmma where an epilogue has no branch.
+    constexpr int kRows = 32 / kVectors;
+    constexpr int kAhead = kRows < 16 ? 2 : 1;
+    const int first = lane / kVectors;
+    const int column = lane % kVectors * kVector;
+    if (column >= columns) return;
+#pragma unroll 1
+    for (int line = 0; line < 16; line += kAhead * kRows) {
+      Vec<T, kVector> vectors[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int row = first + line + i * kRows;
+        vectors[i] = load<kVector>(staged + row * Config::kStagedPitch + column);
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int row = first + line + i * kRows;
+        if (row < rows) store(at(row, column), vectors[i]);
+      }
+    }
+  } else {
 #pragma unroll 2
-  for (int first = 0; first < 16 * kVectors; first += 32) {
-    const int number = first + lane;
-    const int row = number / kVectors;
-    const int column = number % kVectors * kVector;
-    if (number < 16 * kVectors && row < rows && column < columns) {
-      store(at(row, column), load<kVector>(staged + row * Config::kStagedPitch + column));
+    for (int first = 0; first < 16 * kVectors; first += 32) {
+      const int number = first + lane;
+      const int row = number / kVectors;
+      const int column = number % kVectors * kVector;
+      if (number < 16 * kVectors && row < rows && column < columns) {
+        store(at(row, column), load<kVector>(staged + row * Config::kStagedPitch + column));
+      }
     }
   }
 }
@@ -86,6 +110,7 @@ __device__ __forceinline__ void visit_pairs(const float (&sums)[Config::kSumsOwn
     for (int first = 0; first < Config::kTileN; first += Config::kStagedColumns) {
 #pragma unroll
       for (int column = 0; column < Config::kStagedColumns; column += 8) {
+        if (first + column >= Config::kTileN) break;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = lane / 4 + 8 * half;

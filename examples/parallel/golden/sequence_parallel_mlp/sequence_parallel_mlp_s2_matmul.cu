@@ -38,11 +38,11 @@ struct Config {
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
   static constexpr int kStageBytes = 36864;  // of one stage
   static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
-  static constexpr int kStagedColumns = 80;  // and columns
-  static constexpr int kStagedPitch = 88;    // elements from one such row to the next
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
   static constexpr int kStaged0 = 184320;    // rows of 16 bits
-  static constexpr int kFull = 206848;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 206888;      // barriers, one per stage: all have read it
+  static constexpr int kFull = 202752;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 202792;      // barriers, one per stage: all have read it
 };
 
 constexpr int kWidth = 2;  // neighbouring columns of one access
@@ -123,7 +123,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
           return h_at(m, n);
         };
         fusec::store_rows<Config>(h_rows + place, h_here, M - tile_m - warp_m - first_row,
-                                  N - tile_n - first_column);
+                                  min(N - tile_n, static_cast<Index>(Config::kTileN)) -
+                                      first_column);
       };
       fusec::visit_pairs<Config>(sums, visit, leave);
     }
