@@ -69,7 +69,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "schedule": _sentence(problem, parameters),
         "loop": _loop(problem, parameters),
         "loads": _loads(problem, parameters, kernel.once),
-        "scales": _scales(problem),
+        "scales": _scales(problem, parameters),
         "scaled": _scaled(problem, parameters),
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel, context.facts),
@@ -154,7 +154,7 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
 
 
-def _scales(problem: Product) -> tuple[str, ...]:
+def _scales(problem: Product, p: MatmulParameters) -> tuple[str, ...]:
     """Return the lines that define the scales of both operands, where some vary along K."""
     if not problem.scales:
         return ()
@@ -175,6 +175,12 @@ def _scales(problem: Product) -> tuple[str, ...]:
         kind = f"const fusec::BlockScales<{found.rows}, {factor}, Index>"
         start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
         lines.append(f"{kind} {name}_scales = {{{start}, {place}, {row}, {depth}}};")
+        if problem.narrow is not None:
+            span = "first_step, last_step" if p.kernel == "split_k" else "0, steps"
+            tile = f"Config::kTile{'M' if name == 'a' else 'N'}"
+            lines.append(
+                f"fusec::prefetch_scales<{tile}, 128 * Config::kConsumers>({name}_scales, {span});"
+            )
     return tuple(lines)
 
 
