@@ -59,7 +59,6 @@ INSTRUCTIONS = {
     "cp.async.bulk.wait_group": "bulk_wait",
     "cp.async.bulk.wait_group.read": "bulk_wait_read",
     "elect.sync": "elect",
-    "prefetch.global.L1": "prefetch",
     "prefetch.tensormap": "prefetch",
     "createpolicy.fractional.L2::evict_first.b64": "no_policy",
     "createpolicy.fractional.L2::evict_last.b64": "no_policy",

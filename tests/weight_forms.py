@@ -15,7 +15,7 @@ class Form:
 
     along: `k` for [N, K], `n` for [K, N], in memory; packed: the axis along which a byte holds two
     weights, or none; group: elements of K with a scale (and a zero point) of their own, 0 for all;
-    zeros: `bytes`, `halves`, `packed` along groups, or none; half: the type of x.
+    zeros: `bytes`, `halves`, `packed` along groups or, where there is one, along columns, or none; half: the type of x.
     """
 
     along: str = "k"
@@ -27,7 +27,6 @@ class Form:
 
 def _unpacked(name: str, dim: int, shape: str) -> str:
     """Return the lines that make 4-bit integers `name`_q of the bytes `name`, two along a dim."""
-    side = "[" + ", ".join("true" if k == dim + 1 else "false" for k in range(3)) + "]"
     return (
         f"  - {name}_low = broadcast(bitwise_and({name}, 15), {_mask(dim)})\n"
         f"  - {name}_high = broadcast(bitwise_right_shift({name}, 4), {_mask(dim)})\n"
@@ -71,9 +70,10 @@ def weights_of(form: Form, m: int, n: int, k: int) -> Fusion:
         inputs += f"  z:\n    type: u8{vectors}\n    range: [0, 255]\n"
         ops += f"  - c = cast(sub(g, broadcast(cast(z, i32), {spread})), {half})\n"
     elif form.zeros == "packed":
-        inner = [n, parts // 2] if along_k else [parts // 2, n]
+        inner, halved = list(vectors), vectors.index(n) if parts == 1 else vectors.index(parts)
+        inner[halved] //= 2
         inputs += f"  z: u8{inner}\n"
-        ops += _unpacked("z", int(along_k), str(vectors))
+        ops += _unpacked("z", halved, str(vectors))
         ops += f"  - c = cast(sub(g, broadcast(z_q, {spread})), {half})\n"
     elif form.packed:
         ops += f"  - c = cast(sub(g, 8), {half})\n"

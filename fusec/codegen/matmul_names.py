@@ -16,7 +16,7 @@ from fusec.schedule.plan import Kernel, SizeArgument
 RESERVED = frozenset([
     "Config", "Index", "K", "M", "N", "Sums", "a_offset", "a_part", "a_rows", "a_scales",
     "a_stride_k", "a_stride_m", "acc", "acc2", "all_depth", "all_rows", "b_columns", "b_offset",
-    "b_part", "b_scales", "b_stride_k", "b_stride_n", "batch", "batches", "block", "chunk",
+    "b_part", "b_scales", "b_stride_k", "b_stride_n", "b_zeros", "batch", "batches", "block", "chunk",
     "chunks", "column", "e", "finish", "first_column", "first_row", "first_step", "group", "groups",
     "held", "i", "index", "is_consumer", "kBlockSums", "kWidth", "last_step", "leave", "m", "n",
     "owner", "pairs", "parity", "part", "place", "rank", "row", "semaphore", "share", "shared",

@@ -166,7 +166,7 @@ class SplitKView(MatmulView):
     a kernel of its own without has_epilogue.
     in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
     neighbouring tiles, and share what they load; readers: further template arguments of what then
-    multiplies a stage; has_partials: whether there are several clusters.
+    multiplies a stage; apart: of what stores a tile of sums; has_partials: whether there are several clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
@@ -177,6 +177,7 @@ class SplitKView(MatmulView):
     in_clusters: bool
     in_pairs: bool
     readers: str
+    apart: str
     has_partials: bool
     has_epilogue: bool
     tickets: str = ""

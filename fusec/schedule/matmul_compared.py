@@ -34,7 +34,7 @@ from fusec.schedule.matmul_vector import (
 from fusec.target import Target
 
 TILE_K_BYTES = 128
-"""Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
+"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
@@ -101,7 +101,7 @@ def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterato
 def _tile_k(kernel: str, problem: Product) -> int:
     """Return the elements of K of a step of a kernel."""
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
-        return TILE_K_BYTES * (2 if problem.b.packed else 1)
+        return TILE_K_BYTES
     if kernel == "vector" and problem.has_converted_weights:
         return WARPS * WEIGHT_PART
     return TILES[kernel]["tile_k"]

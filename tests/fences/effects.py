@@ -49,7 +49,6 @@ EFFECTS: dict[str, Effect] = {
     "fence_barrier_init": Effect("fence_barrier_init"),
     # tma.cuh and bulk_reduce.cuh: loads write shared memory by the async proxy and complete on a
     # barrier; stores and reductions read it by the async proxy and complete in bulk groups.
-    "prefetch_place": PURE,
     "prefetch_tensormap": PURE,
     "l2_evict_first": PURE,
     "l2_evict_last": PURE,

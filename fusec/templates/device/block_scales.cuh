@@ -7,7 +7,7 @@
 namespace fusec {
 
 // The scales of an operand's rows (or columns) from `position` on, of `extent` in all: one for
-// kRows of them and for 128 elements of K.
+// kRows of them and for each group of elements of K, which are counted by `step`.
 template <int kRows, class S, class Index>
 struct BlockScales {
   const S* first;
@@ -20,34 +20,36 @@ struct BlockScales {
     return to_float(value(row, step));
   }
   __device__ __forceinline__ S value(int row, int step) const {
-    return load_readonly(place(row, step))[0];
-  }
-  __device__ __forceinline__ const S* place(int row, int step) const {
     const Index wanted = position + row;
     const Index last = extent - 1;
-    return first + ((wanted < last ? wanted : last) / kRows * stride + step * depth_stride);
+    const Index place = (wanted < last ? wanted : last) / kRows * stride + step * depth_stride;
+    return load_readonly(first + place)[0];
   }
 };
 
-// Has what lies at a place in memory brought to L1, and waits for nothing.
-__device__ __forceinline__ void prefetch_place(const void* place) {
-  asm volatile("prefetch.global.L1 [%0];" : : "l"(place));
-}
+// What is taken off integers of an operand: as many as scales, halves as they are, or integers, plus
+// kAdded. Where a byte holds those of two rows, or of two groups, the first lies in its low four bits,
+// of which kFlip are the other way round.
+template <class Values, int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded>
+struct ZeroPoints {
+  Values values;
 
-// All threads that multiply, kThreads of them: have the scales of a tile's kTileRows rows, of steps
-// `first` to before `last`, on their way. Each would be asked for one stage before it is needed, and
-// memory takes longer than the products of a stage.
-template <int kTileRows, int kThreads, int kRows, class S, class Index>
-__device__ __forceinline__ void prefetch_scales(const BlockScales<kRows, S, Index>& scales,
-                                                int first, int last) {
-  constexpr int kSector = 32;  // bytes that memory gives at once
-  const int each = scales.depth_stride == 1 ? kSector / static_cast<int>(sizeof(S)) : 1;
-  for (int row = threadIdx.x; row < (kTileRows + kRows - 1) / kRows; row += kThreads) {
-    for (int step = first; step < last; step += each) {
-      prefetch_place(scales.place(row * kRows, step));
+  // Twice, as a half.
+  template <class T>
+  __device__ __forceinline__ u32 pair(int row, int group) const {
+    const auto found = values.value(row, group / kGroupsOfByte);
+    if constexpr (kIsSame<decltype(found), const T>) {
+      return found.bits * 0x10001u;
+    } else {
+      int number = found;
+      if constexpr (kRowsOfByte * kGroupsOfByte == 2) {
+        const bool is_second = (kGroupsOfByte == 2 ? group : values.position + row) % 2;
+        number = (number >> (is_second ? 4 : 0) & 15) ^ kFlip;
+      }
+      return convert<T>(static_cast<float>(number + kAdded)).bits * 0x10001u;
     }
   }
-}
+};
 
 // An operand without scales.
 struct Unscaled {

@@ -1,0 +1,46 @@
+"""Which weights of 8 and 4 bits the kernels that make halves of them can read, and why not others."""
+
+from __future__ import annotations
+
+from fusec.index.access import Facts
+from fusec.schedule.matmul_problem import Product
+
+STAGE = 128
+"""Elements of K of a stage of copies in bulk, and of a part of a warp that streams."""
+FRAGMENT = 16
+"""Elements of K of an instruction of a tensor core, which have one scale."""
+LANE = 16
+"""Bytes of a column that a lane takes at once."""
+
+
+def neighbours(problem: Product) -> int:
+    """Return the weights of a byte along K."""
+    return 2 if problem.b.packed == "depth" else 1
+
+
+def no_conversion(problem: Product, facts: Facts) -> str:
+    """Return why copies in bulk cannot bring what becomes halves, empty where they can."""
+    if not problem.a.k_major:
+        return f"weights are multiplied by rows along K, and `{problem.a.buffer.name}` lies across it"
+    if problem.b.packed == "row" and problem.b.k_major:
+        return f"`{problem.b.buffer.name}` lies along K, and its bytes hold neighbours of columns"
+    group = problem.b.group
+    if group % FRAGMENT or (group and STAGE % group and group % STAGE):
+        return f"scales of {group} elements of K, where a stage has {STAGE}"
+    if group and group < STAGE and not facts.multiple(problem.k, STAGE):
+        return f"{problem.k} elements of K are no whole stages of {STAGE}"
+    return ""
+
+
+def no_stream(problem: Product, facts: Facts) -> str:
+    """Return why a stream over weights cannot make halves of them, empty where it can."""
+    if not problem.has_converted_weights:
+        return ""
+    own = LANE * neighbours(problem)
+    if problem.b.packed == "row":
+        return f"the bytes of `{problem.b.buffer.name}` hold neighbours of columns"
+    if problem.b.group % own:
+        return f"scales of {problem.b.group} elements of K, of which a lane takes {own}"
+    if not facts.multiple(problem.k, own):
+        return f"{problem.k} elements of K are no whole chunks of {LANE} bytes"
+    return ""

@@ -1,0 +1,33 @@
+"""Weights along K and across it, of groups of any size, with zero points: on the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_hopper_on_cpu import ORDERS, dies, wrong
+from test_weights_on_cpu import converted, streamed
+from weight_forms import Form, weights_of
+
+ALONG = (
+    Form(group=32), Form(group=64, zeros="bytes", half="f16"), Form(zeros="packed"),
+    Form(group=256, zeros="halves"), Form(packed="k", group=32, zeros="packed"),
+    Form(packed="k", group=128, zeros="halves", half="f16"), Form(packed="k", group=64, zeros="bytes"),
+)  # fmt: skip
+ACROSS = (
+    Form("n"), Form("n", group=16), Form("n", group=64, zeros="packed"),
+    Form("n", "k", group=128), Form("n", "k", group=32, zeros="bytes"),
+    Form("n", "n", group=128, zeros="packed"), Form("n", "n", group=64, half="f16"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ALONG, ids=str)
+def test_weights_are_streamed(form: Form, tmp_path: Path) -> None:
+    fusion = weights_of(form, 3, 32, 1280)
+    assert wrong(fusion, streamed(fusion), tmp_path) == ""
+
+
+@pytest.mark.parametrize("form", (*ALONG, *ACROSS), ids=str)
+def test_weights_are_converted(form: Form, tmp_path: Path) -> None:
+    fusion = weights_of(form, 12, 160, 512)
+    assert wrong(fusion, converted(fusion, splits=2), tmp_path, ORDERS[:1]) == ""
