@@ -10,7 +10,9 @@ from test_block_scales_on_cpu import block_scaled
 from test_converted_on_cpu import weighted
 from test_fp8_on_cpu import scaled
 from test_joined_on_cpu import RESIDUAL, SWIGLU, joined
+from test_weight_forms_on_cpu import ACROSS, ALONG
 from test_weights_on_cpu import CAT, OFFSET, SHIFTED, SIGNED, grouped
+from weight_forms import Form, weights_of
 
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.graph import Fusion
@@ -116,4 +118,18 @@ def test_weights_with_scales_along_k(kernel: str, rows: int, half: str, unpacked
 @pytest.mark.parametrize("rows", [1, 16])
 def test_weights_scaled_by_columns_are_streamed(rows: int) -> None:
     fusion = with_fields(weighted(rows, 520, 2064), kernel="vector")
+    check_on_gpu(fusion, scheduler="matmul", repeats=3)
+
+
+@pytest.mark.parametrize("form", ALONG, ids=str)
+@pytest.mark.parametrize("rows", [1, 13])
+def test_forms_of_weights_are_streamed(form: Form, rows: int) -> None:
+    fusion = with_fields(weights_of(form, rows, 512, 1280), kernel="vector")
+    check_on_gpu(fusion, scheduler="matmul", repeats=3)
+
+
+@pytest.mark.parametrize("form", (*ALONG, *ACROSS), ids=str)
+@pytest.mark.parametrize("rows", [16, 200])
+def test_forms_of_weights_are_converted(form: Form, rows: int) -> None:
+    fusion = with_fields(weights_of(form, rows, 544, 1280), kernel="split_k")
     check_on_gpu(fusion, scheduler="matmul", repeats=3)

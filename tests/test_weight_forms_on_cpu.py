@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_hopper_on_cpu import ORDERS, dies, wrong
+from test_hopper_on_cpu import ORDERS, wrong
 from test_weights_on_cpu import converted, streamed
 from weight_forms import Form, weights_of
 

@@ -50,7 +50,9 @@ def weights_of(form: Form, m: int, n: int, k: int) -> Fusion:
         whole[halved] //= 2
     kind = "u8" if form.packed or form.zeros else "i8"
     low = 0 if kind == "u8" else -127
-    inputs = f"  x: {half}[{m}, {k}]\n  w:\n    type: {kind}{whole}\n    range: [{low}, {low + 254}]\n"
+    inputs = (
+        f"  x: {half}[{m}, {k}]\n  w:\n    type: {kind}{whole}\n    range: [{low}, {low + 254}]\n"
+    )
     ops = ""
     if form.packed:
         ops += _unpacked("w", halved, str(extents))

@@ -113,9 +113,7 @@ def _made(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Coordina
     return None
 
 
-def _factors(
-    fusion: Fusion, node: Node, at: Coordinates, axes: tuple[Var, ...]
-) -> Found | None:
+def _factors(fusion: Fusion, node: Node, at: Coordinates, axes: tuple[Var, ...]) -> Found | None:
     """Return the factors of a multiplication, one of which is scales.
 
     8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
@@ -168,9 +166,7 @@ def scales_of(
     return BlockScales(buffer, address.constant, rows, row, deep, group)
 
 
-def zeros_of(
-    found: FoundZeros | None, own: tuple[Var, ...], depth: Var
-) -> Zeros | Refusal | None:
+def zeros_of(found: FoundZeros | None, own: tuple[Var, ...], depth: Var) -> Zeros | Refusal | None:
     """Return what is taken off integers as a kernel reads it, or why it cannot."""
     if found is None:
         return None

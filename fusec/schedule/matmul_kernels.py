@@ -14,7 +14,6 @@ from fusec.schedule.matmul_weights import no_conversion, no_stream
 from fusec.target import Target
 
 
-
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
@@ -52,7 +51,9 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         if problem.narrow is None:
             hopper = split = "scales along K are those of integers of B, or of two 8-bit floats"
         elif any(o.group not in (0, PROMOTED) for o in problem.operands):
-            hopper = split = f"sums are promoted every {PROMOTED} elements of K, scales are of others"
+            hopper = split = (
+                f"sums are promoted every {PROMOTED} elements of K, scales are of others"
+            )
         if problem.joined is not None:
             hopper = split = hopper or "scales along K of joined products are not applied"
         return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}

@@ -71,9 +71,7 @@ class Operand:
         return self.row if self.k_major else self.depth
 
 
-def weighed(
-    operand: Operand, found: Found, own: tuple[Var, ...], depth: Var
-) -> Operand | Refusal:
+def weighed(operand: Operand, found: Found, own: tuple[Var, ...], depth: Var) -> Operand | Refusal:
     """Return an operand with its scales and zero points, or why these cannot be read."""
     scales, zeros = scales_of(found.scales, own, depth), zeros_of(found.zeros, own, depth)
     if isinstance(scales, Refusal):

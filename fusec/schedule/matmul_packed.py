@@ -85,9 +85,7 @@ def find_integers(
     return Found(codes.place, packed=codes.packed, flipped=codes.flipped, zeros=zeros)
 
 
-def _difference(
-    fusion: Fusion, value: Value, at: Coordinates
-) -> tuple[Node, Coordinates] | None:
+def _difference(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Coordinates] | None:
     """Return the subtraction that a value is, behind movement and casts, and where.
 
     Differences of integers of 8 bits are exact in all types between, and rounded once.
@@ -149,9 +147,7 @@ def _group(at: Coordinates, depth: Var) -> int:
     return found.pop() if len(found) == 1 else 0
 
 
-def _codes(
-    fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]
-) -> Codes | None:
+def _codes(fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]) -> Codes | None:
     """Return the bytes that a value is made of, one or, along one of the axes, two to each.
 
     Whatever the operations are, they are evaluated for each byte. None where they make anything

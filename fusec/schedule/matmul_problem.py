@@ -13,11 +13,8 @@ from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from fusec.ir.expression import (
     Index,
-    Quotient,
-    Remainder,
     Var,
     delinearize,
-    index,
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
@@ -35,7 +32,6 @@ from fusec.schedule.matmul_staged import (
     slots_of,
 )
 from fusec.schedule.pointwise_choice import accesses
-
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ def neighbours(problem: Product) -> int:
 def no_conversion(problem: Product, facts: Facts) -> str:
     """Return why copies in bulk cannot bring what becomes halves, empty where they can."""
     if not problem.a.k_major:
-        return f"weights are multiplied by rows along K, and `{problem.a.buffer.name}` lies across it"
+        return (
+            f"weights are multiplied by rows along K, and `{problem.a.buffer.name}` lies across it"
+        )
     if problem.b.packed == "row" and problem.b.k_major:
         return f"`{problem.b.buffer.name}` lies along K, and its bytes hold neighbours of columns"
     group = problem.b.group
