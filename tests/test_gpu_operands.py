@@ -29,6 +29,12 @@ def with_fields(fusion: Fusion, **fields: object) -> Fusion:
     return replace(fusion, schedules=overrides)
 
 
+def whole(fusion: Fusion) -> Fusion:
+    """Return the fusion as one segment of a product."""
+    values = tuple(v.name for n in fusion.nodes for v in n.outputs)
+    return replace(fusion, pins=(Pin("whole", values, "matmul"),))
+
+
 def parameters_of(checked: object) -> MatmulParameters:
     """Return the parameters of the one kernel that ran."""
     (plan,) = checked.compiled.program.plans  # type: ignore[attr-defined]
@@ -81,8 +87,7 @@ def test_tiles_of_joined_products(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize("rows", [1, 16, 100, 256])
 def test_converted_weights(rows: int, half: str) -> None:
     fusion = with_fields(weighted(rows, 2312, 1040, half), kernel="split_k")
-    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
-    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
+    checked = check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)
     assert parameters_of(checked).converted
 
 
@@ -110,8 +115,7 @@ UNPACKED = {"bytes": "", "offset": OFFSET, "cat": CAT, "shifted": SHIFTED, "sign
 @pytest.mark.parametrize("kernel", ["vector", "split_k"])
 def test_weights_with_scales_along_k(kernel: str, rows: int, half: str, unpacked: str) -> None:
     fusion = with_fields(grouped(rows, 520, 1280, UNPACKED[unpacked], half), kernel=kernel)
-    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
-    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
+    checked = check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)
     assert parameters_of(checked).converted
 
 
@@ -124,12 +128,12 @@ def test_weights_scaled_by_columns_are_streamed(rows: int) -> None:
 @pytest.mark.parametrize("form", ALONG, ids=str)
 @pytest.mark.parametrize("rows", [1, 13])
 def test_forms_of_weights_are_streamed(form: Form, rows: int) -> None:
-    fusion = with_fields(weights_of(form, rows, 512, 1280), kernel="vector")
-    check_on_gpu(fusion, scheduler="matmul", repeats=3)
+    fusion = whole(with_fields(weights_of(form, rows, 512, 1280), kernel="vector"))
+    assert parameters_of(check_on_gpu(fusion, scheduler="matmul", repeats=3)).converted
 
 
-@pytest.mark.parametrize("form", (*ALONG, *ACROSS), ids=str)
+@pytest.mark.parametrize("form", [*ALONG, *ACROSS], ids=str)
 @pytest.mark.parametrize("rows", [16, 200])
 def test_forms_of_weights_are_converted(form: Form, rows: int) -> None:
-    fusion = with_fields(weights_of(form, rows, 544, 1280), kernel="split_k")
-    check_on_gpu(fusion, scheduler="matmul", repeats=3)
+    fusion = whole(with_fields(weights_of(form, rows, 544, 1280), kernel="split_k"))
+    assert parameters_of(check_on_gpu(fusion, scheduler="matmul", repeats=3)).converted

@@ -12,7 +12,8 @@ from weight_forms import Form, weights_of
 ALONG = (
     Form(group=32), Form(group=64, zeros="bytes", half="f16"), Form(zeros="packed"),
     Form(group=256, zeros="halves"), Form(packed="k", group=32, zeros="packed"),
-    Form(packed="k", group=128, zeros="halves", half="f16"), Form(packed="k", group=64, zeros="bytes"),
+    Form(packed="k", group=128, zeros="halves", half="f16"),
+    Form(packed="k", group=64, zeros="bytes"),
 )  # fmt: skip
 ACROSS = (
     Form("n"), Form("n", group=16), Form("n", group=64, zeros="packed"),
@@ -27,7 +28,7 @@ def test_weights_are_streamed(form: Form, tmp_path: Path) -> None:
     assert wrong(fusion, streamed(fusion), tmp_path) == ""
 
 
-@pytest.mark.parametrize("form", (*ALONG, *ACROSS), ids=str)
+@pytest.mark.parametrize("form", [*ALONG, *ACROSS], ids=str)
 def test_weights_are_converted(form: Form, tmp_path: Path) -> None:
     fusion = weights_of(form, 12, 160, 512)
     assert wrong(fusion, converted(fusion, splits=2), tmp_path, ORDERS[:1]) == ""
