@@ -125,7 +125,7 @@ def test_weights_scaled_by_columns_are_streamed(rows: int) -> None:
     check_on_gpu(fusion, scheduler="matmul", repeats=3)
 
 
-@pytest.mark.parametrize("form", ALONG, ids=str)
+@pytest.mark.parametrize("form", [*ALONG, *ACROSS], ids=str)
 @pytest.mark.parametrize("rows", [1, 13])
 def test_forms_of_weights_are_streamed(form: Form, rows: int) -> None:
     fusion = whole(with_fields(weights_of(form, rows, 512, 1280), kernel="vector"))

@@ -28,6 +28,13 @@ def test_weights_are_streamed(form: Form, tmp_path: Path) -> None:
     assert wrong(fusion, streamed(fusion), tmp_path) == ""
 
 
+@pytest.mark.parametrize("form", ACROSS, ids=str)
+def test_weights_across_are_streamed(form: Form, tmp_path: Path) -> None:
+    fusion = weights_of(form, 11, 160, 1280 if form.group else 1112)
+    plan = streamed(fusion, tile_m=16, tile_n=64, splits=2)
+    assert wrong(fusion, plan, tmp_path, ORDERS[:1]) == ""
+
+
 @pytest.mark.parametrize("form", [*ALONG, *ACROSS], ids=str)
 def test_weights_are_converted(form: Form, tmp_path: Path) -> None:
     fusion = weights_of(form, 12, 160, 512)

@@ -73,6 +73,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "loads": _loads(problem, parameters, kernel.once),
         "scales": _scales(problem),
         "scaled": _scaled(problem, parameters),
+        "apart": ", 1" if parameters.converted and not problem.b.k_major else "",
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel, context.facts),
         "has_layout": bool(kernel.layout.constants),
@@ -117,7 +118,6 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
         readers=", false, 2" if parameters.multicast != "none" else "",
-        apart=", 1" if parameters.converted and not problem.b.k_major else "",
         has_partials=parameters.splits > 1,
         has_epilogue=parameters.split_method != "two_kernel",
         **{role: names[space.name] for role, space in spaces.items()},
@@ -151,7 +151,8 @@ def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> st
 def _loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
     if p.kernel == "vector":
-        return "multiply_weight_vectors" if p.converted else "multiply_vectors"
+        weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
+        return weights if p.converted else "multiply_vectors"
     if p.converted:
         return "multiply_converted"
     if problem.scales:

@@ -24,10 +24,12 @@ from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_tiles import persistent_tiles
 from fusec.schedule.matmul_vector import (
+    ACROSS_PART,
     MOST_ROWS,
     MOST_WEIGHTED_ROWS,
     WARPS,
     WEIGHT_PART,
+    across_shapes,
     vector_shapes,
     weight_shapes,
 )
@@ -103,7 +105,7 @@ def _tile_k(kernel: str, problem: Product) -> int:
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
         return TILE_K_BYTES
     if kernel == "vector" and problem.has_converted_weights:
-        return WARPS * WEIGHT_PART
+        return WARPS * (WEIGHT_PART if problem.b.k_major else ACROSS_PART)
     return TILES[kernel]["tile_k"]
 
 
@@ -129,7 +131,8 @@ def _shapes(
         for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *_fitting(sizes.m))):
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
-        shapes = weight_shapes if given["converted"] else vector_shapes
+        weights = weight_shapes if problem.b.k_major else across_shapes
+        shapes = weights if given["converted"] else vector_shapes
         for rows, columns, stages in shapes(sizes.m):
             yield replace(MatmulParameters("vector", rows, columns, 64, stages), **given)
     elif kernel == "mma":

@@ -1,4 +1,4 @@
-"""Which weights of 8 and 4 bits the kernels that make halves of them can read, and why not others."""
+"""Which weights of 8 and 4 bits kernels can make halves of, and why not of others."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ STAGE = 128
 FRAGMENT = 16
 """Elements of K of an instruction of a tensor core, which have one scale."""
 LANE = 16
-"""Bytes of a column that a lane takes at once."""
-
-
-def neighbours(problem: Product) -> int:
-    """Return the weights of a byte along K."""
-    return 2 if problem.b.packed == "depth" else 1
+"""Bytes that a lane takes at once of a column along K."""
+ACROSS = 8
+"""Elements of K that a lane takes at once of columns across it."""
 
 
 def no_conversion(problem: Product, facts: Facts) -> str:
@@ -38,11 +35,18 @@ def no_stream(problem: Product, facts: Facts) -> str:
     """Return why a stream over weights cannot make halves of them, empty where it can."""
     if not problem.has_converted_weights:
         return ""
-    own = LANE * neighbours(problem)
-    if problem.b.packed == "row":
-        return f"the bytes of `{problem.b.buffer.name}` hold neighbours of columns"
-    if problem.b.group % own:
-        return f"scales of {problem.b.group} elements of K, of which a lane takes {own}"
+    b = problem.b
+    if not b.k_major:
+        columns = LANE * (2 if b.packed == "row" else 1)
+        if not facts.multiple(problem.n, columns):
+            return f"{problem.n} columns are no whole chunks of {LANE} bytes"
+        own = ACROSS
+    elif b.packed == "row":
+        return f"`{b.buffer.name}` lies along K, and its bytes hold neighbours of columns"
+    else:
+        own = LANE * (2 if b.packed else 1)
+    if b.group % own:
+        return f"scales of {b.group} elements of K, of which a lane takes {own}"
     if not facts.multiple(problem.k, own):
-        return f"{problem.k} elements of K are no whole chunks of {LANE} bytes"
+        return f"{problem.k} elements of K, of which a lane takes {own}"
     return ""

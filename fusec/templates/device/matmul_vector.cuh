@@ -121,7 +121,8 @@ __device__ __forceinline__ void multiply_vectors(
 }
 
 // The sums of a warp to shared memory, as rows of A; the pitch has the lanes in different banks.
-template <class Config>
+// kApart: columns of the tile that rows of mma_16816 8 apart are apart.
+template <class Config, int kApart = 8>
 __device__ __forceinline__ void leave_sums(
     float (&tile)[Config::kTileM][Config::kSumsPitch],
     const float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4]) {
@@ -133,7 +134,8 @@ __device__ __forceinline__ void leave_sums(
     for (int j = 0; j < Config::kTileM / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        tile[8 * j + 2 * pair + e % 2][16 * i + group + e / 2 * 8] = sums[i][j][e];
+        const int column = kApart == 1 ? group * (Config::kTileN / 8) + 2 * i : 16 * i + group;
+        tile[8 * j + 2 * pair + e % 2][column + e / 2 * kApart] = sums[i][j][e];
       }
     }
   }

@@ -82,10 +82,9 @@ struct Bytes {
     return widen_pair<T>(__byte_perm(both, 0, 0x1100));
   }
 
-  // Two neighbours along K of the first or second of two columns, whose bytes these are.
+  // Two neighbours along K of one of several columns, whose bytes these are, one line and the next.
   __device__ static __forceinline__ u32 across(u32 first, u32 next, int column) {
-    constexpr u32 kFlipped = kFlip & 0xffffu;
-    return widen_pair<T>(__byte_perm(first ^ kFlipped, next ^ kFlipped, column ? 0x5511 : 0x4400));
+    return widen_pair<T>(__byte_perm(first ^ kFlip, next ^ kFlip, 0x4400 + column * 0x1111));
   }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
@@ -110,9 +109,14 @@ struct Nibbles {
     return unbiased((*place ^ (kFlip & 0xffu)) * 0x1001u);
   }
 
-  // As those of Bytes, of a byte each with both columns.
+  // As those of Bytes, of bytes with two columns each.
   __device__ static __forceinline__ u32 across(u32 first, u32 next, int column) {
-    return unbiased((first | next << 16 ^ (kFlip & 0xff00ffu)) >> (column ? 4 : 0));
+    const u32 both = __byte_perm(first ^ kFlip, next ^ kFlip, 0x4400 + column / 2 * 0x1111);
+    return unbiased(both >> column % 2 * 4);
+  }
+  // Both halves of one of four bytes.
+  __device__ static __forceinline__ u32 both(u32 bytes, int i) {
+    return unbiased(((bytes ^ kFlip) >> 8 * i & 0xffu) * 0x1001u);
   }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
