@@ -1,17 +1,15 @@
-"""Operands of few bits times scales that vary along K: where both lie in memory."""
+"""What scales operands of few bits along K, and what is taken off them: where it lies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from fusec.index.domain import Refusal
-from fusec.index.movement import pull, pull_elementwise
-from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import F8E4M3, F8E5M2, F32, I8, U8
+from fusec.ir.dtype import I8, U8
 from fusec.ir.expression import Atom, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.matmul_located import Located, located
+from fusec.schedule.matmul_located import Located
 
 PROMOTED = 128
 """Elements of K whose products are summed before a scale of 8-bit floats is applied."""
@@ -76,72 +74,6 @@ class Found:
     zeros: FoundZeros | None = None
 
 
-def find_operand(
-    fusion: Fusion, value: Value, at: Coordinates, own: tuple[Var, ...], depth: Var
-) -> Found | Refusal:
-    """Return where an operand lies, or its values of few bits and their scales.
-
-    own: the axes of its rows.
-    """
-    found = located(fusion, value, at)
-    if not isinstance(found, Refusal):
-        return Found(found)
-    return _scaled(fusion, value, at, (*own, depth)) or found
-
-
-def _scaled(fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]) -> Found | None:
-    """Return the values and scales whose product an operand is, with movement alone behind it."""
-    made = _made(fusion, value, at)
-    if made is None or not _multiplies(made[0]):
-        return None
-    node, at = made
-    is_float = node.output.dtype == F32 or node.output.dtype.is_half
-    return _factors(fusion, node, at, axes) if is_float else None
-
-
-def _made(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Coordinates] | None:
-    """Return what computes a value behind movement, and where."""
-    while value not in fusion.input_of:
-        node = fusion.producer[value]
-        if node.op.access is None:
-            return node, at
-        branches = pull(node, at).branches
-        branch = branches[0] if len(branches) == 1 else None
-        if branch is None or branch.conditions or not isinstance(branch.operand, Value):
-            return None
-        value, at = branch.operand, branch.coordinates
-    return None
-
-
-def _factors(fusion: Fusion, node: Node, at: Coordinates, axes: tuple[Var, ...]) -> Found | None:
-    """Return the factors of a multiplication, one of which is scales.
-
-    8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
-    """
-    from fusec.schedule.matmul_packed import find_integers
-
-    kind = node.output.dtype
-    for values, scales in (node.operands, node.operands[::-1]):
-        if not isinstance(values, Value) or not isinstance(scales, Value):
-            return None
-        by = located(fusion, scales, pull_elementwise(scales, at))
-        if isinstance(by, Refusal) or by[0].dtype != kind:
-            continue
-        place = pull_elementwise(values, at)
-        codes = located(fusion, values, place)
-        if isinstance(codes, Refusal):
-            made = find_integers(fusion, values, place, axes) if kind.is_half else None
-            if made is not None:
-                return replace(made, scales=by)
-        elif codes[0].dtype in ((I8,) if kind.is_half else (F8E4M3, F8E5M2)):
-            return Found(codes, by)
-    return None
-
-
-def _multiplies(node: Node) -> bool:
-    return node.op.scales and node.op.commutative
-
-
 def scales_of(
     found: Located | None, own: tuple[Var, ...], depth: Var
 ) -> BlockScales | Refusal | None:
@@ -197,6 +129,11 @@ def is_byte(value: Value) -> bool:
     return value.dtype in (I8, U8)
 
 
+def multiplies(node: Node) -> bool:
+    """Return whether a node is a product of two values."""
+    return node.op.scales and node.op.commutative
+
+
 def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
     """Return the scaled halves in front of products that no kernel rounds, as it scales sums."""
     found: list[str] = []
@@ -205,6 +142,6 @@ def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
             node = segment.producer.get(operand)
             while node is not None and (node.op.access is not None or node.op.converts):
                 node = segment.producer.get(node.inputs[0]) if node.inputs else None
-            if node is not None and _multiplies(node) and node.output.dtype.is_half:
+            if node is not None and multiplies(node) and node.output.dtype.is_half:
                 found.append(node.output.name)
     return tuple(dict.fromkeys(found))

@@ -29,9 +29,9 @@ class Operand:
     batch: the part of the address that depends on the batch index, constants included. row: the
     stride along M for A, along N for B; depth: along K; None where that axis has one element.
     cut: whether groups begin anywhere along its contiguous axis; scales: what its values are
-    multiplied by, if they are; packed: `row` or `depth`, along which two neighbours share a byte, by
-    which the strides count; flipped: whether their highest bits are the other way round (`Codes`);
-    zeros: what is taken off them before.
+    multiplied by, if they are; packed: `row` or `depth`, along which two neighbours share a byte,
+    by which the strides count; flipped: whether their highest bits are the other way round
+    (`Codes`); zeros: what is taken off them before.
     """
 
     buffer: Value

@@ -18,8 +18,9 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.matmul_block_scales import BlockScales, Found, find_operand
+from fusec.schedule.matmul_block_scales import BlockScales, Found
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
+from fusec.schedule.matmul_found import find_operand
 from fusec.schedule.matmul_located import coordinates_of, located
 from fusec.schedule.matmul_operand import BATCH, Operand, operand_of, weighed
 from fusec.schedule.matmul_staged import (
@@ -84,7 +85,7 @@ class Product:
 
     @property
     def scales(self) -> tuple[BlockScales, ...]:
-        """Return the scales, and zero points, of operands that are applied before they are summed."""
+        """Return the scales and zero points that are applied to operands, not to their sums."""
         return tuple(s for o in self.operands for s in o.factors)
 
     @property

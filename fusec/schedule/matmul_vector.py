@@ -56,8 +56,11 @@ def _is_along_k(operand: Operand) -> bool:
     return operand.k_major and operand.is_dense
 
 
-def vector_trouble(p: MatmulParameters) -> Refusal | None:
+def vector_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a stream cannot be cut so, or None."""
+    if p.converted and problem.b.packed == "row" and p.tile_n < COLUMNS[-1]:
+        because = f"of {p.tile_n} columns, two in a byte, a lane would take less than a word"
+        return Refusal("tile", because)
     if p.tile_m not in ROWS:
         return Refusal("tile", f"kernel `vector` has no tile_m {p.tile_m}, but 8, 16, 32")
     if p.stages not in PARTS:

@@ -116,7 +116,7 @@ struct Nibbles {
   }
   // Both halves of one of four bytes.
   __device__ static __forceinline__ u32 both(u32 bytes, int i) {
-    return unbiased(((bytes ^ kFlip) >> 8 * i & 0xffu) * 0x1001u);
+    return unbiased(__byte_perm(bytes ^ kFlip, 0, 0x4440 + i) * 0x1001u);
   }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
