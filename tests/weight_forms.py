@@ -61,6 +61,11 @@ def _zeros(form: Form, shape: list[int], parts_at: int) -> tuple[str, str, str]:
 @cache
 def weights_of(form: Form, m: int, n: int, k: int) -> Fusion:
     """Return the product y = x @ w, of w = (q - z) * s, rounded to halves at each step."""
+    return read_text(text_of(form, m, n, k))
+
+
+def text_of(form: Form, m: int, n: int, k: int) -> str:
+    """Return the text of such a product."""
     along_k, half = form.along == "k", form.half
     parts = k // form.group if form.group else 1
     extents, vectors = ([n, k], [n, parts]) if along_k else ([k, n], [parts, n])
@@ -85,7 +90,7 @@ def weights_of(form: Form, m: int, n: int, k: int) -> Fusion:
         ops += f"  - c = cast({f'sub(g, {less})' if less else 'g'}, {half})\n"
     ops += f"  - v = reshape(mul(c, broadcast(s, {spread})), {extents})\n"
     ops += "  - y = linear(x, v)\n" if along_k else "  - y = matmul(x, v)\n"
-    return read_text(
+    return (
         f"fusion: product\ninputs:\n  x: {half}[{m}, {k}]\n  w:\n    type: {kind}{whole}\n"
         f"    range: [{low}, {low + 254}]\n{zeros}  s: {half}{vectors}\nops:\n{ops}outputs: [y]\n"
     )

@@ -90,7 +90,7 @@ def scales_of(
         axis, count = _counted(atom)
         known = (axis == depth and count > 1) or axes == [axis]
         if axis is None or not known or axis in strides:
-            because = f"`{buffer.name}` has not one scale for as many rows and elements of K"
+            because = f"`{buffer.name}` has not one scale for as many neighbours along K"
             return Refusal("operand", because)
         strides[axis] = (count, stride)
     rows, row = strides.get(axes[0], (1, dim(0))) if axes else (1, dim(0))
