@@ -178,7 +178,9 @@ def _scales(problem: Product) -> tuple[str, ...]:
             kind, values = _block_scales(zeros.values, place)
             halved = [2 if zeros.packed == axis else 1 for axis in ("row", "depth")]
             how = f"{halved[0]}, {halved[1]}, {zeros.flipped}, {zeros.added}"
-            lines.append(f"const fusec::ZeroPoints<{kind}, {how}> {name}_zeros = {{{values}}};")
+            held = f"{name}_zero_values"
+            lines.append(f"const {kind} {held} = {values};")
+            lines.append(f"const auto {name}_zeros = fusec::zero_points<{how}>({held});")
     return tuple(lines)
 
 

@@ -86,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const Index last = K;
   float sums[Config::kTileN / 16][Config::kTileM / 8][4] = {};
   const fusec::BlockScales<1, fusec::bf16, Index> b_scales = {scale, tile_n, N, 1, 512};
-  const fusec::ZeroPoints<fusec::BlockScales<2, fusec::u8, Index>, 2, 1, 0, -8> b_zeros =
-      {{zero, tile_n, N, 1, 256}};
+  const fusec::BlockScales<2, fusec::u8, Index> b_zero_values = {zero, tile_n, N, 1, 256};
+  const auto b_zeros = fusec::zero_points<2, 1, 0, -8>(b_zero_values);
   fusec::multiply_weights_across<Config>(sums, a_part, b_part, b_scales, b_zeros, first, last);
   fusec::leave_sums<Config, 1>(tiles[threadIdx.x / 32], sums);
   __syncthreads();

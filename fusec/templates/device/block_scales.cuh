@@ -30,7 +30,7 @@ struct BlockScales {
 // What is taken off integers of an operand: as many as scales, halves as they are, or integers, plus
 // kAdded. Where a byte holds those of two rows, or of two groups, the first lies in its low four bits,
 // of which kFlip are the other way round.
-template <class Values, int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded>
+template <int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded, class Values>
 struct ZeroPoints {
   Values values;
 
@@ -50,6 +50,12 @@ struct ZeroPoints {
     }
   }
 };
+
+template <int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded, class Values>
+__device__ __forceinline__ ZeroPoints<kRowsOfByte, kGroupsOfByte, kFlip, kAdded, Values> zero_points(
+    const Values& values) {
+  return {values};
+}
 
 // An operand without scales.
 struct Unscaled {
