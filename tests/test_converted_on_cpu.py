@@ -50,7 +50,7 @@ WRONG = {
         "    if (step > first && lane == 0) release_stage<1>(empty[previous]);",
         "    if (lane == 0) release_stage<1>(empty[stage]);",
     ),
-    "the swizzle": ("depth / 16 ^ lane / 4", "depth / 16"),
+    "the swizzle": ("at / 16 ^ (lane / (4 * Codes::kNeighbours))", "at / 16"),
     "the sign": ("0x00800080u", "0x00000080u"),
 }  # fmt: skip
 

@@ -102,10 +102,10 @@ STREAMED = {
     "the scale of a column": ("part.scales[own]", "part.scales[2 * i]"),
 }
 CONVERTED = {
-    "the scales of a stage": ("zeros, row, step + 2)", "zeros, row, first)"),
+    "the scales of a stage": ("zeros, row, step + 1)", "zeros, row, first)"),
     "the scales of a row": ("row + i % 2 * kApart", "row"),
-    "the place of a nibble": ("depth % 32 / 8 + half]", "depth % 32 / 8]"),
-    "the swizzle of 64 bytes": ("depth / 32 ^ lane / 8", "depth / 32 ^ lane / 4 % 4"),
+    "the place of a nibble": ("lane % 4 * 2) / Codes::kNeighbours;", "lane % 4 * 2);"),
+    "the swizzle of 64 bytes": ("lane / (4 * Codes::kNeighbours)", "lane / 4 % 4"),
 }
 
 

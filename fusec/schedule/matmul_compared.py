@@ -43,6 +43,8 @@ WIDE_TILES = ((32, 256), (64, 256))
 """The same, of halves alone, where more columns share what is loaded of few rows."""
 MOST_BESIDE = 64
 """Rows of swapped tiles that leave registers for two CTAs of an SM."""
+MOST_BLOCKS = {True: 8, False: 2}
+"""Blocks of an SM of a stream that splits K; of weights along N no more were measured."""
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
 
@@ -85,7 +87,8 @@ def compared(
                     yield from _splits(tile, number, steps, target.sms)
                     yield from _pairs(tile, sizes, steps, target.sms)
             elif name == "vector":
-                most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
+                each = MOST_BLOCKS[problem.b.k_major or not whole.converted]
+                most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // number))
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
             else:
                 yield whole

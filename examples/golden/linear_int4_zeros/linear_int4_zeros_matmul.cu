@@ -34,7 +34,7 @@ struct Config {
   static constexpr int kRaised = 0;          // added to what B's elements are around 0
   static constexpr int kGroup = 64;          // elements of K that share them
   static constexpr bool kPackedRows = true;  // a byte has two columns
-  static constexpr int kStages = 2;          // parts of a warp in flight
+  static constexpr int kStages = 1;          // parts of a warp in flight
   static constexpr int kWarps = 8;           // warps that share K
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kResident = 2;            // blocks that an SM has room for

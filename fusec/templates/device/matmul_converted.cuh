@@ -47,16 +47,12 @@ __device__ __forceinline__ u32 widen_neighbours(const unsigned char* tile, int r
                                                 int depth, int half) {
   using Codes = typename Config::Codes;
   const int lane = threadIdx.x % 32;
-  if constexpr (Config::kBKMajor && Codes::kNeighbours == 2) {
-    // The lanes of a row read 32 weights of it at once, of which each takes every fourth two.
-    const int chunk = depth / 32 ^ lane / 8;
-    const unsigned char* const place = tile + (row + which * 8) * 64 + chunk * 16;
-    const Vec<u32, 4> words = load<4>(reinterpret_cast<const u32*>(place));
-    return Codes::both(words[depth % 32 / 8 + half], lane % 4);
-  } else if constexpr (Config::kBKMajor) {
-    const int chunk = depth / 16 ^ lane / 4;
-    const int within = half * 8 + lane % 4 * 2;
-    return Codes::neighbours(tile + (row + which * 8) * 128 + chunk * 16 + within);
+  if constexpr (Config::kBKMajor) {
+    constexpr int kPitch = 128 / Codes::kNeighbours;
+    const int at = depth / Codes::kNeighbours;
+    const int chunk = at / 16 ^ (lane / (4 * Codes::kNeighbours));
+    const int within = at % 16 + (half * 8 + lane % 4 * 2) / Codes::kNeighbours;
+    return Codes::neighbours(tile + (row + which * 8) * kPitch + chunk * 16 + within);
   } else if constexpr (Config::kPackedRows) {
     const int line = (depth + half * 8) / 2 + lane % 4;  // of 128 bytes: two rows of 64
     const int chunk = row / 32 ^ line % 4;
@@ -124,19 +120,15 @@ __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOw
                   lane / 4 * (Config::kBKMajor ? 1 : 2);
   u32 even[4][4];
   u32 odd[4][4];
-  // Two stages ahead: memory takes longer than one, and across K each stage reads other lines.
   StageFactors<Config> next = {};
-  StageFactors<Config> after = {};
   if (first < last) next.load(scales, zeros, row, first);
-  if (first + 1 < last) after.load(scales, zeros, row, first + 1);
   int previous = 0;
   for (int step = first; step < last; ++step) {
     const unsigned char* const panels = shared + stage * Config::kStageBytes;
     const unsigned char* const tile = panels + Config::kATileBytes;
     full[stage].wait(parity);
     const StageFactors<Config> own = next;
-    next = after;
-    if (step + 2 < last) after.load(scales, zeros, row, step + 2);
+    if (step + 1 < last) next.load(scales, zeros, row, step + 1);
     wgmma_wait<1>();
     widen_fragments<Config, 0>(even, tile, row, own);
     wgmma_fence();

@@ -33,6 +33,21 @@ __device__ __forceinline__ Vec<u32, 4> load_once(const u32* words) {
   return v;
 }
 
+// The same of 8 or 4 bytes.
+template <int kWords>
+__device__ __forceinline__ Vec<u32, kWords> load_words_once(const u32* words) {
+  Vec<u32, kWords> v;
+  if constexpr (kWords == 2) {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v[0]), "=r"(v[1])
+                 : "l"(words));
+  } else {
+    static_assert(kWords == 1);
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.u32 %0, [%1];" : "=r"(v[0]) : "l"(words));
+  }
+  return v;
+}
+
 // What a lane holds of B and A, of kPart elements of K: of each half of them eight elements.
 template <class Config>
 struct VectorPart {

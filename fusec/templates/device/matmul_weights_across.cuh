@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_across(AcrossPart<Config>& part,
     for (int i = 0; i < Part::kLines; ++i) {
       const u32* const words = reinterpret_cast<const u32*>(line + i * b_stride);
       part.b[load][i] =
-          is_inside ? load_readonly<Part::kBytes / 4>(words) : splat<u32, Part::kBytes / 4>(0);
+          is_inside ? load_words_once<Part::kBytes / 4>(words) : splat<u32, Part::kBytes / 4>(0);
     }
 #pragma unroll
     for (int j = 0; j < Config::kTileM / 8; ++j) {
