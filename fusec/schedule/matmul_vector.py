@@ -115,8 +115,8 @@ def weight_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
 
 def across_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
     """Yield the same of weights that lie along N, of which a lane takes eight columns."""
-    for stages in PARTS[:2]:
-        yield ROWS[0] if rows <= ROWS[0] else ROWS[1], COLUMNS[-1], stages
+    tile, stages = (ROWS[0], PARTS[1]) if rows <= ROWS[0] else (ROWS[1], PARTS[0])
+    yield tile, COLUMNS[-1], stages
 
 
 def slices(p: MatmulParameters) -> int:
