@@ -105,11 +105,7 @@ def _weights(p: MatmulParameters, problem: Product) -> list[str]:
         boolean("kLowered", b.zeros is not None, "and zero points"),
         *zeros,
         integer("kGroup", b.group or STAGE, "elements of K that share them"),
-        *(
-            []
-            if b.k_major
-            else [boolean("kPackedRows", b.packed == "row", "a byte has two columns")]
-        ),
+        *([] if b.k_major else [boolean("kPaired", b.packed == "row", "a byte has two columns")]),
     ]
 
 

@@ -53,7 +53,7 @@ __device__ __forceinline__ u32 widen_neighbours(const unsigned char* tile, int r
     const int chunk = at / 16 ^ (lane / (4 * Codes::kNeighbours));
     const int within = at % 16 + (half * 8 + lane % 4 * 2) / Codes::kNeighbours;
     return Codes::neighbours(tile + (row + which * 8) * kPitch + chunk * 16 + within);
-  } else if constexpr (Config::kPackedRows) {
+  } else if constexpr (Config::kPaired) {
     const int line = (depth + half * 8) / 2 + lane % 4;  // of 128 bytes: two rows of 64
     const int chunk = row / 32 ^ line % 4;
     const unsigned char* const first = tile + line * 128 + chunk * 16 + row / 2 % 16;

@@ -18,9 +18,9 @@ struct AcrossPart {
   using Codes = typename Config::Codes;
   static constexpr int kLoads = kAcrossPart / (4 * kAcrossOwn);
   static constexpr int kColumns = Config::kTileN / 8;
-  static constexpr int kBytes = Config::kPackedRows ? kColumns / 2 : kColumns;
+  static constexpr int kBytes = Config::kPaired ? kColumns / 2 : kColumns;
   // Elements of K of a byte.
-  static constexpr int kDepth = Config::kPackedRows ? 1 : Codes::kNeighbours;
+  static constexpr int kDepth = Config::kPaired ? 1 : Codes::kNeighbours;
   static constexpr int kLines = kAcrossOwn / kDepth;
   static constexpr int kScaleLoads = Config::kGroup % kAcrossPart == 0 ? 1 : kLoads;
   Vec<u32, kBytes / 4> b[kLoads][kLines];
