@@ -30,6 +30,8 @@ BLOCKS = ((128, 7168, 2048), (4096, 7168, 2048))
 """The same, of 8-bit floats with scales of 1 x 128 of A and of 128 x 128 of B."""
 WEIGHTED = tuple((m, n, 8192) for n in (8192, 28672) for m in (1, 16, 64, 256))
 """The same, of weights of 8 bits with a scale for each column; of 4 bits, with one for 128 of K."""
+ACROSS = tuple((m, 8192, 8192) for m in (1, 16, 64, 256))
+"""The same, of weights of 4 bits along N, with a zero point and a scale for 128 of K."""
 GROUP = 128
 """Neighbours that share a scale."""
 CHECKED_ROWS = 64
@@ -38,7 +40,7 @@ WARM_UP = 0.012
 """Seconds a contender; the products before have raised the clocks."""
 PEERS = {
     "fp8": "scaled_mm", "blocks": "scaled_mm", "joined": "two_kernels", "weighted": "half",
-    "packed": "half",
+    "packed": "half", "across": "half",
 }  # fmt: skip
 """The peer that the summary compares with: cublasLt's product of the same operands, fusec's own two
 kernels, or cuBLAS on weights that are halves already."""
@@ -72,6 +74,18 @@ _TEXTS = {
         "  - v = mul(reshape(q, [{n}, {parts}, 128]), broadcast(t, [false, false, true]))\n"
         "  - y = linear(a, reshape(v, [{n}, {k}]))\n"
     ),
+    "across": (
+        "  a: bf16[{m}, {k}]\n  w: u8[{k}, {halves}]\n  z: u8[{parts}, {halves}]\n"
+        "  t: bf16[{parts}, {n}]\nops:\n"
+        "  - low = broadcast(bitwise_and(w, 15), [false, false, true])\n"
+        "  - high = broadcast(bitwise_right_shift(w, 4), [false, false, true])\n"
+        "  - q = reshape(cast(cat([low, high], dim=2), i32), [{parts}, 128, {n}])\n"
+        "  - first = broadcast(bitwise_and(z, 15), [false, false, true])\n"
+        "  - second = broadcast(bitwise_right_shift(z, 4), [false, false, true])\n"
+        "  - zero = reshape(cast(cat([first, second], dim=2), i32), [{parts}, 1, {n}])\n"
+        "  - v = mul(cast(sub(q, zero), bf16), broadcast(t, [false, true, false]))\n"
+        "  - y = matmul(a, reshape(v, [{k}, {n}]))\n"
+    ),
 }
 
 
@@ -79,14 +93,15 @@ def rows() -> tuple[Row, ...]:
     """Return the rows, by kind and then by shape; nothing is drawn."""
     kinds = (
         ("fp8", FP8), ("blocks", BLOCKS), ("joined", JOINED), ("weighted", WEIGHTED),
-        ("packed", WEIGHTED),
+        ("packed", WEIGHTED), ("across", ACROSS),
     )  # fmt: skip
     return tuple(_row(kind, shape) for kind, shapes in kinds for shape in shapes)
 
 
 def _row(kind: str, shape: tuple[int, int, int]) -> Row:
     m, n, k = shape
-    sizes = {"m": m, "n": n, "k": k, "bytes": k // 2, "parts": k // GROUP, "blocks": n // GROUP}
+    sizes = {"m": m, "n": n, "k": k, "bytes": k // 2, "halves": n // 2}
+    sizes |= {"parts": k // GROUP, "blocks": n // GROUP}
     text = f"fusion: product\ninputs:\n{_TEXTS[kind].format(**sizes)}outputs: [y]\n"
     name = f"{kind}_{m}x{n}x{k}"
     return Row(name, name, text=text, function=f"operands_{kind}")
@@ -163,6 +178,10 @@ def _peers(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
         from benchmarks.workloads.operands import unpacked
 
         weights = unpacked(given["w"], given["t"]).to(a.dtype)
+    elif kind == "across":
+        from benchmarks.workloads.operands import unpacked_across
+
+        weights = unpacked_across(given["w"], given["z"], given["t"]).to(a.dtype).t()
     else:
         weights = given["w"].to(a.dtype) * given["t"]
     return {"half": lambda: torch.matmul(a, weights.t())}

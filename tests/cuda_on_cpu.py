@@ -159,13 +159,13 @@ def tensor_map(described: TensorMapArgument, address: int, sizes: Mapping[str, i
     rank = len(given["extents"])
     missing = 4 - rank
     item = described.dtype.size
-    assert described.swizzle in ("128B", "NONE")
+    swizzle = {"NONE": 0, "64B": 3, "128B": 7}[described.swizzle]
     names = ("u8", "f64", "f32", "f16", "bf16", "i64", "i32", "u64", "u32")
     kind = names.index(described.dtype.name) if described.dtype.name in names else 0
     block = aligned_block(TENSOR_MAP_BYTES, 128)
     words = (ctypes.c_uint64 * 16).from_buffer(block)
     words[:] = (
-        *(address, rank, item, int(described.swizzle == "128B"), kind),
+        *(address, rank, item, swizzle, kind),
         *(*given["extents"], *[1] * missing),
         *(*given["strides"], *[0] * missing),
         *(*given["box"], *[1] * missing),

@@ -43,14 +43,14 @@ def test_weights_are_converted(fusion: Fusion, changes: dict[str, object], tmp_p
 
 WRONG = {
     "registers are written early": (
-        "      wgmma_wait<1>();\n      if (group == 0) {",
-        "      if (group == 0) {",
+        "    wgmma_wait<1>();\n    widen_fragments<Config, 0>",
+        "    widen_fragments<Config, 0>",
     ),
     "a stage is handed back early": (
-        "      if (group == 0 && step > first && lane == 0) release_stage<1>(empty[previous]);",
-        "      if (group == 0 && lane == 0) release_stage<1>(empty[stage]);",
+        "    if (step > first && lane == 0) release_stage<1>(empty[previous]);",
+        "    if (lane == 0) release_stage<1>(empty[stage]);",
     ),
-    "the swizzle": ("at / 16 ^ (lane / 4)", "at / 16"),
+    "the swizzle": ("at / 16 ^ (lane / (4 * Codes::kNeighbours))", "at / 16"),
     "the sign": ("0x00800080u", "0x00000080u"),
 }  # fmt: skip
 

@@ -10,7 +10,9 @@ from test_block_scales_on_cpu import block_scaled
 from test_converted_on_cpu import weighted
 from test_fp8_on_cpu import scaled
 from test_joined_on_cpu import RESIDUAL, SWIGLU, joined
+from test_weight_forms_on_cpu import ACROSS, ALONG
 from test_weights_on_cpu import CAT, OFFSET, SHIFTED, SIGNED, grouped
+from weight_forms import Form, weights_of
 
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.graph import Fusion
@@ -25,6 +27,12 @@ def with_fields(fusion: Fusion, **fields: object) -> Fusion:
     """Return the fusion with fields of its product's schedule set."""
     overrides = tuple(Override("matmul", name, value) for name, value in fields.items())  # pyright: ignore[reportArgumentType]
     return replace(fusion, schedules=overrides)
+
+
+def whole(fusion: Fusion) -> Fusion:
+    """Return the fusion as one segment of a product."""
+    values = tuple(v.name for n in fusion.nodes for v in n.outputs)
+    return replace(fusion, pins=(Pin("whole", values, "matmul"),))
 
 
 def parameters_of(checked: object) -> MatmulParameters:
@@ -79,8 +87,7 @@ def test_tiles_of_joined_products(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize("rows", [1, 16, 100, 256])
 def test_converted_weights(rows: int, half: str) -> None:
     fusion = with_fields(weighted(rows, 2312, 1040, half), kernel="split_k")
-    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
-    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
+    checked = check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)
     assert parameters_of(checked).converted
 
 
@@ -108,8 +115,7 @@ UNPACKED = {"bytes": "", "offset": OFFSET, "cat": CAT, "shifted": SHIFTED, "sign
 @pytest.mark.parametrize("kernel", ["vector", "split_k"])
 def test_weights_with_scales_along_k(kernel: str, rows: int, half: str, unpacked: str) -> None:
     fusion = with_fields(grouped(rows, 520, 1280, UNPACKED[unpacked], half), kernel=kernel)
-    whole = Pin("whole", tuple(v.name for n in fusion.nodes for v in n.outputs), "matmul")
-    checked = check_on_gpu(replace(fusion, pins=(whole,)), scheduler="matmul", repeats=3)
+    checked = check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)
     assert parameters_of(checked).converted
 
 
@@ -117,3 +123,17 @@ def test_weights_with_scales_along_k(kernel: str, rows: int, half: str, unpacked
 def test_weights_scaled_by_columns_are_streamed(rows: int) -> None:
     fusion = with_fields(weighted(rows, 520, 2064), kernel="vector")
     check_on_gpu(fusion, scheduler="matmul", repeats=3)
+
+
+@pytest.mark.parametrize("form", [*ALONG, *ACROSS], ids=str)
+@pytest.mark.parametrize("rows", [1, 13])
+def test_forms_of_weights_are_streamed(form: Form, rows: int) -> None:
+    fusion = whole(with_fields(weights_of(form, rows, 512, 1280), kernel="vector"))
+    assert parameters_of(check_on_gpu(fusion, scheduler="matmul", repeats=3)).converted
+
+
+@pytest.mark.parametrize("form", [*ALONG, *ACROSS], ids=str)
+@pytest.mark.parametrize("rows", [16, 200])
+def test_forms_of_weights_are_converted(form: Form, rows: int) -> None:
+    fusion = whole(with_fields(weights_of(form, rows, 544, 1280), kernel="split_k"))
+    assert parameters_of(check_on_gpu(fusion, scheduler="matmul", repeats=3)).converted

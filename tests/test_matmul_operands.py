@@ -10,6 +10,7 @@ from test_converted_on_cpu import weighted
 from test_fp8_on_cpu import scaled
 from test_joined_on_cpu import RESIDUAL, joined
 from test_weights_on_cpu import CAT, SHIFTED, grouped
+from weight_forms import Form, text_of, weights_of
 
 from fusec import driver, target
 from fusec.ir.graph import Fusion
@@ -19,6 +20,7 @@ from fusec.reference.order import Order, Stage, roundings
 from fusec.schedule.matmul import Matmul, MatmulParameters, MatmulProblem
 from fusec.segment.protocol import Refusal
 
+OPTIONS = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
 HOPPER, AMPERE = target.find("sm_90a"), target.find("sm_80")
 
 
@@ -124,12 +126,58 @@ def test_weights_are_scaled_behind_the_product() -> None:
     assert not found["vector"]
 
 
-def test_weights_across_k_are_not_converted_in_registers() -> None:
+def test_rows_across_k_are_not_multiplied_by_weights() -> None:
     fusion = read_text(
-        "fusion: product\ninputs:\n  x: bf16[16, 512]\n  w: i8[512, 512]\n  s: bf16[512]\n"
-        "ops:\n  - y = matmul(x, mul(cast(w, bf16), s))\noutputs: [y]\n"
+        "fusion: product\ninputs:\n  x: bf16[512, 64]\n  w: i8[512, 512]\n  s: bf16[512]\n"
+        "ops:\n  - y = matmul(permute(x, [1, 0]), mul(cast(w, bf16), s))\noutputs: [y]\n"
     )
-    assert "along K alone, and `w` lies across it" in reasons(fusion)["split_k"]
+    found = reasons(fusion)
+    assert "by rows along K, and `x` lies across it" in found["split_k"]
+    assert "`x` is not contiguous along K" in found["vector"]
+
+
+@pytest.mark.parametrize(
+    ("form", "kernels", "because"),
+    [
+        (Form(packed="n"), ("split_k",), "its bytes hold neighbours of columns"),
+        (Form(packed="n"), ("vector",), "its bytes hold neighbours of columns"),
+        (Form(group=48), ("split_k",), "scales of 48 elements of K, where a stage has 128"),
+        (Form(group=12), ("vector",), "scales of 12 elements of K, of which a lane takes 16"),
+        (Form(packed="k", group=48), ("vector",), "of which a lane takes 32"),
+    ],
+)
+def test_forms_of_weights_are_refused(form: Form, kernels: tuple[str, ...], because: str) -> None:
+    found = reasons(weights_of(form, 8, 144, 768))
+    assert all(because in found[kernel] for kernel in kernels)
+
+
+@pytest.mark.parametrize("along", ["k", "n"])
+@pytest.mark.parametrize("zeros", ["", "bytes", "halves", "packed"])
+@pytest.mark.parametrize("packed", ["", "k", "n"])
+@pytest.mark.parametrize("rows", [4, 64])
+def test_forms_of_weights_are_one_kernel(along: str, zeros: str, packed: str, rows: int) -> None:
+    if (along, packed) == ("k", "n"):
+        return
+    fusion = weights_of(Form(along, packed, 64, zeros), rows, 512, 1024)
+    (segment,) = driver.plan(fusion, OPTIONS).segmented.segments
+    assert segment.scheduler == "matmul"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cast(z, i32)", "cast(bitwise_and(z, 127), i32)"),
+        ("cast(z, i32)", "add(cast(z, i32), 300)"),
+        ("sub(g,", "add(g,"),
+        ("sub(g,", "bitwise_xor(g,"),
+        ("cast(w, i32)", "cast(w, i16)"),
+    ],
+)
+def test_other_zero_points_are_taken_off_before(old: str, new: str) -> None:
+    text = text_of(Form(group=128, zeros="bytes"), 4, 256, 1024)
+    assert old in text
+    found = Matmul().problem(read_text(text.replace(old, new)))
+    assert isinstance(found, Refusal) == ("i16" not in new)
 
 
 def test_scales_along_k_stay_with_the_operand() -> None:
@@ -139,7 +187,7 @@ def test_scales_along_k_stay_with_the_operand() -> None:
     )
     found = Matmul().problem(fusion)
     assert isinstance(found, Refusal)
-    assert "`s` has not one scale for each 128 elements of K" in found.because
+    assert "`s` has not one scale for as many neighbours along K" in found.because
 
 
 def test_scales_of_blocks_are_applied_where_sums_are_promoted() -> None:
@@ -157,7 +205,9 @@ def test_bytes_are_unpacked_on_the_way(unpacked: str) -> None:
     assert kernel(fusion).kernel == kernel(fusion, AMPERE).kernel == "vector"
     assert "applied by kernels `vector` and `split_k` alone" in reasons(fusion)["wgmma"]
     assert kernel(grouped(128, 8192, 8192, unpacked)).kernel == "split_k"
-    assert "no whole stages of 256" in reasons(grouped(4, 256, 1152, unpacked))["split_k"]
+    assert reasons(grouped(4, 256, 1152, unpacked))["split_k"] == ""
+    found = weights_of(Form(packed="k", group=64), 4, 256, 1088)
+    assert "1088 elements of K are no whole stages of 128" in reasons(found)["split_k"]
 
 
 @pytest.mark.parametrize(

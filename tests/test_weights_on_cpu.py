@@ -98,14 +98,14 @@ def test_weights_are_converted(fusion: Fusion, changes: dict[str, Setting], tmp_
 STREAMED = {
     "the order of nibbles": ("0x7632", "0x5410"),
     "the bias": ("+ 0x00080008u", "+ 0x00090009u"),
-    "the scale of a part": ("depth / kWeightPart)", "0)"),
+    "the scale of a part": ("at / Config::kGroup)", "0)"),
     "the scale of a column": ("part.scales[own]", "part.scales[2 * i]"),
 }
 CONVERTED = {
-    "the scales of a stage": ("scales, row, step + 1)", "scales, row, first)"),
-    "the scales of a row": ("row + i % 2 * 8, group", "row, group"),
-    "the scales of a group": ("+ i / 2;", "+ 0;"),
+    "the scales of a stage": ("zeros, row, step + 1)", "zeros, row, first)"),
+    "the scales of a row": ("row + i % 2 * kApart", "row"),
     "the place of a nibble": ("lane % 4 * 2) / Codes::kNeighbours;", "lane % 4 * 2);"),
+    "the swizzle of 64 bytes": ("lane / (4 * Codes::kNeighbours)", "lane / 4 % 4"),
 }
 
 

@@ -24,6 +24,8 @@ INSTRUCTIONS = {
     "min.NaN.f32": "min_with_nan",
     "ld.acquire.gpu.global.u32": "load_acquire",
     "ld.global.nc.L1::no_allocate.L2::256B.v4.u32": "load_once",
+    "ld.global.nc.L1::no_allocate.L2::256B.v2.u32": "load_once",
+    "ld.global.nc.L1::no_allocate.L2::256B.u32": "load_once",
     "st.release.gpu.global.u32": "store_release",
     "atom.add.acq_rel.gpu.global.u32": "add_release",
     "atom.inc.acq_rel.gpu.global.u32": "count_and_wrap",

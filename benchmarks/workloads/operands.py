@@ -36,3 +36,12 @@ def unpacked(w: Tensor, t: Tensor) -> Tensor:
 
 def operands_packed(a: Tensor, w: Tensor, t: Tensor) -> Tensor:
     return F.linear(a.to(f64), unpacked(w, t).to(f64))
+
+
+def unpacked_across(w: Tensor, z: Tensor, t: Tensor) -> Tensor:
+    codes, zeros = (torch.stack([x & 15, x >> 4], 2).flatten(1).to(t.dtype) for x in (w, z))
+    return ((codes.unflatten(0, (-1, 128)) - zeros[:, None]) * t[:, None]).flatten(0, 1)
+
+
+def operands_across(a: Tensor, w: Tensor, z: Tensor, t: Tensor) -> Tensor:
+    return a.to(f64) @ unpacked_across(w, z, t).to(f64)

@@ -28,7 +28,7 @@ from fusec.schedule.attention_maps import batch_axes, map_names
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
 from fusec.schedule.attention_scale import without_scale
-from fusec.schedule.matmul_problem import BATCH, Operand
+from fusec.schedule.matmul_operand import BATCH, Operand
 
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",

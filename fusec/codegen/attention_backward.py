@@ -29,7 +29,7 @@ from fusec.schedule.attention_backward_values import QueryValues, find_query_val
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_problem import Part
 from fusec.schedule.attention_scale import without_scale
-from fusec.schedule.matmul_problem import BATCH
+from fusec.schedule.matmul_operand import BATCH
 
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "all_seen", "batch", "batches",

@@ -30,11 +30,13 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import MatmulPlan
+from fusec.schedule.matmul_block_scales import BlockScales
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_maps import map_names
-from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind
+from fusec.schedule.matmul_operand import BATCH, Operand
+from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_shared import MatmulKernel
 from fusec.schedule.matmul_sums import SUM_SLICES, workspace_roles
 
@@ -72,6 +74,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "loads": _loads(problem, parameters, kernel.once),
         "scales": _scales(problem),
         "scaled": _scaled(problem, parameters),
+        "apart": ", 1" if parameters.converted and not problem.b.k_major else "",
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel, context.facts),
         "has_layout": bool(kernel.layout.constants),
@@ -150,8 +153,10 @@ def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> st
     """Return the template arguments behind the Config of what loads a stage of a split product."""
     shares = (p.multicast == "a", p.multicast == "b", False)
     panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
-    given = [*shares, panels, *once, 2 if problem.b.packed else 1]
-    plain = (False, False, False, 1, False, False, 1)
+    halved = [2 if problem.b.packed == axis else 1 for axis in ("depth", "row")]
+    across = halved[1] if p.converted and not problem.b.k_major else 0
+    given = [*shares, panels, *once, halved[0], across]
+    plain = (False, False, False, 1, False, False, 1, 0)
     while given and given[-1] == plain[len(given) - 1]:
         given.pop()
     return "".join(f", {str(each).lower()}" for each in given)
@@ -160,7 +165,8 @@ def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> st
 def _loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
     if p.kernel == "vector":
-        return "multiply_weight_vectors" if p.converted else "multiply_vectors"
+        weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
+        return weights if p.converted else "multiply_vectors"
     if p.converted:
         return "multiply_converted"
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
@@ -174,26 +180,36 @@ def _scales(problem: Product) -> tuple[str, ...]:
     lines: list[str] = []
     for name, operand, place in sides:
         found = operand.scales
-        if found is None and problem.has_converted_weights:
-            continue
-        if found is None:
+        if found is not None:
+            kind, values = _block_scales(found, place)
+            lines.append(f"const {kind} {name}_scales = {values};")
+        elif not problem.has_converted_weights:
             lines.append(f"const fusec::Unscaled {name}_scales;")
-            continue
-        numbers = (
-            dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth)
-        )
-        first, row, depth = map(str, numbers)
-        factor = storage_type(found.buffer.dtype)
-        kind = f"const fusec::BlockScales<{found.rows}, {factor}, Index>"
-        start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
-        lines.append(f"{kind} {name}_scales = {{{start}, {place}, {row}, {depth}}};")
+        zeros = operand.zeros
+        if zeros is not None:
+            kind, values = _block_scales(zeros.values, place)
+            halved = [2 if zeros.packed == axis else 1 for axis in ("row", "depth")]
+            how = f"{halved[0]}, {halved[1]}, {zeros.flipped}, {zeros.added}"
+            held = f"{name}_zero_values"
+            lines.append(f"const {kind} {held} = {values};")
+            lines.append(f"const auto {name}_zeros = fusec::zero_points<{how}>({held});")
     return tuple(lines)
+
+
+def _block_scales(found: BlockScales, place: str) -> tuple[str, str]:
+    """Return the type of scales and its members, from the first row or column of a tile on."""
+    numbers = (dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth))
+    first, row, depth = map(str, numbers)
+    kind = f"fusec::BlockScales<{found.rows}, {storage_type(found.buffer.dtype)}, Index>"
+    start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
+    return kind, f"{{{start}, {place}, {row}, {depth}}}"
 
 
 def _scaled(problem: Product, p: MatmulParameters) -> str:
     """Return the scales of wgmma's rows and columns as further arguments of the loop."""
     if p.converted:
-        return ", b_scales" if problem.scales else ", fusec::Unscaled{}"
+        scales = "fusec::Unscaled{}" if problem.b.scales is None else "b_scales"
+        return f", {scales}, " + ("fusec::Unscaled{}" if problem.b.zeros is None else "b_zeros")
     if not problem.scales:
         return ""
     return ", b_scales, a_scales" if p.swapped else ", a_scales, b_scales"

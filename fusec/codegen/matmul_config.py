@@ -10,10 +10,12 @@ from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
 from fusec.schedule.matmul_epilogue import sums_dtype
-from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import MatmulKernel
 from fusec.schedule.matmul_sums import SUM_SLICES, slice_groups, slices_each
 from fusec.schedule.matmul_vector import WARPS, resident
+from fusec.schedule.matmul_weights import STAGE
 
 
 def config(
@@ -104,12 +106,20 @@ def _weights(p: MatmulParameters, problem: Product) -> list[str]:
     """Return how weights become halves."""
     if not p.converted:
         return []
-    name, flip = ("Nibbles", "0x88888888u") if problem.b.packed else ("Bytes", "0x80808080u")
-    kind = f"{name}<T, {flip}>" if problem.b.flipped else f"{name}<T>"
+    b = problem.b
+    name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
+    kind = f"{name}<T, {flip}>" if b.flipped else f"{name}<T>"
+    zeros = [] if b.zeros is None else [
+        integer("kRaised", b.zeros.raised, "added to what B's elements are around 0")
+    ]  # fmt: skip
     return [
-        f"using W = {storage_type(problem.b.buffer.dtype)};  // of B's elements in memory",
+        f"using W = {storage_type(b.buffer.dtype)};  // of B's elements in memory",
         f"using Codes = fusec::{kind};  // as halves",
-        boolean("kScaled", problem.b.scales is not None, "each part of K has scales of its own"),
+        boolean("kScaled", b.scales is not None, "each group of K has scales of its own"),
+        boolean("kLowered", b.zeros is not None, "and zero points"),
+        *zeros,
+        integer("kGroup", b.group or STAGE, "elements of K that share them"),
+        *([] if b.k_major else [boolean("kPaired", b.packed == "row", "a byte has two columns")]),
     ]
 
 

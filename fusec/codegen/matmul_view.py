@@ -96,8 +96,9 @@ class MatmulView(KernelView):
 
     loop: the function of a Hopper kernel that multiplies the stages of a tile; loads: further
     template arguments of what loads a stage; scales: lines that define the scales of both operands
-    along K, if there are any; scaled: further arguments with these; columns: the constant of the
-    Config with a tile's columns.
+    along K, if there are any; scaled: further arguments with these; apart: further template
+    arguments of what leaves sums in shared memory; columns: the constant of the Config with a
+    tile's columns.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
@@ -109,6 +110,7 @@ class MatmulView(KernelView):
     loads: str
     scales: tuple[str, ...]
     scaled: str
+    apart: str
     columns: str
     config: tuple[str, ...]
     has_layout: bool

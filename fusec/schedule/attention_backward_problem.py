@@ -19,7 +19,8 @@ from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import Bound, does, masks_of
 from fusec.schedule.attention_problem import ON_CHIP, Part, behind, find_part, unrounded
 from fusec.schedule.matmul_epilogue import find_epilogue
-from fusec.schedule.matmul_problem import Operand, coordinates_of, located, operand_of
+from fusec.schedule.matmul_located import coordinates_of, located
+from fusec.schedule.matmul_operand import Operand, operand_of
 
 MOVED = "moved"
 """The name of the sums of gradients and values."""

@@ -13,7 +13,7 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.attention_maps import is_readable
 from fusec.schedule.common import dynamic_symbols, specialise, unsupported_nodes
 from fusec.schedule.matmul_choice import MOST_COORDINATE
-from fusec.schedule.matmul_problem import Operand
+from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.plan import Guard
 
 Found = TypeVar("Found")

@@ -22,7 +22,7 @@ from fusec.schedule.attention_problem import (
     find_softmax,
 )
 from fusec.schedule.attention_sums import as_products
-from fusec.schedule.matmul_problem import BATCH
+from fusec.schedule.matmul_operand import BATCH
 
 MOST_SHARED = 128
 """Heads that may share keys, of which is looked for them."""

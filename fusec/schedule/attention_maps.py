@@ -14,7 +14,7 @@ from fusec.schedule.attention_choice import PANEL, AttentionParameters
 from fusec.schedule.attention_problem import Attention
 from fusec.schedule.matmul_access import CHUNK_BYTES, is_vector
 from fusec.schedule.matmul_maps import batch_extent
-from fusec.schedule.matmul_problem import Operand
+from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.plan import TensorMapArgument
 
 MOST_AXES = 2

@@ -17,7 +17,8 @@ from fusec.ir.roles import Combine
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import Axes, Bound, does, masks_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue
-from fusec.schedule.matmul_problem import BATCH, Operand, coordinates_of, located, operand_of
+from fusec.schedule.matmul_located import coordinates_of, located
+from fusec.schedule.matmul_operand import BATCH, Operand, operand_of
 
 ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
 

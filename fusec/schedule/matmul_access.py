@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fusec.index.access import Facts
 from fusec.ir.expression import Atom, Loaded, Var
-from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul_problem import Product
 
 CHUNK_BYTES = 16
 """What the bulk copies and cp.async move at once; rows must begin at multiples of it."""

@@ -1,25 +1,23 @@
-"""Operands of few bits times scales that vary along K: where both lie in memory."""
+"""What scales operands of few bits along K, and what is taken off them: where it lies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.index.domain import Refusal
-from fusec.index.movement import pull, pull_elementwise
-from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import F8E4M3, F8E5M2, F32, I8
+from fusec.ir.dtype import I8, U8
 from fusec.ir.expression import Atom, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.matmul_located import Located, located
+from fusec.schedule.matmul_located import Located
 
 PROMOTED = 128
-"""Elements of K whose products are summed before a scale is applied."""
+"""Elements of K whose products are summed before a scale of 8-bit floats is applied."""
 
 
 @dataclass(frozen=True)
 class BlockScales:
-    """The scales of an operand, one for `rows` of its rows and PROMOTED elements of K.
+    """The scales of an operand, one for `rows` of its rows and `group` elements of K, 0 for all.
 
     first: the address of the first one, in elements; row, depth: the strides to the next ones.
     """
@@ -29,71 +27,51 @@ class BlockScales:
     rows: int
     row: Dim
     depth: Dim
+    group: int
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """What is taken off an operand's integers before they are scaled.
+
+    values: where they lie; packed: `row` or `depth`, along which a byte holds two of 4 bits, the
+    first in the low ones; flipped: the bits of such a number that are the other way round; added:
+    what is added to one that is an integer; raised: to the operand's integers, which are made
+    around 0.
+    """
+
+    values: BlockScales
+    packed: str = ""
+    flipped: int = 0
+    added: int = 0
+    raised: int = 0
+
+
+@dataclass(frozen=True)
+class FoundZeros:
+    """The same before the axes of addresses are known; packed: the axis."""
+
+    values: Located
+    packed: Var | None = None
+    flipped: int = 0
+    added: int = 0
+    raised: int = 0
 
 
 @dataclass(frozen=True)
 class Found:
     """Where an operand's values lie in memory, and what they are multiplied by.
 
-    packed: whether they are of 4 bits, two in a byte, by which the address counts along K; flipped:
-    whether their highest bits are the other way round (`Codes`).
+    packed: the axis along which two values of 4 bits share a byte, by which the address counts;
+    flipped: whether their highest bits are the other way round (`Codes`); zeros: what is taken off
+    them first.
     """
 
     values: Located
     scales: Located | None = None
-    packed: bool = False
+    packed: Var | None = None
     flipped: bool = False
-
-
-def find_operand(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found | Refusal:
-    """Return where an operand lies, or its values of few bits and their scales."""
-    found = located(fusion, value, at)
-    if not isinstance(found, Refusal):
-        return Found(found)
-    return _scaled(fusion, value, at, depth) or found
-
-
-def _scaled(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Found | None:
-    """Return the values and scales whose product an operand is, with movement alone behind it."""
-    while value not in fusion.input_of:
-        node = fusion.producer[value]
-        if _multiplies(node) and (node.output.dtype == F32 or node.output.dtype.is_half):
-            return _factors(fusion, node, at, depth)
-        pulled = pull(node, at) if node.op.access is not None else None
-        branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
-        if branch is None or branch.conditions or not isinstance(branch.operand, Value):
-            return None
-        value, at = branch.operand, branch.coordinates
-    return None
-
-
-def _factors(fusion: Fusion, node: Node, at: Coordinates, depth: Var) -> Found | None:
-    """Return the factors of a multiplication, one of which is scales.
-
-    8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
-    """
-    from fusec.schedule.matmul_packed import find_codes
-
-    kind = node.output.dtype
-    for values, scales in (node.operands, node.operands[::-1]):
-        if not isinstance(values, Value) or not isinstance(scales, Value):
-            return None
-        by = located(fusion, scales, pull_elementwise(scales, at))
-        if isinstance(by, Refusal) or by[0].dtype != kind:
-            continue
-        place = pull_elementwise(values, at)
-        codes = located(fusion, values, place)
-        if isinstance(codes, Refusal):
-            made = find_codes(fusion, values, place, depth) if kind.is_half else None
-            if made is not None:
-                return Found(made.place, by, made.packed, made.flipped)
-        elif codes[0].dtype in ((I8,) if kind.is_half else (F8E4M3, F8E5M2)):
-            return Found(codes, by)
-    return None
-
-
-def _multiplies(node: Node) -> bool:
-    return node.op.scales and node.op.commutative
+    zeros: FoundZeros | None = None
 
 
 def scales_of(
@@ -101,7 +79,7 @@ def scales_of(
 ) -> BlockScales | Refusal | None:
     """Return scales as a kernel reads them, by an operand's own axis and K, or why it cannot.
 
-    There is one for each of its rows, or of blocks of them, and for each PROMOTED elements of K.
+    There is one for each of its rows, or of blocks of them, and for as many elements of K.
     """
     if found is None:
         return None
@@ -109,15 +87,30 @@ def scales_of(
     axes = [a for a in own if a.extent != 1]
     strides: dict[Var, tuple[int, Dim]] = {}
     for atom, stride in address.terms:
-        axis, rows = _counted(atom)
-        known = (axis == depth and rows == PROMOTED) or axes == [axis]
+        axis, count = _counted(atom)
+        known = (axis == depth and count > 1) or axes == [axis]
         if axis is None or not known or axis in strides:
-            because = f"`{buffer.name}` has not one scale for each {PROMOTED} elements of K"
+            because = f"`{buffer.name}` has not one scale for as many neighbours along K"
             return Refusal("operand", because)
-        strides[axis] = (rows, stride)
+        strides[axis] = (count, stride)
     rows, row = strides.get(axes[0], (1, dim(0))) if axes else (1, dim(0))
-    _, deep = strides.get(depth, (PROMOTED, dim(0)))
-    return BlockScales(buffer, address.constant, rows, row, deep)
+    group, deep = strides.get(depth, (0, dim(0)))
+    return BlockScales(buffer, address.constant, rows, row, deep, group)
+
+
+def zeros_of(found: FoundZeros | None, own: tuple[Var, ...], depth: Var) -> Zeros | Refusal | None:
+    """Return what is taken off integers as a kernel reads it, or why it cannot."""
+    if found is None:
+        return None
+    values = scales_of(found.values, own, depth)
+    if values is None or isinstance(values, Refusal):
+        return values
+    packed = "" if found.packed is None else "depth" if found.packed == depth else "row"
+    if packed == "depth":
+        values = replace(values, group=values.group // 2)
+    if packed == "row" and values.rows != 2:
+        return Refusal("operand", f"`{values.buffer.name}` has not one zero point for each row")
+    return Zeros(values, packed, found.flipped, found.added, found.raised)
 
 
 def _counted(atom: Atom) -> tuple[Var | None, int]:
@@ -131,6 +124,16 @@ def _counted(atom: Atom) -> tuple[Var | None, int]:
     return None, 0
 
 
+def is_byte(value: Value) -> bool:
+    """Return whether a value is integers of 8 bits."""
+    return value.dtype in (I8, U8)
+
+
+def multiplies(node: Node) -> bool:
+    """Return whether a node is a product of two values."""
+    return node.op.scales and node.op.commutative
+
+
 def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
     """Return the scaled halves in front of products that no kernel rounds, as it scales sums."""
     found: list[str] = []
@@ -139,6 +142,6 @@ def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
             node = segment.producer.get(operand)
             while node is not None and (node.op.access is not None or node.op.converts):
                 node = segment.producer.get(node.inputs[0]) if node.inputs else None
-            if node is not None and _multiplies(node) and node.output.dtype.is_half:
+            if node is not None and multiplies(node) and node.output.dtype.is_half:
                 found.append(node.output.name)
     return tuple(dict.fromkeys(found))

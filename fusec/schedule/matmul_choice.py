@@ -260,7 +260,7 @@ def trouble(
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     if own is not None:
         return own
-    streamed = vector_trouble(p) if p.kernel == "vector" else None
+    streamed = vector_trouble(p, problem) if p.kernel == "vector" else None
     if streamed is not None:
         return streamed
     most = MOST_PARTS if p.kernel == "wgmma" else 1

@@ -25,22 +25,26 @@ from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_tiles import persistent_tiles
 from fusec.schedule.matmul_vector import (
+    ACROSS_PART,
     MOST_ROWS,
     MOST_WEIGHTED_ROWS,
     WARPS,
     WEIGHT_PART,
+    across_shapes,
     vector_shapes,
 )
 from fusec.target import Target
 
 TILE_K_BYTES = 128
-"""Elements of K of a stage of 8-bit types, after which sums of 8-bit floats are promoted."""
+"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
 """The same, of halves alone, where more columns share what is loaded of few rows."""
 MOST_BESIDE = 64
 """Rows of swapped tiles that leave registers for two CTAs of an SM."""
+MOST_BLOCKS = {True: 8, False: 2}
+"""Blocks of an SM of a stream that splits K; of weights along N no more were measured."""
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
 
@@ -83,7 +87,8 @@ def compared(
                     yield from _splits(tile, number, steps, target.sms)
                     yield from _pairs(tile, sizes, steps, target.sms)
             elif name == "vector":
-                most = min(-(-sizes.k // whole.tile_k), max(1, 8 * target.sms // number))
+                each = MOST_BLOCKS[problem.b.k_major or not whole.converted]
+                most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // number))
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
             else:
                 yield whole
@@ -103,9 +108,9 @@ def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterato
 def _tile_k(kernel: str, problem: Product) -> int:
     """Return the elements of K of a step of a kernel."""
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
-        return TILE_K_BYTES * (2 if problem.b.packed else 1)
+        return TILE_K_BYTES
     if kernel == "vector" and problem.has_converted_weights:
-        return WARPS * WEIGHT_PART
+        return WARPS * (WEIGHT_PART if problem.b.k_major else ACROSS_PART)
     return TILES[kernel]["tile_k"]
 
 
@@ -134,7 +139,11 @@ def _shapes(
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
     elif kernel == "vector":
         converted = problem.has_converted_weights
-        for rows, columns, stages in vector_shapes(sizes.m, converted=converted):
+        if problem.b.k_major or not converted:
+            shapes = vector_shapes(sizes.m, converted=converted)
+        else:
+            shapes = across_shapes(sizes.m)
+        for rows, columns, stages in shapes:
             yield replace(MatmulParameters("vector", rows, columns, 64, stages), **given)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)

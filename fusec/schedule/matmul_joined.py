@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from fusec.index.domain import Refusal, find_domain
 from fusec.ir.graph import Fusion, Node, Output, needed_nodes
 from fusec.schedule.matmul_epilogue import find_epilogue
-from fusec.schedule.matmul_problem import Joined, Operand, Product, find_product
+from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul_problem import Joined, Product, find_product
 
 if TYPE_CHECKING:
     from fusec.schedule.matmul_choice import MatmulParameters

@@ -6,16 +6,12 @@ from collections.abc import Mapping
 
 from fusec.index.access import Facts
 from fusec.schedule.matmul_access import has_tensor_map, is_chunked
+from fusec.schedule.matmul_block_scales import PROMOTED
 from fusec.schedule.matmul_choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_vector import no_vector
+from fusec.schedule.matmul_weights import no_conversion, no_stream
 from fusec.target import Target
-
-PACKED_CHUNK = 32
-"""Elements of 4 bits that a lane takes at once."""
-
-PACKED_STAGE = 256
-"""Elements of 4 bits of a stage."""
 
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
@@ -28,9 +24,7 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         if not hopper and across:
             hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
     elif problem.has_converted_weights:
-        across = [o.buffer.name for o in problem.operands if not o.k_major]
-        if not hopper and across:
-            hopper = f"weights are converted along K alone, and `{across[0]}` lies across it"
+        hopper = hopper or no_conversion(problem, facts)
     elif not hopper and problem.is_converted:
         hopper = f"copies in bulk do not convert {found} operands"
     if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
@@ -48,18 +42,18 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     vector = halves
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
-        vector = no_vector(problem, chunked=chunked)
+        vector = no_vector(problem, chunked=chunked) or no_stream(problem, facts)
     if problem.scales and problem.has_converted_weights:
         alone = "scales along K of integers are applied by kernels `vector` and `split_k` alone"
-        if not vector and not facts.multiple(problem.k, PACKED_CHUNK):
-            vector = f"{problem.k} elements of K are no whole chunks of 16 bytes"
-        if not split and not facts.multiple(problem.k, PACKED_STAGE if problem.b.packed else 1):
-            split = f"{problem.k} elements of K are no whole stages of {PACKED_STAGE}"
         return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
     if problem.scales:
         alone = "scales along K are applied where wgmma's sums are promoted"
         if problem.narrow is None:
             hopper = split = "scales along K are those of integers of B, or of two 8-bit floats"
+        elif any(o.group not in (0, PROMOTED) for o in problem.operands):
+            hopper = split = (
+                f"sums are promoted every {PROMOTED} elements of K, scales are of others"
+            )
         if problem.joined is not None:
             hopper = split = hopper or "scales along K of joined products are not applied"
         return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}

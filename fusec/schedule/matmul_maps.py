@@ -6,7 +6,8 @@ from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.schedule.matmul_access import CHUNK_BYTES
 from fusec.schedule.matmul_choice import MatmulParameters
-from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import STAGE_BYTES
 from fusec.schedule.plan import TensorMapArgument
 
@@ -39,8 +40,13 @@ def _map(
     """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
     swizzled = STAGE_BYTES // size
-    depth = depth // 2 if operand.packed else depth
+    columns = deep = swizzled
+    if operand.packed == "depth":
+        depth, deep = depth // 2, swizzled // 2
+    elif operand.packed == "row":
+        rows, columns = rows // 2, swizzled // 2
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)
+    box = (deep, tile_rows // parts) if operand.k_major else (columns, deep // parts)
     # A stride that nothing follows may be any multiple of 16 bytes.
     pitch = operand.pitch or ceildiv(inner, CHUNK_BYTES // size) * (CHUNK_BYTES // size)
     terms = operand.batch.terms
@@ -51,7 +57,8 @@ def _map(
         operand.buffer.dtype,
         (inner, outer, batches),
         (pitch * size, stride * size),
-        (swizzled, (tile_rows if operand.k_major else swizzled) // parts, 1),
+        (*box, 1),
+        swizzle=f"{box[0] * size}B",
     )
 
 

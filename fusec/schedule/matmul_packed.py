@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from fusec.index.domain import Refusal
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Coordinates
+from fusec.ir.dim import dim
+from fusec.ir.dtype import F32, F64, I8, U8
 from fusec.ir.evaluate import (
     Array,
     apply_reference,
@@ -18,14 +21,18 @@ from fusec.ir.evaluate import (
     evaluate_node,
     settle,
 )
-from fusec.ir.expression import Index, Var, linearize, of_var
+from fusec.ir.expression import Index, Quotient, Var, linearize, of_var
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.schedule.matmul_located import Located
+from fusec.schedule.matmul_block_scales import Found, FoundZeros, is_byte
+from fusec.schedule.matmul_located import Located, located
 
 MOST_CONSTANTS = 256
 """Elements of a tensor of constants that is evaluated."""
 BIAS = 8
 """What is taken off the unsigned number that four bits are."""
+MOST = 256
+"""Up to here halves of all types hold every integer."""
+_RANGES = {I8: (-128, 127), U8: (0, 255)}
 _BYTES = np.arange(256, dtype=np.uint8)
 _HALVES = [(_BYTES & 15).astype(np.int64), (_BYTES >> 4).astype(np.int64)]
 
@@ -36,40 +43,152 @@ _Table = tuple[Located | None, Array]
 class Codes:
     """Bytes that are weights: of 8 bits, or two of 4 bits, the first in the low bits.
 
-    place: where they lie; the address counts bytes along K. flipped: whether the highest bit of a
-    weight is set where that of 8 bits in two's complement, or of 4 bits and BIAS, is not.
+    place: where they lie; the address counts bytes along the axis `packed`, if there is one.
+    flipped: whether the highest bit of a weight is set where that of 8 bits in two's complement, or
+    of 4 bits and BIAS, is not; raised: what is added to such an integer.
     """
 
     place: Located
-    packed: bool
+    packed: Var | None
     flipped: bool
+    raised: int = 0
 
 
-def find_codes(fusion: Fusion, value: Value, at: Coordinates, depth: Var) -> Codes | None:
-    """Return the bytes that a value is made of along `depth`, one or two to each.
+def find_integers(
+    fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]
+) -> Found | None:
+    """Return the bytes that a value is made of, or those of a difference and of what is taken off.
+
+    axes: of the rows, and K last.
+    """
+    codes = _codes(fusion, value, at, axes)
+    if codes is not None and codes.raised == 0:
+        return Found(codes.place, packed=codes.packed, flipped=codes.flipped)
+    made = _difference(fusion, value, at)
+    if made is None:
+        return None
+    node, at = made
+    first, second = node.operands
+    if not isinstance(first, Value) or not isinstance(second, Value):
+        return None
+    codes = _codes(fusion, first, pull_elementwise(first, at), axes)
+    zeros = _zeros(fusion, node, second, pull_elementwise(second, at), axes)
+    if codes is None or zeros is None:
+        return None
+    if zeros.values[0].dtype.is_half:
+        zeros = replace(zeros, raised=codes.raised)
+    else:
+        zeros = replace(zeros, added=zeros.added - codes.raised)
+        least, most = (0, 15) if zeros.packed else _RANGES[zeros.values[0].dtype]
+        if least + zeros.added < -MOST or most + zeros.added > MOST:
+            return None
+    return Found(codes.place, packed=codes.packed, flipped=codes.flipped, zeros=zeros)
+
+
+def _difference(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Coordinates] | None:
+    """Return the subtraction that a value is, behind movement and casts, and where.
+
+    Differences of integers of 8 bits are exact in all types between, and rounded once.
+    """
+    final = value.dtype
+    while value not in fusion.input_of:
+        node = fusion.producer[value]
+        kind = value.dtype
+        if kind not in (final, F32, F64) and (kind.kind != "int" or kind.bits == 8):
+            return None
+        if node.op.access is not None:
+            branch = _branch(node, at)
+            if branch is None or not isinstance(branch[0], Value):
+                return None
+            value, at = branch[0], branch[1]
+        elif node.op.converts and isinstance(node.operands[0], Value):
+            value = node.operands[0]
+        else:  # x - 0 is x, and no other number leaves anything as it is
+            return (node, at) if node.op.neutral == (None, 0) else None
+    return None
+
+
+def _zeros(
+    fusion: Fusion, node: Node, value: Value, at: Coordinates, axes: tuple[Var, ...]
+) -> FoundZeros | None:
+    """Return where what a subtraction takes off lies: halves, or integers of 8 or 4 bits."""
+    found = located(fusion, value, at)
+    if not isinstance(found, Refusal):
+        kind = found[0].dtype
+        is_known = is_byte(found[0]) or (kind.is_half and kind == node.output.dtype)
+        return FoundZeros(found) if is_known else None
+    *own, depth = axes
+    group = _group(at, depth)
+    if group > 1 and depth.extent.divide(group) is not None:
+        part = Var("part", depth.extent // group)
+        counted = of_var(part) * group + of_var(Var("within", dim(group)))
+        codes = _codes(fusion, value, _placed(at, {depth: counted}), (*own, part))
+    else:
+        part, group = depth, 1
+        codes = _codes(fusion, value, at, tuple(own))
+    if codes is None or codes.packed is None:
+        return None
+    buffer, address = codes.place
+    whole = {codes.packed: of_var(codes.packed) // 2}
+    address = address.substitute(whole).substitute({part: of_var(depth) // group})
+    packed = depth if codes.packed == part else codes.packed
+    flipped = BIAS if codes.flipped else 0
+    return FoundZeros((buffer, address), packed, flipped, codes.raised - BIAS)
+
+
+def _group(at: Coordinates, depth: Var) -> int:
+    """Return of how many elements of K coordinates are the number; 0 of none or of several."""
+    found = {
+        atom.divisor.value
+        for place in at
+        for atom, _ in place.terms
+        if isinstance(atom, Quotient) and atom.inner == of_var(depth) and atom.divisor.is_const
+    }
+    return found.pop() if len(found) == 1 else 0
+
+
+def _codes(fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]) -> Codes | None:
+    """Return the bytes that a value is made of, one or, along one of the axes, two to each.
 
     Whatever the operations are, they are evaluated for each byte. None where they make anything
-    else of it than small integers around 0.
+    else of it than neighbouring integers.
     """
     whole = _table(fusion, value, at)
     if whole is not None and whole[0] is not None:
         for flipped, wanted in ((False, _BYTES.view(np.int8)), (True, _BYTES - 128.0)):
-            if np.array_equal(whole[1], wanted):
-                return Codes(whole[0], packed=False, flipped=flipped)
-    if not depth.extent.is_const or depth.extent.value % 2:
-        return None
-    byte = Var("byte", depth.extent // 2)
-    places = [_placed(at, {depth: of_var(byte) * 2 + half}) for half in range(2)]
+            raised = _above(whole[1], wanted)
+            if raised is not None:
+                return Codes(whole[0], None, flipped, raised)
+    for axis in axes:
+        if axis.extent.is_const and axis.extent.value % 2 == 0:
+            found = _nibbles(fusion, value, at, axis)
+            if found is not None:
+                return found
+    return None
+
+
+def _nibbles(fusion: Fusion, value: Value, at: Coordinates, axis: Var) -> Codes | None:
+    """Return the bytes that hold two neighbours along an axis."""
+    byte = Var("byte", axis.extent // 2)
+    places = [_placed(at, {axis: of_var(byte) * 2 + half}) for half in range(2)]
     first, second = (_table(fusion, value, place) for place in places)
     if first is None or second is None or first[0] is None or first[0] != second[0]:
         return None
     buffer, address = first[0]
     for flipped in (False, True):
         halves = [(half ^ BIAS if flipped else half) - BIAS for half in _HALVES]
-        if all(np.array_equal(t[1], h) for t, h in zip((first, second), halves, strict=True)):
-            place = (buffer, address.substitute({byte: of_var(depth)}))
-            return Codes(place, packed=True, flipped=flipped)
+        low, high = (_above(t[1], h) for t, h in zip((first, second), halves, strict=True))
+        if low is not None and low == high:
+            place = (buffer, address.substitute({byte: of_var(axis)}))
+            return Codes(place, axis, flipped, low)
     return None
+
+
+def _above(found: Array, wanted: Array) -> int | None:
+    """Return by what integer all of a table is above another one; None if it differs."""
+    more = np.asarray(found, np.float64) - np.asarray(wanted, np.float64)
+    raised = float(more[0])
+    return int(raised) if raised.is_integer() and bool(np.all(more == raised)) else None
 
 
 def _placed(at: Coordinates, values: dict[Var, Index]) -> Coordinates:

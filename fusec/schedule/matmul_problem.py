@@ -13,17 +13,16 @@ from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from fusec.ir.expression import (
     Index,
-    Quotient,
-    Remainder,
     Var,
     delinearize,
-    index,
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.matmul_block_scales import BlockScales, Found, find_operand, scales_of
+from fusec.schedule.matmul_block_scales import BlockScales, Found
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
-from fusec.schedule.matmul_located import Located, coordinates_of, located
+from fusec.schedule.matmul_found import find_operand
+from fusec.schedule.matmul_located import coordinates_of, located
+from fusec.schedule.matmul_operand import BATCH, Operand, operand_of, weighed
 from fusec.schedule.matmul_staged import (
     PAIR,
     ROW,
@@ -34,44 +33,6 @@ from fusec.schedule.matmul_staged import (
     slots_of,
 )
 from fusec.schedule.pointwise_choice import accesses
-
-BATCH = "batch"
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A factor: the buffer it is read from, and the strides of its address, in elements.
-
-    batch: the part of the address that depends on the batch index, constants included. row: the
-    stride along M for A, along N for B; depth: along K; None where that axis has one element.
-    cut: whether groups begin anywhere along its contiguous axis; scales: what its values are
-    multiplied by, if they are; packed: whether two neighbours along K share a byte; flipped:
-    whether their highest bits are the other way round (`Codes`).
-    """
-
-    buffer: Value
-    batch: Index
-    row: Dim | None
-    depth: Dim | None
-    cut: bool = False
-    scales: BlockScales | None = None
-    packed: bool = False
-    flipped: bool = False
-
-    @property
-    def k_major(self) -> bool:
-        """Return whether neighbours along K are neighbours in memory; else whether to assume so."""
-        return self.depth is None or self.depth == 1 or self.row not in (None, 1)
-
-    @property
-    def is_dense(self) -> bool:
-        """Return whether neighbours along K or along the rows are neighbours in memory."""
-        return (self.depth if self.k_major else self.row) in (None, 1)
-
-    @property
-    def pitch(self) -> Dim | None:
-        """Return the stride between the contiguous runs; None where there is one."""
-        return self.row if self.k_major else self.depth
 
 
 @dataclass(frozen=True)
@@ -124,8 +85,8 @@ class Product:
 
     @property
     def scales(self) -> tuple[BlockScales, ...]:
-        """Return the scales of operands that vary along K."""
-        return tuple(o.scales for o in self.operands if o.scales is not None)
+        """Return the scales and zero points that are applied to operands, not to their sums."""
+        return tuple(s for o in self.operands for s in o.factors)
 
     @property
     def batches(self) -> Dim:
@@ -183,7 +144,7 @@ class Product:
     def has_converted_weights(self) -> bool:
         """Return whether B is integers of 8 or 4 bits, of which a kernel makes halves."""
         alone = self.groups is None and self.joined is None and self.a.scales is None
-        few = self.b.packed or self.b.flipped or self.b.buffer.dtype == I8
+        few = bool(self.b.packed) or self.b.flipped or self.b.buffer.dtype == I8
         return alone and few and self.a.buffer.dtype == self.dtype
 
     @property
@@ -232,13 +193,13 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     if node.op.lookup is not None:
         return _grouped(fusion, node, axes, depth)
     left, right, columns = coordinates_of(node, axes, depth)
-    a = find_operand(fusion, node.inputs[0], left, depth)
-    b = find_operand(fusion, node.inputs[1], right, depth)
+    outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
+    a = find_operand(fusion, node.inputs[0], left, (), depth)
+    b = find_operand(fusion, node.inputs[1], right, column_axes, depth)
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
         return b
-    outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
     split = _rows_from(outer, a.values[1], b.values[1])
     result = (outer[:split], outer[split:], column_axes)
     return _problem(fusion, node, result, depth, (a, b), outer[:split])
@@ -267,14 +228,14 @@ def _problem(
         return a
     if isinstance(b, Refusal):
         return b
-    factors = [scales_of(o.scales, own, depth) for o, own in zip(operands, result[1:], strict=True)]
-    refusal = next((f for f in factors if isinstance(f, Refusal)), None)
-    if refusal is not None:
-        return refusal
     a, b = (
-        replace(each, scales=factor, packed=found.packed, flipped=found.flipped)
-        for each, factor, found in zip((a, b), factors, operands, strict=True)
+        weighed(each, found, own, depth)
+        for each, found, own in zip((a, b), operands, result[1:], strict=True)
     )
+    if isinstance(a, Refusal):
+        return a
+    if isinstance(b, Refusal):
+        return b
     if groups is not None:
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
@@ -327,41 +288,6 @@ def _rows_from(outer: tuple[Var, ...], a: Index, b: Index) -> int:
             wanted = stride * axis.extent
         first = position
     return first
-
-
-def operand_of(
-    located: Located, batch: tuple[Var, ...], own: tuple[Var, ...], depth: Var
-) -> Operand | Refusal:
-    """Return an operand whose address is linear in its own axes and in K."""
-    buffer, address = located
-    zero = {axis: index(0) for axis in (*own, depth)}
-    strides = [address.coefficient(a) for a in (*own, depth) if a.extent != 1]
-    if None in strides:
-        return Refusal("operand", f"`{buffer.name}` has no single stride along an axis")
-    number = of_var(Var(BATCH, product(a.extent for a in batch)))
-    at = delinearize(number, [a.extent for a in batch])
-    base = _merged(address.substitute(zero).substitute(dict(zip(batch, at, strict=True))))
-    rows = [address.coefficient(a) for a in own if a.extent != 1]
-    return Operand(
-        buffer,
-        base,
-        rows[-1] if rows else None,
-        address.coefficient(depth) if depth.extent != 1 else None,
-    )
-
-
-def _merged(value: Index) -> Index:
-    """Return an index with x % (a * b) / a as x / a % b, which may join x / (a * b) to x / a."""
-    total = index(value.constant)
-    for atom, coefficient in value.terms:
-        new = Index(((atom, dim(1)),), dim(0))
-        if isinstance(atom, Quotient) and len(atom.inner.terms) == 1 and atom.inner.constant == 0:
-            ((inner, scale),) = atom.inner.terms
-            if isinstance(inner, Remainder) and scale == 1:
-                exact = inner.divisor.divide(atom.divisor)
-                new = new if exact is None else inner.inner // atom.divisor % exact
-        total = total + new * coefficient
-    return total
 
 
 def bind(problem: Product, width: int) -> tuple[Mapping[Var, Index], Var, Var]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul_problem import Product
 from fusec.segment.protocol import Refusal
 
 if TYPE_CHECKING:
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 
 WARPS = 8
 """Warps of a block; they share K."""
-PART, WEIGHT_PART = 64, 128
-"""Elements of K that a warp takes at a time (matmul_vector.cuh), and of weights that are converted
-(matmul_weights.cuh)."""
+PART, WEIGHT_PART, ACROSS_PART = 64, 128, 64
+"""Elements of K that a warp takes at a time (matmul_vector.cuh), of weights that are converted
+(matmul_weights.cuh), and of such that lie along N (matmul_weights_across.cuh)."""
 ROWS = (8, 16, 32)
 """Rows of a tile, by eights that fill an instruction of a tensor core."""
 COLUMNS = (16, 32, 64)
@@ -44,7 +45,8 @@ def no_vector(problem: Product, *, chunked: bool) -> str:
         return f"a stream does not convert {names} operands"
     if problem.cuts:
         return "groups have no stream of their own"
-    along = next((o for o in (problem.a, problem.b) if not _is_along_k(o)), None)
+    streamed = () if problem.has_converted_weights else (problem.b,)
+    along = next((o for o in (problem.a, *streamed) if not _is_along_k(o)), None)
     if along is not None:
         return f"`{along.buffer.name}` is not contiguous along K"
     return "" if chunked else "an operand's rows are not whole chunks of 16 bytes"
@@ -54,8 +56,11 @@ def _is_along_k(operand: Operand) -> bool:
     return operand.k_major and operand.is_dense
 
 
-def vector_trouble(p: MatmulParameters) -> Refusal | None:
+def vector_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a stream cannot be cut so, or None."""
+    if p.converted and problem.b.packed == "row" and p.tile_n < COLUMNS[-1]:
+        because = f"of {p.tile_n} columns, two in a byte, a lane would take less than a word"
+        return Refusal("tile", because)
     if p.tile_m not in ROWS:
         return Refusal("tile", f"kernel `vector` has no tile_m {p.tile_m}, but 8, 16, 32")
     if p.stages not in PARTS:
@@ -73,7 +78,9 @@ def vector_trouble(p: MatmulParameters) -> Refusal | None:
 
 def held_words(p: MatmulParameters) -> int:
     """Return the words of operands that a thread has in flight."""
-    return (p.tile_m * (2 if p.converted else 1) + p.tile_n) * p.stages
+    if p.converted:
+        return (2 * p.tile_m + p.tile_n) * (p.tile_k // WARPS) // WEIGHT_PART * p.stages
+    return (p.tile_m + p.tile_n) * p.stages
 
 
 def held_sums(p: MatmulParameters) -> int:
@@ -98,6 +105,12 @@ def vector_shapes(rows: int, *, converted: bool) -> Iterator[tuple[int, int, int
     wider = converted and FEWEST_ROWS < rows <= ROWS[1]
     for stages in PARTS[: 1 if converted else 2]:
         yield tile, COLUMNS[wider], stages
+
+
+def across_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the same of weights that lie along N, of which a lane takes eight columns."""
+    tile, stages = (ROWS[0], PARTS[1]) if rows <= ROWS[0] else (ROWS[1], PARTS[0])
+    yield tile, COLUMNS[-1], stages
 
 
 def slices(p: MatmulParameters) -> int:

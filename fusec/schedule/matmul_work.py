@@ -10,7 +10,8 @@ from math import gcd
 from fusec.index.access import Facts
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_choice import Sizes, sizes_of
-from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_staged import LINE
 from fusec.segment.price import elements, work
 

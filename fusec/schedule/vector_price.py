@@ -27,6 +27,8 @@ _ROWS = {8: 1.0, 16: 0.93, 32: 0.85}
 """The same by the rows of a tile, which are loaded from L1 and L2 beside B."""
 _L2_RATE = 1.25
 """Of `l2_bandwidth`, where rows of A are more than the columns of weights (8 rows and more)."""
+_ACROSS_RATE = 2.6e10
+"""Weights along N a second that a block makes halves of, whatever their bits."""
 _SLICES = 3.9e-6
 """A slice stored and counted, and the first of the others there."""
 _NORM = 4
@@ -51,6 +53,9 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     if p.converted:
         rows = min(p.tile_m, sizes.m) * min(p.tile_k * p.stages, sizes.k) * needed.widths[0]
         parts.append(running * (loaded + rows) / (target.l2_bandwidth * _L2_RATE))
+        if needed.blocks[1] > 1:
+            weights = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k)
+            parts.append(weights / _ACROSS_RATE)
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
     after = needed.epilogue.flops * elements / (32 * WARPS) * 32 / target.flops * target.sms

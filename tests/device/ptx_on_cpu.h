@@ -63,6 +63,11 @@ static void load_once(u32& a, u32& b, u32& c, u32& d, const u32* words) {
   c = words[2];
   d = words[3];
 }
+static void load_once(u32& a, u32& b, const u32* words) {
+  a = words[0];
+  b = words[1];
+}
+static void load_once(u32& a, const u32* words) { a = words[0]; }
 static void load_acquire(u32& value, const u32* flag) {
   value = *flag;
   note_acquire(flag);

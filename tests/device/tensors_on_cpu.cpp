@@ -4,7 +4,7 @@
 namespace cpu {
 
 struct Map {
-  u64 address, rank, item, swizzled, type;
+  u64 address, rank, item, swizzle, type;  // swizzle: the bits of a line's number that count
   u64 extents[4], strides[3], box[4];
 };
 static_assert(sizeof(Map) == 128, "a tensor map");
@@ -12,8 +12,10 @@ static_assert(sizeof(Map) == 128, "a tensor map");
 // Calls visit(offset in shared memory, address or null where outside) for every element of a tile.
 template <class Visit>
 static void walk(const Map& map, u32 shared, const int (&at)[4], Visit visit) {
-  if (shared % (map.swizzled ? 1024 : 128)) fail("a tensor tile that is not aligned");
-  if (map.swizzled && map.box[0] * map.item > 128) fail("a tile wider than its swizzle");
+  if (shared % (map.swizzle ? 1024 : 128)) fail("a tensor tile that is not aligned");
+  if (map.swizzle && map.box[0] * map.item > 16 * (map.swizzle + 1)) {
+    fail("a tile wider than its swizzle");
+  }
   u32 place = shared;
   const u64 elements = map.box[0] * map.box[1] * map.box[2] * map.box[3];
   for (u64 e = 0; e < elements; ++e, place += map.item) {
@@ -25,7 +27,7 @@ static void walk(const Map& map, u32 shared, const int (&at)[4], Visit visit) {
       inside &= c >= 0 && c < static_cast<long long>(map.extents[d]);
       address += c * (d == 0 ? map.item : map.strides[d - 1]);
     }
-    const u32 swizzled = map.swizzled ? place ^ (place >> 7 & 7) << 4 : place;
+    const u32 swizzled = place ^ (place >> 7 & static_cast<u32>(map.swizzle)) << 4;
     visit(swizzled, inside ? reinterpret_cast<char*>(address) : nullptr);
   }
 }

@@ -289,7 +289,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   words[0] = (cuuint64_t)address;
   words[1] = rank;
   words[2] = sizes[type];
-  words[3] = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
+  words[3] = swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 7 : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 3 : 0;
   words[4] = kinds[type];
   for (cuuint32_t i = 0; i < 4; ++i) {
     NEED(i >= rank || (extents[i] >= 1 && extents[i] <= 1ull << 32), CUDA_ERROR_INVALID_VALUE,

@@ -19,15 +19,17 @@ using Index = int;
 
 // Tile, stages and roles of this kernel.
 struct Config {
-  using T = fusec::bf16;                 // of the operands in shared memory
-  static constexpr int kTileM = 8;       // rows of an output tile
-  static constexpr int kTileN = 32;      // columns of an output tile
-  static constexpr int kTileK = 1024;    // depth of a stage
-  using W = fusec::u8;                   // of B's elements in memory
-  using Codes = fusec::Nibbles<T>;       // as halves
-  static constexpr bool kScaled = true;  // each part of K has scales of its own
-  static constexpr int kStages = 1;      // parts of a warp in flight
-  static constexpr int kWarps = 8;       // warps that share K
+  using T = fusec::bf16;                   // of the operands in shared memory
+  static constexpr int kTileM = 8;         // rows of an output tile
+  static constexpr int kTileN = 32;        // columns of an output tile
+  static constexpr int kTileK = 1024;      // depth of a stage
+  using W = fusec::u8;                     // of B's elements in memory
+  using Codes = fusec::Nibbles<T>;         // as halves
+  static constexpr bool kScaled = true;    // each group of K has scales of its own
+  static constexpr bool kLowered = false;  // and zero points
+  static constexpr int kGroup = 128;       // elements of K that share them
+  static constexpr int kStages = 1;        // parts of a warp in flight
+  static constexpr int kWarps = 8;         // warps that share K
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kResident = 2;            // blocks that an SM has room for
   static constexpr int kSumsPitch = kTileN + 4;  // floats from row to row of a warp's sums
@@ -77,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const Index last = K;
   float sums[Config::kTileN / 16][Config::kTileM / 8][4] = {};
   const fusec::BlockScales<1, fusec::bf16, Index> b_scales = {scale, tile_n, N, 8, 1};
-  fusec::multiply_weight_vectors<Config>(sums, a_part, b_part, b_scales, first, last);
+  fusec::multiply_weight_vectors<Config>(sums, a_part, b_part, b_scales, fusec::Unscaled{}, first,
+                                         last);
   fusec::leave_sums<Config>(tiles[threadIdx.x / 32], sums);
   __syncthreads();
 

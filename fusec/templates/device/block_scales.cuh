@@ -7,7 +7,7 @@
 namespace fusec {
 
 // The scales of an operand's rows (or columns) from `position` on, of `extent` in all: one for
-// kRows of them and for 128 elements of K.
+// kRows of them and for each group of elements of K, which are counted by `step`.
 template <int kRows, class S, class Index>
 struct BlockScales {
   const S* first;
@@ -26,6 +26,36 @@ struct BlockScales {
     return load_readonly(first + place)[0];
   }
 };
+
+// What is taken off integers of an operand: as many as scales, halves as they are, or integers, plus
+// kAdded. Where a byte holds those of two rows, or of two groups, the first lies in its low four bits,
+// of which kFlip are the other way round.
+template <int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded, class Values>
+struct ZeroPoints {
+  Values values;
+
+  // Twice, as a half.
+  template <class T>
+  __device__ __forceinline__ u32 pair(int row, int group) const {
+    const auto found = values.value(row, group / kGroupsOfByte);
+    if constexpr (kIsSame<decltype(found), const T>) {
+      return found.bits * 0x10001u;
+    } else {
+      int number = found;
+      if constexpr (kRowsOfByte * kGroupsOfByte == 2) {
+        const bool is_second = (kGroupsOfByte == 2 ? group : values.position + row) % 2;
+        number = (number >> (is_second ? 4 : 0) & 15) ^ kFlip;
+      }
+      return convert<T>(static_cast<float>(number + kAdded)).bits * 0x10001u;
+    }
+  }
+};
+
+template <int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded, class Values>
+__device__ __forceinline__ ZeroPoints<kRowsOfByte, kGroupsOfByte, kFlip, kAdded, Values> zero_points(
+    const Values& values) {
+  return {values};
+}
 
 // An operand without scales.
 struct Unscaled {

@@ -1,8 +1,8 @@
 // The main loop of a matrix product whose B is integers of 8 or 4 bits and whose A is halves, beside
-// that of matmul_hopper.cuh: the same ring, whose stages are 128 bytes of B's columns deep. Operands
+// that of matmul_hopper.cuh: the same ring, whose stages are 128 elements of K deep. Operands
 // are swapped: B's columns are the rows of wgmma, from registers. Each thread makes halves of what
 // its rows have in shared memory, so that nothing is written there but by copies. A lies in panels of
-// 64 elements of K; both operands are K-major.
+// 64 elements of K; it is K-major, B is not of need.
 #pragma once
 
 #include "block_scales.cuh"
@@ -12,26 +12,79 @@
 
 namespace fusec {
 
-// A thread: the fragments of 64 elements of K, the kPiece-th of a stage. `line`: the first of its
-// two rows, which are 8 apart, in a tile of 128 bytes a row with the 128-byte swizzle; scales: of
-// both rows, each twice, which the halves are multiplied by if Config::kScaled.
-template <class Config, int kPiece>
-__device__ __forceinline__ void widen_fragments(u32 (&a)[4][4], const unsigned char* line,
-                                                const u32 (&scales)[2]) {
-  using T = typename Config::T;
+// A thread: what its two rows of wgmma are lowered and multiplied by in a stage, each twice.
+template <class Config>
+struct StageFactors {
+  static constexpr int kStageGroups =
+      Config::kGroup < Config::kTileK ? Config::kTileK / Config::kGroup : 1;
+  u32 scales[kStageGroups][2];
+  u32 zeros[kStageGroups][2];
+
+  template <class Scales, class Zeros>
+  __device__ __forceinline__ void load(const Scales& of_scales, const Zeros& of_zeros, int row,
+                                       int step) {
+    constexpr int kApart = Config::kBKMajor ? 8 : 1;
+#pragma unroll
+    for (int i = 0; i < 2 * kStageGroups; ++i) {
+      const int group = step * Config::kTileK / Config::kGroup + i / 2;
+      const int own = row + i % 2 * kApart;
+      if constexpr (Config::kScaled) {
+        scales[i / 2][i % 2] = of_scales.value(own, group).bits * 0x10001u;
+      }
+      if constexpr (Config::kLowered) {
+        zeros[i / 2][i % 2] = of_zeros.template pair<typename Config::T>(own, group);
+      }
+    }
+  }
+};
+
+// A thread: two neighbours along K of one of its rows, of 16 elements of K from `depth` on of a stage,
+// the first half of them or the second. tile: of B, swizzled, a row of which is 128 bytes, or 64 where
+// they are half as many. Along K its rows are `row` and the eighth after it; across K `row`, which is
+// even, and the next.
+template <class Config>
+__device__ __forceinline__ u32 widen_neighbours(const unsigned char* tile, int row, int which,
+                                                int depth, int half) {
   using Codes = typename Config::Codes;
-  constexpr int kBytes = 64 / Codes::kNeighbours;  // of a row
   const int lane = threadIdx.x % 32;
+  if constexpr (Config::kBKMajor) {
+    constexpr int kPitch = 128 / Codes::kNeighbours;
+    const int at = depth / Codes::kNeighbours;
+    const int chunk = at / 16 ^ (lane / (4 * Codes::kNeighbours));
+    const int within = at % 16 + (half * 8 + lane % 4 * 2) / Codes::kNeighbours;
+    return Codes::neighbours(tile + (row + which * 8) * kPitch + chunk * 16 + within);
+  } else if constexpr (Config::kPaired) {
+    const int line = (depth + half * 8) / 2 + lane % 4;  // of 128 bytes: two rows of 64
+    const int chunk = row / 32 ^ line % 4;
+    const unsigned char* const first = tile + line * 128 + chunk * 16 + row / 2 % 16;
+    return Codes::across(first[0], first[64], which);
+  } else if constexpr (Codes::kNeighbours == 2) {
+    const int line = depth / 2 + half * 4 + lane % 4;
+    const int chunk = row / 16 ^ line % 8;
+    return Codes::neighbours(tile + line * 128 + chunk * 16 + row % 16 + which);
+  } else {
+    const int line = depth + half * 8 + lane % 4 * 2;
+    const int chunk = row / 16 ^ line % 8;
+    const int next = row / 16 ^ (line + 1) % 8;
+    const unsigned char* const first = tile + line * 128 + row % 16;
+    return Codes::across(*reinterpret_cast<const u16*>(first + chunk * 16),
+                         *reinterpret_cast<const u16*>(first + 128 + next * 16), which);
+  }
+}
+
+// A thread: the fragments of 64 elements of K, the kPiece-th of a stage.
+template <class Config, int kPiece>
+__device__ __forceinline__ void widen_fragments(u32 (&a)[4][4], const unsigned char* tile, int row,
+                                                const StageFactors<Config>& factors) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    const int at = kPiece * kBytes + step * (kBytes / 4);
+    const int depth = kPiece * 64 + step * 16;
+    const int group = depth % Config::kTileK / Config::kGroup;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int chunk = at / 16 ^ (lane / 4);
-      const int within = at % 16 + (i / 2 * 8 + lane % 4 * 2) / Codes::kNeighbours;
-      const unsigned char* const place = line + i % 2 * 8 * 128 + chunk * 16 + within;
-      a[step][i] = Codes::neighbours(place);
-      if constexpr (Config::kScaled) a[step][i] = multiply_pair<T>(a[step][i], scales[i % 2]);
+      const u32 pair = widen_neighbours<Config>(tile, row, i % 2, depth, i / 2);
+      a[step][i] =
+          weigh_pair<Config>(pair, factors.zeros[group][i % 2], factors.scales[group][i % 2]);
     }
   }
 }
@@ -49,69 +102,44 @@ __device__ __forceinline__ void multiply_converted_stage(float (&sums)[kColumns 
   }
 }
 
-// A thread: the scales of its two rows for the groups of a stage, each twice.
-template <class Config, class Scales>
-__device__ __forceinline__ void load_row_scales(u32 (&found)[Config::kTileK / 128][2],
-                                                const Scales& scales, int row, int step) {
-  if constexpr (Config::kScaled) {
-#pragma unroll
-    for (int i = 0; i < 2 * (Config::kTileK / 128); ++i) {
-      const int group = step * (Config::kTileK / 128) + i / 2;
-      found[i / 2][i % 2] = scales.value(row + i % 2 * 8, group).bits * 0x10001u;
-    }
-  }
-}
-
 // A consumer, all threads of its warpgroup: sums += the products of the same steps, as
 // multiply_stages does. The fragments of one piece of a stage are made while the products of
 // another run; a stage is handed back when those of its last piece have ended.
-template <class Config, class Scales>
+template <class Config, class Scales, class Zeros>
 __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOwn],
                                                    unsigned char* shared, int first, int last,
-                                                   int& stage, u32& parity, const Scales& scales) {
+                                                   int& stage, u32& parity, const Scales& scales,
+                                                   const Zeros& zeros) {
   using T = typename Config::T;
   constexpr int kColumns = Config::kTileM;
-  constexpr int kGroups = Config::kTileK / 128;
+  static_assert(Config::kTileK == 128);
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   const int lane = threadIdx.x % 32;
-  const int row = warpgroup_number() * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+  const int row = warpgroup_number() * 64 + threadIdx.x / 32 % 4 * 16 +
+                  lane / 4 * (Config::kBKMajor ? 1 : 2);
   u32 even[4][4];
   u32 odd[4][4];
-  u32 own[kGroups][2] = {};
-  u32 next[kGroups][2] = {};
-  if (first < last) load_row_scales<Config>(next, scales, row, first);
+  StageFactors<Config> next = {};
+  if (first < last) next.load(scales, zeros, row, first);
   int previous = 0;
   for (int step = first; step < last; ++step) {
     const unsigned char* const panels = shared + stage * Config::kStageBytes;
-    const unsigned char* const line = panels + Config::kATileBytes + row * 128;
+    const unsigned char* const tile = panels + Config::kATileBytes;
     full[stage].wait(parity);
-#pragma unroll
-    for (int i = 0; i < 2 * kGroups; ++i) own[i / 2][i % 2] = next[i / 2][i % 2];
-    if (step + 1 < last) load_row_scales<Config>(next, scales, row, step + 1);
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      const unsigned char* const panel = panels + 2 * group * kColumns * 128;
-      wgmma_wait<1>();
-      if (group == 0) {
-        widen_fragments<Config, 0>(even, line, own[group]);
-      } else {
-        widen_fragments<Config, 2 * (kGroups - 1)>(even, line, own[group]);
-      }
-      wgmma_fence();
-      multiply_converted_stage<T, kColumns>(sums, even, panel, step > first || group > 0);
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (group == 0 && step > first && lane == 0) release_stage<1>(empty[previous]);
-      if (group == 0) {
-        widen_fragments<Config, 1>(odd, line, own[group]);
-      } else {
-        widen_fragments<Config, 2 * kGroups - 1>(odd, line, own[group]);
-      }
-      wgmma_fence();
-      multiply_converted_stage<T, kColumns>(sums, odd, panel + kColumns * 128, 1);
-      wgmma_commit();
-    }
+    const StageFactors<Config> own = next;
+    if (step + 1 < last) next.load(scales, zeros, row, step + 1);
+    wgmma_wait<1>();
+    widen_fragments<Config, 0>(even, tile, row, own);
+    wgmma_fence();
+    multiply_converted_stage<T, kColumns>(sums, even, panels, step > first);
+    wgmma_commit();
+    wgmma_wait<1>();
+    if (step > first && lane == 0) release_stage<1>(empty[previous]);
+    widen_fragments<Config, 1>(odd, tile, row, own);
+    wgmma_fence();
+    multiply_converted_stage<T, kColumns>(sums, odd, panels + kColumns * 128, 1);
+    wgmma_commit();
     previous = stage;
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;

@@ -146,9 +146,9 @@ struct TileSource {
 // whether two CTAs of a cluster have that operand in common. kJoined: whether half of B's
 // columns are those of a second operand; kPanels: how often A's tile is 64 elements of K deep;
 // kOnceA, kOnceB: whether nobody else asks for what is loaded; kPacked: elements of K that are one
-// of B's map.
+// of B's map; kAcross: columns that are one of it, where B's bytes lie across K and come by one copy.
 template <class Config, bool kSharesA = false, bool kSharesB = false, bool kJoined = false,
-          int kPanels = 1, bool kOnceA = false, bool kOnceB = false, int kPacked = 1>
+          int kPanels = 1, bool kOnceA = false, bool kOnceB = false, int kPacked = 1, int kAcross = 0>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
@@ -167,8 +167,14 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
           a_tile + panel * Config::kTileM * 128, a.map, &full[stage], a.position,
           depth + 64 * panel, a.batch);
     }
-    load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB, false, kBoth>(
-        b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch);
+    if constexpr (kAcross > 0) {
+      load_operand<Config::kTileK, true, false, kOnceB>(b_tile, b.map, &full[stage],
+                                                        depth / kPacked, b.position / kAcross,
+                                                        b.batch);
+    } else {
+      load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB, false, kBoth>(
+          b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch);
+    }
     if constexpr (kJoined) {
       load_operand<kColumns, Config::kBKMajor, kSharesB, false, false, kBoth>(
           b_tile + kColumns * 128, b.second, &full[stage], b.position, depth, b.batch);

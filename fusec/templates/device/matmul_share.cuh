@@ -11,17 +11,18 @@ namespace fusec {
 
 // A multiplying thread: its sums to their places. wgmma leaves a lane two neighbours of rows r and
 // r + 8 of every eight columns, or with swapped operands of columns r and r + 8; the pitch has the
-// lanes of a warp in different banks.
-template <class Config>
+// lanes of a warp in different banks. kApart: columns of the tile that rows of wgmma 8 apart are apart.
+template <class Config, int kApart = 8>
 __device__ __forceinline__ void store_tile(float* tile, const float (&sums)[Config::kSumsOwn]) {
   const int lane = threadIdx.x % 32;
   constexpr int kBlockSums = (Config::kSwapped ? Config::kTileM : Config::kTileN) / 2;
   constexpr int kBlocks = Config::kSumsOwn / kBlockSums;  // of 64 rows, or columns, of a warpgroup
-  const int along = threadIdx.x / 128 * (64 * kBlocks) + threadIdx.x / 32 % 4 * 16 + lane / 4;
+  const int along = threadIdx.x / 128 * (64 * kBlocks) + threadIdx.x / 32 % 4 * 16 +
+                    lane / 4 * (kApart == 1 ? 2 : 1);
   const int across = lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < Config::kSumsOwn; i += 2) {
-    const int first = along + i / kBlockSums * 64 + i / 2 % 2 * 8;
+    const int first = along + i / kBlockSums * 64 + i / 2 % 2 * kApart;
     const int second = i % kBlockSums / 4 * 8 + across;
     if constexpr (Config::kSwapped) {
       tile[second * Config::kSumsPitch + first] = sums[i];

@@ -33,6 +33,21 @@ __device__ __forceinline__ Vec<u32, 4> load_once(const u32* words) {
   return v;
 }
 
+// The same of 8 or 4 bytes.
+template <int kWords>
+__device__ __forceinline__ Vec<u32, kWords> load_words_once(const u32* words) {
+  Vec<u32, kWords> v;
+  if constexpr (kWords == 2) {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v[0]), "=r"(v[1])
+                 : "l"(words));
+  } else {
+    static_assert(kWords == 1);
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.u32 %0, [%1];" : "=r"(v[0]) : "l"(words));
+  }
+  return v;
+}
+
 // What a lane holds of B and A, of kPart elements of K: of each half of them eight elements.
 template <class Config>
 struct VectorPart {
@@ -121,7 +136,8 @@ __device__ __forceinline__ void multiply_vectors(
 }
 
 // The sums of a warp to shared memory, as rows of A; the pitch has the lanes in different banks.
-template <class Config>
+// kApart: columns of the tile that rows of mma_16816 8 apart are apart.
+template <class Config, int kApart = 8>
 __device__ __forceinline__ void leave_sums(
     float (&tile)[Config::kTileM][Config::kSumsPitch],
     const float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4]) {
@@ -133,7 +149,8 @@ __device__ __forceinline__ void leave_sums(
     for (int j = 0; j < Config::kTileM / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        tile[8 * j + 2 * pair + e % 2][16 * i + group + e / 2 * 8] = sums[i][j][e];
+        const int column = kApart == 1 ? group * (Config::kTileN / 8) + 2 * i : 16 * i + group;
+        tile[8 * j + 2 * pair + e % 2][column + e / 2 * kApart] = sums[i][j][e];
       }
     }
   }

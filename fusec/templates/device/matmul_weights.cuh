@@ -1,7 +1,7 @@
 // The main loop of a product whose A has few rows and whose B is integers of 8 or 4 bits, beside
 // that of matmul_vector.cuh: a stream over B, which becomes halves in registers. A lane takes 16
-// bytes of a column, and the same elements of K of its rows of A. Where a column has a scale for each
-// kWeightPart elements of K, the halves are multiplied by it, and rounded.
+// bytes of a column, and the same elements of K of its rows of A. Where a column has a zero point and a
+// scale for each group of elements of K, the halves are lowered and multiplied, rounded at each step.
 #pragma once
 
 #include "block_scales.cuh"
@@ -20,7 +20,10 @@ struct WeightPart {
   static constexpr int kRowLoads = Codes::kPairs / 4;               // of A, beside one of B
   Vec<u32, 4> b[Config::kTileN / 8][kLoads];
   u32 a[Config::kTileM / 8][kLoads][4 * kRowLoads];
-  u32 scales[Config::kTileN / 8];  // of each column, twice
+  // Loads of a column that have scales of their own: what a lane takes at once has the same.
+  static constexpr int kScaleLoads = Config::kGroup % kWeightPart == 0 ? 1 : kLoads;
+  u32 scales[Config::kTileN / 8][kScaleLoads];  // of each column, twice
+  u32 zeros[Config::kTileN / 8][kScaleLoads];
 };
 
 // sums += the products of kWeightPart elements; sums[i][j] as those of multiply_part.
@@ -40,8 +43,9 @@ __device__ __forceinline__ void multiply_weights(
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int own = 2 * i + e % 2;
-          columns[e] = Codes::pair(part.b[own][load], pair + e / 2);
-          if constexpr (Config::kScaled) columns[e] = multiply_pair<T>(columns[e], part.scales[own]);
+          const int by = load % Part::kScaleLoads;
+          columns[e] = weigh_pair<Config>(Codes::pair(part.b[own][load], pair + e / 2),
+                                          part.zeros[own][by], part.scales[own][by]);
         }
 #pragma unroll
         for (int j = 0; j < Config::kTileM / 8; ++j) {
@@ -56,12 +60,13 @@ __device__ __forceinline__ void multiply_weights(
 
 // The elements of a lane's rows from `depth` on, zeros from `last` on if it is kGuarded: K is a
 // multiple of as many weights as 16 bytes hold.
-template <class Config, bool kGuarded, class T, class W, class Index, class Scales>
+template <class Config, bool kGuarded, class T, class W, class Index, class Scales,
+          class Zeros>
 __device__ __forceinline__ void load_weights(WeightPart<Config>& part,
                                              const T* const (&a_rows)[Config::kTileM / 8],
                                              const W* const (&b_columns)[Config::kTileN / 8],
-                                             const Scales& scales,
-                                             Index depth, Index last) {
+                                             const Scales& scales, const Zeros& zeros, Index depth,
+                                             Index last) {
   using Part = WeightPart<Config>;
   constexpr int kLane = 2 * Config::Codes::kPairs;  // elements of K that a lane takes at once
 #pragma unroll
@@ -84,11 +89,21 @@ __device__ __forceinline__ void load_weights(WeightPart<Config>& part,
       }
     }
   }
-  if constexpr (Config::kScaled) {
+#pragma unroll
+  for (int by = 0; by < Part::kScaleLoads; ++by) {
+    Index at = depth;
+    if constexpr (Config::kGroup % kWeightPart != 0) {
+      at += by * (4 * kLane) + threadIdx.x % 4 * kLane;
+      if (kGuarded && at >= last) at = 0;
+    }
+    const int group = static_cast<int>(at / Config::kGroup);
 #pragma unroll
     for (int i = 0; i < Config::kTileN / 8; ++i) {
       const int column = 8 * i + threadIdx.x % 32 / 4;
-      part.scales[i] = scales.value(column, depth / kWeightPart).bits * 0x10001u;
+      if constexpr (Config::kScaled) {
+        part.scales[i][by] = scales.value(column, group).bits * 0x10001u;
+      }
+      if constexpr (Config::kLowered) part.zeros[i][by] = zeros.template pair<T>(column, group);
     }
   }
 }
@@ -101,10 +116,10 @@ __device__ __forceinline__ const T* lane_row_of(const MatmulOperand<T, Index>& x
 }
 
 // As multiply_vectors.
-template <class Config, class A, class B, class Scales, class Index>
+template <class Config, class A, class B, class Scales, class Zeros, class Index>
 __device__ __forceinline__ void multiply_weight_vectors(
     float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
-    const Scales& scales, Index first, Index last) {
+    const Scales& scales, const Zeros& zeros, Index first, Index last) {
   using T = typename Config::T;
   using W = typename Config::W;
   constexpr int kOwn = Config::kStages * kWeightPart;
@@ -122,15 +137,16 @@ __device__ __forceinline__ void multiply_weight_vectors(
     WeightPart<Config> parts[Config::kStages];
 #pragma unroll
     for (int s = 0; s < Config::kStages; ++s) {
-      load_weights<Config, false>(parts[s], a_rows, b_columns, scales, start + s * kWeightPart,
-                                  last);
+      load_weights<Config, false>(parts[s], a_rows, b_columns, scales, zeros,
+                                  start + s * kWeightPart, last);
     }
 #pragma unroll
     for (int s = 0; s < Config::kStages; ++s) multiply_weights<Config>(sums, parts[s]);
   }
   for (; start < last; start += kWeightPart) {
     WeightPart<Config> part;
-    load_weights<Config, true>(part, a_rows, b_columns, scales, start, last);
+    load_weights<Config, true>(part, a_rows, b_columns, scales, zeros, start,
+                               last);
     multiply_weights<Config>(sums, part);
   }
 }

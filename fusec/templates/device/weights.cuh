@@ -2,7 +2,7 @@
 // become the last bits of a number that is large enough for its last bit to be worth 1.
 #pragma once
 
-#include "storage.cuh"
+#include "types.cuh"
 #include "vector.cuh"
 
 namespace fusec {
@@ -49,6 +49,26 @@ __device__ __forceinline__ u32 widen_pair(u32 twice) {
   return subtract_pair<T>(and_or(twice, 0x007f007fu, kLarge), and_or(twice, 0x00800080u, kLarge));
 }
 
+// A number that is a half, twice.
+template <class T>
+__device__ __forceinline__ u32 number_pair(int number) {
+  return convert<T>(static_cast<float>(number)).bits * 0x10001u;
+}
+
+// Two weights less their zero points, times their scales: rounded at each step.
+template <class Config>
+__device__ __forceinline__ u32 weigh_pair(u32 pair, u32 zeros, u32 scales) {
+  using T = typename Config::T;
+  if constexpr (Config::kLowered) {
+    if constexpr (Config::kRaised != 0) {
+      pair = subtract_pair<T>(pair, number_pair<T>(-Config::kRaised));
+    }
+    pair = subtract_pair<T>(pair, zeros);
+  }
+  if constexpr (Config::kScaled) pair = multiply_pair<T>(pair, scales);
+  return pair;
+}
+
 // What 16 bytes of a column of weights are as pairs of halves, and rows of A in the same order. kFlip:
 // the bits of four bytes that are the other way round.
 template <class T, u32 kFlip = 0>
@@ -60,6 +80,11 @@ struct Bytes {
   __device__ static __forceinline__ u32 neighbours(const unsigned char* place) {
     const u32 both = *reinterpret_cast<const u16*>(place) ^ (kFlip & 0xffffu);
     return widen_pair<T>(__byte_perm(both, 0, 0x1100));
+  }
+
+  // Two neighbours along K of one of several columns, whose bytes these are, one line and the next.
+  __device__ static __forceinline__ u32 across(u32 first, u32 next, int column) {
+    return widen_pair<T>(__byte_perm(first ^ kFlip, next ^ kFlip, 0x4400 + column * 0x1111));
   }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {
@@ -82,6 +107,16 @@ struct Nibbles {
   }
   __device__ static __forceinline__ u32 neighbours(const unsigned char* place) {
     return unbiased((*place ^ (kFlip & 0xffu)) * 0x1001u);
+  }
+
+  // As those of Bytes, of bytes with two columns each.
+  __device__ static __forceinline__ u32 across(u32 first, u32 next, int column) {
+    const u32 both = __byte_perm(first ^ kFlip, next ^ kFlip, 0x4400 + column / 2 * 0x1111);
+    return unbiased(both >> column % 2 * 4);
+  }
+  // Both halves of one of four bytes.
+  __device__ static __forceinline__ u32 both(u32 bytes, int i) {
+    return unbiased(__byte_perm(bytes ^ kFlip, 0, 0x4440 + i) * 0x1001u);
   }
 
   __device__ static __forceinline__ u32 pair(const Vec<u32, 4>& words, int i) {

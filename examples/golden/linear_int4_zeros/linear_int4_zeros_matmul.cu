@@ -1,0 +1,154 @@
+// linear_int4_zeros_matmul: A linear layer with weights of four bits along N, and scales and zero
+//   points of 64 of them.
+// Source: examples/linear_int4_zeros.yaml
+//   12: w_low = broadcast(bitwise_and(w, 15), [false, false, true])
+//   13: w_high = broadcast(bitwise_right_shift(w, 4), [false, false, true])
+//   14: q = reshape(cast(cat([w_low, w_high], dim=2), i32), new_shape=[16, 64, 512])
+//   15: z_low = broadcast(bitwise_and(zero, 15), [false, false, true])
+//   16: z_high = broadcast(bitwise_right_shift(zero, 4), [false, false, true])
+//   17: z = reshape(cast(cat([z_low, z_high], dim=2), i32), new_shape=[16, 512])
+//   18: centred = cast(sub(q, broadcast(z, [false, true, false])), bf16)
+//   19: weights = mul(centred, broadcast(scale, [false, true, false]))
+//   20: y = matmul(x, reshape(weights, new_shape=[1024, 512]))
+// Schedule: M_size x 512 x 1024 in tiles of 64 x 128, bulk copies into wgmma, K split over 2 CTAs.
+#include "block_scales.cuh"
+#include "cluster.cuh"
+#include "matmul_converted.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_share.cuh"
+#include "matmul_tile.cuh"
+#include "matmul_turns.cuh"
+#include "named_barrier.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "weights.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                  // of the operands in shared memory
+  static constexpr int kTileM = 64;       // rows of an output tile
+  static constexpr int kTileN = 128;      // columns of an output tile
+  static constexpr int kTileK = 128;      // depth of a stage
+  using W = fusec::u8;                    // of B's elements in memory
+  using Codes = fusec::Nibbles<T>;        // as halves
+  static constexpr bool kScaled = true;   // each group of K has scales of its own
+  static constexpr bool kLowered = true;  // and zero points
+  static constexpr int kRaised = 0;       // added to what B's elements are around 0
+  static constexpr int kGroup = 64;       // elements of K that share them
+  static constexpr bool kPaired = true;   // a byte has two columns
+  static constexpr int kStages = 9;       // stages in flight
+  static constexpr int kConsumers = 2;    // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = true;                  // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 32;                     // of a thread that multiplies
+  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
+  static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
+  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
+  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
+  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 24576;  // of one stage
+  static constexpr int kSumsPitch = 132;     // floats from row to row of the tile of sums
+  static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 221256;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 4;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __cluster_dims__(Config::kCluster)
+    __launch_bounds__(Config::kThreads, Config::kResident)
+        linear_int4_zeros_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                                 const __grid_constant__ fusec::TensorMap w_map,
+                                 const fusec::u8* __restrict__ zero,
+                                 const fusec::bf16* __restrict__ scale,
+                                 fusec::bf16* __restrict__ y,
+                                 fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  // The sums lie over the ring, which is empty by then.
+  float* const sums_tile = reinterpret_cast<float*>(shared);
+  const int rank = fusec::cluster_rank();
+  const int M = M_size;
+  constexpr int N = 512;
+  constexpr int K = 1024;
+  constexpr int splits = 1;  // clusters that sum a tile
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+
+  if (threadIdx.x == Config::kMultipliers) {
+    fusec::prefetch_tensormap(&x_map);
+    fusec::prefetch_tensormap(&w_map);
+  }
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  __syncthreads();
+  const int work = blockIdx.x / Config::kCluster;
+  const int tile_index = work / splits;
+  const int turn = work % splits;
+  const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
+  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
+  const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
+  const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
+  const int first_step = static_cast<int>(steps * chunk / chunks);
+  const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
+
+  const bool is_consumer = threadIdx.x < Config::kMultipliers;
+  if (is_consumer) {
+    float sums[Config::kSumsOwn] = {};
+    int stage = 0;
+    fusec::u32 parity = 0;
+    const fusec::BlockScales<1, fusec::bf16, Index> b_scales = {scale, tile_n, N, 1, 512};
+    const fusec::BlockScales<2, fusec::u8, Index> b_zero_values = {zero, tile_n, N, 1, 256};
+    const auto b_zeros = fusec::zero_points<2, 1, 0, -8>(b_zero_values);
+    fusec::multiply_converted<Config>(sums, shared, first_step, last_step, stage, parity, b_scales,
+                                      b_zeros);
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
+    fusec::store_tile<Config, 1>(sums_tile, sums);
+  } else {
+    // The producer: one thread keeps kStages loads in flight.
+    if (threadIdx.x == Config::kMultipliers) {
+      const int m = tile.row * Config::kTileM;
+      const int n = tile.column * Config::kTileN;
+      const fusec::TileSource a_rows = {&x_map, m, 0};
+      const fusec::TileSource b_columns = {&w_map, n, 0};
+      int stage = 0;
+      fusec::u32 parity = 1;
+      fusec::load_stages<Config, false, false, false, 2, false, false, 1, 2>(
+          shared, a_rows, b_columns, first_step, last_step, stage, parity);
+    }
+    __syncwarp();
+  }
+
+  // The CTAs of a cluster sum their share of the tile over all ranks.
+  fusec::cluster_sync();
+  float4 share[Config::kOwned];
+  if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
+  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  if (!is_consumer) return;
+
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kWidth> y_vec;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+    }
+    fusec::store(y + m * 512 + n, y_vec);
+  };
+
+  const auto visit = [&](int row, int column, const Sums& acc) {
+    const Index m = tile_m + row;
+    const Index n = tile_n + column;
+    if (m < M && n < N) finish(m, n, acc);
+  };
+  fusec::visit_share<Config, kWidth>(share, rank, visit);
+}

@@ -1,0 +1,52 @@
+"""Which weights of 8 and 4 bits kernels can make halves of, and why not of others."""
+
+from __future__ import annotations
+
+from fusec.index.access import Facts
+from fusec.schedule.matmul_problem import Product
+
+STAGE = 128
+"""Elements of K of a stage of copies in bulk, and of a part of a warp that streams."""
+FRAGMENT = 16
+"""Elements of K of an instruction of a tensor core, which have one scale."""
+LANE = 16
+"""Bytes that a lane takes at once of a column along K."""
+ACROSS = 8
+"""Elements of K that a lane takes at once of columns across it."""
+
+
+def no_conversion(problem: Product, facts: Facts) -> str:
+    """Return why copies in bulk cannot bring what becomes halves, empty where they can."""
+    if not problem.a.k_major:
+        return (
+            f"weights are multiplied by rows along K, and `{problem.a.buffer.name}` lies across it"
+        )
+    if problem.b.packed == "row" and problem.b.k_major:
+        return f"`{problem.b.buffer.name}` lies along K, and its bytes hold neighbours of columns"
+    group = problem.b.group
+    if group % FRAGMENT or (group and STAGE % group and group % STAGE):
+        return f"scales of {group} elements of K, where a stage has {STAGE}"
+    if group and group < STAGE and not facts.multiple(problem.k, STAGE):
+        return f"{problem.k} elements of K are no whole stages of {STAGE}"
+    return ""
+
+
+def no_stream(problem: Product, facts: Facts) -> str:
+    """Return why a stream over weights cannot make halves of them, empty where it can."""
+    if not problem.has_converted_weights:
+        return ""
+    b = problem.b
+    if not b.k_major:
+        columns = LANE * (2 if b.packed == "row" else 1)
+        if not facts.multiple(problem.n, columns):
+            return f"{problem.n} columns are no whole chunks of {LANE} bytes"
+        own = ACROSS
+    elif b.packed == "row":
+        return f"`{b.buffer.name}` lies along K, and its bytes hold neighbours of columns"
+    else:
+        own = LANE * (2 if b.packed else 1)
+    if b.group % own:
+        return f"scales of {b.group} elements of K, of which a lane takes {own}"
+    if not facts.multiple(problem.k, own):
+        return f"{problem.k} elements of K, of which a lane takes {own}"
+    return ""
