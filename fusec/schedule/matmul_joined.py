@@ -9,6 +9,7 @@ from fusec.index.domain import Refusal, find_domain
 from fusec.ir.graph import Fusion, Node, Output, needed_nodes
 from fusec.schedule.matmul_epilogue import find_epilogue
 from fusec.schedule.matmul_problem import Joined, Operand, Product, find_product
+from fusec.schedule.matmul_totals import Total, find_totals, without_totals
 
 if TYPE_CHECKING:
     from fusec.schedule.matmul_choice import MatmulParameters
@@ -19,6 +20,38 @@ BLOCK = 64
 
 def find_products(fusion: Fusion) -> Product | Refusal:
     """Return the product of a segment, or two that are joined, or why it is neither."""
+    totals = find_totals(fusion)
+    if not totals:
+        return _found(fusion)
+    found = _found(without_totals(fusion, totals))
+    if isinstance(found, Refusal):
+        return found
+    refusal = next((r for r in (_no_total(found, t) for t in totals) if r is not None), None)
+    if refusal is not None:
+        return refusal
+    kept = {o.value for o in fusion.outputs}
+    whole = found.epilogue.fusion
+    stored = tuple(o for o in whole.outputs if o.value in kept)
+    epilogue = replace(found.epilogue, fusion=replace(whole, outputs=stored))
+    return replace(found, epilogue=epilogue, totals=totals)
+
+
+def _no_total(product: Product, total: Total) -> Refusal | None:
+    """Return why a product's kernel cannot reduce its results tile by tile, or None."""
+    name = total.node.output.name
+    if product.joined is not None or product.cuts:
+        return Refusal("totals", f"`{name}` reduces results of groups, or of joined products")
+    homes, sums = product.domain.homes, product.epilogue.sums
+    if homes[total.value] != homes[sums] or len(product.column_axes) != 1:
+        return Refusal("totals", f"`{total.value.name}` has not the rows of the product's result")
+    if not total.along_row and total.lead != len(product.batch_axes):
+        return Refusal("totals", f"`{name}` reduces columns over other axes than rows")
+    if product.staged_width == 1:
+        return Refusal("totals", f"{product.n} columns are no pairs, by which they are reduced")
+    return None
+
+
+def _found(fusion: Fusion) -> Product | Refusal:
     nodes = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(nodes) != 2:
         return find_product(fusion)

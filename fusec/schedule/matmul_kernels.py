@@ -63,6 +63,9 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         if problem.joined is not None:
             hopper = split = hopper or "scales along K of joined products are not applied"
         return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
+    if problem.totals:
+        alone = hopper or "results are reduced tile by tile by kernel `wgmma` alone"
+        return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
     if problem.joined is None:
         return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
     if not hopper and not problem.slots.sizes:

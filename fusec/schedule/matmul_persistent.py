@@ -45,12 +45,27 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     shared = {"none": 16, "a": p.tile_m, "b": p.tile_n}[p.multicast]
     if shared % 16:
         return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
-    if p.staged and not problem.slots.sizes:
+    own = _no_totals(p, problem)
+    if own is not None:
+        return own
+    if p.staged and not problem.slots.sizes and not problem.totals:
         return Refusal("staged", "no tensor of the epilogue has rows along the result's")
     width = problem.staged_width
     if p.staged and p.vector_width != width:
         because = f"staged rows are filled by {width} columns, not {p.vector_width}"
         return Refusal("staged", because)
+    return None
+
+
+def _no_totals(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why a tile's results are not reduced as they are to be, or None."""
+    if problem.totals and not p.staged:
+        return Refusal("staged", "results are reduced where they are visited as staged rows")
+    for total in problem.totals:
+        if total.along_row and total.block != p.columns:
+            name = total.node.output.name
+            because = f"`{name}` is of {total.block} columns each, and a tile has {p.columns}"
+            return Refusal("tile", because)
     return None
 
 

@@ -33,6 +33,7 @@ from fusec.schedule.matmul_staged import (
     find_staged,
     slots_of,
 )
+from fusec.schedule.matmul_totals import Total
 from fusec.schedule.pointwise_choice import accesses
 
 BATCH = "batch"
@@ -102,7 +103,8 @@ class Product:
     """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
     batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
-    variables of the epilogue's domain. With groups of rows the batch of B is the group.
+    variables of the epilogue's domain. With groups of rows the batch of B is the group. totals:
+    what is reduced of the results tile by tile; the epilogue makes what these reduce, too.
     """
 
     node: Node
@@ -116,11 +118,18 @@ class Product:
     domain: Domain
     groups: Groups | None = None
     joined: Joined | None = None
+    totals: tuple[Total, ...] = ()
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """Return A and B, and the B of a joined product."""
         return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
+
+    @property
+    def made(self) -> tuple[Value, ...]:
+        """Return what is made of each result: stored, or reduced tile by tile."""
+        stored = (o.value for o in self.epilogue.fusion.outputs)
+        return tuple(dict.fromkeys((*stored, *(t.value for t in self.totals))))
 
     @property
     def scales(self) -> tuple[BlockScales, ...]:
@@ -194,7 +203,7 @@ class Product:
     @property
     def is_plain(self) -> bool:
         """Return whether what follows the product is its rounding at most."""
-        return all(node.op.converts for node in self.epilogue.fusion.nodes)
+        return not self.totals and all(n.op.converts for n in self.epilogue.fusion.nodes)
 
     def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
         """Return the tensors of the epilogue whose rows are moved through shared memory."""
@@ -204,7 +213,8 @@ class Product:
         binding, chunk, lane = bind(self, width)
         lowering = Lowering(self.epilogue.fusion, self.domain, binding)
         pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n, width)
-        return find_staged(pairs, self.epilogue.all_sums, facts)
+        reduced = [lowering.at_home(t.value) for t in self.totals]
+        return find_staged(pairs, self.epilogue.all_sums, facts, reduced)
 
     @property
     def staged_width(self) -> int:

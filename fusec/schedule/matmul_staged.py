@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.index.access import Facts
@@ -92,8 +93,10 @@ class Pairs:
         return address.substitute({self.lane: index(0), self.chunk: index(0)})
 
 
-def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[StagedTensor, ...]:
-    """Return the tensors that are staged, those that are read first."""
+def find_staged(
+    pairs: Pairs, sums: tuple[Value, ...], facts: Facts, reduced: Sequence[Instance] = ()
+) -> tuple[StagedTensor, ...]:
+    """Return the tensors that are staged, those that are read first; reduced: what is not stored."""
     fusion, lowering = pairs.fusion, pairs.lowering
     stores: list[tuple[Output, Index, Conditions]] = []
     roots: list[Instance] = []
@@ -102,6 +105,7 @@ def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[St
         address = linearize(coordinates, fusion.effects.strides(output.value))
         stores.append((output, address, conditions))
         roots.append(lowering.at(output.value, coordinates, conditions))
+    roots += reduced
     found: list[StagedTensor] = []
     free: list[tuple[int, int]] = []
     for load in instances_under(roots):

@@ -30,7 +30,8 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
     without, there are fewer to compare.
     """
-    narrow, can_stage = problem.narrow is not None, bool(problem.slots.sizes)
+    narrow = problem.narrow is not None
+    can_stage = bool(problem.slots.sizes or problem.totals)
     for multicast in MULTICASTS:
         stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
@@ -38,6 +39,7 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong)
                 tiles.append((rows, _fitted(tile, multicast, problem, sizes, sms), ping_pong))
+        tiles += [(rows, t.block, turns) for rows, turns in FITTED for t in problem.totals if t.along_row]
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
                 yield MatmulParameters(

@@ -16,6 +16,8 @@ from fusec.segment.price import elements, work
 
 BLOCK = 64
 """Rows, or columns, of a line's elements of an operand that does not lie along K."""
+_TOTAL = {True: 1.5, False: 8.0}
+"""Operations for each result that is reduced along its row, or its column: lanes exchange more."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     flops, sfu = work(fusion)
     others = [i.value for i in fusion.inputs if i.value not in product.epilogue.all_sums]
     reads = sum(2 * elements(v, hints) > results for v in others)
+    flops += results * sum(_TOTAL[t.along_row] for t in product.totals)
     epilogue = EpilogueWork(flops / results, sfu / results, reads, product.slots.fetched)
     begins = (_begin(product.a, hints), _begin(product.b, hints))
     narrow, converted = product.narrow is not None, product.has_converted_weights
@@ -91,6 +94,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
 def _stored(product: Product, hints: Mapping[str, int]) -> Stored:
     """Return what is stored of a product at hint sizes."""
     outputs = [o.value for o in product.epilogue.fusion.outputs]
+    if not outputs:
+        return Stored(0)
     element = max(v.dtype.size for v in outputs)
     begin = gcd(product.n.evaluate(hints) * min(v.dtype.size for v in outputs), LINE)
     count = sum(elements(v, hints) * v.dtype.size for v in outputs)
