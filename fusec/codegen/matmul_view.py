@@ -54,11 +54,10 @@ class StagedView:
 
 @dataclass(frozen=True)
 class TotalView:
-    """A reduction of each tile's results along rows, or down columns of 16 rows.
+    """A reduction of results along rows, by 32 columns, or down columns, by 16 rows.
 
     name: what gathers it, of `type`; terms: what is reduced of a pair of results, which the
-    epilogue fills; buffer: where it is stored, a number for each row and tile column, or for each
-    16 rows and column.
+    epilogue fills; buffer: where it is stored.
     """
 
     name: str

@@ -176,12 +176,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         found = self.problem(segment)
         product = found.product if isinstance(found, MatmulProblem) else None
         others = definitions_of_product(segment, fusion, product, target)
-        if not isinstance(found, MatmulProblem):
+        if not isinstance(found, MatmulProblem) or found.kernels(target)["wgmma"]:
             return others
-        likeliest = self.likeliest(found, target)
-        if isinstance(likeliest, Refusal) or likeliest.kernel != "wgmma":
-            return others
-        return (*others, *totals_in_tiles(fusion, found.product, likeliest.columns))
+        return (*others, *totals_in_tiles(fusion, found.product))
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_totals import COLUMNS
 from fusec.segment.protocol import Refusal
 
 if TYPE_CHECKING:
@@ -61,11 +62,9 @@ def _no_totals(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile's results are not reduced as they are to be, or None."""
     if problem.totals and not p.staged:
         return Refusal("staged", "results are reduced where they are visited as staged rows")
-    for total in problem.totals:
-        if total.along_row and total.block != p.columns:
-            name = total.node.output.name
-            because = f"`{name}` is of {total.block} columns each, and a tile has {p.columns}"
-            return Refusal("tile", because)
+    if p.columns % COLUMNS and any(total.along_row for total in problem.totals):
+        because = f"rows are reduced by {COLUMNS} columns, of which {p.columns} are no multiple"
+        return Refusal("tile", because)
     return None
 
 

@@ -96,7 +96,7 @@ class Pairs:
 def find_staged(
     pairs: Pairs, sums: tuple[Value, ...], facts: Facts, reduced: Sequence[Instance] = ()
 ) -> tuple[StagedTensor, ...]:
-    """Return the tensors that are staged, those that are read first; reduced: what is not stored."""
+    """Return the tensors that are staged, those that are read first; reduced: what else is made."""
     fusion, lowering = pairs.fusion, pairs.lowering
     stores: list[tuple[Output, Index, Conditions]] = []
     roots: list[Instance] = []

@@ -39,7 +39,6 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong)
                 tiles.append((rows, _fitted(tile, multicast, problem, sizes, sms), ping_pong))
-        tiles += [(rows, t.block, turns) for rows, turns in FITTED for t in problem.totals if t.along_row]
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
                 yield MatmulParameters(

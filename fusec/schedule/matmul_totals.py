@@ -19,8 +19,8 @@ from fusec.segment.protocol import Redefinition
 if TYPE_CHECKING:
     from fusec.schedule.matmul_problem import Product
 
-ROWS = 16
-"""Rows of which a warp holds the results, and reduces those of a column."""
+COLUMNS, ROWS = 32, 16
+"""Of a row, and of a column, how many results a warp reduces to one."""
 _QUAD, _LANES = 4, 8
 """Lanes that hold a row's results, by pairs, and those that hold a column's."""
 IDENTITIES = {Combine.SUM: 0.0, Combine.MAXIMUM: -inf, Combine.MINIMUM: inf}
@@ -31,24 +31,22 @@ IDENTITIES = {Combine.SUM: 0.0, Combine.MAXIMUM: -inf, Combine.MINIMUM: inf}
 class Total:
     """A reduction of what is made of each result, `value`, to one of every `block`.
 
-    result: the output that it is, or is copied to; along_row: of neighbours in a row, all that a
-    tile has, else of ROWS in a column; lead: how many dims stand before those of the rows, where
-    columns are reduced.
+    result: the output that it is, or is copied to; along_row: of COLUMNS neighbours in a row, else
+    of ROWS in a column; lead: how many dims stand before those of the rows, where columns are
+    reduced.
     """
 
     node: Node
     value: Value
     result: Value
     along_row: bool
-    block: int
     lead: int = 0
 
     @property
     def order(self) -> PlannedOrder:
         """Return in what order the kernel adds (summed_pairs.cuh)."""
         if self.along_row:
-            pairs = max(1, self.block // _QUAD)
-            return PlannedOrder((PlannedStage(dim(pairs), 2, _QUAD, 2),))
+            return PlannedOrder((PlannedStage(dim(COLUMNS // _QUAD), 2, _QUAD, 2),))
         return PlannedOrder((PlannedStage(dim(ROWS // _LANES), 3, _LANES),))
 
 
@@ -72,15 +70,17 @@ def _total(fusion: Fusion, node: Node) -> Total | None:
     if fusion.effects.strides(result) != contiguous_strides(result.shape):
         return None
     blocks = fusion.producer.get(source)
-    if blocks is None or blocks.op.name != "reshape" or not source.shape[dims[0]].is_const:
+    along_row = dims[0] == source.rank - 1
+    block = COLUMNS if along_row else ROWS
+    if blocks is None or blocks.op.name != "reshape" or source.shape[dims[0]] != block:
         return None
-    block, along_row = source.shape[dims[0]].value, dims[0] == source.rank - 1
-    if not along_row and (dims[0] != source.rank - 2 or block != ROWS):
+    if dims[0] < source.rank - 2:
         return None
     value, lead = blocks.inputs[0], source.rank - 3
     padded = fusion.producer.get(value)
     if padded is not None and padded.op.name == "pad":
-        if padded.operands[1:] != (Const(IDENTITIES[node.op.combine], F32),):
+        (filled,) = padded.operands[1:] or (Const(0, F32),)
+        if not isinstance(filled, Const) or filled.value != IDENTITIES[node.op.combine]:
             return None
         widths = list(padded.attributes["pad_widths"])
         widths.pop(2 * value.rank - (1 if along_row else 3))
@@ -93,11 +93,11 @@ def _total(fusion: Fusion, node: Node) -> Total | None:
                 return None
             value = flat.inputs[0]
     if along_row:
-        expected = (*value.shape[:-1], ceildiv(value.shape[-1], block), dim(block))
+        expected = (*value.shape[:-1], ceildiv(value.shape[-1], COLUMNS), dim(COLUMNS))
     else:
         rows = product(value.shape[lead:-1])
         expected = (*value.shape[:lead], ceildiv(rows, ROWS), dim(ROWS), *value.shape[-1:])
-    return Total(node, value, result, along_row, block, lead) if source.shape == expected else None
+    return Total(node, value, result, along_row, lead) if source.shape == expected else None
 
 
 def without_totals(fusion: Fusion, totals: Iterable[Total]) -> Fusion:
@@ -110,11 +110,11 @@ def without_totals(fusion: Fusion, totals: Iterable[Total]) -> Fusion:
     return replace(fusion, nodes=tuple(nodes), outputs=tuple(others), pins=())
 
 
-def totals_in_tiles(fusion: Fusion, found: Product, columns: int) -> tuple[Redefinition, ...]:
+def totals_in_tiles(fusion: Fusion, found: Product) -> tuple[Redefinition, ...]:
     """Return the way to reduce the results of a product of `fusion` in its own kernel.
 
-    Of each tile of `columns` columns that makes a number for each row, or for ROWS of each column;
-    another kernel reduces these. One redefinition is of all reductions that can be made so.
+    That makes one number of COLUMNS of a row, or of ROWS of a column; another kernel reduces these.
+    One redefinition is of all reductions that can be made so.
     """
     node = next((n for n in fusion.nodes if n.output.name == found.node.output.name), None)
     if node is None or len(found.column_axes) != 1 or found.cuts or found.joined is not None:
@@ -131,10 +131,10 @@ def totals_in_tiles(fusion: Fusion, found: Product, columns: int) -> tuple[Redef
     if not chosen:
         return ()
     names = " and ".join(f"`{name}`" for name in chosen)
-    parts = {True: f"{columns} columns of a row", False: f"{ROWS} rows of a column"}
+    parts = {True: f"{COLUMNS} columns of a row", False: f"{ROWS} rows of a column"}
     each = " and ".join(parts[along] for along in dict.fromkeys(chosen.values()))
     because = f"the product's kernel reduces {each} of what {names} needs, and need not store it"
-    rule = _rule(chosen, lead, columns)
+    rule = _rule(chosen, lead)
     return (Redefinition("in_epilogue", next(iter(chosen)), because, rule),)
 
 
@@ -145,7 +145,7 @@ def _may_be_total(reader: Node, source: Value, result: Value) -> bool:
     return source.shape == result.shape and all(d == F32 or d.is_half for d in kinds)
 
 
-def _rule(chosen: Mapping[str, bool], lead: int, columns: int) -> Rule:
+def _rule(chosen: Mapping[str, bool], lead: int) -> Rule:
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         along_row = chosen.get(node.output.name)
         if along_row is None or node.op.combine not in IDENTITIES:
@@ -154,7 +154,7 @@ def _rule(chosen: Mapping[str, bool], lead: int, columns: int) -> Rule:
         if value.dtype != F32:
             value = work.add(node, "cast", [value], {"dtype": F32})
         if along_row:
-            blocks = _in_blocks(work, node, value, value.rank - 1, columns)
+            blocks = _in_blocks(work, node, value, value.rank - 1, COLUMNS)
         else:
             rows = product(value.shape[lead:-1])
             shape = (*value.shape[:lead], rows, *value.shape[-1:])

@@ -1,5 +1,5 @@
-// What a tile's results are reduced to before they leave a warp: one number for each row of the
-// tile, or for each column of 16 rows. Sums lie in pairs of neighbouring columns, eight rows by
+// What a tile's results are reduced to before they leave a warp: one number of 32 columns of a row,
+// or of 16 rows of a column. Sums lie in pairs of neighbouring columns, eight rows by
 // four pairs a warp. Op is a combiner of combine.cuh; terms are combined in a fixed order.
 #pragma once
 
@@ -60,7 +60,7 @@ struct ColumnTotals {
 };
 
 // One warp: as visit_pairs, with visit(half, row, column, place, acc), where row is of the `half`;
-// columns(row, column) follows 16 rows of eight columns, rows(row) all columns of 16 rows.
+// columns(row, column) follows 16 rows of eight columns, rows(row, column) those of 32.
 template <class Config, class Visit, class Columns, class Rows, class Leave>
 __device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::kSumsOwn],
                                                    const Visit& visit, const Columns& columns,
@@ -84,12 +84,12 @@ __device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::k
                 acc);
         }
         columns(64 * block, first + column);
+        if ((first + column) % 32 == 24) rows(64 * block, first + column - 24);
       }
       __syncwarp();
       leave(64 * block, first, line * Config::kStagedPitch);
       __syncwarp();
     }
-    rows(64 * block);
   }
 }
 
