@@ -1,55 +1,174 @@
-"""Products whose kernel reduces rows and columns of the result, on the host, and wrong ones."""
+"""Products whose kernel reduces rows and columns of the result: on the host, and wrong ones."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
-from test_hopper_on_cpu import wrong
+from gpu_check import check_on_gpu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_hopper_on_cpu import dies, wrong
 from test_persistent_on_cpu import PLAIN, TURNS, plan_of
 
+from fusec import lowering
 from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.passes.rewrite import rewrite
+from fusec.reference.evaluate import evaluate
+from fusec.run.inputs import random_inputs
+from fusec.schedule.matmul import Matmul
+from fusec.segment.protocol import Redefinition
+from fusec.segment.segmented import SegmentedFusion, extract
+from fusec.target import find
 
-COLUMNS, ROWS = 32, 16
-
-
-def _blocks(value: str, m: int, n: int, block: int, name: str, by: str) -> str:
-    """Return lines that reduce rows of [m, n] by `block` columns, or columns by 16 rows if 0."""
-    extent, step = (n, block) if block else (m, ROWS)
-    count = -(-extent // step)
-    more = count * step - extent
-    widths = [0, more, 0, 0] if block else [0, 0, 0, more]
-    shape = [m, count, step] if block else [count, step, n]
-    at = 2 if block else 1
-    fill = {"sum": "0.0", "max": "-inf"}[by]
-    filled = f"pad({value}, {widths}, {fill})" if more else value
-    return f"  - {name} = {by}(reshape({filled}, new_shape={shape}), dims=[{at}])\n"
+TARGET = find("sm_90a")
+SUMS = {
+    "s": "sum(f, dims=[-1])",
+    "q": "sum(mul(f, f), dims=[-1])",
+    "c": "sum(f, dims=[-2])",
+    "t": "max(y, dims=[-1])",
+    "b": "sum(f, dims=[0, 1])",
+    "u": "sum(y, dims=[-1])",
+}
 
 
 @cache
-def totals(m: int, n: int, k: int, outputs: str, by: str = "sum") -> Fusion:
-    """Return a product, what is made of it, and reductions of that: rows `s`, `q`, columns `c`."""
+def summed(m: int, n: int, k: int, outputs: str, batches: int = 0, dtype: str = "bf16") -> Fusion:
+    """Return a product, what is made of it, and reductions of that over rows and columns."""
+    x, bias = (f"[{batches}, {m}, {k}]", "") if batches else (f"[{m}, {k}]", ", bias")
+    w = f"[{batches}, {k}, {n}]" if batches else f"[{n}, {k}]"
+    made = "".join(f"  - {name} = {SUMS[name]}\n" for name in SUMS if name in outputs.split(", "))
     return read_text(
-        f"fusion: product\ninputs:\n  a: bf16[{m}, {k}]\n  b: bf16[{n}, {k}]\n  bias: bf16[{n}]\n"
-        f"  r: bf16[{m}, {n}]\nops:\n  - p = linear(a, b, bias)\n  - z = relu(add(p, r))\n"
-        "  - y = cast(z, bf16)\n  - f = cast(y, f32)\n  - g = mul(f, f)\n"
-        + _blocks("f", m, n, COLUMNS, "s", by)
-        + _blocks("g", m, n, COLUMNS, "q", by)
-        + _blocks("f", m, n, 0, "c", by)
-        + f"outputs: {outputs}\n"
+        f"fusion: product\ninputs:\n  a: {dtype}{x}\n  w: {dtype}{w}\n  bias: {dtype}[{n}]\nops:\n"
+        f"  - p = {'matmul' if batches else 'linear'}(a, w{bias})\n  - y = add(relu(p), bias)\n"
+        f"  - f = cast(y, f32)\n{made}outputs: [{outputs}]\n"
     )
+
+
+def offered(fusion: Fusion) -> list[Redefinition]:
+    """Return the ways to reduce in the product's kernel."""
+    (product,) = (n for n in fusion.nodes if n.op.family == "contraction")
+    alone = extract(fusion, [product], fusion.name)
+    found = Matmul().redefinitions(alone, fusion, TARGET)
+    return [r for r in found if r.name == "in_epilogue"]
+
+
+def redefined(fusion: Fusion) -> Fusion:
+    """Return the fusion whose product's kernel may reduce its results."""
+    (found,) = offered(fusion)
+    assert found.rule is not None
+    return rewrite(fusion, found.rule)
+
+
+def of_product(fusion: Fusion) -> Fusion:
+    """Return what the product's kernel makes of a fusion: what stands before `segment_set`."""
+    changed = redefined(fusion)
+    ends = [n for n in changed.nodes if n.op.name == "segment_set"]
+    behind = {n.output for n in changed.nodes if {*n.inputs} & {e.output for e in ends}}
+    nodes = [n for n in changed.nodes if n.output not in behind and n not in ends]
+    nodes = [n for n in nodes if not {*n.inputs} & behind]
+    kept = {n.inputs[0] for n in ends} | {o.value for o in changed.outputs}
+    made = {v for n in nodes for v in n.outputs}
+    return extract(changed, nodes, fusion.name, frozenset(kept & made))
 
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
     [
-        (totals(136, 72, 136, "[y, s, q, c]"), PLAIN),
-        (totals(300, 200, 72, "[y, c]"), {**TURNS, "tile_m": 128, "tile_n": 80}),
-        (totals(136, 144, 136, "[s]"), {**PLAIN, "tile_m": 256, "tile_n": 128}),
-        (totals(80, 72, 72, "[c, s]", "max"), {**TURNS, "multicast": "a"}),
+        (summed(72, 72, 40, "y, s, q, c"), PLAIN),
+        (summed(200, 88, 40, "y, c"), {**TURNS, "tile_m": 128, "tile_n": 80}),
+        (summed(136, 104, 40, "u", dtype="f16"), {**PLAIN, "tile_m": 256, "tile_n": 96}),
+        (summed(80, 72, 72, "c, t"), {**TURNS, "multicast": "a"}),
+        (summed(72, 40, 72, "b, s", batches=3), PLAIN),
+        (summed(72, 40, 72, "c", batches=3), TURNS),
     ],
-)  # fmt: skip
+)
 def test_reduced_results(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
-    assert wrong(fusion, plan_of(fusion, **changes), tmp_path) == ""
+    part = of_product(fusion)
+    assert wrong(part, plan_of(part, **changes), tmp_path) == ""
+
+
+WRONG = {
+    "a part of a tile's columns": ("m < M && n < N) s", "m < M && n < N && n % 64 < 32) s"),
+    "columns beyond the result": ("tile_n + column < N", "true"),
+    "rows beyond the result": ("tile_m + warp_m + row < M", "true"),
+    "the lanes of a row": ("warp_reduce<Op, 4>", "warp_reduce<Op, 2>"),
+    "the lanes of a column": ("int distance = 16", "int distance = 8"),
+    "the second of two rows": ("half == 0 ? term", "half == 1 ? term"),
+    "the second of two columns": ("held[half], inside ? terms[i]", "held[half], inside ? terms[0]"),
+    "what was reduced before": ("      held[half] = Op::identity();\n", ""),
+    "where rows are stored": ("tile_count(N, 32) + n / 32", "tile_count(N, 32) + n / 64"),
+    "where columns are stored": ("m / 16;", "m / 32;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_reductions_are_seen(name: str, tmp_path: Path) -> None:
+    part = of_product(summed(40, 72, 40, "y, s, c"))
+    dies(part, plan_of(part, **PLAIN), *WRONG[name], tmp_path)
+
+
+@given(
+    st.integers(2, 50), st.integers(1, 9).map(lambda n: 8 * n), st.sampled_from([0, 2, 3]),
+    st.lists(st.sampled_from([*SUMS]), min_size=1, unique=True),
+)  # fmt: skip
+@settings(max_examples=8, deadline=None)
+def test_the_redefinition_computes_the_same(m: int, n: int, batches: int, sums: list[str]) -> None:
+    outputs = ", ".join(s for s in SUMS if s in sums and (batches or s != "b"))
+    if not outputs:
+        return
+    fusion = summed(m, n, 8, outputs, batches)
+    changed = redefined(fusion)
+    inputs = random_inputs(fusion, fusion.hints, 1, "integers")
+    found, expected = (evaluate(f, inputs, f.hints) for f in (changed, fusion))
+    for name, values in expected.items():
+        assert np.array_equal(np.asarray(found[name]), np.asarray(values)), name
+    part = of_product(fusion)
+    assert Matmul().build(part, TARGET).parameters.kernel == "wgmma"
+
+
+@pytest.mark.parametrize(
+    ("fusion", "because"),
+    [
+        (summed(64, 33, 64, "s"), "an odd number of columns"),
+        (summed(64, 64, 63, "s"), "rows that no copies in bulk read"),
+        (summed(64, 64, 64, "s", dtype="f32"), "multiply-adds"),
+    ],
+)
+def test_where_no_kernel_reduces(fusion: Fusion, because: str) -> None:
+    assert offered(fusion) == [], because
+
+
+def segmented(fusion: Fusion) -> SegmentedFusion:
+    return lowering.segment(fusion, CompileOptions(targets=("sm_90a",)))
+
+
+def test_large_results_are_not_read_again() -> None:
+    found = lowering.segment(
+        summed(8192, 8192, 512, "y, s, c"), CompileOptions(targets=("sm_90a",))
+    )
+    assert [s.scheduler for s in found.segments] == ["matmul", "reduction", "reduction"]
+    assert any(d.action == "redefine" and "in_epilogue" in d.because for d in found.decisions)
+
+
+def test_small_ones_are() -> None:
+    found = segmented(summed(256, 256, 8192, "y, s"))
+    assert not any(d.action == "redefine" and "in_epilogue" in d.because for d in found.decisions)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("fusion", "schedulers"),
+    [
+        (summed(1000, 1032, 520, "y, s, q, c"), ["matmul", *["reduction"] * 3]),
+        (summed(2050, 264, 1032, "u, c"), ["matmul", *["reduction"] * 2]),
+        (summed(300, 4104, 64, "y, t", dtype="f16"), ["matmul", "reduction"]),
+        (summed(200, 136, 72, "b, s, c", batches=5), ["matmul", *["reduction"] * 3]),
+    ],
+)
+def test_reduced_results_on_a_gpu(fusion: Fusion, schedulers: list[str]) -> None:
+    assert check_on_gpu(redefined(fusion), scheduler=schedulers, repeats=3).verdict.ok

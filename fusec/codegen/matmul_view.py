@@ -99,6 +99,16 @@ class EpilogueView:
         return tuple(s for s in self.staged if not s.fetched)
 
     @property
+    def row_totals(self) -> tuple[TotalView, ...]:
+        """Return the reductions along rows."""
+        return tuple(t for t in self.totals if t.along_row)
+
+    @property
+    def column_totals(self) -> tuple[TotalView, ...]:
+        """Return the reductions down columns."""
+        return tuple(t for t in self.totals if not t.along_row)
+
+    @property
     def visits(self) -> str:
         """Return the function that goes over what is staged of a tile."""
         if len(self.sums) > 1:

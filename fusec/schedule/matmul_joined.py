@@ -46,8 +46,6 @@ def _no_total(product: Product, total: Total) -> Refusal | None:
         return Refusal("totals", f"`{total.value.name}` has not the rows of the product's result")
     if not total.along_row and total.lead != len(product.batch_axes):
         return Refusal("totals", f"`{name}` reduces columns over other axes than rows")
-    if product.staged_width == 1:
-        return Refusal("totals", f"{product.n} columns are no pairs, by which they are reduced")
     return None
 
 

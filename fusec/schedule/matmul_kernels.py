@@ -64,6 +64,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
             hopper = split = hopper or "scales along K of joined products are not applied"
         return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
     if problem.totals:
+        if problem.staged_width == 1:
+            hopper = hopper or f"{problem.n} columns are no pairs, by which they are reduced"
         alone = hopper or "results are reduced tile by tile by kernel `wgmma` alone"
         return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
     if problem.joined is None:

@@ -12,6 +12,7 @@ from fusec.ir.dtype import F32
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Const, Fusion, Node, Operand, Output, Value, needed_nodes
 from fusec.ir.roles import Combine
+from fusec.ops.access import PAD, RESHAPE
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.orders import PlannedOrder, PlannedStage
 from fusec.segment.protocol import Redefinition
@@ -59,10 +60,11 @@ def find_totals(fusion: Fusion) -> tuple[Total, ...]:
 def _total(fusion: Fusion, node: Node) -> Total | None:
     result = node.output
     users = fusion.users.get(result, ())
-    if len(users) == 1 and users[0].op.name == "segment_set" and result not in fusion.output_of:
+    if len(users) == 1 and users[0].op.ends_segment and result not in fusion.output_of:
         result = users[0].output
-    output = fusion.output_of.get(result)
-    if node.op.combine not in IDENTITIES or output is None or output.alias is not None:
+    if node.op.combine not in IDENTITIES or result not in fusion.output_of:
+        return None
+    if result in fusion.effects.into:
         return None
     source, dims = node.inputs[0], tuple[int, ...](node.attributes["dims"])
     if {source.dtype, node.output.dtype} != {F32} or len(dims) != 1:
@@ -72,13 +74,13 @@ def _total(fusion: Fusion, node: Node) -> Total | None:
     blocks = fusion.producer.get(source)
     along_row = dims[0] == source.rank - 1
     block = COLUMNS if along_row else ROWS
-    if blocks is None or blocks.op.name != "reshape" or source.shape[dims[0]] != block:
+    if blocks is None or blocks.op.access is not RESHAPE or source.shape[dims[0]] != block:
         return None
     if dims[0] < source.rank - 2:
         return None
     value, lead = blocks.inputs[0], source.rank - 3
     padded = fusion.producer.get(value)
-    if padded is not None and padded.op.name == "pad":
+    if padded is not None and padded.op.access is PAD:
         (filled,) = padded.operands[1:] or (Const(0, F32),)
         if not isinstance(filled, Const) or filled.value != IDENTITIES[node.op.combine]:
             return None
@@ -88,7 +90,7 @@ def _total(fusion: Fusion, node: Node) -> Total | None:
             return None
         value = padded.inputs[0]
         flat = fusion.producer.get(value)
-        if not along_row and flat is not None and flat.op.name == "reshape":
+        if not along_row and flat is not None and flat.op.access is RESHAPE:
             if value.shape[:lead] != flat.inputs[0].shape[:lead]:
                 return None
             value = flat.inputs[0]
@@ -117,7 +119,7 @@ def totals_in_tiles(fusion: Fusion, found: Product) -> tuple[Redefinition, ...]:
     One redefinition is of all reductions that can be made so.
     """
     node = next((n for n in fusion.nodes if n.output.name == found.node.output.name), None)
-    if node is None or len(found.column_axes) != 1 or found.cuts or found.joined is not None:
+    if node is None or len(found.column_axes) != 1 or found.cuts or found.staged_width == 1:
         return ()
     lead = len(found.batch_axes)
     rows = frozenset(range(lead, node.output.rank - 1))
@@ -130,10 +132,10 @@ def totals_in_tiles(fusion: Fusion, found: Product) -> tuple[Redefinition, ...]:
             chosen[reader.output.name] = node.output.rank - 1 in dims
     if not chosen:
         return ()
-    names = " and ".join(f"`{name}`" for name in chosen)
+    names = ", ".join(f"`{name}`" for name in chosen)
     parts = {True: f"{COLUMNS} columns of a row", False: f"{ROWS} rows of a column"}
     each = " and ".join(parts[along] for along in dict.fromkeys(chosen.values()))
-    because = f"the product's kernel reduces {each} of what {names} needs, and need not store it"
+    because = f"the product's kernel reduces {each} for {names}; its results are not read again"
     rule = _rule(chosen, lead)
     return (Redefinition("in_epilogue", next(iter(chosen)), because, rule),)
 
