@@ -343,8 +343,9 @@ def _epilogue(context: _Context) -> EpilogueView:
             held = sums[instance.name]
             emitter.cached[instance] = f"{held}[i]" if width > 1 else f"{held}[0]"
     emitter.count(roots)
-    totals = emit_totals(emitter, zip(problem.totals, reduced, strict=True))
     has_batches = _has_batches(problem)
+    found = zip(problem.totals, reduced, strict=True)
+    totals = emit_totals(emitter, found, has_batches=has_batches)
     for plan in plans:
         if plan.output in stored:
             emit_staged(emitter, plan, stored[plan.output], f"{'batch, ' * has_batches}m, 0")

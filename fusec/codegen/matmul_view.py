@@ -57,14 +57,15 @@ class TotalView:
     """A reduction of results along rows, by 32 columns, or down columns, by 16 rows.
 
     name: what gathers it, of `type`; terms: what is reduced of a pair of results, which the
-    epilogue fills; buffer: where it is stored.
+    epilogue fills; inside: which of these count; buffer, place: where it is stored.
     """
 
     name: str
     type: str
     terms: str
+    inside: str
     buffer: str
-    along_row: bool
+    place: str
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,6 @@ class EpilogueView:
     def stored(self) -> tuple[StagedView, ...]:
         """Return the tensors whose rows are written."""
         return tuple(s for s in self.staged if not s.fetched)
-
-    @property
-    def row_totals(self) -> tuple[TotalView, ...]:
-        """Return the reductions along rows."""
-        return tuple(t for t in self.totals if t.along_row)
-
-    @property
-    def column_totals(self) -> tuple[TotalView, ...]:
-        """Return the reductions down columns."""
-        return tuple(t for t in self.totals if not t.along_row)
 
     @property
     def visits(self) -> str:

@@ -62,8 +62,8 @@ def _no_totals(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile's results are not reduced as they are to be, or None."""
     if problem.totals and not p.staged:
         return Refusal("staged", "results are reduced where they are visited as staged rows")
-    if p.columns % COLUMNS and any(total.along_row for total in problem.totals):
-        because = f"rows are reduced by {COLUMNS} columns, of which {p.columns} are no multiple"
+    if problem.totals and p.columns % COLUMNS:
+        because = f"results are reduced by {COLUMNS} columns, of which {p.columns} are no multiple"
         return Refusal("tile", because)
     return None
 

@@ -139,24 +139,23 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                                   N - tile_n - first_column);
       };
       fusec::ColumnTotals<fusec::Sum<float>> dbias_segment_set_gathered;
-      const auto visit = [&](int half, int row, int column, int place, const Sums& acc) {
+      const auto visit = [&](int block, int half, int row, int column, int place, const Sums& acc) {
         fusec::Vec<float, kWidth> dbias_segment_set_terms = {};
         // Beyond the result its last elements are computed again, which nobody stores or reduces.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc, dbias_segment_set_terms);
-        dbias_segment_set_gathered.take(half, dbias_segment_set_terms, tile_m + warp_m + row < M);
+        dbias_segment_set_gathered.take(block, half, dbias_segment_set_terms,
+                                        tile_m + warp_m + row < M);
       };
-      const auto leave_columns = [&](int first_row, int first_column) {
-        dbias_segment_set_gathered.leave([&](int column, const fusec::Vec<float, 2>& totals) {
-          const Index m = tile_m + warp_m + first_row;
+      const auto reduced = [&](int first_row, int first_column) {
+        dbias_segment_set_gathered.leave([&](int row, int column, float total) {
+          const Index m = tile_m + warp_m + first_row + row;
           const Index n = tile_n + first_column + column;
-          const Index row = m / 16;
-          if (m < M && n < N) fusec::store(dbias_segment_set + row * N + n, totals);
+          if (m < M && n < N) dbias_segment_set[(m / 16) * N + n] = total;
         });
       };
-      const auto leave_rows = [](int, int) {};
-      fusec::visit_summed_pairs<Config>(sums, visit, leave_columns, leave_rows, leave);
+      fusec::visit_summed_pairs<Config>(sums, visit, reduced, leave);
     }
   }
 }

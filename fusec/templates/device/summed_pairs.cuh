@@ -13,59 +13,70 @@ template <class Op>
 struct RowTotals {
   float held[2] = {Op::identity(), Op::identity()};
 
-  __device__ __forceinline__ void take(int half, const Vec<float, 2>& terms, bool inside) {
+  __device__ __forceinline__ void take(int, int half, const Vec<float, 2>& terms, bool inside) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      held[half] = Op::combine(held[half], inside ? terms[i] : Op::identity());
+      if (inside) held[half] = Op::combine(held[half], terms[i]);
     }
   }
 
-  // All lanes of the warp: put(row, total) for 16 rows, after the last of their columns.
+  // All lanes of the warp: put(row, 0, total) for 16 rows, after 32 columns.
   template <class Put>
   __device__ __forceinline__ void leave(const Put& put) {
     const int lane = own_lane();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float total = warp_reduce<Op, 4>(held[half]);
-      if (lane % 4 == 0) put(lane / 4 + 8 * half, total);
+      if (lane % 4 == 0) put(lane / 4 + 8 * half, 0, total);
       held[half] = Op::identity();
     }
   }
 };
 
-// Of the pair of columns that a lane holds of eight.
+// Of the pairs of columns that a lane holds of four blocks of eight; `block`, too, is known.
 template <class Op>
 struct ColumnTotals {
-  Vec<float, 2> held;
+  float held[8];
 
-  __device__ __forceinline__ void take(int half, const Vec<float, 2>& terms, bool inside) {
+  __device__ __forceinline__ void take(int block, int half, const Vec<float, 2>& terms,
+                                       bool inside) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float term = inside ? terms[i] : Op::identity();
-      held[i] = half == 0 ? term : Op::combine(held[i], term);
+      float& own = held[2 * block + i];
+      if (half == 0) own = Op::identity();
+      if (inside) own = Op::combine(own, terms[i]);
     }
   }
 
-  // All lanes of the warp: put(column, totals) for the pairs of eight columns, after both rows.
+  // All lanes of the warp: put(0, column, total) for 32 columns, after both rows. Lanes hand on
+  // half of what they hold, until each has a column of its own.
   template <class Put>
   __device__ __forceinline__ void leave(const Put& put) {
     const int lane = own_lane();
 #pragma unroll
-    for (int distance = 16; distance >= 4; distance /= 2) {
+    for (int count = 4; count > 0; count /= 2) {
+      const bool upper = (lane & 4 * count) != 0;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) held[i] = Op::combine(held[i], shuffle_xor(held[i], distance));
+      for (int i = 0; i < count; ++i) {
+        const float kept = upper ? held[i + count] : held[i];
+        const float given = upper ? held[i] : held[i + count];
+        held[i] = Op::combine(kept, shuffle_xor(given, 4 * count));
+      }
     }
-    if (lane < 4) put(2 * lane, held);
+    const int number = lane / 4;
+    put(0, number / 2 * 8 + lane % 4 * 2 + number % 2, held[0]);
   }
 };
 
-// One warp: as visit_pairs, with visit(half, row, column, place, acc), where row is of the `half`;
-// columns(row, column) follows 16 rows of eight columns, rows(row, column) those of 32.
-template <class Config, class Visit, class Columns, class Rows, class Leave>
+// One warp: as visit_pairs, with visit(block, half, row, column, place, acc), where the columns are
+// those of a block of eight in 32 and the row is of a half of 16; reduced(row, column) follows 16
+// rows of 32 columns.
+template <class Config, class Visit, class Reduced, class Leave>
 __device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::kSumsOwn],
-                                                   const Visit& visit, const Columns& columns,
-                                                   const Rows& rows, const Leave& leave) {
+                                                   const Visit& visit, const Reduced& reduced,
+                                                   const Leave& leave) {
   constexpr int kBlocks = Config::kSumsOwn / (Config::kTileN / 2);
+  static_assert(Config::kTileN % 32 == 0);
   const int lane = own_lane();
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
@@ -80,11 +91,10 @@ __device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::k
           const int i = block * (Config::kTileN / 2) + (first + column) / 2 + 2 * half;
           const Vec<float, 2> acc = {sums[i], sums[i + 1]};
           const int own = column + lane % 4 * 2;
-          visit(half, 64 * block + row, first + own, (line + row) * Config::kStagedPitch + own,
-                acc);
+          visit((first + column) / 8 % 4, half, 64 * block + row, first + own,
+                (line + row) * Config::kStagedPitch + own, acc);
         }
-        columns(64 * block, first + column);
-        if ((first + column) % 32 == 24) rows(64 * block, first + column - 24);
+        if ((first + column) % 32 == 24) reduced(64 * block, first + column - 24);
       }
       __syncwarp();
       leave(64 * block, first, line * Config::kStagedPitch);
