@@ -99,15 +99,19 @@ def _layout(operand: Operand) -> tuple[object, ...]:
     return (operand.k_major, operand.buffer.dtype, batch, operand.cut)
 
 
+def join_multiple(problem: Product, multicast: str) -> int:
+    """Return of what the columns of a tile of two joined products are a multiple."""
+    by = 16 if problem.b.k_major else 2 * BLOCK
+    return max(by, 32) if multicast == "b" else by
+
+
 def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile has not the columns of two products, or None."""
     if problem.joined is None:
         return None
     if not p.staged:
         return Refusal("staged", "joined products have their sums visited as staged rows")
-    by = 16 if problem.b.k_major else 2 * BLOCK
-    if p.multicast == "b":
-        by = max(by, 32)
+    by = join_multiple(problem, p.multicast)
     if p.tile_n % by:
         because = f"{p.tile_n} columns of two products are no multiple of {by}"
         return Refusal("tile", because)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusec.schedule.matmul_choice import MULTICASTS, MatmulParameters, Sizes
+from fusec.schedule.matmul_joined import join_multiple
 from fusec.schedule.matmul_persistent import most_sums
 from fusec.schedule.matmul_problem import Product
 
@@ -35,7 +36,7 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
     for multicast in MULTICASTS:
         stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
-        if not narrow and problem.joined is None:
+        if not narrow:
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong)
                 tiles.append((rows, _fitted(tile, multicast, problem, sizes, sms), ping_pong))
@@ -51,7 +52,9 @@ def _fitted(
     tile: MatmulParameters, multicast: str, problem: Product, sizes: Sizes, sms: int
 ) -> int:
     """Return the columns with which all waves of tiles are as full as can be."""
-    by = 16 if multicast == "b" else 8
+    by, products = (16 if multicast == "b" else 8), 1
+    if problem.joined is not None:
+        by, products = join_multiple(problem, multicast), 2
     most = min(256, 2 * most_sums(problem, staged=True) // tile.row_blocks) // by * by
     rows = sizes.batches * -(-sizes.m // tile.tile_m)
     if multicast == "b":
@@ -59,7 +62,7 @@ def _fitted(
     places = sms if multicast == "none" else sms // 2
 
     def seconds(columns: int) -> int:
-        tiles = -(-sizes.n // columns)
+        tiles = -(-sizes.n // (columns // products))
         return -(-rows * (-(-tiles // 2) if multicast == "a" else tiles) // places) * (
             columns + _BESIDE
         )
