@@ -118,7 +118,7 @@ def _layout(
         constants.append(("kSumsPitch", pitch, "floats from row to row of the tile of sums"))
         at = max(at, p.tile_m * pitch * _SUM)
     if p.staged:
-        columns = staged_columns(p.columns, whole=slots.whole)
+        columns = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
         rows = 16 * p.row_blocks if slots.fetched else 16
         constants += [
             ("kStagedRows", rows, "rows of a warp that are staged at a time"),

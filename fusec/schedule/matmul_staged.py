@@ -151,11 +151,13 @@ def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> Stag
     return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched, whole)
 
 
-def staged_columns(tile_n: int, *, whole: bool) -> int:
+def staged_columns(tile_n: int, *, whole: bool, joined: bool = False) -> int:
     """Return the columns that are staged at a time: all of a tile, where rows are fetched ahead.
 
-    Else as few as fill whole lines of memory, in equal parts of the tile.
+    Else as few as fill whole lines of memory, in equal parts of the tile; joined: or a little
+    fewer, since of more columns of two products threads would have more at hand than registers.
     """
     if whole:
         return tile_n
-    return next(c for c in (*range(64, tile_n, 8), tile_n) if tile_n % c == 0)
+    fewer = (c for c in (56, 48) if joined and tile_n % 64 and tile_n % c == 0)
+    return next(fewer, 0) or next(c for c in (*range(64, tile_n, 8), tile_n) if tile_n % c == 0)

@@ -86,7 +86,7 @@ def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
     stored = needed.stored
     columns = min(p.tile_n, MULTIPLIERS // 8)
     if p.staged:
-        columns = staged_columns(p.columns, whole=stored.whole)
+        columns = staged_columns(p.columns, whole=stored.whole, joined=p.joined)
         # Neighbouring tiles of a cluster fill the line between them together.
         columns *= p.pair_columns if stored.whole else 1
     piece = columns * stored.element
