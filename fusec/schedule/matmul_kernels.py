@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusec.index.access import Facts
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import has_tensor_map, is_chunked
 from fusec.schedule.matmul_choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
 from fusec.schedule.matmul_problem import Product
@@ -23,6 +24,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
+    if problem.dtype == F32:
+        hopper = hopper or "10 bits of f32 are multiplied by kernel `mma`"
     if problem.narrow is not None:
         across = [o.buffer.name for o in problem.operands if not o.k_major]
         if not hopper and across:
@@ -45,7 +48,7 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     split = hopper or ("groups are not split" if problem.cuts else "")
     if problem.has_converted_weights:
         hopper = hopper or "weights are converted by kernel `split_k` alone"
-    vector = halves
+    vector = hopper if problem.dtype == F32 else halves
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked)

@@ -45,6 +45,8 @@ _INGEST = 1.08e11
 _CONVERTED = 4.7e10
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
+# Of that, of 10 bits of f32 (estimated).
+_TF32_RATE = 0.5
 # The part of that which is left where elements of one operand, or of both, are copied one by one.
 _LOOSE = (1.0, 0.5, 0.32)
 # Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
@@ -98,6 +100,7 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
     rate, resident = target.flops * _SIMT_RATE / 4, target.sms * 4
     if p.kernel == "mma":
         part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
+        part *= _TF32_RATE if needed.is_tf32 else 1.0
         rate, resident = target.half_flops * part * _LOOSE[needed.loose], target.sms
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
     if p.kernel == "mma" and p.vector_width == 1:

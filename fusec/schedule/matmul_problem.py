@@ -13,8 +13,6 @@ from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from fusec.ir.expression import (
     Index,
-    Quotient,
-    Remainder,
     Var,
     delinearize,
     index,
@@ -23,7 +21,7 @@ from fusec.ir.expression import (
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_block_scales import BlockScales, Found, find_operand, scales_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
-from fusec.schedule.matmul_located import Located, coordinates_of, located
+from fusec.schedule.matmul_located import Located, coordinates_of, is_tf32, located, merged
 from fusec.schedule.matmul_staged import (
     PAIR,
     ROW,
@@ -104,7 +102,8 @@ class Product:
 
     batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
     variables of the epilogue's domain. With groups of rows the batch of B is the group. totals:
-    what is reduced of the results tile by tile; the epilogue makes what these reduce, too.
+    what is reduced of the results tile by tile; the epilogue makes what these reduce, too. tf32:
+    whether 10 bits of both operands are asked for.
     """
 
     node: Node
@@ -119,6 +118,7 @@ class Product:
     groups: Groups | None = None
     joined: Joined | None = None
     totals: tuple[Total, ...] = ()
+    tf32: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -171,13 +171,15 @@ class Product:
 
     @property
     def dtype(self) -> DType | None:
-        """Return the type in which tensor cores take both operands, exactly; None if they cannot.
+        """Return the type in which tensor cores take both operands; None if they cannot exactly.
 
         Tensor cores sum in f32, so that casts of half types to f32 in front of them cost nothing.
         """
         if sums_dtype(self.node.output.dtype) != F32:
             return None
         both = {self.a.buffer.dtype, self.b.buffer.dtype}
+        if self.tf32 and both == {F32}:
+            return F32
         wide = {F16, BF16} & both or {F16}
         return wide.pop() if len(wide) == 1 and both - wide <= {F8E4M3, F8E5M2, I8, U8} else None
 
@@ -289,7 +291,10 @@ def _problem(
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
     first, rows, columns = result
-    return Product(node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups)
+    few = all(is_tf32(fusion, value) for value in node.inputs[:2])
+    return Product(
+        node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups, tf32=few
+    )
 
 
 def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> Product | Refusal:
@@ -350,7 +355,7 @@ def operand_of(
         return Refusal("operand", f"`{buffer.name}` has no single stride along an axis")
     number = of_var(Var(BATCH, product(a.extent for a in batch)))
     at = delinearize(number, [a.extent for a in batch])
-    base = _merged(address.substitute(zero).substitute(dict(zip(batch, at, strict=True))))
+    base = merged(address.substitute(zero).substitute(dict(zip(batch, at, strict=True))))
     rows = [address.coefficient(a) for a in own if a.extent != 1]
     return Operand(
         buffer,
@@ -358,20 +363,6 @@ def operand_of(
         rows[-1] if rows else None,
         address.coefficient(depth) if depth.extent != 1 else None,
     )
-
-
-def _merged(value: Index) -> Index:
-    """Return an index with x % (a * b) / a as x / a % b, which may join x / (a * b) to x / a."""
-    total = index(value.constant)
-    for atom, coefficient in value.terms:
-        new = Index(((atom, dim(1)),), dim(0))
-        if isinstance(atom, Quotient) and len(atom.inner.terms) == 1 and atom.inner.constant == 0:
-            ((inner, scale),) = atom.inner.terms
-            if isinstance(inner, Remainder) and scale == 1:
-                exact = inner.divisor.divide(atom.divisor)
-                new = new if exact is None else inner.inner // atom.divisor % exact
-        total = total + new * coefficient
-    return total
 
 
 def bind(problem: Product, width: int) -> tuple[Mapping[Var, Index], Var, Var]:

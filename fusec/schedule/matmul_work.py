@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import gcd
 
 from fusec.index.access import Facts
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_choice import Sizes, sizes_of
 from fusec.schedule.matmul_problem import Operand, Product
@@ -69,6 +70,11 @@ class ProductWork:
     stored: Stored = Stored(0)
 
     @property
+    def is_tf32(self) -> bool:
+        """Return whether tensor cores multiply 10 bits of f32."""
+        return self.widths == (4, 4)
+
+    @property
     def is_narrow(self) -> bool:
         """Return whether tensor cores multiply 8-bit floats."""
         return self.widths == (1, 1)
@@ -88,7 +94,7 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     begins = (_begin(product.a, hints), _begin(product.b, hints))
     narrow, converted = product.narrow is not None, product.has_converted_weights
     columns = 0.5 if product.b.packed else 1 if narrow or converted else 2
-    widths = (1 if narrow else 2, columns)
+    widths = (4, 4) if product.dtype == F32 else (1 if narrow else 2, columns)
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
     blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)

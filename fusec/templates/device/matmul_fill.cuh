@@ -25,7 +25,7 @@ template <int kRows, int kColumns, int kPitch, int kThreads, bool kAsync, class 
 __device__ __forceinline__ void matmul_fill(T* tile, const S* matrix, Index row, Index column,
                                             Index rows, Index columns, Index row_stride,
                                             Index column_stride) {
-  constexpr int kChunk = 8;
+  constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;
   constexpr int kChunks = kColumns / kChunk;
   static_assert(kRows * kChunks % kThreads == 0, "every thread copies the same number of chunks");
 #pragma unroll
