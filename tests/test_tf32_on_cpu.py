@@ -45,7 +45,7 @@ def plan_of(fusion: Fusion, arch: str = "sm_80", kernel: str = "mma") -> KernelP
 @pytest.mark.parametrize(
     "fusion",
     [
-        product(136, 72, 72),
+        product(136, 72, 40),
         product(72, 136, 40, "nn"),
         product(72, 40, 40, "tn"),
         product(70, 33, 37, "tt"),
@@ -56,20 +56,33 @@ def test_products_of_few_bits(fusion: Fusion, tmp_path: Path) -> None:
 
 
 WRONG = {
-    "the pieces of A": ("p % 2 * 8, depth", "p / 2 * 8, depth"),
-    "the depth of A": ("pair + p / 2 * 4", "pair + p % 2 * 4"),
-    "the depth of B": ("depth + pair + 4 * p", "depth + pair"),
-    "the columns of B": ("column + 8 * j + group", "column + group"),
-    "the rows of a warp": ("row + 16 * i + group", "16 * i + group"),
-    "the layout": ("tile[row * kPitch + depth] :", "tile[depth * kPitch + row] :"),
+    "the rows of A": ("(row + lane % 16) * kPitch", "(row + lane % 8) * kPitch"),
+    "the depth of A": ("depth + lane / 16 * 4);", "depth + lane / 16 * 8);"),
+    "the columns of B": ("lane % 8 + lane / 16 * 8;", "lane % 8;"),
+    "the depth of B": ("lane / 8 % 2 * 4);", "lane / 16 * 4);"),
+    "the pieces of B": ("b[j + p / 2][p % 2]", "b[j + p % 2][p / 2]"),
+    "the rows of a warp": ("row + 16 * i, depth", "16 * i, depth"),
+    "bits that do not count": ("b[p] = tf32_bits(__uint_as_float(b[p]));", "b[p] &= 0xffff0000;"),
     "the columns of a chunk": ("sizeof(T) == 4 ? 4 : 8", "8"),
+}  # fmt: skip
+ACROSS = {
+    "the rows of A": ("row + lane / 4 + p % 2 * 8", "row + lane / 4 + p / 2 * 8"),
+    "the depth of A": ("lane % 4 + p / 2 * 4", "lane % 4"),
+    "the columns of B": ("column + lane / 4 + p / 2 * 8", "column + lane / 4"),
+    "the depth of B": ("lane % 4 + p % 2 * 4", "lane % 4 + p / 2 * 4"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_ones_are_seen(name: str, tmp_path: Path) -> None:
-    fusion = product(136, 72, 72)
+    fusion = product(72, 40, 72)
     dies(fusion, plan_of(fusion), *WRONG[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_wrong_ones_across_k_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(72, 40, 40, "tn")
+    dies(fusion, plan_of(fusion), *ACROSS[name], tmp_path)
 
 
 def test_fewer_bits_are_not_within_the_bound() -> None:
