@@ -79,7 +79,7 @@ def of_product(fusion: Fusion) -> Fusion:
 @pytest.mark.parametrize(
     ("fusion", "changes"),
     [
-        (summed(72, 72, 40, "y, s, q, c"), PLAIN),
+        (summed(72, 72, 40, "y, q, c"), PLAIN),
         (summed(200, 88, 40, "y, c"), {**TURNS, "tile_m": 128, "tile_n": 64}),
         (summed(136, 104, 40, "u", dtype="f16"), {**PLAIN, "tile_m": 256, "tile_n": 96}),
         (summed(80, 72, 72, "c, t"), {**TURNS, "multicast": "a"}),
@@ -116,7 +116,7 @@ def test_wrong_reductions_are_seen(name: str, tmp_path: Path) -> None:
 
 @given(
     st.integers(2, 50), st.integers(1, 9).map(lambda n: 8 * n), st.sampled_from([0, 2, 3]),
-    st.lists(st.sampled_from([*SUMS]), min_size=1, unique=True),
+    st.lists(st.sampled_from([*SUMS]), min_size=1, max_size=2, unique=True),
 )  # fmt: skip
 @settings(max_examples=8, deadline=None)
 def test_the_redefinition_computes_the_same(m: int, n: int, batches: int, sums: list[str]) -> None:
@@ -139,6 +139,7 @@ def test_the_redefinition_computes_the_same(m: int, n: int, batches: int, sums: 
         (summed(64, 33, 64, "s"), "an odd number of columns"),
         (summed(64, 64, 63, "s"), "rows that no copies in bulk read"),
         (summed(64, 64, 64, "s", dtype="f32"), "multiply-adds"),
+        (summed(64, 64, 64, "s, q, c"), "too many sums for registers"),
     ],
 )
 def test_where_no_kernel_reduces(fusion: Fusion, because: str) -> None:
@@ -166,7 +167,7 @@ def test_small_ones_are() -> None:
 @pytest.mark.parametrize(
     ("fusion", "schedulers"),
     [
-        (summed(1000, 1032, 520, "y, s, q, c"), ["matmul", *["reduction"] * 3]),
+        (summed(1000, 1032, 520, "y, q, c"), ["matmul", *["reduction"] * 2]),
         (summed(2050, 264, 1032, "u, c"), ["matmul", *["reduction"] * 2]),
         (summed(300, 4104, 64, "y, t", dtype="f16"), ["matmul", "reduction"]),
         (summed(200, 136, 72, "s, c", batches=5), ["matmul", *["reduction"] * 2]),

@@ -17,7 +17,7 @@ from fusec.segment.price import elements, work
 
 BLOCK = 64
 """Rows, or columns, of a line's elements of an operand that does not lie along K."""
-_TOTAL = {True: 8.0, False: 10.0}
+_TOTAL = {True: 10.0, False: 11.0}
 """Operations for each result that is reduced along its row, or down its column."""
 _REDUCING = 2.0
 """How much longer the operations of an epilogue take that reduces: a warp of each scheduler is at
@@ -88,7 +88,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     others = [i.value for i in fusion.inputs if i.value not in product.epilogue.all_sums]
     reads = sum(2 * elements(v, hints) > results for v in others)
     if product.totals:
-        flops += results * sum(_TOTAL[t.along_row] for t in product.totals)
+        each = sum(_TOTAL[t.along_row] for t in product.totals)
+        flops += results * each * len(product.totals)  # of several threads hold less at hand
         flops, sfu = flops * _REDUCING, sfu * _REDUCING
     epilogue = EpilogueWork(flops / results, sfu / results, reads, product.slots.fetched)
     begins = (_begin(product.a, hints), _begin(product.b, hints))

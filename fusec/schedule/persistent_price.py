@@ -47,6 +47,9 @@ _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
 """Loads of an operand of the epilogue, for which a warp waits before its next columns."""
+_JOINED = 1.15
+"""How much longer the operations of an epilogue that joins two products take, where both warpgroups
+are at it together (4096 x 11008 x 4096: 1050 us, by ping-pong 1009)."""
 _NORM = 8
 """Resources of a stage are used together: the time is little above that of the scarcest."""
 
@@ -156,4 +159,5 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     special = epilogue.sfu / target.special
     waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0
-    return count * max(issued, special) * target.sms + turns * _LOAD
+    busy = count * max(issued, special) * target.sms
+    return busy * (_JOINED if p.joined and not p.ping_pong else 1.0) + turns * _LOAD
