@@ -150,17 +150,29 @@ def segmented(fusion: Fusion) -> SegmentedFusion:
     return lowering.segment(fusion, CompileOptions(targets=("sm_90a",)))
 
 
+def how(found: SegmentedFusion) -> list[tuple[str, str]]:
+    """Return what was decided of reductions in the product's kernel."""
+    decided = (d for d in found.decisions if d.because.startswith("in_epilogue"))
+    return [(d.action, d.because) for d in decided]
+
+
 def test_large_results_are_not_read_again() -> None:
-    found = lowering.segment(
-        summed(8192, 8192, 512, "y, s, c"), CompileOptions(targets=("sm_90a",))
-    )
-    assert [s.scheduler for s in found.segments] == ["matmul", "reduction", "reduction"]
-    assert any(d.action == "redefine" and "in_epilogue" in d.because for d in found.decisions)
+    found = segmented(summed(16384, 4096, 2048, "y, c"))
+    assert [s.scheduler for s in found.segments] == ["matmul", "reduction"]
+    ((action, because),) = how(found)
+    assert action == "redefine"
+    assert "16 rows of a column for `c`" in because
 
 
 def test_small_ones_are() -> None:
-    found = segmented(summed(256, 256, 8192, "y, s"))
-    assert not any(d.action == "redefine" and "in_epilogue" in d.because for d in found.decisions)
+    ((action, _),) = how(segmented(summed(256, 256, 1024, "y, s")))
+    assert action == "undo"
+
+
+def test_reductions_apart_are_not_redefined() -> None:
+    """A product's kernel that had to do too much leaves them where they were."""
+    found = segmented(summed(8192, 8192, 512, "y, s, c"))
+    assert how(found) == [("undo", "in_epilogue: no kernel is cheaper for it")]
 
 
 @pytest.mark.gpu

@@ -139,7 +139,12 @@ def totals_in_tiles(fusion: Fusion, found: Product) -> tuple[Redefinition, ...]:
     each = " and ".join(parts[along] for along in dict.fromkeys(chosen.values()))
     because = f"the product's kernel reduces {each} for {names}; its results are not read again"
     rule = _rule(chosen, lead)
-    return (Redefinition("in_epilogue", next(iter(chosen)), because, rule),)
+
+    def meant(segment: Fusion) -> bool:
+        made = any(n.op.family == "contraction" for n in segment.nodes)
+        return made and len(find_totals(segment)) == len(chosen)
+
+    return (Redefinition("in_epilogue", next(iter(chosen)), because, rule, meant),)
 
 
 def _may_be_total(reader: Node, source: Value, result: Value) -> bool:
