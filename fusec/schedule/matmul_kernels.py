@@ -23,6 +23,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
+    if halves and {o.buffer.dtype for o in problem.operands} == {F32}:
+        halves = "f32 is multiplied exactly; `tf32` of both operands asks for tensor cores"
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
     if problem.dtype == F32:
         hopper = hopper or "10 bits of f32 are multiplied by kernel `mma`"
