@@ -187,3 +187,12 @@ def test_reductions_apart_are_not_redefined() -> None:
 )
 def test_reduced_results_on_a_gpu(fusion: Fusion, schedulers: list[str]) -> None:
     assert check_on_gpu(redefined(fusion), scheduler=schedulers, repeats=3).verdict.ok
+
+
+@pytest.mark.gpu
+def test_other_numbers_of_rows_on_a_gpu() -> None:
+    """Rows stay open: what is reduced of columns depends on how many there are."""
+    path = Path(__file__).parent.parent / "examples" / "linear_silu_backward.yaml"
+    fusion = read_text(path.read_text(encoding="utf-8"), path.name)
+    checked = check_on_gpu(fusion, run_sizes={"M": 1000})
+    assert checked.schedulers == ["matmul", "reduction"]
