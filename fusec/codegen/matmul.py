@@ -29,6 +29,7 @@ from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import dim
+from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import SUM_SLICES, MatmulPlan, workspace_roles
@@ -150,6 +151,8 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
     if p.kernel == "vector":
         return "multiply_weight_vectors" if p.converted else "multiply_vectors"
+    if p.kernel == "mma":
+        return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
     if p.converted:
         return "multiply_converted"
     if problem.scales:

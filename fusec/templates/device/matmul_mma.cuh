@@ -7,7 +7,6 @@
 #include "matmul_fill.cuh"
 #include "matmul_tile.cuh"
 #include "mma.cuh"
-#include "tf32.cuh"
 
 namespace fusec {
 
@@ -113,13 +112,8 @@ __device__ __forceinline__ void multiply_steps(
     if (next < steps) fill_stage<Config>(shared, a, b, depths, next);
     copy_commit();
     const unsigned char* const stage = shared + step % Config::kStages * Config::kStageBytes;
-    const T* const a_tile = reinterpret_cast<const T*>(stage);
-    const T* const b_tile = reinterpret_cast<const T*>(stage + Config::kATileBytes);
-    if constexpr (kIsSame<T, float>) {
-      multiply_tf32_step<Config>(sums, a_tile, b_tile, row, column);
-    } else {
-      multiply_step<Config>(sums, a_tile, b_tile, row, column);
-    }
+    multiply_step<Config>(sums, reinterpret_cast<const T*>(stage),
+                          reinterpret_cast<const T*>(stage + Config::kATileBytes), row, column);
   }
 }
 
