@@ -45,6 +45,8 @@ INSTRUCTIONS = {
     "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16": "store_matrices<true>",
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": "multiply<true>",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": "multiply<false>",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": "multiply_tf32",
+    "cvt.rna.tf32.f32": "round_to_tf32",
     "mbarrier.init.shared::cta.b64": "barrier_init",
     "mbarrier.inval.shared::cta.b64": "barrier_invalidate",
     "mbarrier.arrive.release.cta.shared::cta.b64": "barrier_arrive",

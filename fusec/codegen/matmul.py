@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, STREAMED, c_names, renamed
 from fusec.codegen.matmul_staged import emit_staged, stage
+from fusec.codegen.matmul_totals import GATHERED, emit_totals
 from fusec.codegen.matmul_view import (
     EpilogueView,
     GroupsView,
@@ -27,6 +29,7 @@ from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import dim
+from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import MatmulPlan
@@ -56,7 +59,8 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     """Return the view of a matrix product kernel."""
     parameters = plan.parameters
     streams = parameters.kernel == "vector"
-    names = c_names(kernel, RESERVED | STREAMED if streams else RESERVED)
+    gathered = GATHERED if plan.problem.product.totals else frozenset[str]()
+    names = c_names(kernel, RESERVED | gathered | (STREAMED if streams else frozenset[str]()))
     fusion = renamed(plan.fusion, names)
     problem = find_products(fusion)
     assert isinstance(problem, Product)
@@ -167,6 +171,8 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
     if p.kernel == "vector":
         weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
         return weights if p.converted else "multiply_vectors"
+    if p.kernel == "mma":
+        return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
     if p.converted:
         return "multiply_converted"
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
@@ -360,13 +366,18 @@ def _epilogue(context: _Context) -> EpilogueView:
     emitter = _emitter(context, chunk, lane)
     plans = store_plans(lowering, fusion.outputs)
     tensors = problem.staged(context.facts) if context.parameters.staged else ()
-    staged, stored = stage(tensors, emitter, plans, lambda: _emitter(context, chunk, lane))
-    for instance in instances_under(p.instance for p in plans):
+    reduced = [lowering.at_home(t.value) for t in problem.totals]
+    roots = [*(p.instance for p in plans), *reduced]
+    fresh = partial(_emitter, context, chunk, lane)
+    staged, stored = stage(tensors, emitter, roots, fresh)
+    for instance in instances_under(roots):
         if instance.kind == "load" and instance.name in sums:
             held = sums[instance.name]
             emitter.cached[instance] = f"{held}[i]" if width > 1 else f"{held}[0]"
-    emitter.count(p.instance for p in plans)
+    emitter.count(roots)
     has_batches = _has_batches(problem)
+    found = zip(problem.totals, reduced, strict=True)
+    totals = emit_totals(emitter, found, has_batches=has_batches)
     for plan in plans:
         if plan.output in stored:
             emit_staged(emitter, plan, stored[plan.output], f"{'batch, ' * has_batches}m, 0")
@@ -382,4 +393,5 @@ def _epilogue(context: _Context) -> EpilogueView:
         emitter.take(0, "after"),
         staged,
         tuple(sums.values()),
+        totals,
     )

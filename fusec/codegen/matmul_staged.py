@@ -8,7 +8,7 @@ from fusec.codegen.ctext import storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_view import StagedView
 from fusec.codegen.views import StorePlan
-from fusec.index.instances import instances_under
+from fusec.index.instances import Instance, instances_under
 from fusec.ir.expression import index
 from fusec.ir.graph import Output
 from fusec.schedule.matmul_staged import StagedTensor
@@ -17,17 +17,17 @@ from fusec.schedule.matmul_staged import StagedTensor
 def stage(
     tensors: Iterable[StagedTensor],
     emitter: Emitter,
-    plans: Iterable[StorePlan],
+    roots: Iterable[Instance],
     fresh: Callable[[], Emitter],
 ) -> tuple[tuple[StagedView, ...], Mapping[Output, StagedView]]:
     """Return the views of staged tensors, and of each output that is staged.
 
     Those that are read are so in shared memory from here on. fresh: makes an emitter for the body
-    of a function of its own.
+    of a function of its own; roots: what is stored or reduced.
     """
     views: list[StagedView] = []
     stored: dict[Output, StagedView] = {}
-    roots = [p.instance for p in plans]
+    below = list(instances_under(roots))
     for tensor in tensors:
         base = tensor.buffer if tensor.output is None else tensor.output.value.name
         rows, at, here = (
@@ -48,7 +48,7 @@ def stage(
         if tensor.output is not None:
             stored[tensor.output] = view
             continue
-        for instance in instances_under(roots):
+        for instance in below:
             if instance.kind != "load" or instance.name != tensor.buffer:
                 continue
             if instance.address == tensor.address and not instance.conditions:

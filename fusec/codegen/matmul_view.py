@@ -53,6 +53,22 @@ class StagedView:
 
 
 @dataclass(frozen=True)
+class TotalView:
+    """A reduction of results along rows, by 32 columns, or down columns, by 16 rows.
+
+    name: what gathers it, of `type`; terms: what is reduced of a pair of results, which the
+    epilogue fills; inside: which of these count; buffer, place: where it is stored.
+    """
+
+    name: str
+    type: str
+    terms: str
+    inside: str
+    buffer: str
+    place: str
+
+
+@dataclass(frozen=True)
 class EpilogueView:
     """What happens to `width` neighbouring sums of one row, held in `acc`.
 
@@ -60,7 +76,7 @@ class EpilogueView:
     are several: `parameters` declares them, `position` gives them. Loads and stores run once;
     statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
     staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums:
-    the names of the sums, two where products are joined.
+    the names of the sums, two where products are joined; totals: what is reduced tile by tile.
     """
 
     width: int
@@ -71,6 +87,7 @@ class EpilogueView:
     stores: tuple[str, ...]
     staged: tuple[StagedView, ...] = ()
     sums: tuple[str, ...] = (SUMS,)
+    totals: tuple[TotalView, ...] = ()
 
     @property
     def fetched(self) -> tuple[StagedView, ...]:

@@ -36,6 +36,7 @@ from fusec.ops import scans as scans
 from fusec.ops import scatters as scatters
 from fusec.ops import sorts as sorts
 from fusec.ops import statistics as statistics
+from fusec.ops import tensor_cores as tensor_cores
 from fusec.ops import windows as windows
 from fusec.ops.find import find_op as find_op
 from fusec.ops.refused import REFUSED as REFUSED

@@ -44,9 +44,10 @@ from fusec.schedule.matmul_sums import (
     tiles_of,
     work_buffers,
 )
+from fusec.schedule.matmul_totals import find_totals, totals_in_tiles, without_totals
 from fusec.schedule.matmul_vector import held_sums, held_words, slices
 from fusec.schedule.matmul_work import work_of
-from fusec.schedule.orders import of_all
+from fusec.schedule.orders import is_sum, of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
@@ -88,7 +89,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
 
     def problem(self, segment: Fusion) -> MatmulProblem | Refusal:
         """Return the segment around its product."""
-        refusal = unsupported_nodes(segment, FAMILIES)
+        refusal = unsupported_nodes(without_totals(segment, find_totals(segment)), FAMILIES)
         if refusal is not None:
             return refusal
         scaled = with_scaled_results(segment)
@@ -184,7 +185,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         product, own_plan = None, None
         if isinstance(found, MatmulProblem):
             product, own_plan = found.product, self._priced(found, target)
-        return definitions_of_product(segment, fusion, product, own_plan, target)
+        others = definitions_of_product(segment, fusion, product, own_plan, target)
+        if not isinstance(found, MatmulProblem) or found.kernels(target)["wgmma"]:
+            return others
+        return (*others, *totals_in_tiles(fusion, found.product))
 
     def _priced(self, problem: MatmulProblem, target: Target) -> Priced | None:
         """Return the price of a product's own plan, if it has one."""
@@ -232,7 +236,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             workspaces,
             (*guards, *assumed),
             problem.specialised,
-            orders=of_all(problem.segment, order_of(product, parameters)),
+            orders={
+                **of_all(problem.segment, order_of(product, parameters)),
+                **{t.node.output.name: t.order for t in product.totals if is_sum(t.node)},
+            },
             unrounded=() if product.scales else unrounded_operands(problem.segment),
             problem=problem,
         )
@@ -261,8 +268,8 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
         product = found.product
         binding, chunk, lane = bind(product, 1)
         lowering = Lowering(product.epilogue.fusion, product.domain, binding)
-        for output in product.epilogue.fusion.outputs:
-            lowering.at_home(output.value)
+        for value in product.made:
+            lowering.at_home(value)
         operands = product.operands
         numbers = [d for o in operands for d in (o.row, o.depth) if d is not None]
         form = [(o.k_major, [type(a) for a, _ in o.batch.terms]) for o in operands]
@@ -332,6 +339,7 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
                 address = lowering.address(output.value, effects.strides(output.value))
                 stores.append(Touch(effects.buffer(output.value), address))
             roots.append(lowering.at(output.value, coordinates, conditions))
+        roots += [lowering.at_home(total.value) for total in problem.totals]
     except Unsupported as error:
         return Refusal("operation", error.diagnostic.message)
     loads = list[Touch]()

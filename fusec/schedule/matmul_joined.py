@@ -10,6 +10,7 @@ from fusec.ir.graph import Fusion, Node, Output, needed_nodes
 from fusec.schedule.matmul_epilogue import find_epilogue
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Joined, Product, find_product
+from fusec.schedule.matmul_totals import Total, find_totals, without_totals
 
 if TYPE_CHECKING:
     from fusec.schedule.matmul_choice import MatmulParameters
@@ -20,6 +21,36 @@ BLOCK = 64
 
 def find_products(fusion: Fusion) -> Product | Refusal:
     """Return the product of a segment, or two that are joined, or why it is neither."""
+    totals = find_totals(fusion)
+    if not totals:
+        return _found(fusion)
+    found = _found(without_totals(fusion, totals))
+    if isinstance(found, Refusal):
+        return found
+    refusal = next((r for r in (_no_total(found, t) for t in totals) if r is not None), None)
+    if refusal is not None:
+        return refusal
+    kept = {o.value for o in fusion.outputs}
+    whole = found.epilogue.fusion
+    stored = tuple(o for o in whole.outputs if o.value in kept)
+    epilogue = replace(found.epilogue, fusion=replace(whole, outputs=stored))
+    return replace(found, epilogue=epilogue, totals=totals)
+
+
+def _no_total(product: Product, total: Total) -> Refusal | None:
+    """Return why a product's kernel cannot reduce its results tile by tile, or None."""
+    name = total.node.output.name
+    if product.joined is not None or product.cuts:
+        return Refusal("totals", f"`{name}` reduces results of groups, or of joined products")
+    homes, sums = product.domain.homes, product.epilogue.sums
+    if homes[total.value] != homes[sums] or len(product.column_axes) != 1:
+        return Refusal("totals", f"`{total.value.name}` has not the rows of the product's result")
+    if not total.along_row and total.lead != len(product.batch_axes):
+        return Refusal("totals", f"`{name}` reduces columns over other axes than rows")
+    return None
+
+
+def _found(fusion: Fusion) -> Product | Refusal:
     nodes = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(nodes) != 2:
         return find_product(fusion)
@@ -69,15 +100,19 @@ def _layout(operand: Operand) -> tuple[object, ...]:
     return (operand.k_major, operand.buffer.dtype, batch, operand.cut)
 
 
+def join_multiple(problem: Product, pair_rows: int) -> int:
+    """Return of what the columns of a tile of two joined products are a multiple."""
+    by = 16 if problem.b.k_major else 2 * BLOCK
+    return max(by, 32) if pair_rows > 1 else by
+
+
 def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile has not the columns of two products, or None."""
     if problem.joined is None:
         return None
     if not p.staged:
         return Refusal("staged", "joined products have their sums visited as staged rows")
-    by = 16 if problem.b.k_major else 2 * BLOCK
-    if p.pair_rows > 1:
-        by = max(by, 32)
+    by = join_multiple(problem, p.pair_rows)
     if p.tile_n % by:
         because = f"{p.tile_n} columns of two products are no multiple of {by}"
         return Refusal("tile", because)

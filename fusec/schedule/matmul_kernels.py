@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusec.index.access import Facts
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import has_tensor_map, is_chunked
 from fusec.schedule.matmul_block_scales import PROMOTED
 from fusec.schedule.matmul_choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
@@ -18,7 +19,11 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
+    if halves and {o.buffer.dtype for o in problem.operands} == {F32}:
+        halves = "f32 is multiplied exactly; `tf32` of both operands asks for tensor cores"
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
+    if problem.dtype == F32:
+        hopper = hopper or "10 bits of f32 are multiplied by kernel `mma`"
     if problem.narrow is not None:
         across = [o.buffer.name for o in problem.operands if not o.k_major]
         if not hopper and across:
@@ -39,7 +44,7 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     split = hopper or ("groups are not split" if problem.cuts else "")
     if problem.has_converted_weights:
         hopper = hopper or "weights are converted by kernel `split_k` alone"
-    vector = halves
+    vector = hopper if problem.dtype == F32 else halves
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked) or no_stream(problem, facts)
@@ -57,6 +62,11 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         if problem.joined is not None:
             hopper = split = hopper or "scales along K of joined products are not applied"
         return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
+    if problem.totals:
+        if problem.staged_width == 1:
+            hopper = hopper or f"{problem.n} columns are no pairs, by which they are reduced"
+        alone = hopper or "results are reduced tile by tile by kernel `wgmma` alone"
+        return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
     if problem.joined is None:
         return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
     if not hopper and not problem.slots.sizes:

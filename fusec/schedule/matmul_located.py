@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from fusec.index.domain import Refusal
 from fusec.index.movement import pull
 from fusec.ir.access import Coordinates
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F8E4M3, F8E5M2, DType
-from fusec.ir.expression import Index, Var, index, linearize, of_var
+from fusec.ir.expression import Index, Quotient, Remainder, Var, index, linearize, of_var
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.ops.tensor_cores import tf32
 
 Located = tuple[Value, Index]
 
@@ -18,12 +19,13 @@ Located = tuple[Value, Index]
 def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
     """Return the input behind an operand, and its address.
 
-    What a cast widens is read as it is: products of halves are exact in f32.
+    What a cast widens is read as it is: products of halves are exact in f32. So is that of which
+    10 bits are asked for.
     """
     name = value.name
     while value not in fusion.input_of:
         node = fusion.producer[value]
-        if node.op.converts and _keeps(node.inputs, value.dtype):
+        if node.op is tf32 or (node.op.converts and _keeps(node.inputs, value.dtype)):
             (value,) = node.inputs
             continue
         pulled = pull(node, at) if node.op.access is not None else None
@@ -36,6 +38,18 @@ def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
             )
         value, at = branch.operand, branch.coordinates
     return value, linearize(at, fusion.input_of[value].strides)
+
+
+def is_tf32(fusion: Fusion, value: Value) -> bool:
+    """Return whether 10 bits of an operand in f32 are asked for, wherever it is moved then."""
+    while value not in fusion.input_of:
+        node = fusion.producer[value]
+        if node.op is tf32:
+            return True
+        if node.op.family != "movement":
+            return False
+        value = node.inputs[0]
+    return False
 
 
 def _keeps(inputs: Sequence[Value], target: DType) -> bool:
@@ -71,3 +85,17 @@ def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
     """Return the coordinates of an operand's own batch dims, aligned at the last."""
     own = batch[len(batch) - len(shape) :]
     return [index(0) if e == 1 else c for c, e in zip(own, shape, strict=True)]
+
+
+def merged(value: Index) -> Index:
+    """Return an index with x % (a * b) / a as x / a % b, which may join x / (a * b) to x / a."""
+    total = index(value.constant)
+    for atom, coefficient in value.terms:
+        new = Index(((atom, dim(1)),), dim(0))
+        if isinstance(atom, Quotient) and len(atom.inner.terms) == 1 and atom.inner.constant == 0:
+            ((inner, scale),) = atom.inner.terms
+            if isinstance(inner, Remainder) and scale == 1:
+                exact = inner.divisor.divide(atom.divisor)
+                new = new if exact is None else inner.inner // atom.divisor % exact
+        total = total + new * coefficient
+    return total

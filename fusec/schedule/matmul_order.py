@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_sums import slice_groups
 from fusec.schedule.matmul_vector import WARPS
-from fusec.schedule.orders import PlannedOrder, of_products, of_tensor_cores
+from fusec.schedule.orders import GROUP, TF32_GROUP, PlannedOrder, of_products, of_tensor_cores
 
 
 def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
@@ -17,5 +18,8 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     if p.kernel == "vector":
         part, each = p.tile_k // WARPS * p.stages, WARPS
     promoted = p.kernel in HOPPER and problem.narrow is not None
+    group = TF32_GROUP if problem.dtype == F32 else GROUP
     groups = slice_groups(p) if p.has_second else 1
-    return of_tensor_cores(problem.k, part, each, p.splits, groups=groups, promoted=promoted)
+    return of_tensor_cores(
+        problem.k, part, each, p.splits, groups=groups, promoted=promoted, group=group
+    )

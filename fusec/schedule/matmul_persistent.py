@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_totals import COLUMNS
 from fusec.segment.protocol import Refusal
 
 if TYPE_CHECKING:
@@ -52,12 +53,25 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     apart = _no_halves(p)
     if apart is not None:
         return apart
-    if p.staged and not problem.slots.sizes:
+    own = _no_totals(p, problem)
+    if own is not None:
+        return own
+    if p.staged and not problem.slots.sizes and not problem.totals:
         return Refusal("staged", "no tensor of the epilogue has rows along the result's")
     width = problem.staged_width
     if p.staged and p.vector_width != width:
         because = f"staged rows are filled by {width} columns, not {p.vector_width}"
         return Refusal("staged", because)
+    return None
+
+
+def _no_totals(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why a tile's results are not reduced as they are to be, or None."""
+    if problem.totals and not p.staged:
+        return Refusal("staged", "results are reduced where they are visited as staged rows")
+    if problem.totals and p.columns % COLUMNS:
+        because = f"results are reduced by {COLUMNS} columns, of which {p.columns} are no multiple"
+        return Refusal("tile", because)
     return None
 
 

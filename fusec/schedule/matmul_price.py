@@ -50,6 +50,8 @@ _LINES = ({16: 2.0, 32: 2.0, 64: 2.0}, {16: 1.75, 32: 1.75, 64: 1.75})
 _CONVERTED = 4.7e10
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
+# Of that, of 10 bits of f32 (estimated).
+_TF32_RATE = 0.5
 # The part of that which is left where elements of one operand, or of both, are copied one by one.
 _LOOSE = (1.0, 0.5, 0.32)
 # Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
@@ -106,6 +108,7 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
     rate, resident = target.flops * _SIMT_RATE / 4, target.sms * 4
     if p.kernel == "mma":
         part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
+        part *= _TF32_RATE if needed.is_tf32 else 1.0
         rate, resident = target.half_flops * part * _LOOSE[needed.loose], target.sms
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
     if p.kernel == "mma" and p.vector_width == 1:

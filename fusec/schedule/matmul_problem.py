@@ -21,7 +21,7 @@ from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_block_scales import BlockScales, Found
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul_found import find_operand
-from fusec.schedule.matmul_located import coordinates_of, located
+from fusec.schedule.matmul_located import coordinates_of, is_tf32, located
 from fusec.schedule.matmul_operand import BATCH, Operand, operand_of, weighed
 from fusec.schedule.matmul_staged import (
     PAIR,
@@ -32,6 +32,7 @@ from fusec.schedule.matmul_staged import (
     find_staged,
     slots_of,
 )
+from fusec.schedule.matmul_totals import Total
 from fusec.schedule.pointwise_choice import accesses
 
 
@@ -63,7 +64,9 @@ class Product:
     """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
     batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
-    variables of the epilogue's domain. With groups of rows the batch of B is the group.
+    variables of the epilogue's domain. With groups of rows the batch of B is the group. totals:
+    what is reduced of the results tile by tile; the epilogue makes what these reduce, too. tf32:
+    whether 10 bits of both operands are asked for.
     """
 
     node: Node
@@ -77,11 +80,19 @@ class Product:
     domain: Domain
     groups: Groups | None = None
     joined: Joined | None = None
+    totals: tuple[Total, ...] = ()
+    tf32: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """Return A and B, and the B of a joined product."""
         return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
+
+    @property
+    def made(self) -> tuple[Value, ...]:
+        """Return what is made of each result: stored, or reduced tile by tile."""
+        stored = (o.value for o in self.epilogue.fusion.outputs)
+        return tuple(dict.fromkeys((*stored, *(t.value for t in self.totals))))
 
     @property
     def scales(self) -> tuple[BlockScales, ...]:
@@ -123,13 +134,15 @@ class Product:
 
     @property
     def dtype(self) -> DType | None:
-        """Return the type in which tensor cores take both operands, exactly; None if they cannot.
+        """Return the type in which tensor cores take both operands; None if they cannot exactly.
 
         Tensor cores sum in f32, so that casts of half types to f32 in front of them cost nothing.
         """
         if sums_dtype(self.node.output.dtype) != F32:
             return None
         both = {self.a.buffer.dtype, self.b.buffer.dtype}
+        if self.tf32 and both == {F32}:
+            return F32
         wide = {F16, BF16} & both or {F16}
         return wide.pop() if len(wide) == 1 and both - wide <= {F8E4M3, F8E5M2, I8, U8} else None
 
@@ -155,7 +168,7 @@ class Product:
     @property
     def is_plain(self) -> bool:
         """Return whether what follows the product is its rounding at most."""
-        return all(node.op.converts for node in self.epilogue.fusion.nodes)
+        return not self.totals and all(n.op.converts for n in self.epilogue.fusion.nodes)
 
     def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
         """Return the tensors of the epilogue whose rows are moved through shared memory."""
@@ -165,7 +178,8 @@ class Product:
         binding, chunk, lane = bind(self, width)
         lowering = Lowering(self.epilogue.fusion, self.domain, binding)
         pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n, width)
-        return find_staged(pairs, self.epilogue.all_sums, facts)
+        reduced = [lowering.at_home(t.value) for t in self.totals]
+        return find_staged(pairs, self.epilogue.all_sums, facts, reduced)
 
     @property
     def staged_width(self) -> int:
@@ -240,7 +254,10 @@ def _problem(
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
     first, rows, columns = result
-    return Product(node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups)
+    few = all(is_tf32(fusion, value) for value in node.inputs[:2])
+    return Product(
+        node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups, tf32=few
+    )
 
 
 def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> Product | Refusal:

@@ -13,8 +13,8 @@ from fusec.schedule.plan import Kernel
 if TYPE_CHECKING:
     from fusec.schedule.matmul_choice import MatmulParameters
 
-PAD = 8
-"""Elements behind a row of a tile: 16 bytes, so that the rows of an ldmatrix are in all banks."""
+PAD = 16
+"""Bytes behind a row of a tile, so that the rows of an ldmatrix are in all banks."""
 SUMS_PAD = 8
 """Floats behind a row of sums: a quarter of the banks on, where the next row of a warp begins; with
 swapped operands it begins two rows on."""
@@ -61,12 +61,12 @@ def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
 
 def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages whose tiles have the contiguous axis as padded rows."""
-    pitches: list[int] = []
+    pitches, size = list[int](), _ELEMENT if problem.dtype is None else problem.dtype.size
     sizes: list[int] = []
     for operand, extent in ((problem.a, p.tile_m), (problem.b, p.tile_n)):
         rows, columns = (extent, p.tile_k) if operand.k_major else (p.tile_k, extent)
-        pitches.append(columns + PAD)
-        sizes.append(rows * pitches[-1] * _ELEMENT)
+        pitches.append(columns + PAD // size)
+        sizes.append(rows * pitches[-1] * size)
     constants = (
         ("kAPitch", pitches[0], "elements from row to row of A's tile"),
         ("kBPitch", pitches[1], "and of B's"),
@@ -116,7 +116,7 @@ def _layout(
         constants.append(("kSumsPitch", pitch, "floats from row to row of the tile of sums"))
         at = max(at, p.tile_m * pitch * _SUM)
     if p.staged:
-        columns = staged_columns(p.columns, whole=slots.whole)
+        columns = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
         rows = 16 * p.row_blocks if slots.fetched else 16
         constants += [
             ("kStagedRows", rows, "rows of a warp that are staged at a time"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.index.access import Facts
@@ -94,8 +95,10 @@ class Pairs:
         return address.substitute({self.lane: index(0), self.chunk: index(0)})
 
 
-def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[StagedTensor, ...]:
-    """Return the tensors that are staged, those that are read first."""
+def find_staged(
+    pairs: Pairs, sums: tuple[Value, ...], facts: Facts, reduced: Sequence[Instance] = ()
+) -> tuple[StagedTensor, ...]:
+    """Return the tensors that are staged, those that are read first; reduced: what else is made."""
     fusion, lowering = pairs.fusion, pairs.lowering
     stores: list[tuple[Output, Index, Conditions]] = []
     roots: list[Instance] = []
@@ -104,6 +107,7 @@ def find_staged(pairs: Pairs, sums: tuple[Value, ...], facts: Facts) -> tuple[St
         address = linearize(coordinates, fusion.effects.strides(output.value))
         stores.append((output, address, conditions))
         roots.append(lowering.at(output.value, coordinates, conditions))
+    roots += reduced
     found: list[StagedTensor] = []
     free: list[tuple[int, int]] = []
     for load in instances_under(roots):
@@ -149,13 +153,16 @@ def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> Stag
     return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched, whole)
 
 
-def staged_columns(tile_n: int, *, whole: bool) -> int:
+def staged_columns(tile_n: int, *, whole: bool, joined: bool = False) -> int:
     """Return the columns that are staged at a time: all of a tile, where rows are fetched ahead.
 
     Else as few as fill whole lines of memory: in equal parts of the tile where these are little
-    more, and leave room for as many stages.
+    more, and leave room for as many stages. joined: in equal parts, or a little fewer, since of
+    more columns of two products threads would have more at hand than registers.
     """
     if whole:
         return tile_n
     equal = next(c for c in (*range(PART, tile_n, 8), tile_n) if tile_n % c == 0)
+    if joined:
+        return next((c for c in (56, 48) if tile_n % PART and tile_n % c == 0), equal)
     return equal if equal <= PART + 8 else PART

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_choice import MULTICASTS, MatmulParameters, Sizes
+from fusec.schedule.matmul_joined import join_multiple
 from fusec.schedule.matmul_persistent import most_sums
 from fusec.schedule.matmul_problem import Product
 
@@ -32,11 +33,12 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
     without, there are fewer to compare.
     """
-    narrow, can_stage = problem.narrow is not None, bool(problem.slots.sizes)
+    narrow = problem.narrow is not None
+    can_stage = bool(problem.slots.sizes or problem.totals)
     for multicast in MULTICASTS:
         stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
-        if not narrow and problem.joined is None:
+        if not narrow:
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
                 pair = replace(tile, multicast=multicast)
@@ -51,13 +53,15 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
 
 def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, sms: int) -> int:
     """Return the columns with which all waves of tiles are as full as can be."""
-    by = 8 * tile.pair_rows
+    by, products = 8 * tile.pair_rows, 1
+    if problem.joined is not None:
+        by, products = join_multiple(problem, tile.pair_rows), 2
     most = min(256, 2 * most_sums(tile, problem) // tile.row_blocks) // by * by
     rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
     places = clusters(tile, sms)
 
     def seconds(columns: int) -> int:
-        tiles = -(-sizes.n // (columns * tile.pair_columns))
+        tiles = -(-sizes.n // (columns // products * tile.pair_columns))
         return -(-rows * tiles // places) * (columns + _BESIDE)
 
     least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))

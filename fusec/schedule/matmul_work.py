@@ -17,6 +17,11 @@ from fusec.segment.price import elements, work
 
 BLOCK = 64
 """Rows, or columns, of a line's elements of an operand that does not lie along K."""
+_TOTAL = {True: 10.0, False: 11.0}
+"""Operations for each result that is reduced along its row, or down its column."""
+_REDUCING = 2.0
+"""How much longer the operations of an epilogue take that reduces: a warp of each scheduler is at
+it alone, while others multiply (8192 x 8192 x 1024, 4096 x 4096 x 512 on an H200)."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class ProductWork:
     stored: Stored = Stored(0)
 
     @property
+    def is_tf32(self) -> bool:
+        """Return whether tensor cores multiply 10 bits of f32."""
+        return self.widths == (4, 4)
+
+    @property
     def is_narrow(self) -> bool:
         """Return whether tensor cores multiply 8-bit floats."""
         return self.widths == (1, 1)
@@ -91,6 +101,10 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     flops, sfu = work(fusion)
     others = [i.value for i in fusion.inputs if i.value not in product.epilogue.all_sums]
     reads = sum(2 * elements(v, hints) > results for v in others)
+    if product.totals:
+        each = sum(_TOTAL[t.along_row] for t in product.totals)
+        flops += results * each * len(product.totals)  # of several threads hold less at hand
+        flops, sfu = flops * _REDUCING, sfu * _REDUCING
     epilogue = EpilogueWork(flops / results, sfu / results, reads, product.slots.fetched)
     begins = (_begin(product.a, hints), _begin(product.b, hints))
     facts = Facts(hints)
@@ -102,6 +116,8 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
 
 def widths_of(product: Product) -> tuple[float, float]:
     """Return the bytes of an element of A, and of B, as tensor cores or conversions take them."""
+    if product.dtype == F32:
+        return 4, 4
     if product.narrow is not None:
         return 1, 1
     return 2, 0.5 if product.b.packed else 1 if product.has_converted_weights else 2
@@ -110,6 +126,8 @@ def widths_of(product: Product) -> tuple[float, float]:
 def _stored(product: Product, hints: Mapping[str, int]) -> Stored:
     """Return what is stored of a product at hint sizes."""
     outputs = [o.value for o in product.epilogue.fusion.outputs]
+    if not outputs:
+        return Stored(0)
     element = max(v.dtype.size for v in outputs)
     begin = gcd(product.n.evaluate(hints) * min(v.dtype.size for v in outputs), LINE)
     count = sum(elements(v, hints) * v.dtype.size for v in outputs)

@@ -22,6 +22,8 @@ FP8_BITS = 13
 """Bits behind the point that tensor cores keep of sums of 8-bit floats (arXiv 2412.19437)."""
 GROUP = 16
 """Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
+TF32_GROUP = 8
+"""The same of 10 bits of f32 (PTX mma.m16n8k8)."""
 TILES_AT_ONCE = 32
 """Totals of tiles that a warp combines, as in device/scan_tiles.cuh."""
 _MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
@@ -72,7 +74,9 @@ class PlannedOrder:
 
     def check(self, name: str) -> None:
         """Raise FusecError where no kernel adds the sum called `name` in such an order."""
-        numbers: list[tuple[str, int, Container[int]]] = [("group", self.group, (1, GROUP, WARP))]
+        numbers: list[tuple[str, int, Container[int]]] = [
+            ("group", self.group, (1, TF32_GROUP, GROUP, WARP))
+        ]
         for stage in self.stages:
             numbers += [
                 ("chain", stage.chain.value if stage.chain.is_const else 1, range(1, _MOST)),
@@ -214,20 +218,21 @@ def of_tensor_cores(
     *,
     groups: int = 1,
     promoted: bool = False,
+    group: int = GROUP,
 ) -> PlannedOrder:
     """Return the order of products of matrices by tensor cores.
 
     tile: elements of K by which it is dealt to `splits` clusters of `cluster` blocks; the sums of a
     cluster are added in the order of its blocks, those of clusters in turns, or in `groups` of
     neighbours whose sums then meet. promoted: of 8-bit floats, whose sums of a tile are added to
-    others in f32.
+    others in f32; group: products added at once.
     """
     tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
-    stages = [PlannedStage(_positive(tiles * (tile // GROUP)))]
+    stages = [PlannedStage(_positive(tiles * (tile // group)))]
     if promoted:
         stages = [PlannedStage(dim(tile // WARP)), serial(tiles)]
     stages += [serial(n) for n in (cluster, -(-splits // groups), groups) if n > 1]
-    return PlannedOrder(tuple(stages), *((WARP, FP8_BITS) if promoted else (GROUP,)))
+    return PlannedOrder(tuple(stages), *((WARP, FP8_BITS) if promoted else (group,)))
 
 
 def of_scanned_rows(length: Dim, width: int, threads: int, chunks: int, tiles: int) -> PlannedOrder:

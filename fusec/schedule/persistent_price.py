@@ -54,6 +54,9 @@ _LOAD = 0.8e-6
 """Loads of an operand of the epilogue, for which a warp waits before its next columns."""
 _ARRIVAL, _SLICE_RATE = 4.9e-6, 4e10
 """From the sums of a part of a tile to those of all, and bytes a second of these."""
+_JOINED = 1.15
+"""How much longer the operations of an epilogue that joins two products take, where both warpgroups
+are at it together (4096 x 11008 x 4096: 1050 us, by ping-pong 1009)."""
 _NORM = 8
 """Resources of a stage are used together: the time is little above that of the scarcest."""
 
@@ -98,7 +101,7 @@ def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
     stored = needed.stored
     columns = min(p.tile_n, MULTIPLIERS // 8)
     if p.staged:
-        columns = staged_columns(p.columns, whole=stored.whole)
+        columns = staged_columns(p.columns, whole=stored.whole, joined=p.joined)
         # Neighbouring tiles of a cluster fill the line between them together.
         columns *= p.pair_columns if stored.whole else 1
     piece = columns * stored.element
@@ -169,4 +172,5 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     special = epilogue.sfu / target.special
     waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0
-    return count * max(issued, special) * target.sms + turns * _LOAD
+    busy = count * max(issued, special) * target.sms
+    return busy * (_JOINED if p.joined and not p.ping_pong else 1.0) + turns * _LOAD

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -150,13 +150,15 @@ class Redefinition:
     """Another definition of what a segment computes.
 
     name: what is done; value: the result that is redefined; because: why it may pay; rule: what
-    does it to any fusion that holds the nodes, None where the segment's own plan does it.
+    does it to any fusion that holds the nodes, None where the segment's own plan does it; meant:
+    whether a segment is what it is offered for, None where any segments will do.
     """
 
     name: str
     value: str
     because: str
     rule: Rule | None = None
+    meant: Callable[[Fusion], bool] | None = None
 
 
 class Scheduler(Protocol):

@@ -174,6 +174,11 @@ def _try(
         because = f"{redefinition.name}: {error.diagnostic.message}"
         log.append(Decision("undo", (redefinition.value,), because))
         return None
+    meant = redefinition.meant
+    if meant is not None and not any(meant(s.fusion) for s in other.segments):
+        because = f"{redefinition.name}: no kernel is cheaper for it"
+        log.append(Decision("undo", (redefinition.value,), because))
+        return None
     before, after = found.seconds(target), other.seconds(target)
     least = LEAST_GAIN * before if near is None else 0.0
     if before - after <= least:

@@ -251,5 +251,30 @@ void multiply(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2
     *d[c] = static_cast<float>(sum);
   }
 }
+static void round_to_tf32(u32& bits, float x) {
+  std::memcpy(&bits, &x, 4);
+  if (std::isfinite(x)) bits = (bits + (1u << 12)) & ~((1u << 13) - 1);
+}
+static void multiply_tf32(float& d0, float& d1, float& d2, float& d3, u32 a0, u32 a1, u32 a2,
+                          u32 a3, u32 b0, u32 b1) {
+  const LaneWords* all = show({{a0, a1, a2, a3, b0, b1}});
+  const unsigned lane = current % 32;
+  float* const d[4] = {&d0, &d1, &d2, &d3};
+  const auto number = [](u64 word) {
+    const u32 bits = static_cast<u32>(word) & ~((1u << 13) - 1);  // the others do not count
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return static_cast<double>(value);
+  };
+  for (int c = 0; c < 4; ++c) {
+    const unsigned row = lane / 4, column = lane % 4 * 2 + c % 2;
+    double sum = *d[c];
+    for (int k = 0; k < 8; ++k) {
+      sum += number(all[row * 4 + k % 4].words[c / 2 + 2 * (k / 4)]) *
+             number(all[column * 4 + k % 4].words[4 + k / 4]);
+    }
+    *d[c] = static_cast<float>(sum);
+  }
+}
 
 }  // namespace cpu

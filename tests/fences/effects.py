@@ -119,6 +119,7 @@ EFFECTS: dict[str, Effect] = {
     "stmatrix_x2": Effect("write", shared=0, bytes=16),
     "stmatrix_x4_trans": Effect("write", shared=0, bytes=16),
     "mma_16816": PURE,
+    "mma_1688": PURE,
     # vector.cuh: kN elements.
     "load": Effect("read", shared=0),
     "load_readonly": Effect("read_constant", shared=0),

@@ -17,15 +17,15 @@ __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* gl
                : "memory");
 }
 
+// kChunk elements are copied at a time, 16 bytes of a type that is copied as it is.
 // `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync
 // the columns are contiguous and every row begins at a multiple of 16 bytes; elements of another
 // type than the tile's are converted, then no copy is asynchronous.
-template <int kRows, int kColumns, int kPitch, int kThreads, bool kAsync, class T, class S,
-          class Index>
+template <int kRows, int kColumns, int kPitch, int kThreads, bool kAsync, int kChunk = 8, class T,
+          class S, class Index>
 __device__ __forceinline__ void matmul_fill(T* tile, const S* matrix, Index row, Index column,
                                             Index rows, Index columns, Index row_stride,
                                             Index column_stride) {
-  constexpr int kChunk = 8;
   constexpr int kChunks = kColumns / kChunk;
   static_assert(kRows * kChunks % kThreads == 0, "every thread copies the same number of chunks");
 #pragma unroll

@@ -1,0 +1,161 @@
+// linear_silu_backward_s0_matmul: The gradient at a linear layer with bias and SiLU, from that of
+//   the layer behind it.
+// Source: examples/linear_silu_backward.yaml
+//   13: da = cast(matmul(dy, w), f32)
+//   14: zf = cast(z, f32)
+//   15: s = sigmoid(zf)
+//   16: dz = cast(mul(da, mul(s, add(1.0, mul(zf, sub(1.0, s))))), bf16)
+//   17: dbias = sum(cast(dz, f32), dims=[0])
+// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
+//   into wgmma.
+#include "combine.cuh"
+#include "fast_math.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_tile.cuh"
+#include "rounding.cuh"
+#include "staged_rows.cuh"
+#include "summed_pairs.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "wgmma.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 64;     // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 8;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 32;             // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = false;         // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 24576;  // of one stage
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 196608;    // rows of 16 bits
+  static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 215104;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 2;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    linear_silu_backward_s0_matmul(const __grid_constant__ fusec::TensorMap dy_map,
+                                   const __grid_constant__ fusec::TensorMap w_map,
+                                   const fusec::bf16* __restrict__ z,
+                                   fusec::bf16* __restrict__ dz,
+                                   float* __restrict__ dbias_segment_set,
+                                   fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const int M = M_size;
+  constexpr int N = 1024;
+  constexpr int K = 1024;
+  constexpr int batches = 1;
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  const int tiles = tile_rows * tile_columns * batches;
+  const int steps = fusec::tile_count(K, Config::kTileK);
+
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
+  __syncthreads();
+
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
+      int stage = 0;
+      fusec::u32 parity = 1;
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kTileN;
+        const fusec::TileSource a_rows = {&dy_map, m, 0};
+        const fusec::TileSource b_columns = {&w_map, n, 0};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+      }
+    }
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const z_rows = fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto z_at = [&](Index m, Index n) { return z + m * 1024 + n; };
+    fusec::bf16* const dz_rows =
+        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto dz_at = [&](Index m, Index n) { return dz + m * 1024 + n; };
+    // The epilogue of neighbouring sums of row m, from column n on.
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc,
+                            fusec::Vec<float, kWidth>& dbias_segment_set_terms) {
+      const auto z_vec = fusec::load<kWidth>(z_rows + place);
+      fusec::Vec<fusec::bf16, kWidth> dz_vec;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const float zf = fusec::to_float(z_vec[i]);
+        const float s = fusec::sigmoid_approx(zf);
+        const float mul_3 = fusec::round_to<fusec::bf16>(acc[i]) * (s * (1.0f + zf * (1.0f - s)));
+        const float dz_value = fusec::round_to<fusec::bf16>(mul_3);
+        dbias_segment_set_terms[i] = dz_value;
+        dz_vec[i] = fusec::convert<fusec::bf16>(dz_value);
+      }
+      fusec::store(dz_rows + place, dz_vec);
+    };
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      // What the epilogue reads comes while the products run.
+      const auto z_here = [&](int row, int column) {
+        const Index m = tile_m + warp_m + row;
+        const Index n = tile_n + column;
+        return z_at(m, n);
+      };
+      fusec::fetch_rows<Config>(z_rows, z_here, M - tile_m - warp_m, N - tile_n);
+      float sums[Config::kSumsOwn];
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+      fusec::wait_for_rows();
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto dz_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return dz_at(m, n);
+        };
+        fusec::store_rows<Config>(dz_rows + place, dz_here, M - tile_m - warp_m - first_row,
+                                  N - tile_n - first_column);
+      };
+      fusec::ColumnTotals<fusec::Sum<float>> dbias_segment_set_gathered;
+      const auto visit = [&](int block, int half, int row, int column, int place, const Sums& acc) {
+        fusec::Vec<float, kWidth> dbias_segment_set_terms = {};
+        // Beyond the result its last elements are computed again, which nobody stores or reduces.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(m, n, place, acc, dbias_segment_set_terms);
+        dbias_segment_set_gathered.take(block, half, dbias_segment_set_terms,
+                                        tile_m + warp_m + row < M);
+      };
+      const auto reduced = [&](int first_row, int first_column) {
+        dbias_segment_set_gathered.leave([&](int row, int column, float total) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          if (m < M && n < N) dbias_segment_set[(m / 16) * N + n] = total;
+        });
+      };
+      fusec::visit_summed_pairs<Config>(sums, visit, reduced, leave);
+    }
+  }
+}

@@ -1,0 +1,106 @@
+// What a tile's results are reduced to before they leave a warp: one number of 32 columns of a row,
+// or of 16 rows of a column. Sums lie in pairs of neighbouring columns, eight rows by
+// four pairs a warp. Op is a combiner of combine.cuh; terms are combined in a fixed order.
+#pragma once
+
+#include "reduce.cuh"
+#include "staged_rows.cuh"
+
+namespace fusec {
+
+// Of the two rows, eight apart, of which a lane holds pairs; `half` is known when compiled.
+template <class Op>
+struct RowTotals {
+  float held[2] = {Op::identity(), Op::identity()};
+
+  __device__ __forceinline__ void take(int, int half, const Vec<float, 2>& terms, bool inside) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (inside) held[half] = Op::combine(held[half], terms[i]);
+    }
+  }
+
+  // All lanes of the warp: put(row, 0, total) for 16 rows, after 32 columns.
+  template <class Put>
+  __device__ __forceinline__ void leave(const Put& put) {
+    const int lane = own_lane();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float total = warp_reduce<Op, 4>(held[half]);
+      if (lane % 4 == 0) put(lane / 4 + 8 * half, 0, total);
+      held[half] = Op::identity();
+    }
+  }
+};
+
+// Of the pairs of columns that a lane holds of four blocks of eight; `block`, too, is known.
+template <class Op>
+struct ColumnTotals {
+  float held[8];
+
+  __device__ __forceinline__ void take(int block, int half, const Vec<float, 2>& terms,
+                                       bool inside) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float& own = held[2 * block + i];
+      if (half == 0) own = Op::identity();
+      if (inside) own = Op::combine(own, terms[i]);
+    }
+  }
+
+  // All lanes of the warp: put(0, column, total) for 32 columns, after both rows. Lanes hand on
+  // half of what they hold, until each has a column of its own.
+  template <class Put>
+  __device__ __forceinline__ void leave(const Put& put) {
+    const int lane = own_lane();
+#pragma unroll
+    for (int count = 4; count > 0; count /= 2) {
+      const bool upper = (lane & 4 * count) != 0;
+#pragma unroll
+      for (int i = 0; i < count; ++i) {
+        const float kept = upper ? held[i + count] : held[i];
+        const float given = upper ? held[i] : held[i + count];
+        held[i] = Op::combine(kept, shuffle_xor(given, 4 * count));
+      }
+    }
+    const int number = lane / 4;
+    put(0, number / 2 * 8 + lane % 4 * 2 + number % 2, held[0]);
+  }
+};
+
+// One warp: as visit_pairs, with visit(block, half, row, column, place, acc), where the columns are
+// those of a block of eight in 32 and the row is of a half of 16; reduced(row, column) follows 16
+// rows of 32 columns.
+template <class Config, class Visit, class Reduced, class Leave>
+__device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::kSumsOwn],
+                                                   const Visit& visit, const Reduced& reduced,
+                                                   const Leave& leave) {
+  constexpr int kBlocks = Config::kSumsOwn / (Config::kTileN / 2);
+  static_assert(Config::kTileN % 32 == 0);
+  const int lane = own_lane();
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+    const int line = Config::kStagedRows == 16 ? 0 : 16 * block;
+#pragma unroll
+    for (int first = 0; first < Config::kTileN; first += Config::kStagedColumns) {
+#pragma unroll
+      for (int column = 0; column < Config::kStagedColumns; column += 8) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = lane / 4 + 8 * half;
+          const int i = block * (Config::kTileN / 2) + (first + column) / 2 + 2 * half;
+          const Vec<float, 2> acc = {sums[i], sums[i + 1]};
+          const int own = column + lane % 4 * 2;
+          visit((first + column) / 8 % 4, half, 64 * block + row, first + own,
+                (line + row) * Config::kStagedPitch + own, acc);
+        }
+        if ((first + column) % 32 == 24) reduced(64 * block, first + column - 24);
+      }
+      __syncwarp();
+      leave(64 * block, first, line * Config::kStagedPitch);
+      __syncwarp();
+    }
+  }
+}
+
+}  // namespace fusec

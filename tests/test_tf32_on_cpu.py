@@ -1,0 +1,119 @@
+"""Products of 10 bits of f32, where these are asked for: on the host, and wrong ones."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpu_check import check_on_gpu
+from test_hopper_on_cpu import dies, wrong
+
+from fusec import target
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
+from fusec.reference.nodes import Model
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.matmul import Matmul
+from fusec.schedule.plan import KernelPlan
+
+SHAPES = {"nt": ("{m}, {k}", "{n}, {k}"), "nn": ("{m}, {k}", "{k}, {n}"),
+          "tn": ("{k}, {m}", "{k}, {n}"), "tt": ("{k}, {m}", "{n}, {k}")}  # fmt: skip
+
+
+@cache
+def product(m: int, n: int, k: int, layout: str = "nt", *, few: bool = True) -> Fusion:
+    """Return a product of f32 with an epilogue; few: whether 10 bits of both operands count."""
+    a, b = (shape.format(m=m, n=n, k=k) for shape in SHAPES[layout])
+    left = "a" if layout[0] == "n" else "permute(a, dims=[1, 0])"
+    right = "b" if layout[1] == "n" else "permute(b, dims=[1, 0])"
+    if few:
+        left, right = f"tf32({left})", f"tf32({right})"
+    return read_text(
+        f"fusion: product\ninputs:\n  a: f32[{a}]\n  b: f32[{b}]\n  bias: f32[{n}]\nops:\n"
+        f"  - p = matmul({left}, {right})\n  - y = relu(add(p, bias))\noutputs: [y]\n"
+    )
+
+
+def plan_of(fusion: Fusion, arch: str = "sm_80", kernel: str = "mma") -> KernelPlan:
+    return Matmul().build(fusion, target.find(arch), {"kernel": kernel})
+
+
+@pytest.mark.parametrize(
+    "fusion",
+    [
+        product(136, 72, 40),
+        product(72, 136, 40, "nn"),
+        product(72, 40, 40, "tn"),
+        product(70, 33, 37, "tt"),
+    ],
+)
+def test_products_of_few_bits(fusion: Fusion, tmp_path: Path) -> None:
+    assert wrong(fusion, plan_of(fusion), tmp_path) == ""
+
+
+WRONG = {
+    "the rows of A": ("(row + lane % 16) * kPitch", "(row + lane % 8) * kPitch"),
+    "the depth of A": ("depth + lane / 16 * 4);", "depth + lane / 16 * 8);"),
+    "the columns of B": ("lane % 8 + lane / 16 * 8;", "lane % 8;"),
+    "the depth of B": ("lane / 8 % 2 * 4);", "lane / 16 * 4);"),
+    "the pieces of B": ("b[j + p / 2][p % 2]", "b[j + p % 2][p / 2]"),
+    "the rows of a warp": ("row + 16 * i, depth", "16 * i, depth"),
+    "bits that do not count": ("b[p] = tf32_bits(__uint_as_float(b[p]));", "b[p] &= 0xffff0000;"),
+    "the columns of a chunk": ("kAsync, 4>", "kAsync, 8>"),
+}  # fmt: skip
+ACROSS = {
+    "the rows of A": ("row + lane / 4 + p % 2 * 8", "row + lane / 4 + p / 2 * 8"),
+    "the depth of A": ("lane % 4 + p / 2 * 4", "lane % 4"),
+    "the columns of B": ("column + lane / 4 + p / 2 * 8", "column + lane / 4"),
+    "the depth of B": ("lane % 4 + p % 2 * 4", "lane % 4 + p / 2 * 4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ones_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(72, 40, 72)
+    dies(fusion, plan_of(fusion), *WRONG[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_wrong_ones_across_k_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(72, 40, 40, "tn")
+    dies(fusion, plan_of(fusion), *ACROSS[name], tmp_path)
+
+
+def test_fewer_bits_are_not_within_the_bound() -> None:
+    """Factors of 5 bits are told from those of 10."""
+    fusion = product(64, 64, 1000)
+    inputs = random_inputs(fusion, fusion.hints, 0)
+    plan = plan_of(fusion)
+    model = Model({name: o.at(fusion.hints) for name, o in plan.orders.items()})
+    for bits, ok in ((10, True), (5, False)):
+        given = {n: _cut(np.asarray(x), bits) if n != "bias" else x for n, x in inputs.items()}
+        outputs = evaluate(fusion, given, fusion.hints)
+        found = {n: np.asarray(x, np.float32) for n, x in outputs.items()}
+        assert compare(fusion, fusion.hints, inputs, found, model=model).ok == ok
+
+
+def _cut(x: np.ndarray, bits: int) -> np.ndarray:
+    """Return floats rounded to so many bits behind the point."""
+    drop = 23 - bits
+    words = x.astype(np.float32).view(np.uint32)
+    return ((words + (1 << (drop - 1))) >> drop << drop).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_only_what_is_asked_for_has_few_bits(arch: str) -> None:
+    assert Matmul().build(product(512, 512, 512), target.find(arch)).parameters.kernel == "mma"
+    exact = product(512, 512, 512, few=False)
+    assert Matmul().build(exact, target.find(arch)).parameters.kernel == "simt"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", SHAPES)
+def test_products_of_few_bits_on_a_gpu(layout: str) -> None:
+    assert check_on_gpu(product(520, 1032, 2056, layout), scheduler="matmul").verdict.ok
+    assert check_on_gpu(product(67, 133, 1001, layout), scheduler="matmul").verdict.ok
