@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fusec.index.domain import Refusal
 from fusec.index.movement import pull
 from fusec.ir.access import Coordinates
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import F8E4M3, F8E5M2, DType
-from fusec.ir.expression import Index, Quotient, Remainder, Var, index, linearize, of_var
+from fusec.ir.expression import Index, Var, index, linearize, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.tensor_cores import tf32
 
@@ -85,17 +85,3 @@ def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
     """Return the coordinates of an operand's own batch dims, aligned at the last."""
     own = batch[len(batch) - len(shape) :]
     return [index(0) if e == 1 else c for c, e in zip(own, shape, strict=True)]
-
-
-def merged(value: Index) -> Index:
-    """Return an index with x % (a * b) / a as x / a % b, which may join x / (a * b) to x / a."""
-    total = index(value.constant)
-    for atom, coefficient in value.terms:
-        new = Index(((atom, dim(1)),), dim(0))
-        if isinstance(atom, Quotient) and len(atom.inner.terms) == 1 and atom.inner.constant == 0:
-            ((inner, scale),) = atom.inner.terms
-            if isinstance(inner, Remainder) and scale == 1:
-                exact = inner.divisor.divide(atom.divisor)
-                new = new if exact is None else inner.inner // atom.divisor % exact
-        total = total + new * coefficient
-    return total

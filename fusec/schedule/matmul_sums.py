@@ -9,6 +9,7 @@ from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout
 from fusec.schedule.plan import Workspace
+from fusec.target import Target
 
 SUM_SLICES = "matmul_sum_slices"
 """The kernel that adds the slices of split tiles up."""
@@ -81,9 +82,13 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
     return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
 
 
-def work_buffers(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
+def work_buffers(
+    fusion: Fusion, problem: Product, p: MatmulParameters, target: Target
+) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
     tiles = tiles_of(problem, p) * (p.pair_rows * p.pair_columns)
+    if p.kernel == "wgmma":  # parts of the last wave's tiles: no more than a wave has places
+        tiles = dim(target.sms // p.splits)
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
 
     def free(name: str) -> str:

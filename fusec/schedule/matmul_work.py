@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import gcd
 
 from fusec.index.access import Facts
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_choice import Sizes, sizes_of
 from fusec.schedule.matmul_operand import Operand

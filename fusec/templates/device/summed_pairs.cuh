@@ -85,6 +85,7 @@ __device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::k
     for (int first = 0; first < Config::kTileN; first += Config::kStagedColumns) {
 #pragma unroll
       for (int column = 0; column < Config::kStagedColumns; column += 8) {
+        if (first + column >= Config::kTileN) break;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = lane / 4 + 8 * half;
