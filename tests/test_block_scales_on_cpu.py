@@ -47,7 +47,7 @@ def test_scales_of_blocks(fusion: Fusion, fields: dict[str, object], tmp_path: P
 
 
 WRONG = {
-    "the next step's scales": ("const Scales scales = next;", "const Scales& scales = next;"),
+    "the next step's scales": ("const auto own_scales = next;", "const auto& own_scales = next;"),
     "the rows of the next block": ("i / 2 * 64 + i % 2 * 8", "i % 2 * 8"),
     "the columns' scales": ("i / 4 * 8 / kShared]", "0]"),
     "the last row": ("wanted < last ? wanted : last", "wanted"),

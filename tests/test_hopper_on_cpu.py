@@ -215,7 +215,7 @@ SPLIT = {
     "the share of a rank": ("f * Config::kCluster + rank", "f * Config::kCluster"),
     "the slab of a rank": ("* Config::kCluster + rank) * C", "* Config::kCluster) * C"),
     "the columns of a quad": ("number % kQuads * 4", "number % kQuads * 2"),
-    "the row of a sum": ("i / 2 % 2 * 8", "i / 2 % 2 * 4"),
+    "the row of a sum": ("i / 2 % 2 * kApart", "i / 2 % 2 * 4"),
     "a step of K twice": ("(chunk + 1) / chunks", "(chunk + 1) / chunks + 1"),
 }  # fmt: skip
 

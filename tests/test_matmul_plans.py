@@ -382,7 +382,7 @@ def test_parameters_are_overridable():
     ("name", "overrides", "words"),
     [
         ("plain_mma", {"kernel": "wgmma"}, "sm_80 has no wgmma"),
-        ("f32", {"kernel": "mma"}, "no tensor-core kernel"),
+        ("f32", {"kernel": "mma"}, "f32 is multiplied exactly"),
         ("ragged", {"kernel": "wgmma"}, "multiples of 16 bytes"),
         ("plain", {"tile_n": 100}, "tile_n is never 100"),
         ("plain", {"kernel": "wgmma", "tile_n": 256, "stages": 12}, "bytes of shared memory"),

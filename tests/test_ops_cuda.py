@@ -60,7 +60,9 @@ def test_expressions_compile() -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     bodies = list(functions())
     assert len(bodies) > 400
-    source = '#include "fast_math.cuh"\n#include "math.cuh"\n#include "types.cuh"\n'
+    source = (
+        '#include "fast_math.cuh"\n#include "math.cuh"\n#include "tf32.cuh"\n#include "types.cuh"\n'
+    )
     source += "namespace ops {\n" + "\n".join(bodies) + "\n}\n"
     ptx = compile_ptx(source, name="ops.cu", arch="sm_90a", headers=device_headers())
     assert ptx.count(".entry") == len(bodies)

@@ -93,8 +93,14 @@ def method(walk: Any, node: Node, target: Node) -> Any:
 
 
 def chosen(walk: Any, name: str, count: int) -> Function | None:
-    """Return the function of a name with so many parameters."""
-    return next((f for f in walk.functions.get(name, ()) if len(f.parameters) == count), None)
+    """Return the function of a name with so many parameters; the last may be a pack."""
+
+    def takes(function: Function) -> bool:
+        fixed = len(function.parameters)
+        has_pack = fixed > 0 and function.parameters[-1].is_pack
+        return count >= fixed - 1 if has_pack else count == fixed
+
+    return next((f for f in walk.functions.get(name, ()) if takes(f)), None)
 
 
 def hands_over(walk: Any, node: Node) -> bool:
@@ -131,14 +137,19 @@ def inline(walk: Any, node: Node, function: Function) -> Any:
         bind_template(walk, outer, name, tokens)
     deduce(walk, outer, function, given)
     values: list[Any] = []
-    for parameter, kid in zip(function.parameters, node.kids[1:], strict=True):
+    parameters = function.parameters
+    if parameters and parameters[-1].is_pack:  # of which the first is known by its name
+        count = len(node.kids) - len(parameters)
+        rest = [replace(parameters[-1], name=f"{parameters[-1].name}{n}") for n in range(1, count)]
+        parameters = [*(parameters if count else parameters[:-1]), *rest]
+    for parameter, kid in zip(parameters, node.kids[1:], strict=True):
         place = walk.place(kid) if parameter.is_reference else None
         values.append(walk.value(kid) if place is None else place)
         if parameter.is_reference and place is None and kid.kind == "name":
             values[-1] = Alias(walk, kid.text)
     numbers = [str(v) for v in outer.values.values() if is_exact(v)]
     name = f"{function.name}<{','.join(numbers)}>"
-    return body(walk, function.body, outer, function.parameters, values, name, node)
+    return body(walk, function.body, outer, parameters, values, name, node)
 
 
 class Alias:

@@ -269,6 +269,8 @@ class Parser:
             elif text in ("++", "--"):
                 self.take()
                 node = Node("step", line, text, [node])
+            elif text == "...":
+                self.take()
             elif text == "{" and node.kind == "name":
                 node = self.listed(matching(self.tokens, self.at))
             else:

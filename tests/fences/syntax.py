@@ -12,7 +12,7 @@ PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 TOKEN = re.compile(
     r'(?P<word>[A-Za-z_]\w*)|(?P<number>\d[\w.]*(?:[eE][+-]?\d+f?)?|\.\d+\w*)|(?P<string>"[^"\n]*")'
-    r"|(?P<sign>::|->|\+\+|--|&&|\|\||<<=|<<|<=|>=|==|!=|[-+*/%&|^]=|[^\s])"
+    r"|(?P<sign>\.\.\.|::|->|\+\+|--|&&|\|\||<<=|<<|<=|>=|==|!=|[-+*/%&|^]=|[^\s])"
 )
 QUALIFIERS = frozenset(
     [
@@ -111,6 +111,7 @@ class Parameter:
     is_reference: bool
     is_pointer: bool
     is_restricted: bool
+    is_pack: bool
 
 
 @dataclass
@@ -209,7 +210,9 @@ def parameter(tokens: list[Token]) -> Parameter:
             name = text
         if text == ")" and "&" in texts[:i]:
             break
-    return Parameter(name, " ".join(texts), "&" in texts, "*" in texts, "__restrict__" in texts)
+    return Parameter(
+        name, " ".join(texts), "&" in texts, "*" in texts, "__restrict__" in texts, "..." in texts
+    )
 
 
 def functions_of(text: str, file: str = "") -> Iterator[Function]:

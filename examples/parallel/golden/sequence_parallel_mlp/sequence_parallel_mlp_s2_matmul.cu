@@ -116,6 +116,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc);
       };
+      const Index columns = min(N - tile_n, static_cast<Index>(Config::kTileN));
       const auto leave = [&](int first_row, int first_column, int place) {
         const auto h_here = [&](int row, int column) {
           const Index m = tile_m + warp_m + first_row + row;
@@ -123,8 +124,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
           return h_at(m, n);
         };
         fusec::store_rows<Config>(h_rows + place, h_here, M - tile_m - warp_m - first_row,
-                                  min(N - tile_n, static_cast<Index>(Config::kTileN)) -
-                                      first_column);
+                                  columns - first_column);
       };
       fusec::visit_pairs<Config>(sums, visit, leave);
     }
