@@ -210,9 +210,8 @@ def parameter(tokens: list[Token]) -> Parameter:
             name = text
         if text == ")" and "&" in texts[:i]:
             break
-    return Parameter(
-        name, " ".join(texts), "&" in texts, "*" in texts, "__restrict__" in texts, "..." in texts
-    )
+    signs = ("&", "*", "__restrict__", "...")
+    return Parameter(name, " ".join(texts), *(sign in texts for sign in signs))
 
 
 def functions_of(text: str, file: str = "") -> Iterator[Function]:
