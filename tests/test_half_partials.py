@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
-from test_hopper_on_cpu import dies, find_matmul, plan_of, product, wrong
+from test_hopper_on_cpu import dies, plan_of, product, wrong
 
 from fusec import driver, target
 from fusec.codegen.dispatch import plan_sources
@@ -26,6 +26,8 @@ from fusec.reference.order import LEAST, Order, Stage, performed, roundings
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.inputs import random_inputs
+from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_price import hand_off_seconds
 from fusec.schedule.plan import KernelPlan
 
@@ -140,7 +142,7 @@ def test_what_leaves_no_halves_says_why(name: str) -> None:
     wanted = {"kernel": "split_k", **SHAPE, "split_method": "two_kernel", "partials": "half"}
     fusion = wide() if dtype == F32 else product(200, 40, 576)
     with pytest.raises(Unsupported, match=re.escape(because)):
-        find_matmul().build(fusion, HOPPER, {**wanted, **changes})
+        Matmul().build(fusion, HOPPER, {**wanted, **changes})
 
 
 def wide() -> Fusion:
@@ -153,7 +155,7 @@ def wide() -> Fusion:
 
 def test_price_never_chooses_halves() -> None:
     fusion = product(256, 256, 16384)
-    family = find_matmul()
+    family = Matmul()
     records = [p for p, _ in family.priced(fusion, HOPPER)]
     assert any(p.settings["splits"] != 1 for p in records)
     assert {p.settings["partials"] for p in records} == {"f32"}
@@ -165,6 +167,7 @@ def test_price_never_chooses_halves() -> None:
 def test_price_counts_half_of_the_bytes(method: str) -> None:
     _, plan = halved(method)
     p = plan.parameters
+    assert isinstance(p, MatmulParameters)
     none = hand_off_seconds(replace(p, tile_m=0), 4)
     half, whole = (hand_off_seconds(replace(p, partials=k), 4) for k in ("half", "f32"))
     assert whole - none == pytest.approx(2 * (half - none))
