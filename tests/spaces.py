@@ -172,19 +172,19 @@ CASES = {
     "matmul": _case(
         "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",
         tile_m=(32, 128), tile_n=(64, 128, 256), stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),
-        ping_pong=(False,), multicast=("none",), staged=(False,), band=(8,),
+        ping_pong=(False,), multicast=("none",), staged=(False,), band=(8,), partials=("f32",),
     ),
     "matmul_vector": _case(
         "matmul", "a: f16[7, 328]\n  b: f16[40, 328]", "y = matmul(a, permute(b, [1, 0]))",
         kernel=("vector",), tile_m=(8, 16, 32), tile_n=(16, 32, 64), stages=(1, 2, 4),
         splits=(1, 2, 3), split_method=("slices",), cluster=(1,), ping_pong=(False,),
-        multicast=("none",), staged=(False,), band=(8,),
+        multicast=("none",), staged=(False,), band=(8,), partials=("f32",),
     ),
     "matmul_persistent": _case(
         "matmul", "a: f16[152, 72]\n  b: f16[72, 136]\n  r: f16[152, 136]",
         "y = add(matmul(a, b), r)", kernel=("wgmma",), tile_m=(64, 128, 256), tile_n=(64, 72),
         stages=(2,), cluster=(1,), splits=(1,), split_method=("slices",), vector_width=(2,),
-        band=(1, 8),
+        band=(1, 8), partials=("f32",),
     ),
 }  # fmt: skip
 

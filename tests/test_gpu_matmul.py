@@ -77,6 +77,15 @@ def test_parts_along_k_are_summed_bitwise_the_same_in_100_runs(method: str) -> N
     assert any("UBLKRED" in text for text in texts) == (method == "serial_tma")
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("method", ["slices", "two_kernel"])
+def test_parts_along_k_are_left_in_halves(method: str, dtype: DType) -> None:
+    settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "splits": 8}
+    settings |= {"split_method": method, "partials": "half"}
+    overrides = tuple(Override("c", name, value) for name, value in settings.items())
+    check_on_gpu(replace(product(256, 256, 65536, dtype), schedules=overrides), repeats=10)
+
+
 def test_parts_along_k_are_summed_in_the_order_of_arrival() -> None:
     settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "cluster": 4}
     settings |= {"splits": 7, "split_method": "parallel"}

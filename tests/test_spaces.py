@@ -36,7 +36,7 @@ SIZES = {
     "scatter_vectors": (12, 12),
     "scatter_sums": (6, 6),
     "matmul": (237, 325),
-    "matmul_vector": (33, 170),
+    "matmul_vector": (33, 190),
     "matmul_persistent": (80, 177),
     "ring": (192, 212),
     "reduction_in_bulk": (224, 164),

@@ -8,7 +8,7 @@ from functools import partial
 
 from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.codegen.matmul_config import config, sums_type
+from fusec.codegen.matmul_config import config, part_type, sums_type
 from fusec.codegen.matmul_names import RESERVED, STREAMED, c_names, renamed
 from fusec.codegen.matmul_staged import emit_staged, stage
 from fusec.codegen.matmul_totals import GATHERED, emit_totals
@@ -131,6 +131,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
         leaves_fragments=parameters.leaves_fragments,
+        part=part_type(problem, parameters),
         **{role: names[space.name] for role, space in spaces.items()},
     )
 
@@ -260,7 +261,8 @@ def _parts(p: MatmulParameters) -> str:
         return f"{p.cluster} CTAs" if p.cluster > 1 else "one CTA"
     each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
     how = "turns" if p.takes_turns else "parts" if p.in_arrival_order else "slices"
-    return f"{p.splits} {how}{each}"
+    halves = ", half work buffer" if p.leaves_halves else ""
+    return f"{p.splits} {how}{each}{halves}"
 
 
 def _groups(problem: Product) -> GroupsView | None:

@@ -13,7 +13,7 @@ from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import MatmulKernel
-from fusec.schedule.matmul_sums import SUM_SLICES, slice_groups, slices_each
+from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
 from fusec.schedule.matmul_vector import WARPS, resident
 from fusec.schedule.matmul_weights import STAGE
 
@@ -61,6 +61,12 @@ def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
 def sums_type(problem: Product) -> str:
     """Return the C type in which products are summed."""
     return compute_type(sums_dtype(problem.node.output.dtype))
+
+
+def part_type(problem: Product, p: MatmulParameters) -> str:
+    """Return the C type of four sums in a slice."""
+    dtype = partials_dtype(problem, p)
+    return f"fusec::Vec<{storage_type(dtype)}, 4>" if p.leaves_halves else "float4"
 
 
 def _tile(p: MatmulParameters, problem: Product) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from fusec.commands.manifest_records import (
@@ -88,7 +88,11 @@ def parameters_of(plan: KernelPlan) -> dict[str, Any]:
     if not is_dataclass(record) or isinstance(record, type):
         return {}
     plain: dict[str, Any] = json.loads(json.dumps(asdict(record), default=str))
-    return plain
+    spared = {
+        f.name for f in fields(record)
+        if f.metadata.get("omitted") and getattr(record, f.name) == f.default
+    }  # fmt: skip
+    return {name: value for name, value in plain.items() if name not in spared}
 
 
 def dims_of(fusion: Fusion) -> tuple[DimRecord, ...]:

@@ -149,7 +149,8 @@ def schedule(segment: SegmentFacts) -> str:
     """Return by what the schedule is chosen, and where it was measured."""
     tuned = segment.tuned
     if tuned is None:
-        return segment.chosen
+        halves = any((o.field, o.value) == ("partials", "half") for o in segment.overrides)
+        return f"{segment.chosen}, half work buffer" if halves else segment.chosen
     time = time_text(tuned.us * 1e-6)
     at = "" if tuned.exact else f" at {tuned.sizes}"
     return f"tuned: {time} measured{at} on {tuned.device}, {tuned.date} (from {tuned.source})"

@@ -194,7 +194,7 @@ def _own(node: Node, state: State, count: int, dtype: DType, rules: Rules) -> Ar
     if count == 1:
         # A single product is rounded by itself.
         own = own + squares * (np.square(u) * SPREAD)
-    if not any(order.bits for order in rules.orders):
+    if not any(order.rounds_whole_numbers for order in rules.orders):
         own = np.where(is_exact(state, dtype), 0.0, own)
     if "bias" in state:
         own = own + state["bias"] * (np.square(u) * SPREAD)

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 
 from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array
+from fusec.ir.dtype import find as as_dtype
+from fusec.ir.evaluate import Array, round_to
 
+LEAST = {"f16": 2.0**-24, "bf16": 2.0**-133}
+"""The least positive values of the types that sums may be kept in."""
+UNEVEN = 0.55
+"""Mean square of the roundings of normal numbers over that of numbers right above powers of two
+(measured on numbers of every spread: 0.54 to 0.55)."""
 MOST_PLACES = 64
 """Places of a block for each term in it; where there are more, how it is filled is left open."""
 
@@ -24,6 +30,7 @@ class Stage:
     threads of a block: a block takes chain * width terms. 0: as many chains as there need be, whose
     terms lie as far apart as can be. cut: terms that blocks do not reach across, as where groups of
     rows begin anew; 0 where none do. A tree adds 2**depth neighbours.
+    kept: the 16-bit type that the results are rounded to, empty where they stay as they are.
     """
 
     chain: int
@@ -31,6 +38,7 @@ class Stage:
     width: int = 0
     run: int = 1
     cut: int = 0
+    kept: str = ""
 
     def fitted(self, count: int) -> Stage:
         """Return the stage as `count` terms go through it.
@@ -77,17 +85,22 @@ class Order:
     group: int = 1
     bits: int = 0
 
+    @property
+    def rounds_whole_numbers(self) -> bool:
+        """Return whether even partial sums are rounded that f32 holds."""
+        return self.bits > 0 or any(s.kept for s in self.stages)
+
     def within(self, count: int) -> tuple[Stage, ...]:
         """Return the stages that `count` terms go through, the rest of the tree included."""
         left, found = ceil(count / self.group), list[Stage]()
         for stage in self.stages:
-            if left <= 1:
-                break
+            if left <= 1 and not stage.kept:
+                continue
             fitted = stage.fitted(left)
             left = fitted.chains(left)
             depth = min(fitted.depth, _depth(left))
             left = ceil(left / 2**depth)
-            found.append(replace(fitted, depth=depth))
+            found.append(replace(fitted, depth=depth, kept=stage.kept))
         if left > 1:
             found.append(Stage(1, _depth(left)))
         return tuple(found)
@@ -127,6 +140,7 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
     """
     stages = order.within(int(np.max(count, initial=0)))
     terms = np.maximum(count, 1)
+    parts = list[tuple[str, Array]]()
     steady, walking, width = np.zeros(()), np.zeros(()), np.minimum(order.group, terms)
     for stage in stages:
         # A sum of fewer terms ends within a stage.
@@ -138,9 +152,13 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
         steady = steady + 2 * (wide - width)
         walking = walking + np.log2(wide / width)
         width = wide
+        if stage.kept:
+            parts.append((stage.kept, np.maximum(terms / width, 1)))
     square = np.square(np.abs(total))
     mean, spread = square / terms, np.maximum(squares - square / terms, 0)
     variance = (mean * steady + spread * walking) * (unit**2 / 3)
+    for kept, number in parts:
+        variance = variance + _kept_variance(square, spread, number, kept)
     if order.bits:
         chained = order.group * (stages[0].chain if stages else 1)
         variance = variance + 4.0**-order.bits * _cut(square, squares, spread, terms, chained)
@@ -148,6 +166,17 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
         steps = unit * stages[0].chain if stages else unit
         variance = variance + steps**2 * (square / 4 + spread / 3)
     return np.where(terms > 1, variance, 0.0)
+
+
+def _kept_variance(square: Array, spread: Array, parts: Array, kept: str) -> Array:
+    """Return the variance of rounding each of the parts of a sum to a 16-bit type.
+
+    Their squares are those of what they have of the mean, and of a walk, whose ends lie anywhere
+    between powers of two. Below the least normal number all are rounded by up to half of the
+    least one.
+    """
+    unit = as_dtype(kept).epsilon
+    return (unit**2 * (square / parts + UNEVEN * spread) + (LEAST[kept] / 2) ** 2 * parts) / 3
 
 
 def _cut(square: Array, squares: Array, spread: Array, terms: Array, chained: int) -> Array:
@@ -175,10 +204,12 @@ def performed(terms: Array, order: Order) -> Array:
     for stage in order.within(count):
         if stage.width:
             terms = _trees(_dealt(terms, stage), stage.depth)
-            continue
-        terms = _chained(terms, stage.chain)
-        for _ in range(stage.depth):
-            terms = _halved(terms)
+        else:
+            terms = _chained(terms, stage.chain)
+            for _ in range(stage.depth):
+                terms = _halved(terms)
+        if stage.kept:
+            terms = round_to(terms, as_dtype(stage.kept)).astype(terms.dtype)
     while terms.shape[1] > 1:
         terms = _halved(terms)
     return terms[:, 0]

@@ -307,7 +307,8 @@ def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
     count, squares = int(state["count"]), state["squares"]
     exact = is_exact(state, dtype)
     own = sum_error(out, squares, sums_of(state), count, dtype, rules.orders)
-    own = np.where(exact, 0.0, own)
+    if not any(order.rounds_whole_numbers for order in rules.orders):
+        own = np.where(exact, 0.0, own)
     part = part_of(out, squares)
     inexact = independent is not None or bool(own.any())
     return Estimate(out, add(independent, own) if inexact else None, common, part=part)

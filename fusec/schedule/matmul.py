@@ -121,7 +121,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Yield the parameters that are compared by price, then others near the likeliest."""
         yield from islice(self._by_price(problem, target, settings), MOST_RECORDS // 2)
         for p in super().candidates(problem, likeliest, target, settings):
-            if not p.in_arrival_order or "split_method" in settings:
+            if p.in_arrival_order and "split_method" not in settings:
+                continue
+            if not p.leaves_halves or "partials" in settings:
                 yield p
 
     def _by_price(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from fusec.ir.dim import Dim
@@ -51,6 +51,11 @@ reductions or by loads and stores, or another kernel adds all up, or each adds i
 so that results differ between runs: only where that is asked for."""
 COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
 """Those that are compared by price."""
+PARTIALS = ("f32", "half")
+"""What clusters leave of their sums: f32, or the 16 bits of the result's type, which rounds each
+once more: only where that is asked for."""
+SLICED = ("slices", "two_kernel")
+"""The methods that read each cluster's sums once, and add them in f32."""
 MULTICASTS = ("none", "b", "a", "both")
 """The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A. With `both`
 four CTAs have two by two tiles."""
@@ -80,7 +85,7 @@ class MatmulParameters(Parameters):
     (mma.sync on a stream over B), `mma` (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a
     CTA, of `split_k` with swapped operands unless it has 128 rows; stages: steps in flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
-    these sum;
+    these sum; partials: what they leave of their sums: f32, or `half`, the result's 16-bit type;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
     half of a tile's columns are those of a second product; converted: whether B is 8-bit integers,
     which are made halves in registers, so that operands are swapped whatever the rows.
@@ -106,6 +111,7 @@ class MatmulParameters(Parameters):
     joined: bool = False
     converted: bool = False
     wide_index: bool = False
+    partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
         Field("tile_m", tuple(sorted({8, *SWAPPED_ROWS, 128, 256}))),
@@ -119,6 +125,7 @@ class MatmulParameters(Parameters):
         Field("multicast", MULTICASTS),
         Field("staged", (False, True)),
         Field("band", BANDS),
+        Field("partials", PARTIALS),
     )
 
     @property
@@ -170,6 +177,11 @@ class MatmulParameters(Parameters):
     def has_second(self) -> bool:
         """Return whether a kernel of its own adds up what the clusters of a tile have left."""
         return self.splits > 1 and self.split_method == "two_kernel"
+
+    @property
+    def leaves_halves(self) -> bool:
+        """Return whether the clusters of a tile round their sums to the result's 16-bit type."""
+        return self.partials == "half"
 
     @property
     def leaves_fragments(self) -> bool:
@@ -254,6 +266,9 @@ def trouble(
         return Refusal("tile", f"kernel `{p.kernel}` has no tile_n {p.tile_n}, but {options}")
     if p.splits == 1 and p.split_method != SPLIT_METHODS[0]:
         return Refusal("splits", "one cluster has nobody to hand its sums to")
+    halves = _no_half_partials(p, problem) if p.leaves_halves else ""
+    if halves:
+        return Refusal("partials", halves)
     swapped = _no_swap(p, problem)
     if swapped or (p.tile_m == 8) > (p.kernel == "vector"):
         return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
@@ -281,6 +296,20 @@ def trouble(
         because = f"{shared_bytes(p, problem)} bytes of shared memory; an SM has {target.shared}"
         return Refusal("shared memory", because)
     return None
+
+
+def _no_half_partials(p: MatmulParameters, problem: Product) -> str:
+    """Return why clusters cannot leave halves of their sums, empty where they can."""
+    dtype = problem.node.output.dtype
+    if p.kernel != "split_k":
+        return f"kernel `{p.kernel}` leaves its sums in f32; `split_k` may leave halves"
+    if p.splits == 1:
+        return "one cluster leaves no sums"
+    if p.split_method not in SLICED:
+        return f"`{p.split_method}` adds to sums that others have left, and would round each again"
+    if not (dtype.is_half and dtype.bits == 16):
+        return f"`{problem.node.output.name}` is {dtype}, not of 16 bits"
+    return ""
 
 
 def _no_swap(p: MatmulParameters, problem: Product) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_sums import slice_groups
+from fusec.schedule.matmul_sums import partials_dtype, slice_groups
 from fusec.schedule.matmul_vector import WARPS
 from fusec.schedule.orders import GROUP, TF32_GROUP, PlannedOrder, of_products, of_tensor_cores
 
@@ -21,5 +21,6 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     group = TF32_GROUP if problem.dtype == F32 else GROUP
     groups = slice_groups(p) if p.has_second else 1
     return of_tensor_cores(
-        problem.k, part, each, p.splits, groups=groups, promoted=promoted, group=group
-    )
+        problem.k, part, each, p.splits, groups=groups, promoted=promoted, group=group,
+        kept=partials_dtype(problem, p).name if p.leaves_halves else "",
+    )  # fmt: skip

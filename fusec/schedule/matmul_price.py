@@ -165,11 +165,12 @@ def hand_off_seconds(p: MatmulParameters, tiles: int) -> float:
     """Return the time that the clusters of each of so many tiles spend on each other's sums."""
     if p.splits == 1:
         return 0.0
+    each = 2 if p.leaves_halves else 4
     if p.has_second:
-        return _SECOND + tiles * p.splits * p.tile_m * p.tile_n * 4 / _PARTS_RATE
+        return _SECOND + tiles * p.splits * p.tile_m * p.tile_n * each / _PARTS_RATE
     if p.takes_turns:
         return (p.splits - 1) * TURN_SECONDS
-    slices = (1 if p.in_arrival_order else p.splits) * p.tile_m * p.tile_n * 4 / p.cluster
+    slices = (1 if p.in_arrival_order else p.splits) * p.tile_m * p.tile_n * each / p.cluster
     return _ARRIVAL + slices / _SLICE_RATE
 
 

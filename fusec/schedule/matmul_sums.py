@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusec.ir.dim import Dim, ceildiv, dim
-from fusec.ir.dtype import F32, U32
+from fusec.ir.dtype import F32, U32, DType
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product
@@ -82,6 +82,11 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
     return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
 
 
+def partials_dtype(problem: Product, p: MatmulParameters) -> DType:
+    """Return the type of the sums that clusters leave."""
+    return problem.node.output.dtype if p.leaves_halves else F32
+
+
 def work_buffers(
     fusion: Fusion, problem: Product, p: MatmulParameters, target: Target
 ) -> tuple[Workspace, ...]:
@@ -97,7 +102,11 @@ def work_buffers(
     is_shared = p.takes_turns or p.in_arrival_order
     sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))
     kinds = {
-        "partials": (F32, sums, "zeroed once" if p.in_arrival_order else "none"),
+        "partials": (
+            partials_dtype(problem, p),
+            sums,
+            "zeroed once" if p.in_arrival_order else "none",
+        ),
         "turns": (U32, tiles * p.cluster, "zeroed once"),
         "arrivals": (U32, tiles * p.cluster, "zeroed once"),
         "tickets": (U32, dim(1), "zeroed once"),

@@ -7,7 +7,7 @@ does, `fusec.reference.order.performed` returns the same bits (tests/test_planne
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
@@ -24,6 +24,8 @@ GROUP = 16
 """Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
 TF32_GROUP = 8
 """The same of 10 bits of f32 (PTX mma.m16n8k8)."""
+KEPT = ("f16", "bf16")
+"""Types in which sums of a stage may be kept between clusters."""
 TILES_AT_ONCE = 32
 """Totals of tiles that a warp combines, as in device/scan_tiles.cuh."""
 _MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
@@ -38,6 +40,7 @@ class PlannedStage:
     width: int = 0
     run: int = 1
     cut: int = 0
+    kept: str = field(default="", metadata={"omitted": True})
 
     def __str__(self) -> str:
         text = f"{self.width} chains" if self.width > 1 else "chains"
@@ -47,7 +50,8 @@ class PlannedStage:
         if self.cut:
             text += f" within every {self.cut}"
         trees = [f"trees of depth {self.depth}"] if self.depth else []
-        return ", ".join([text, *trees] if self.chain != 1 else trees or [text])
+        kept = [f"kept in {self.kept}"] if self.kept else []
+        return ", ".join([*([text, *trees] if self.chain != 1 else trees or [text]), *kept])
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class PlannedOrder:
         from fusec.reference.order import Order, Stage
 
         stages = (
-            Stage(max(s.chain.evaluate(sizes), 1), s.depth, s.width, s.run, s.cut)
+            Stage(max(s.chain.evaluate(sizes), 1), s.depth, s.width, s.run, s.cut, s.kept)
             for s in self.stages
         )
         return Order(tuple(stages), self.group, self.bits)
@@ -74,7 +78,7 @@ class PlannedOrder:
 
     def check(self, name: str) -> None:
         """Raise FusecError where no kernel adds the sum called `name` in such an order."""
-        numbers: list[tuple[str, int, Container[int]]] = [
+        numbers: list[tuple[str, int | str, Container[int | str]]] = [
             ("group", self.group, (1, TF32_GROUP, GROUP, WARP))
         ]
         for stage in self.stages:
@@ -84,6 +88,7 @@ class PlannedOrder:
                 ("width", stage.width, range(_WIDEST + 1)),
                 ("run", stage.run, range(1, _LONGEST_RUN + 1)),
                 ("cut", stage.cut, range(_MOST)),
+                ("kept", stage.kept, ("", *KEPT)),
             ]
         for key, value, allowed in numbers:
             if value not in allowed:
@@ -219,19 +224,23 @@ def of_tensor_cores(
     groups: int = 1,
     promoted: bool = False,
     group: int = GROUP,
+    kept: str = "",
 ) -> PlannedOrder:
     """Return the order of products of matrices by tensor cores.
 
     tile: elements of K by which it is dealt to `splits` clusters of `cluster` blocks; the sums of a
     cluster are added in the order of its blocks, those of clusters in turns, or in `groups` of
     neighbours whose sums then meet. promoted: of 8-bit floats, whose sums of a tile are added to
-    others in f32; group: products added at once.
+    others in f32; group: products added at once; kept: the type to
+    which the sums of clusters are rounded before they meet, empty for f32.
     """
     tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
     stages = [PlannedStage(_positive(tiles * (tile // group)))]
     if promoted:
         stages = [PlannedStage(dim(tile // WARP)), serial(tiles)]
-    stages += [serial(n) for n in (cluster, -(-splits // groups), groups) if n > 1]
+    stages += [serial(cluster)] if cluster > 1 else []
+    stages[-1] = replace(stages[-1], kept=kept)
+    stages += [serial(n) for n in (-(-splits // groups), groups) if n > 1]
     return PlannedOrder(tuple(stages), *((WARP, FP8_BITS) if promoted else (group,)))
 
 

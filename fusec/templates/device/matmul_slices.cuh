@@ -7,21 +7,45 @@
 
 namespace fusec {
 
+// Four sums as they lie in a slice: floats, or halves to which each is rounded.
+__device__ __forceinline__ void leave_quad(float4* at, float4 sums) { *at = sums; }
+template <class T>
+__device__ __forceinline__ void leave_quad(Vec<T, 4>* at, float4 sums) {
+  const Vec<T, 4> halves = {convert<T>(sums.x), convert<T>(sums.y), convert<T>(sums.z),
+                            convert<T>(sums.w)};
+  store(at->data, halves);
+}
+__device__ __forceinline__ float4 fetch_quad(const float4* at) { return __ldcg(at); }
+template <class T>
+__device__ __forceinline__ Vec<T, 4> fetch_quad(const Vec<T, 4>* at) {
+  Vec<T, 4> halves;
+  *reinterpret_cast<uint2*>(&halves) = __ldcg(reinterpret_cast<const uint2*>(at));
+  return halves;
+}
+__device__ __forceinline__ float4 widened(float4 sums) { return sums; }
+template <class T>
+__device__ __forceinline__ float4 widened(const Vec<T, 4>& halves) {
+  return make_float4(to_float(halves[0]), to_float(halves[1]), to_float(halves[2]),
+                     to_float(halves[3]));
+}
+
 // All multiplying threads: the share to the slice of this cluster.
-template <class Config>
-__device__ __forceinline__ void leave_slice(float4* slice, const float4 (&share)[Config::kOwned]) {
+template <class Config, class Part>
+__device__ __forceinline__ void leave_slice(Part* slice, const float4 (&share)[Config::kOwned]) {
 #pragma unroll
-  for (int f = 0; f < Config::kOwned; ++f) slice[f * Config::kMultipliers + threadIdx.x] = share[f];
+  for (int f = 0; f < Config::kOwned; ++f) {
+    leave_quad(slice + f * Config::kMultipliers + threadIdx.x, share[f]);
+  }
 }
 
 // The same of sums as wgmma leaves them, four at a time.
-template <class Config>
-__device__ __forceinline__ void leave_fragments(float4* slice,
+template <class Config, class Part>
+__device__ __forceinline__ void leave_fragments(Part* slice,
                                                 const float (&sums)[Config::kSumsOwn]) {
 #pragma unroll
   for (int f = 0; f < Config::kSumsOwn / 4; ++f) {
-    slice[f * Config::kMultipliers + threadIdx.x] =
-        make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]);
+    leave_quad(slice + f * Config::kMultipliers + threadIdx.x,
+               make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]));
   }
 }
 
@@ -37,8 +61,8 @@ __device__ __forceinline__ bool is_last_slice(u32* arrived, u32* slot, int split
 
 // All multiplying threads: the share of all clusters, in their order. As many quads are on their way
 // as registers are left for.
-template <class Config>
-__device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], const float4* slices,
+template <class Config, class Part>
+__device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], const Part* slices,
                                            int splits) {
   constexpr int kQuadsAhead = Config::kResident > 1 ? 8 : 16;
   constexpr int kSlicesAhead = Config::kOwned < kQuadsAhead ? kQuadsAhead / Config::kOwned : 1;
@@ -46,10 +70,11 @@ __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], cons
   for (int f = 0; f < Config::kOwned; ++f) share[f] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll kSlicesAhead
   for (int split = 0; split < splits; ++split) {
-    const float4* const slice = slices + static_cast<i64>(split) * Config::kSlab;
+    const Part* const slice = slices + static_cast<i64>(split) * Config::kSlab;
 #pragma unroll
     for (int f = 0; f < Config::kOwned; ++f) {
-      share[f] = add(share[f], __ldcg(&slice[f * Config::kMultipliers + threadIdx.x]));
+      const auto part = fetch_quad(&slice[f * Config::kMultipliers + threadIdx.x]);
+      share[f] = add(share[f], widened(part));
     }
   }
 }
@@ -57,21 +82,21 @@ __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], cons
 // All threads of a block of the kernel that adds slices up: the sum of one quad over them. kGroups
 // groups of threads take kEach slices each, all on their way at once, in their order; the first
 // group's threads return what the groups have, in theirs. `quad` points into the first slice.
-template <class Config>
-__device__ __forceinline__ float4 sum_slices_in_groups(const float4* quad, int splits) {
+template <class Config, class Part>
+__device__ __forceinline__ float4 sum_slices_in_groups(const Part* quad, int splits) {
   __shared__ float4 sums[Config::kMultipliers];
   const int group = threadIdx.x / Config::kQuads;
   const int own = threadIdx.x % Config::kQuads;
-  float4 parts[Config::kEach];
+  Part parts[Config::kEach];
 #pragma unroll
   for (int i = 0; i < Config::kEach; ++i) {
     const int split = group * Config::kEach + i;
-    parts[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (split < splits) parts[i] = __ldcg(quad + static_cast<i64>(split) * Config::kSlab);
+    parts[i] = Part{};
+    if (split < splits) parts[i] = fetch_quad(quad + static_cast<i64>(split) * Config::kSlab);
   }
   float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-  for (int i = 0; i < Config::kEach; ++i) sum = add(sum, parts[i]);
+  for (int i = 0; i < Config::kEach; ++i) sum = add(sum, widened(parts[i]));
   if constexpr (Config::kGroups > 1) {
     sums[threadIdx.x] = sum;
     __syncthreads();

@@ -1,0 +1,183 @@
+"""Split products whose clusters leave halves: what they compute, what is expected, who may."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda_on_cpu import run_plan
+from test_hopper_on_cpu import dies, plan_of, product, wrong
+
+from fusec import driver, target
+from fusec.codegen.dispatch import plan_sources
+from fusec.diagnostics import Unsupported
+from fusec.explain.record import explain
+from fusec.explain.text import explanation
+from fusec.ir.annotations import Override
+from fusec.ir.dtype import BF16, F16, F32, DType
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.reference.nodes import Model
+from fusec.reference.order import LEAST, Order, Stage, performed, roundings
+from fusec.reference.verdict import compare
+from fusec.run.arrays import StridedArray, dense_strides
+from fusec.run.inputs import random_inputs
+from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_price import hand_off_seconds
+from fusec.schedule.plan import KernelPlan
+
+HOPPER = target.find("sm_90a")
+SHAPE = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 9, "stages": 2}
+METHODS = ("two_kernel", "slices")
+
+
+def halved(
+    method: str = METHODS[0], dtype: DType = BF16, **changes: object
+) -> tuple[Fusion, KernelPlan]:
+    """Return a ragged product and its plan, whose clusters leave halves."""
+    fusion = product(200, 40, 64 * 9, dtype=dtype, bias=dtype == F16)
+    wanted = {**SHAPE, "split_method": method, "partials": "half", **changes}
+    return fusion, plan_of(fusion, "split_k", **wanted)
+
+
+@pytest.mark.parametrize(
+    ("method", "dtype", "changes"),
+    [
+        ("two_kernel", BF16, {}),
+        ("two_kernel", BF16, {"tile_m": 64, "tile_n": 128, "splits": 3}),
+        ("two_kernel", F16, {"cluster": 2, "splits": 4}),
+        ("slices", F16, {"multicast": "b", "splits": 3}),
+    ],
+)
+def test_halves_are_added(
+    method: str, dtype: DType, changes: dict[str, object], tmp_path: Path
+) -> None:
+    fusion, plan = halved(method, dtype, **changes)
+    assert plan.workspaces[0].dtype == dtype
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+LEFT_OUT = {
+    "two_kernel": ("split < splits)", "split < splits - 1)"),
+    "slices": ("split < splits; ++split", "split < splits - 1; ++split"),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_slice_that_is_left_out_is_seen(method: str, tmp_path: Path) -> None:
+    dies(*halved(method), *LEFT_OUT[method], tmp_path)
+
+
+def test_the_orders_of_halves_are_wider(tmp_path: Path) -> None:
+    """What the kernel computes is not within what is expected of sums in f32."""
+    fusion, plan = halved()
+    inputs = random_inputs(fusion, fusion.hints, 0)
+    outputs = run_plan(plan, inputs, tmp_path, seed=0)
+    _, exact = halved(partials="f32")
+    assert str(plan.orders["c"]).replace(", kept in bf16", "") == str(exact.orders["c"])
+    found = [
+        compare(fusion, fusion.hints, inputs, outputs, model=model_of(fusion, p)).word
+        for p in (plan, exact)
+    ]
+    assert found == ["verified", "differs"]
+
+
+def model_of(fusion: Fusion, plan: KernelPlan) -> Model:
+    orders = {name: o.at(fusion.hints) for name, o in plan.orders.items()}
+    return Model(orders, unrounded=frozenset(plan.unrounded))
+
+
+def test_whole_numbers_are_rounded_too(tmp_path: Path) -> None:
+    """Sums of clusters beyond 256 are: exact in f32, and taken to be so of other kernels."""
+    fusion, plan = halved()
+    rng = np.random.default_rng(0)
+    inputs: dict[str, StridedArray] = {}
+    for entry, shape in zip(fusion.inputs, ((200, 576), (40, 576)), strict=True):
+        whole = rng.integers(-20, 21, shape).astype(np.float32).astype(BF16.numpy)
+        inputs[entry.value.name] = StridedArray(whole.reshape(-1), shape, dense_strides(shape))
+    outputs = run_plan(plan, inputs, tmp_path, seed=0)
+    verdict = compare(fusion, fusion.hints, inputs, outputs, model=model_of(fusion, plan))
+    assert verdict.ok, verdict.text()
+
+
+@pytest.mark.parametrize("kept", LEAST)
+@pytest.mark.parametrize(("low", "scale"), [(-1.0, 1.0), (0.0, 1.0), (-1.0, 1e-6)])
+def test_roundings_add_up_as_they_do(kept: str, low: float, scale: float) -> None:
+    """Also of f16 below its least normal number."""
+    order = Order((Stage(256, kept=kept), Stage(8, width=1)))
+    terms = np.random.default_rng(7).uniform(low, 1, (400, 2048, 1)).astype(np.float32)
+    terms *= np.float32(scale)
+    exact = terms.astype(np.float64).sum(axis=1)
+    squares = np.square(terms.astype(np.float64)).sum(axis=1)
+    off = performed(terms, order).astype(np.float64) - exact
+    expected = roundings(exact, squares, 2048, order, 2.0**-24)
+    assert 0.9 < np.sqrt(np.mean(expected) / np.mean(np.square(off))) < 2.1
+
+
+def test_few_terms_are_rounded_where_one_chain_has_all() -> None:
+    order = Order((Stage(64), Stage(2, width=1, kept="bf16"), Stage(4, width=1)), 16)
+    assert [s.kept for s in order.within(100)] == ["", "bf16"]
+    (found,) = performed(np.full((1, 16, 1), 1.001, np.float32), order)
+    assert found == 16.0
+
+
+REFUSED = {
+    "turns": (BF16, {"split_method": "serial_tma"}, "would round each again"),
+    "arrival": (BF16, {"split_method": "parallel"}, "would round each again"),
+    "f32": (F32, {}, "is f32, not of 16 bits"),
+    "one": (BF16, {"splits": 1, "split_method": "slices"}, "one cluster leaves no sums"),
+    "wgmma": (BF16, {"kernel": "wgmma", "splits": 1, "split_method": "slices", "multicast": "none"},
+              "kernel `wgmma` leaves its sums in f32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_leaves_no_halves_says_why(name: str) -> None:
+    dtype, changes, because = REFUSED[name]
+    wanted = {"kernel": "split_k", **SHAPE, "split_method": "two_kernel", "partials": "half"}
+    fusion = wide() if dtype == F32 else product(200, 40, 576)
+    with pytest.raises(Unsupported, match=re.escape(because)):
+        Matmul().build(fusion, HOPPER, {**wanted, **changes})
+
+
+def wide() -> Fusion:
+    """Return a product of halves whose result is f32."""
+    return read_text(
+        "fusion: wide\ninputs:\n  a: bf16[200, 576]\n  b: bf16[576, 40]\nops:\n"
+        "  - c = matmul(cast(a, f32), cast(b, f32))\noutputs: [c]\n"
+    )
+
+
+def test_price_never_chooses_halves() -> None:
+    fusion = product(256, 256, 16384)
+    family = Matmul()
+    records = [p for p, _ in family.priced(fusion, HOPPER)]
+    assert any(p.settings["splits"] != 1 for p in records)
+    assert {p.settings["partials"] for p in records} == {"f32"}
+    asked = [p for p, _ in family.priced(fusion, HOPPER, {"partials": "half"})]
+    assert {p.settings["partials"] for p in asked} == {"half"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_price_counts_half_of_the_bytes(method: str) -> None:
+    _, plan = halved(method)
+    p = plan.parameters
+    assert isinstance(p, MatmulParameters)
+    none = hand_off_seconds(replace(p, tile_m=0), 4)
+    half, whole = (hand_off_seconds(replace(p, partials=k), 4) for k in ("half", "f32"))
+    assert whole - none == pytest.approx(2 * (half - none))
+
+
+def test_explain_and_kernels_say_so() -> None:
+    wanted = {"kernel": "split_k", **SHAPE, "split_method": "two_kernel", "partials": "half"}
+    overrides = tuple(Override("c", name, value) for name, value in wanted.items())
+    fusion = replace(product(256, 256, 16384), schedules=overrides)
+    options = CompileOptions(targets=("sm_90a",), use_cache=False)
+    assert "half work buffer" in explanation(explain(driver.Compilation(fusion, options)))
+    _, plan = halved()
+    assert all("half work buffer" in source.text for source in plan_sources(plan))
