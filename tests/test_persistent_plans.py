@@ -90,7 +90,7 @@ def test_rows_that_begin_anywhere_are_shifted(columns: int, width: int) -> None:
     ("fusion", "wanted", "words"),
     [
         (PLAIN, {"kernel": "split_k", "staged": True}, "fields of kernel `wgmma`"),
-        (PLAIN, {"tile_m": 64}, "128 or 256 rows, not 64"),
+        (PLAIN, {"tile_m": 64}, "128 or 192 or 256 rows, not 64"),
         (PLAIN, {"tile_m": 256, "ping_pong": True}, "64 or 128 rows, not 256"),
         (PLAIN, {"tile_m": 256, "tile_n": 200}, "would hold 200 sums"),
         (GELU, {"tile_m": 256, "tile_n": 192}, "128 fit beside"),
