@@ -103,7 +103,7 @@ def most_sums(p: MatmulParameters, problem: Product) -> int:
     if p.consumers == 3:
         return MOST_OF_THREE
     if problem.is_plain:
-        return MOST_SUMS if p.splits == 1 else MOST_STAGED_SUMS
+        return MOST_SUMS
     # The sums of two products, and those of parts of a tile, live side by side for longer.
     has_more = problem.joined is not None or p.splits > 1
     return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS

@@ -29,6 +29,8 @@ _LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
 begin where they do: along K, and along M or N."""
 _BEYOND = 2.4
 """The same of rows of a tile that lie beyond A, or B, and arrive as zeros."""
+_EMPTY = 3.0
+"""The same of the tiles of a cluster that lie beyond as a whole: the others wait for these."""
 _L2_STAGE, _MEMORY_STAGE = 1.2e-6, 0.75e-6
 """From asking for a stage to having it, where operands are found in L2, and the more of those that
 are read from memory; one stage is in the hands of the tensor cores."""
@@ -130,10 +132,11 @@ def _stage_seconds(
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
     lines = (line_cost(needed, 0, _LINES, p.tile_m), line_cost(needed, 1, _LINES, p.columns))
     taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
-    beyond = (_beyond(p.tile_m, needed.sizes.m), _beyond(p.columns, needed.sizes.n))
-    taken += (
-        _BEYOND * p.tile_k * sum(rows * w for rows, w in zip(beyond, needed.widths, strict=True))
+    beyond = (
+        _beyond(p.tile_m, p.pair_rows, needed.sizes.m),
+        _beyond(p.columns, p.pair_columns, needed.sizes.n),
     )
+    zeros = p.tile_k * sum(part * w for part, w in zip(beyond, needed.widths, strict=True))
     loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
@@ -146,7 +149,7 @@ def _stage_seconds(
     parts = (
         products / rate,
         busy * products / (_POWERED * (FP8_RATE if needed.is_narrow else 1.0)),
-        taken / _INGEST,
+        (taken + zeros) / _INGEST,
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
@@ -154,10 +157,14 @@ def _stage_seconds(
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
 
 
-def _beyond(extent: int, size: int) -> float:
-    """Return the rows of a tile that lie beyond an operand, of all its tiles in the mean."""
+def _beyond(extent: int, parts: int, size: int) -> float:
+    """Return what a tile's rows beyond an operand cost, in rows within, of all tiles in the mean.
+
+    parts: tiles of a cluster, side by side; all of the last one's may lie beyond.
+    """
     tiles = max(1, -(-size // extent))
-    return extent - size / tiles
+    placed = -(-tiles // parts) * parts
+    return _BEYOND * (extent - size / tiles) + _EMPTY * size * (1 / tiles - 1 / placed)
 
 
 def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
