@@ -271,6 +271,9 @@ VARIANTS: Mapping[str, Variant] = {
     "serial_tma": _product(*_LONG, **_PARTS, split_method="serial_tma"),
     "serial": _product(*_LONG, **_PARTS, split_method="serial"),
     "two_kernel": _product(*_LONG, **_PARTS, split_method="two_kernel"),
+    "pairs and fragments": _product(
+        *_LONG, **_SPLIT, splits=16, multicast="b", split_method="two_kernel"
+    ),
     "half partials": _product(*_LONG, **_PARTS, split_method="two_kernel", partials="half"),
     "parallel": replace(_product(*_LONG, **_PARTS, split_method="parallel"), ordered=False),
     "cluster": _product(*_LONG, **_SPLIT, cluster=8, splits=1),
