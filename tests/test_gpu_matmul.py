@@ -83,7 +83,8 @@ def test_parts_along_k_are_left_in_halves(method: str, dtype: DType) -> None:
     settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "splits": 8}
     settings |= {"split_method": method, "partials": "half"}
     overrides = tuple(Override("c", name, value) for name, value in settings.items())
-    check_on_gpu(replace(product(256, 256, 65536, dtype), schedules=overrides), repeats=10)
+    fusion = replace(product(256, 256, 65536, dtype), schedules=overrides)
+    check_on_gpu(fusion, repeats=10, exact=dtype == F16)  # 8 bits of bf16 round whole numbers, too
 
 
 def test_parts_along_k_are_summed_in_the_order_of_arrival() -> None:
