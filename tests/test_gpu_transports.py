@@ -405,10 +405,12 @@ def test_what_nccl_cannot_add_is_refused(reduction: str, dtype: str) -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_communicators_are_aborted_where_a_rank_has_failed(nccl: Make, *, fails: bool) -> None:
     gpus, stand_in = FakeGpus(2), list[FakeNccl]()
+    both = threading.Barrier(2, timeout=5.0)
 
     def work(links: Links) -> None:
         transport = nccl(links, gpus.devices[links.rank])
         stand_in.append(nccl.made[-1])  # pyright: ignore
+        both.wait()  # whoever saw the other fail before would have no communicator
         if fails:
             links.fail("error: of the test")
         transport.close()
