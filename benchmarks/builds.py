@@ -20,14 +20,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from multiprocessing import get_context
 from pathlib import Path
 from platform import machine
 from statistics import median
 from typing import Any
 
-from benchmarks import products, suites
+from benchmarks import run
 from benchmarks.rows import Row
 from benchmarks.segmentation import tree, write
 from fusec import driver
@@ -47,8 +46,7 @@ STAGES = {
 
 def rows_of(suite: str, only: Sequence[str] = ()) -> list[Row]:
     """Return the rows of a suite that are not drawn and whose names a pattern fits, if any is."""
-    rows = products.rows([]) if suite == "products" else suites.SUITES[suite]
-    return [r for r in rows if not only or any(fnmatchcase(r.name, o) for o in only)]
+    return run.rows_of(suite, only, [])
 
 
 def build(row: Row, target: str) -> tuple[int, dict[str, float], float]:

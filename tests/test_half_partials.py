@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
-from test_hopper_on_cpu import dies, plan_of, product, wrong
+from test_hopper_on_cpu import dies, model_of, plan_of, product, wrong
 
 from fusec import driver, target
 from fusec.codegen.dispatch import plan_sources
@@ -21,7 +21,6 @@ from fusec.ir.dtype import BF16, F16, F32, DType
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.reference.nodes import Model
 from fusec.reference.order import LEAST, Order, Stage, performed, roundings
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
@@ -34,6 +33,7 @@ from fusec.schedule.plan import KernelPlan
 HOPPER = target.find("sm_90a")
 SHAPE = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 9, "stages": 2}
 METHODS = ("two_kernel", "slices")
+HALVED = {"kernel": "split_k", **SHAPE, "split_method": METHODS[0], "partials": "half"}
 
 
 def halved(
@@ -87,11 +87,6 @@ def test_the_orders_of_halves_are_wider(tmp_path: Path) -> None:
     assert found == ["verified", "differs"]
 
 
-def model_of(fusion: Fusion, plan: KernelPlan) -> Model:
-    orders = {name: o.at(fusion.hints) for name, o in plan.orders.items()}
-    return Model(orders, unrounded=frozenset(plan.unrounded))
-
-
 def test_whole_numbers_are_rounded_too(tmp_path: Path) -> None:
     """Sums of clusters beyond 256 are: exact in f32, and taken to be so of other kernels."""
     fusion, plan = halved()
@@ -139,10 +134,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_leaves_no_halves_says_why(name: str) -> None:
     dtype, changes, because = REFUSED[name]
-    wanted = {"kernel": "split_k", **SHAPE, "split_method": "two_kernel", "partials": "half"}
     fusion = wide() if dtype == F32 else product(200, 40, 576)
     with pytest.raises(Unsupported, match=re.escape(because)):
-        Matmul().build(fusion, HOPPER, {**wanted, **changes})
+        Matmul().build(fusion, HOPPER, {**HALVED, **changes})
 
 
 def wide() -> Fusion:
@@ -174,8 +168,7 @@ def test_price_counts_half_of_the_bytes(method: str) -> None:
 
 
 def test_explain_and_kernels_say_so() -> None:
-    wanted = {"kernel": "split_k", **SHAPE, "split_method": "two_kernel", "partials": "half"}
-    overrides = tuple(Override("c", name, value) for name, value in wanted.items())
+    overrides = tuple(Override("c", name, value) for name, value in HALVED.items())
     fusion = replace(product(256, 256, 16384), schedules=overrides)
     options = CompileOptions(targets=("sm_90a",), use_cache=False)
     assert "half work buffer" in explanation(explain(driver.Compilation(fusion, options)))

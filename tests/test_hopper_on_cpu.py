@@ -72,6 +72,12 @@ def find_matmul():
     return find_scheduler("matmul")
 
 
+def model_of(fusion: Fusion, plan: KernelPlan) -> Model:
+    """Return in what order a plan's sums are expected to be taken, and what is not rounded."""
+    orders = {name: o.at(fusion.hints) for name, o in plan.orders.items()}
+    return Model(orders, unrounded=frozenset(plan.unrounded))
+
+
 def wrong(
     fusion: Fusion,
     plan: KernelPlan,
@@ -81,13 +87,12 @@ def wrong(
 ) -> str:
     """Return what is wrong with a plan's kernels in some order; nothing where all is right."""
     inputs = random_inputs(fusion, fusion.hints, 0)
-    orders_of = {name: o.at(fusion.hints) for name, o in plan.orders.items()}
-    model = Model(orders_of, unrounded=frozenset(plan.unrounded))
+    model = model_of(fusion, plan)
     for order in orders:
         try:
             outputs = run_plan(plan, inputs, folder, edit=edit, **order)
         except AssertionError as error:
-            return str(error)
+            return str(error) or repr(error)
         verdict = compare(fusion, fusion.hints, inputs, outputs, model=model)
         if not verdict.ok:
             return f"{order}: {verdict.text()}"

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu_check import check_on_gpu
-from test_hopper_on_cpu import dies, wrong
+from test_hopper_on_cpu import dies, model_of, wrong
 
 from fusec import target
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
-from fusec.reference.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.matmul import Matmul
@@ -89,8 +88,7 @@ def test_fewer_bits_are_not_within_the_bound() -> None:
     """Factors of 5 bits are told from those of 10."""
     fusion = product(64, 64, 1000)
     inputs = random_inputs(fusion, fusion.hints, 0)
-    plan = plan_of(fusion)
-    model = Model({name: o.at(fusion.hints) for name, o in plan.orders.items()})
+    model = model_of(fusion, plan_of(fusion))
     for bits, ok in ((10, True), (5, False)):
         given = {n: _cut(np.asarray(x), bits) if n != "bias" else x for n, x in inputs.items()}
         outputs = evaluate(fusion, given, fusion.hints)
