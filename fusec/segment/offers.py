@@ -10,7 +10,6 @@ from typing import Any
 from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.structure import structure_of
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.segment.canonical import canonical
 from fusec.segment.price import bytes_written
@@ -103,9 +102,8 @@ class Offers:
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
-        # What an element is multiplied by is all the same to schedulers.
-        structure = structure_of(segment, constants=False)
-        key = (structure, around.written(segment), read, around.pinned, only)
+        # Families recognise some graphs by their constants.
+        key = (segment.structure(), around.written(segment), read, around.pinned, only)
         names = tuple(v.name for v in canonical(segment).values)
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
