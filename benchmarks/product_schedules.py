@@ -74,8 +74,11 @@ def schedule_text(p: MatmulParameters) -> str:
     """Return a schedule as a line: kernel, tile, stages, then what is split or shared, and how."""
     words = [p.kernel, f"{p.tile_m}x{p.tile_n}", f"{p.stages}"]
     if p.kernel == "wgmma":
-        named = (("ping_pong", p.ping_pong), (f"pairs_{p.multicast}", p.multicast != "none"))
-        return " ".join([*words, *(w for w, is_so in (*named, ("staged", p.staged)) if is_so)])
+        named = (
+            ("ping_pong", p.ping_pong), (f"pairs_{p.multicast}", p.multicast != "none"),
+            (f"parts_{p.splits}", p.splits > 1), ("staged", p.staged),
+        )  # fmt: skip
+        return " ".join([*words, *(w for w, is_so in named if is_so)])
     words += [f"{p.cluster}", f"{p.splits}"]
     words += [p.split_method] if p.splits > 1 else []
     return " ".join([*words, *([f"pairs_{p.multicast}"] if p.multicast != "none" else [])])
@@ -87,12 +90,13 @@ def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
     tile_m, tile_n = map(int, tile.split("x"))
     found = replace(
         first, kernel=kernel, tile_m=tile_m, tile_n=tile_n, stages=int(stages), cluster=1,
-        vector_width=min(first.vector_width, WIDTHS[kernel][0]),
+        vector_width=next(w for w in WIDTHS[kernel] if w <= first.vector_width),
         splits=1, split_method=SPLIT_METHODS[0], ping_pong=False, multicast="none", staged=False,
     )  # fmt: skip
-    pairs = next((w[-1] for w in rest if w.startswith("pairs_")), "none")
-    found = replace(found, multicast=pairs)
+    named = {name: value for name, _, value in (w.partition("_") for w in rest)}
+    found = replace(found, multicast=named.get("pairs", "none"))
     if kernel == "wgmma":
+        found = replace(found, splits=int(named.get("parts", 1)))
         return replace(found, ping_pong="ping_pong" in rest, staged="staged" in rest)
     cluster, splits, *others = rest
     method = next((w for w in others if w in SPLIT_METHODS), SPLIT_METHODS[0])

@@ -304,7 +304,7 @@ HOPPER = [
     (LONG_K, "matmul_hopper", "parity ^= stage == 0;", "", 1, ""),
     (LONG_K, "matmul_hopper", "    empty[stage].wait(parity);\n", "", 0, ""),
     (LONG_K, "matmul_hopper", "    full[stage].wait(parity);\n", "", 0, "copy wait"),
-    (LONG_K, "matmul_hopper", "kCluster>(empty[previous])", "kCluster>(empty[stage])", 0, ""),
+    (LONG_K, "matmul_hopper", "kColumns>(empty[previous])", "kColumns>(empty[stage])", 0, ""),
     (LONG_K, "matmul_hopper", "step > first && lane == 0", "lane == 0", 0, "refill"),
     (LONG_K, "matmul_hopper", "    wgmma_wait<1>();\n", "", 0, "refill"),
     # 4: cp.async, and what threads of a block hand each other

@@ -132,6 +132,10 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
         (256, 152, False, "none", True),
         (128, 144, False, "both", True),
         (64, 256, True, "both", True),
+        (128, 128, True, "4x1", True),
+        (128, 192, False, "1x4", True),
+        (192, 96, False, "4x2", True),
+        (64, 192, True, "2x4", False),
     ],
 )
 def test_tiles_of_persistent_products(
@@ -153,6 +157,7 @@ def test_tiles_of_persistent_products(
         (192, 128, False, "b", 2),
         (256, 128, False, "none", 3),
         (128, 96, False, "both", 2),
+        (128, 128, True, "4x1", 3),
     ],
 )
 def test_parts_of_the_last_wave(

@@ -180,7 +180,7 @@ WGMMA = {
     "no wait for loads": ("full[stage].wait(parity);", ""),
     "no wait for stages": ("empty[stage].wait(parity);", ""),
     "a stage is not handed back": (
-        "if (step > first && lane == 0) release_stage<kCluster>(empty[previous]);", "",
+        "if (step > first && lane == 0) release_stage<kRows, kColumns>(empty[previous]);", "",
     ),
     "a stage is handed back early": ("wgmma_wait<1>();", "wgmma_wait<2>();"),
     "sums are read early": ("wgmma_wait<0>();", "wgmma_wait<1>();"),
@@ -347,7 +347,7 @@ PAIRS = {
     "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
     "the arrivals of a stage": ("kReaders = 16", "kReaders = 8"),
     "the sums of a tile": ("* 2 + place", "* 2"),
-    "stages are handed back to one": ("rank < kCluster; ++rank", "rank < 1; ++rank"),
+    "stages are handed back to one": ("row < kRows; ++row", "row < 1; ++row"),
 }
 
 

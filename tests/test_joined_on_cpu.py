@@ -39,7 +39,7 @@ def test_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: P
 
 
 WRONG = {
-    "the operand of the second": ("kColumns * 128, b.second", "kColumns * 128, b.map"),
+    "the operand of the second": ("kOfB * 128, b.second", "kOfB * 128, b.map"),
     "the sums of the second": ("i + Config::kColumns / 2", "i + Config::kColumns / 4"),
 }  # fmt: skip
 

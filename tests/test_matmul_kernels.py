@@ -44,6 +44,21 @@ CASES: dict[str, Case] = {
                   {"tile_n": 128, "stages": 6, "vector_width": 1}),
     "wgmma_192": ("wgmma", {"bias": True}, {"tile_m": 192, "tile_n": 192, "multicast": "b"}),
     "wgmma_both": ("wgmma", {"b_columns": False}, {"tile_n": 128, "multicast": "both"}),
+    "wgmma_4x1": ("wgmma", {"bias": True}, {"tile_n": 256, "stages": 4, "multicast": "4x1"}),
+    "wgmma_2x4": ("wgmma", {"a_columns": True},
+                  {"tile_n": 128, "multicast": "2x4", "ping_pong": True}),
+    "wgmma_4x2": ("wgmma", {}, {"tile_n": 192, "multicast": "4x2"}),
+    **{
+        f"wgmma_swapped_{rows}x{columns}{'_turns' * turns}": (
+            "wgmma", {"bias": rows < 128, "b_columns": rows > 80, "k": 1024},
+            {"tile_m": rows, "tile_n": columns, "staged": False, "ping_pong": turns,
+             "multicast": "b", "splits": 1 + (rows == 112 and not turns)},
+        )
+        for rows, columns, turns in (
+            (80, 256, False), (112, 256, False), (160, 256, False), (240, 128, False),
+            (160, 128, True), (112, 128, True), (240, 64, True),
+        )
+    },
     "wgmma_rest": ("wgmma", {}, {"tile_m": 256, "tile_n": 152, "staged": True}),
     **{
         f"wgmma_parts_{tile_n}": ("wgmma", {}, {"tile_n": tile_n, "splits": 2, "staged": True,

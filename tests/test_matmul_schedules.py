@@ -70,6 +70,7 @@ def test_a_price_that_does_not_know_of_stages_chooses_others(
         "split_k 16x128 12 2 1",
         "split_k 128x256 4 1 7 slices pairs_b",
         "wgmma 128x192 5 ping_pong pairs_a staged",
+        "wgmma 256x128 4 pairs_4x2 parts_3 staged",
         "vector 8x16 2 1 1",
     ],
 )

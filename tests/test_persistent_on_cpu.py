@@ -25,6 +25,7 @@ PLAIN = {
     "multicast": "none",
     "staged": True,
 }
+SWAPPED = {**PLAIN, "tile_m": 96, "tile_n": 128, "staged": False}
 TURNS = {**PLAIN, "tile_m": 64, "ping_pong": True}
 
 
@@ -69,6 +70,10 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
         (product(200, 136, 72, a_columns=True, bias=True), {"tile_m": 192, "multicast": "a"}),
         (product(300, 200, 136), {"multicast": "both"}),
         (followed(400, 72, 136, RESIDUAL), {"tile_m": 192, "multicast": "both"}),
+        (product(700, 136, 264), {"multicast": "4x1", "stages": 3}),
+        (followed(300, 300, 136, RESIDUAL), {"multicast": "1x4"}),
+        (product(600, 72, 136, a_columns=True, b_columns=False), {"multicast": "4x2"}),
+        (product(200, 264, 136, a_columns=True, b_columns=False), {"multicast": "2x4"}),
     ],
 )
 def test_tiles_of_both_warpgroups(
@@ -84,11 +89,29 @@ def test_tiles_of_both_warpgroups(
         (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b", "stages": 3}),
         (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "multicast": "a"}),
         (product(200, 200, 136, a_columns=True, b_columns=False), {"multicast": "both"}),
+        (product(300, 136, 136), {"multicast": "4x2"}),
         (followed(136, 136, 136, TWO), {"staged": False, "vector_width": 2}),
     ],
 )
 def test_tiles_of_one_warpgroup(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
     assert wrong(fusion, plan_of(fusion, **{**TURNS, **changes}), tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("fusion", "changes"),
+    [
+        (product(200, 264, 136), {}),
+        (product(96, 248, 136, a_columns=True, b_columns=False, bias=True), {"stages": 3}),
+        (product(150, 75, 72), {"tile_m": 80, "tile_n": 256}),
+        (product(170, 300, 264), {"multicast": "both"}),
+        (product(296, 500, 136, a_columns=True), {"multicast": "1x4", "tile_m": 32}),
+        (product(72, 300, 136, batches=2), {"tile_m": 48, "ping_pong": True}),
+        (followed(136, 264, 136, RESIDUAL), {"tile_n": 64, "ping_pong": True, "multicast": "b"}),
+        (followed(136, 72, 72, IN_PLACE), {}),
+    ],
+)
+def test_swapped_tiles(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
+    assert wrong(fusion, plan_of(fusion, **{**SWAPPED, **changes}), tmp_path) == ""
 
 
 def test_rows_that_are_written_where_they_were_read(tmp_path: Path) -> None:
@@ -150,11 +173,11 @@ SHIFTED = {
     "no barrier before rows are stored": ("      __syncwarp();\n      leave(", "      leave("),
 }  # fmt: skip
 PAIRS = {
-    "a stage is handed back to one": ("arrive_at(rank)", "arrive_at(0)"),
-    "a stage is handed back by one": ("rank < kCluster; ++rank) empty", "rank < 1; ++rank) empty"),
-    "the half of a rank": ("own.half * (kExtent / 2)", "0"),
-    "the place of a half": ("tile + half * 128, map", "tile, map"),
-    "a half for one": ("return {rank, 3}", "return {rank, 1}"),
+    "a stage is handed back to one": ("  empty.arrive();\n#", "  empty.arrive_at(0);\n#"),
+    "a stage is handed back by one": ("row < kRows; ++row) empty", "row < 1; ++row) empty"),
+    "the half of a rank": ("own.part * (kExtent / kParts)", "0"),
+    "the place of a half": ("tile + first * 128, map", "tile, map"),
+    "a half for one": ("kColumn = (1 << kRows) - 1;", "kColumn = 1;"),
     "the tile of a rank": ("first.row * kRows + rank % kRows", "first.row * kRows"),
     "the pairs of rows": ("(tile_rows + kRows - 1) / kRows", "tile_rows / kRows"),
     "no cluster barrier at the start": (
@@ -165,18 +188,44 @@ PAIRS = {
     "the pairs of a cluster": ("index = blockIdx.x / 2;", "index = blockIdx.x;"),
 }  # fmt: skip
 FOURS = {
-    "a stage is handed back to two": ("empty.arrive_at(cluster_rank() ^ 2);", ""),
-    "a stage is handed back across": ("cluster_rank() ^ 1);", "cluster_rank() ^ 3);"),
+    "a stage is handed back to two": ("column < kColumns; ++column", "column < 1; ++column"),
+    "a stage is handed back across": ("cluster_rank() ^ row);", "cluster_rank() ^ (row + 2));"),
     "the readers of a stage": ("kReaders = 24", "kReaders = 16"),
-    "the half of A": ("return {rank / 2,", "return {rank % 2,"),
-    "the half of B": ("return {rank % 2,", "return {rank / 2,"),
-    "who shares A": ("5 << rank % 2", "5 << rank / 2"),
-    "who shares B": ("3 << rank / 2 * 2", "3 << rank % 2 * 2"),
+    "the part of A": ("return {column,", "return {row,"),
+    "the part of B": ("return {row,", "return {column,"),
+    "who shares A": ("kRow << row", "kRow << column"),
+    "who shares B": ("kColumn << column * kRows", "kColumn << row * kRows"),
     "the tiles of a cluster": ("index = blockIdx.x / 4;", "index = blockIdx.x / 2;"),
 }
+TURNED = {
+    "the columns of a warp": ("threadIdx.x / 32 % 4 * 16;", "threadIdx.x / 32 % 4 * 8;"),
+    "the columns of a warpgroup": ("threadIdx.x / 128 * (Config", "0 * (Config"),
+    "the column of a lane": ("lane % 4 * 4 + j", "lane % 4 * 2 + j"),
+    "the row of a lane": ("* 8 + lane / 4", "* 8 + lane % 8"),
+    "the columns of a block": ("i / kBlockSums * 64", "0"),
+    "the rows of a block": ("i % kBlockSums / 4 * 8", "i / 4 * 8"),
+    "which element a lane gives": ("permute_quad(v, row % 4)", "permute_quad(v, row % 2)"),
+    "which element a lane has": ("permute_quad(v, wanted)", "permute_quad(v, 0)"),
+    "which lane has it": ("(i ^ wanted)", "i"),
+    "the bound of rows": ("m < M && n < N", "n < N"),
+    "the bound of columns": ("m < M && n < N", "m < M"),
+}
+EIGHTS = {
+    "a stage is handed back to one too few": ("row < kRows; ++row) empty", "row < 3; ++row) empty"),
+    "a stage is handed back to its row alone": (
+        "row < kRows; ++row) empty",
+        "row < 1; ++row) empty",
+    ),
+    "the CTAs of another row": ("cluster_rank() ^ column * kRows", "cluster_rank() ^ column"),
+    "the readers of a stage": ("kReaders = 40", "kReaders = 32"),
+    "a column without its last": ("kColumn << column", "(kColumn >> 1) << column"),
+    "a row without its last": ("kRow << row", "1 << row"),
+    "the part of a rank": ("(kExtent / kParts)", "(kExtent / 8)"),
+    "the tiles of a cluster": ("index = blockIdx.x / 8;", "index = blockIdx.x / 4;"),
+}
 DEPTHS = {
-    "the half of a rank along K": ("own.half * 32", "0"),
-    "the place of a half along K": ("kBlockBytes + half * 128", "kBlockBytes"),
+    "the half of a rank along K": ("own.part * (64 / kParts)", "0"),
+    "the place of a half along K": ("kBlockBytes + first * 128", "kBlockBytes"),
 }
 
 
@@ -286,6 +335,18 @@ def test_wrong_parts_of_the_last_wave_are_seen(name: str, tmp_path: Path) -> Non
 def test_wrong_clusters_of_four_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 200, 264)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "both"}), *FOURS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_wrong_swapped_tiles_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(190, 392, 72)
+    dies(fusion, plan_of(fusion, **{**SWAPPED, "tile_n": 256}), *TURNED[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", EIGHTS)
+def test_wrong_clusters_of_eight_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(600, 136, 264)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "4x2"}), *EIGHTS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", DEPTHS)

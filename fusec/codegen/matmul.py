@@ -104,6 +104,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             second_map=second_map,
             consumers=parameters.consumers,
             ping_pong=parameters.ping_pong,
+            swapped=parameters.swapped,
             in_pairs=parameters.ctas > 1,
             ctas=parameters.ctas,
             splits=parameters.splits,
@@ -127,7 +128,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_arrival_order=parameters.in_arrival_order,
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
-        readers=", false, 2" if parameters.multicast != "none" else "",
+        readers=_arguments(parameters, narrow=False)["readers"],
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
         leaves_fragments=parameters.leaves_fragments,
@@ -144,11 +145,9 @@ def _has_rest(kernel: MatmulKernel, p: MatmulParameters) -> bool:
 
 def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
     """Return the template arguments behind the Config of what loads a stage and multiplies it."""
-    given = [p.pair_columns > 1, p.pair_rows > 1, p.joined]
-    while given and not given[-1]:
-        given.pop()
-    shares = "".join(f", {str(each).lower()}" for each in given)
-    readers = f", {p.ctas}" if p.ctas > 1 else ""
+    tiles, is_alone = f", {p.pair_rows}, {p.pair_columns}", p.multicast == "none"
+    shares = f"{tiles}, true" if p.joined else "" if is_alone else tiles
+    readers = "" if is_alone else tiles
     if not narrow:
         readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
     return {"shares": shares, "readers": readers}
@@ -156,12 +155,11 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
 
 def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> str:
     """Return the template arguments behind the Config of what loads a stage of a split product."""
-    shares = (p.multicast == "a", p.multicast == "b", False)
     panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
     halved = [2 if problem.b.packed == axis else 1 for axis in ("depth", "row")]
     across = halved[1] if p.converted and not problem.b.k_major else 0
-    given = [*shares, panels, *once, halved[0], across]
-    plain = (False, False, False, 1, False, False, 1, 0)
+    given = [p.pair_rows, p.pair_columns, False, panels, *once, halved[0], across]
+    plain = (1, 1, False, 1, False, False, 1, 0)
     while given and given[-1] == plain[len(given) - 1]:
         given.pop()
     return "".join(f", {str(each).lower()}" for each in given)
@@ -251,8 +249,10 @@ def _blocks(p: MatmulParameters) -> str:
 def _shared(p: MatmulParameters) -> str:
     """Return what warpgroups, and neighbouring CTAs, do with tiles of their own."""
     turns = ", warpgroups in turn" if p.ping_pong else ""
-    operands = "A and B" if p.multicast == "both" else p.multicast.upper()
-    return turns + (f", {operands} loaded for two CTAs" if p.ctas > 1 else "")
+    shared = (("A", p.pair_columns), ("B", p.pair_rows))
+    count = {2: "two", 4: "four"}
+    loaded = [f"{name} loaded for {count[ctas]} CTAs" for name, ctas in shared if ctas > 1]
+    return ", ".join((turns, *loaded))
 
 
 def _parts(p: MatmulParameters) -> str:

@@ -157,10 +157,13 @@ def _hopper(p: MatmulParameters, consumers: str) -> list[str]:
 def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     rows = 64 * p.row_blocks
     how = f"with tiles of {rows} rows" if p.ping_pong else f"that multiply {rows} rows each"
+    if p.swapped:
+        how = how.replace("rows", "columns")
     consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:
-        count, shared = ("two", "the other") if p.ctas == 2 else ("four", "an")
+        count = {2: "two", 4: "four", 8: "eight"}[p.ctas]
+        shared = "an" if min(p.pair_rows, p.pair_columns) > 1 else "the other"
         sides = f"and tile columns; they share {shared} operand"
         members += [
             integer("kPairRows", p.pair_rows, f"tile rows of a cluster of {count} CTAs"),
@@ -182,7 +185,7 @@ def _registers(p: MatmulParameters) -> tuple[int, int]:
     """Return the registers of a thread that loads, and of one that multiplies."""
     if p.consumers == 3:
         return 32, 160
-    return (24, 240) if p.row_blocks * p.tile_n > 256 or p.ping_pong else (40, 232)
+    return (24, 240) if p.sums > 128 or p.ping_pong else (40, 232)
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:

@@ -150,7 +150,8 @@ class PersistentView(MatmulView):
 
     second_map: the map of the B of a joined product, if there is one; consumers: warpgroups that
     multiply.
-    ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether the CTAs of a cluster
+    ping_pong: whether each warpgroup has tiles of its own; swapped: whether columns of the result
+    are the rows of wgmma; in_pairs: whether the CTAs of a cluster
     take neighbouring tiles; ctas: how many; splits: parts of tiles of the last wave; partials,
     arrivals: where their sums are, and how many; shares: further template arguments of what loads a
     stage for all; readers: of what multiplies it. is_guarded: whether the epilogue runs for
@@ -161,6 +162,7 @@ class PersistentView(MatmulView):
     second_map: str
     consumers: int
     ping_pong: bool
+    swapped: bool
     in_pairs: bool
     ctas: int
     splits: int

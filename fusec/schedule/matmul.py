@@ -22,6 +22,7 @@ from fusec.schedule.matmul_choice import (
     HOPPER,
     MatmulParameters,
     coordinate_guards,
+    divides,
     sizes_of,
     trouble,
 )
@@ -144,6 +145,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return parameters with the tile that the kernel has, and its addresses."""
         product = problem.product
         width = product.staged_width if parameters.staged else parameters.vector_width
+        if parameters.kernel == "wgmma" and parameters.swapped:
+            width = next(w for w in parameters.widths if divides(product.n, w))
         tile = tile_of(parameters.kernel, product)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
@@ -288,7 +291,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
 def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = tiles_of(problem, p)
     if p.kernel == "wgmma":
-        return minimum(tiles, clusters(p, target.sms)) * p.ctas
+        return minimum(tiles, clusters(p, target)) * p.ctas
     return tiles * (p.ctas * p.splits // slices(p))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusec.schedule.pressure import RESERVED
+from fusec.target import Target
 
 if TYPE_CHECKING:
     from fusec.schedule.matmul_choice import MatmulParameters
@@ -20,13 +21,9 @@ _TILE_K = 64
 _THREADS = 256
 
 
-def clusters(p: MatmulParameters, sms: int) -> int:
-    """Return the clusters of a kernel with one CTA per SM that run at once.
-
-    Pairs fill all SMs: those of a GPC are even in number.
-    """
-    part = 1.0 if p.ctas <= 2 else RESIDENT[p.ctas]
-    return max(1, int(sms * part) // p.ctas)
+def clusters(p: MatmulParameters, target: Target) -> int:
+    """Return the clusters of a kernel with one CTA per SM that run at once."""
+    return max(1, min(target.resident_clusters(p.ctas), target.sms // p.ctas))
 
 
 def beside(p: MatmulParameters, bytes_: int) -> int:

@@ -56,9 +56,13 @@ PARTIALS = ("f32", "half")
 once more: only where that is asked for."""
 SLICED = ("slices", "two_kernel")
 """The methods that read each cluster's sums once, and add them in f32."""
-MULTICASTS = ("none", "b", "a", "both")
-"""The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A. With `both`
-four CTAs have two by two tiles."""
+CLUSTERS = {
+    "none": (1, 1), "b": (2, 1), "a": (1, 2), "both": (2, 2),
+    "4x1": (4, 1), "1x4": (1, 4), "4x2": (4, 2), "2x4": (2, 4),
+}  # fmt: skip
+"""Tile rows and columns of a cluster, by what its CTAs load together: those of a row A, those of a
+column B."""
+MULTICASTS = tuple(CLUSTERS)
 BAND = 8
 BANDS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows that are walked together."""
@@ -83,16 +87,17 @@ class MatmulParameters(Parameters):
 
     kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `vector`
     (mma.sync on a stream over B), `mma` (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a
-    CTA, of `split_k` with swapped operands unless it has 128 rows; stages: steps in flight;
+    CTA, of `split_k` with swapped operands unless it has 128 rows, of `wgmma` unless it has
+    a multiple of 64; stages: steps in flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum; partials: what they leave of their sums: f32, or `half`, the result's 16-bit type;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
     half of a tile's columns are those of a second product; converted: whether B is 8-bit integers,
     which are made halves in registers, so that operands are swapped whatever the rows.
     Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
-    runs under the other's products; multicast: the operand, or `both`, that two neighbouring tiles,
-    and CTAs of a cluster, load together; staged: whether rows of the epilogue's tensors pass
-    through shared memory; band: tile rows that are walked together.
+    runs under the other's products; multicast: what of the operands neighbouring tiles, and CTAs of
+    a cluster, load together (CLUSTERS); staged: whether rows of the epilogue's tensors pass through
+    shared memory; band: tile rows that are walked together.
     """
 
     kernel: str
@@ -131,7 +136,14 @@ class MatmulParameters(Parameters):
     @property
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
+        if self.kernel == "wgmma":
+            return self.tile_m in SWAPPED_ROWS and self.tile_m % 64 > 0
         return self.kernel == "split_k" and (self.converted or self.tile_m in SWAPPED_ROWS)
+
+    @property
+    def across(self) -> int:
+        """Return the columns of one wgmma: those of a tile, or with swapped operands its rows."""
+        return self.tile_m if self.swapped else self.tile_n
 
     @property
     def columns(self) -> int:
@@ -141,12 +153,12 @@ class MatmulParameters(Parameters):
     @property
     def pair_rows(self) -> int:
         """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
-        return 2 if self.multicast in ("b", "both") else 1
+        return CLUSTERS[self.multicast][0]
 
     @property
     def pair_columns(self) -> int:
         """Return the tile columns of such a cluster, else 1."""
-        return 2 if self.multicast in ("a", "both") else 1
+        return CLUSTERS[self.multicast][1]
 
     @property
     def ctas(self) -> int:
@@ -165,8 +177,19 @@ class MatmulParameters(Parameters):
 
     @property
     def row_blocks(self) -> int:
-        """Return how many times 64 rows a warpgroup of `wgmma` multiplies."""
-        return self.tile_m // (64 if self.ping_pong else 64 * self.consumers)
+        """Return how many times 64 rows, or swapped columns, a warpgroup of `wgmma` multiplies."""
+        along = self.tile_n if self.swapped else self.tile_m
+        return along // (64 if self.ping_pong else 64 * self.consumers)
+
+    @property
+    def sums(self) -> int:
+        """Return the sums of a tile that a thread of `wgmma` holds."""
+        return self.row_blocks * self.across // 2
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Return how many neighbouring columns a thread may have."""
+        return WIDTHS["split_k" if self.swapped else self.kernel]
 
     @property
     def takes_turns(self) -> bool:
@@ -285,7 +308,7 @@ def trouble(
     if p.cluster * p.splits > max(1, steps):
         because = f"{p.cluster * p.splits} CTAs share {steps} steps along K"
         return Refusal("splits", because)
-    if p.vector_width not in WIDTHS[p.kernel]:
+    if p.vector_width not in p.widths:
         because = f"kernel `{p.kernel}` has no vector_width {p.vector_width}"
         return Refusal("access", because)
     if not divides(problem.n, p.vector_width):
@@ -314,7 +337,7 @@ def _no_half_partials(p: MatmulParameters, problem: Product) -> str:
 
 def _no_swap(p: MatmulParameters, problem: Product) -> str:
     """Return why a tile cannot have so few rows, empty where it can."""
-    if not p.swapped:
+    if not p.swapped or p.kernel == "wgmma":
         return ""
     if p.converted and p.tile_m > 128:
         return f"a thread would hold the sums of {p.tile_m} rows beside what it converts"

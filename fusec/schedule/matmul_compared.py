@@ -14,7 +14,6 @@ from fusec.schedule.matmul_choice import (
     STAGES,
     SWAPPED_ROWS,
     TILES,
-    WIDTHS,
     MatmulParameters,
     Sizes,
     divides,
@@ -75,10 +74,10 @@ def compared(
     if sizes.m > most:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
-        width = _width(problem, name)
         given = tile_of(name, problem)
-        for shape in _shapes(name, given, sizes, problem, target.sms):
-            whole = replace(shape, vector_width=problem.staged_width if shape.staged else width)
+        for shape in _shapes(name, given, sizes, problem, target):
+            width = problem.staged_width if shape.staged else _width(problem, shape.widths)
+            whole = replace(shape, vector_width=width)
             if name in HOPPER:
                 whole = replace(whole, stages=most_stages(whole, problem, target.shared))
             number = sizes.tiles(whole)
@@ -93,7 +92,7 @@ def compared(
             else:
                 yield whole
                 if name == "wgmma" and not problem.cuts:
-                    yield from _parts(whole, sizes, steps, target.sms)
+                    yield from _parts(whole, sizes, steps, target)
 
 
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
@@ -125,11 +124,11 @@ def tile_of(kernel: str, problem: Product) -> dict[str, int]:
 
 
 def _shapes(
-    kernel: str, given: Mapping[str, int], sizes: Sizes, problem: Product, sms: int
+    kernel: str, given: Mapping[str, int], sizes: Sizes, problem: Product, target: Target
 ) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel, whose K nobody shares yet."""
     if kernel == "wgmma":
-        tiles = persistent_tiles(problem, sizes, sms)
+        tiles = persistent_tiles(problem, sizes, target)
         yield from dict.fromkeys(replace(p, **given) for p in tiles)
     elif kernel == "split_k":
         wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
@@ -173,12 +172,12 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
 
 
 def _parts(
-    tile: MatmulParameters, sizes: Sizes, steps: int, sms: int
+    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target
 ) -> Iterator[MatmulParameters]:
     """Yield a tile whose last wave is divided along K, where it leaves half of the SMs idle."""
-    waves, left = divmod(sizes.clusters(tile), clusters(tile, sms))
+    waves, left = divmod(sizes.clusters(tile), clusters(tile, target))
     if waves and left:
-        most = min(clusters(tile, sms) // left, steps // LEAST_STEPS, MOST_PARTS)
+        most = min(clusters(tile, target) // left, steps // LEAST_STEPS, MOST_PARTS)
         yield from (replace(tile, splits=n) for n in sorted({min(most, 4), most}) if n > 1)
 
 
@@ -224,9 +223,9 @@ def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
     return next(fits, 2)
 
 
-def _width(problem: Product, kernel: str) -> int:
+def _width(problem: Product, widths: Iterable[int]) -> int:
     """Return the widest access of the epilogue whose columns divide N."""
     columns = problem.n
     if columns.is_const and columns.value == 0:
         return 1
-    return next(w for w in WIDTHS[kernel] if divides(columns, w))
+    return next(w for w in widths if divides(columns, w))

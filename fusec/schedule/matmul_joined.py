@@ -103,7 +103,7 @@ def _layout(operand: Operand) -> tuple[object, ...]:
 def join_multiple(problem: Product, pair_rows: int) -> int:
     """Return of what the columns of a tile of two joined products are a multiple."""
     by = 16 if problem.b.k_major else 2 * BLOCK
-    return max(by, 32) if pair_rows > 1 else by
+    return max(by, 16 * pair_rows) if pair_rows > 1 else by
 
 
 def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:

@@ -37,13 +37,17 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if p.splits > 1 and not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
         return Refusal("splits", "the tiles of a last wave are counted where sizes are known")
     rows = TILE_ROWS[p.ping_pong]
-    if p.tile_m not in rows:
+    if p.swapped:
+        swapped = _no_swap(p, problem)
+        if swapped is not None:
+            return swapped
+    elif p.tile_m not in rows:
         how = "with" if p.ping_pong else "without"
         options = " or ".join(map(str, rows))
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
         )
-    held, most = p.row_blocks * p.tile_n // 2, most_sums(p, problem)
+    held, most = p.sums, most_sums(p, problem)
     if held > most:
         return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
     if p.vector_width == 8 and p.tile_n % 32:
@@ -65,6 +69,18 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     return None
 
 
+def _no_swap(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why a tile's operands cannot be swapped, or None."""
+    if problem.cuts or problem.narrow is not None or p.staged:
+        because = "swapped operands are of one product of 16 bits, whose rows are not staged"
+        return Refusal("tile", because)
+    by = 64 if p.ping_pong else 128
+    if p.tile_n % by or p.tile_n // by > 2:
+        because = f"with {p.tile_m} rows, a tile has {by} or {2 * by} columns, not {p.tile_n}"
+        return Refusal("tile", because)
+    return None
+
+
 def _no_totals(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile's results are not reduced as they are to be, or None."""
     if problem.totals and not p.staged:
@@ -82,7 +98,7 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `split_k`")
     if p.cluster > 1:
         return Refusal("multicast", "the CTAs of a cluster share K or an operand, not both")
-    if p.multicast == "both":
+    if p.ctas > 2:
         return Refusal("multicast", "four tiles of a split product are not summed together")
     if problem.narrow is not None or p.converted:
         return Refusal("multicast", "split products of 8-bit types share no operand")
@@ -90,10 +106,10 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
 
 
 def _no_halves(p: MatmulParameters) -> Refusal | None:
-    """Return why two CTAs cannot each load half of an operand, or None."""
+    """Return why CTAs cannot each load a part of an operand, or None."""
     for parts, shared in ((p.pair_columns, p.tile_m), (p.pair_rows, p.tile_n)):
         if shared % (8 * parts):
-            because = f"halves of {shared} columns do not begin at whole swizzles"
+            because = f"{parts} parts of {shared} columns do not begin at whole swizzles"
             return Refusal("multicast", because)
     return None
 
@@ -103,7 +119,7 @@ def most_sums(p: MatmulParameters, problem: Product) -> int:
     if p.consumers == 3:
         return MOST_OF_THREE
     if problem.is_plain:
-        return MOST_SUMS
+        return MOST_STAGED_SUMS if p.swapped else MOST_SUMS
     # The sums of two products, and those of parts of a tile, live side by side for longer.
     has_more = problem.joined is not None or p.splits > 1
     return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS

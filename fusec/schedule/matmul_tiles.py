@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fusec.schedule.matmul_beside import clusters
-from fusec.schedule.matmul_choice import MULTICASTS, MatmulParameters, Sizes
+from fusec.schedule.matmul_choice import MULTICASTS, SWAPPED_ROWS, MatmulParameters, Sizes
 from fusec.schedule.matmul_joined import join_multiple
 from fusec.schedule.matmul_persistent import most_sums
 from fusec.schedule.matmul_problem import Product
+from fusec.target import Target
 
 PERSISTENT = (
     (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
@@ -20,6 +21,10 @@ PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128,
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 FITTED = ((128, False), (192, False), (256, False), (128, True), (64, True))
 """Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
+SWAPPED = ((256, False), (128, True), (128, False))
+"""Columns of tiles with swapped operands, whose rows are fitted to a product's."""
+MOST_SWAPPED = 2048
+"""Rows of a product of which a few more or less in each tile count."""
 LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
 """Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
 64 x 192 are the smallest that were measured)."""
@@ -27,7 +32,7 @@ _BESIDE = 32
 """Columns by which a stage seems wider than it is: what its time has beside their products."""
 
 
-def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[MatmulParameters]:
+def persistent_tiles(problem: Product, sizes: Sizes, target: Target) -> Iterator[MatmulParameters]:
     """Yield the tiles, and what is shared and staged with each.
 
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
@@ -42,23 +47,28 @@ def persistent_tiles(problem: Product, sizes: Sizes, sms: int) -> Iterator[Matmu
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
                 pair = replace(tile, multicast=multicast)
-                tiles.append((rows, _fitted(pair, problem, sizes, sms), ping_pong))
+                tiles.append((rows, _fitted(pair, problem, sizes, target), ping_pong))
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
                 yield MatmulParameters(
                     "wgmma", rows, columns, 64, 2,
                     ping_pong=ping_pong, multicast=multicast, staged=staged,
                 )  # fmt: skip
+        if not narrow and sizes.m <= MOST_SWAPPED:
+            for columns, ping_pong in SWAPPED:
+                tile = MatmulParameters("wgmma", 80, columns, 64, 2, ping_pong=ping_pong)
+                pair = replace(tile, multicast=multicast)
+                yield replace(pair, tile_m=_fitted_rows(pair, problem, sizes, target))
 
 
-def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, sms: int) -> int:
+def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target) -> int:
     """Return the columns with which all waves of tiles are as full as can be."""
     by, products = 8 * tile.pair_rows, 1
     if problem.joined is not None:
         by, products = join_multiple(problem, tile.pair_rows), 2
     most = min(256, 2 * most_sums(tile, problem) // tile.row_blocks) // by * by
     rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
-    places = clusters(tile, sms)
+    places = clusters(tile, target)
 
     def seconds(columns: int) -> int:
         tiles = -(-sizes.n // (columns // products * tile.pair_columns))
@@ -66,3 +76,17 @@ def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, sms: int) ->
 
     least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
     return min(range(most, least - 1, -by), key=seconds)
+
+
+def _fitted_rows(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target) -> int:
+    """Return the rows, with swapped operands, with which all waves are as full as can be."""
+    most = 2 * most_sums(tile, problem) // tile.row_blocks
+    found = [r for r in SWAPPED_ROWS if r % 64 and r % (8 * tile.pair_columns) == 0 and r <= most]
+    columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))
+    places = clusters(tile, target)
+
+    def seconds(rows: int) -> int:
+        tiles = -(-sizes.m // (rows * tile.pair_rows))
+        return -(-columns * tiles // places) * (rows + _BESIDE)
+
+    return min((r for r in reversed(found) if r >= LEAST_COLUMNS), key=seconds)

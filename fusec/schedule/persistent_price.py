@@ -22,8 +22,11 @@ _FEW_ROWS = 0.89
 """The same where a stage has 64 rows of A for all of its columns of B."""
 FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
-_INGEST = 1.66e11
-"""Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
+_INGEST, _RECEIVED = 1.66e11, 3e11
+"""Bytes a second that an SM takes of L2, where rows begin at lines of memory, and that reach it,
+with those that another CTA of its cluster has asked for."""
+_L2_RATE = 1.5e13
+"""Bytes a second that all SMs take of L2 together."""
 _LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
 begin where they do: along K, and along M or N."""
@@ -40,9 +43,18 @@ _START = 2.3e-6
 """Beyond a launch, before the first products: what these read comes from memory."""
 _PAIR = 1.03
 """How much longer a stage takes where two CTAs hand it back."""
-_SHARED_STAGE = {"none": 0.0, "a": 0.59e-6, "b": 0.29e-6, "both": 0.64e-6}
+_SHARED_STAGE = {
+    "none": 0.0,
+    "a": 0.59e-6,
+    "b": 0.29e-6,
+    "both": 0.64e-6,
+    "4x1": 0.5e-6,
+    "1x4": 0.7e-6,
+    "4x2": 0.8e-6,
+    "2x4": 0.8e-6,
+}
 """How much later it is there."""
-_STAGED, _EXCHANGED = {1: 3.4e-8, 2: 1.1e-8}, {1: 1.6e-7, 2: 4.2e-8, 8: 2.3e-8}
+_STAGED, _EXCHANGED = {1: 3.4e-8, 2: 1.1e-8}, {1: 1.6e-7, 2: 4.2e-8, 4: 2.6e-8, 8: 2.3e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
 so many columns, as rows or as lanes have them, and the next products begin."""
 _STORE_RATE = 0.84
@@ -71,7 +83,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     """
     sizes = needed.sizes
     pairs = sizes.clusters(p)
-    places = clusters(p, target.sms)
+    places = clusters(p, target)
     steps = -(-sizes.k // p.tile_k)
     running, waves = min(pairs, places) * p.ctas, -(-pairs // places)
     main = steps * _stage_seconds(
@@ -95,7 +107,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
 def _stored_seconds(p: MatmulParameters) -> float:
     """Return the seconds after a tile's products that it takes to store its sums."""
     by = _STAGED if p.staged else _EXCHANGED
-    return by[p.vector_width] * p.row_blocks * p.tile_n / 2
+    return by[p.vector_width] * p.sums
 
 
 def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
@@ -132,6 +144,7 @@ def _stage_seconds(
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
     lines = (line_cost(needed, 0, _LINES, p.tile_m), line_cost(needed, 1, _LINES, p.columns))
     taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
+    tile = p.tile_m * needed.widths[0] * lines[0] + p.tile_n * needed.widths[1] * lines[1]
     beyond = (
         _beyond(p.tile_m, p.pair_rows, needed.sizes.m),
         _beyond(p.columns, p.pair_columns, needed.sizes.n),
@@ -140,7 +153,7 @@ def _stage_seconds(
     loaded = sum(bytes_)
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
-    rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
+    rate = target.half_flops * part_of_rate(_RATES, p.across) / target.sms
     if needed.is_narrow:
         rate *= FP8_RATE
     if p.ping_pong:
@@ -153,6 +166,8 @@ def _stage_seconds(
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
+        busy * taken / _L2_RATE,
+        tile * p.tile_k / _RECEIVED,
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
 

@@ -122,7 +122,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
       const fusec::TileSource b_columns = {&w_map, n, 0};
       int stage = 0;
       fusec::u32 parity = 1;
-      fusec::load_stages<Config, false, false, false, 2, false, false, 1, 2>(
+      fusec::load_stages<Config, 1, 1, false, 2, false, false, 1, 2>(
           shared, a_rows, b_columns, first_step, last_step, stage, parity);
     }
     __syncwarp();

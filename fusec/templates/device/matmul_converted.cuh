@@ -135,7 +135,7 @@ __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOw
     multiply_converted_stage<T, kColumns>(sums, even, panels, step > first);
     wgmma_commit();
     wgmma_wait<1>();
-    if (step > first && lane == 0) release_stage<1>(empty[previous]);
+    if (step > first && lane == 0) release_stage<1, 1>(empty[previous]);
     widen_fragments<Config, 1>(odd, tile, row, own);
     wgmma_fence();
     multiply_converted_stage<T, kColumns>(sums, odd, panels + kColumns * 128, 1);
@@ -146,7 +146,7 @@ __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOw
   }
   wgmma_wait<0>();
   wgmma_pin(sums);
-  if (first < last && lane == 0) release_stage<1>(empty[previous]);
+  if (first < last && lane == 0) release_stage<1, 1>(empty[previous]);
 }
 
 }  // namespace fusec

@@ -21,39 +21,42 @@ namespace fusec {
 inline constexpr int kBlockBytes = 64 * 128;  // 64 rows of 64 elements
 inline constexpr int kTurns = 1;              // named barriers, one for each warpgroup
 
-// The half of an operand that a CTA loads for the CTAs of its cluster that have it in common.
+// The part of an operand that a CTA loads for the CTAs of its cluster that have it in common, which
+// are those of `blocks`.
 struct Sharing {
-  int half;
+  int part;
   u16 blocks;
 };
 
-// Of A, or else of B. A cluster of four CTAs, with kBoth, has two tile rows by two tile columns,
-// counted down the columns.
-template <bool kOfA, bool kBoth>
+// Of A, or else of B, where a cluster has kRows by kColumns tiles, counted down the columns: those
+// of a row have A in common, those of a column B.
+template <bool kOfA, int kRows, int kColumns>
 __device__ __forceinline__ Sharing sharing() {
-  const int rank = static_cast<int>(cluster_rank());
-  if constexpr (!kBoth) return {rank, 3};
-  if constexpr (kOfA) return {rank / 2, static_cast<u16>(5 << rank % 2)};
-  return {rank % 2, static_cast<u16>(3 << rank / 2 * 2)};
+  if constexpr (kRows * kColumns == 1) return {0, 1};
+  const int row = static_cast<int>(cluster_rank()) % kRows;
+  const int column = static_cast<int>(cluster_rank()) / kRows;
+  constexpr int kColumn = (1 << kRows) - 1;  // a bit for each CTA of a column, then of a row
+  constexpr int kRow = ((1 << kRows * kColumns) - 1) / kColumn;
+  if constexpr (kOfA) return {column, static_cast<u16>(kRow << row)};
+  return {row, static_cast<u16>(kColumn << column * kRows)};
 }
 
 // One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
 // on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
-// other code. An operand that two CTAs of a cluster share is loaded by halves, each into both:
-// of rows, or of the elements of K where these are not contiguous. kOnce: nobody else asks for it,
-// so that it leaves L2 first; kOfA, kBoth: as for `sharing`.
-template <int kExtent, bool kKMajor, bool kShared = false, bool kOnce = false, bool kOfA = false,
-          bool kBoth = false>
+// other code. Of an operand that kParts CTAs of a cluster share each loads `own`, into all of them:
+// a part of the rows, or of the elements of K where these are not contiguous. kOnce: nobody else
+// asks for it, so that it leaves L2 first.
+template <int kExtent, bool kKMajor, int kParts = 1, bool kOnce = false>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
-                                             Barrier* barrier, int position, int depth, int batch) {
-  if constexpr (kShared && kKMajor) {
-    const Sharing own = sharing<kOfA, kBoth>();
-    const int half = own.half * (kExtent / 2);
+                                             Barrier* barrier, int position, int depth, int batch,
+                                             const Sharing& own = {}) {
+  if constexpr (kParts > 1 && kKMajor) {
+    const int first = own.part * (kExtent / kParts);
     if constexpr (kOnce) {
-      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier,
+      tensor_load_3d_multicast(tile + first * 128, map, depth, position + first, batch, barrier,
                                own.blocks, l2_evict_first());
     } else {
-      tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier,
+      tensor_load_3d_multicast(tile + first * 128, map, depth, position + first, batch, barrier,
                                own.blocks);
     }
   } else if constexpr (kKMajor) {
@@ -62,17 +65,16 @@ __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMa
     } else {
       tensor_load_3d(tile, map, depth, position, batch, barrier);
     }
-  } else if constexpr (kShared) {
-    const Sharing own = sharing<kOfA, kBoth>();
-    const int half = own.half * 32;
+  } else if constexpr (kParts > 1) {
+    const int first = own.part * (64 / kParts);
 #pragma unroll
     for (int block = 0; block < (kExtent + 63) / 64; ++block) {
-      unsigned char* const part = tile + block * kBlockBytes + half * 128;
+      unsigned char* const part = tile + block * kBlockBytes + first * 128;
       if constexpr (kOnce) {
-        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier,
+        tensor_load_3d_multicast(part, map, position + 64 * block, depth + first, batch, barrier,
                                  own.blocks, l2_evict_first());
       } else {
-        tensor_load_3d_multicast(part, map, position + 64 * block, depth + half, batch, barrier,
+        tensor_load_3d_multicast(part, map, position + 64 * block, depth + first, batch, barrier,
                                  own.blocks);
       }
     }
@@ -142,19 +144,18 @@ struct TileSource {
 };
 
 // The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
-// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kSharesA, kSharesB:
-// whether two CTAs of a cluster have that operand in common. kJoined: whether half of B's
-// columns are those of a second operand; kPanels: how often A's tile is 64 elements of K deep;
-// kOnceA, kOnceB: whether nobody else asks for what is loaded; kPacked: elements of K that are one
-// of B's map; kAcross: columns that are one of it, where B's bytes lie across K and come by one copy.
-template <class Config, bool kSharesA = false, bool kSharesB = false, bool kJoined = false,
-          int kPanels = 1, bool kOnceA = false, bool kOnceB = false, int kPacked = 1, int kAcross = 0>
+// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kRows, kColumns: tiles
+// of a cluster whose CTAs have operands in common. kJoined: whether half of B's columns are those
+// of a second operand; kPanels: how often A's tile is 64 elements of K deep; kOnceA, kOnceB:
+// whether nobody else asks for what is loaded; kPacked: elements of K that are one of B's map;
+// kAcross: columns that are one of it, where B's bytes lie across K and come by one copy.
+template <class Config, int kRows = 1, int kColumns = 1, bool kJoined = false, int kPanels = 1,
+          bool kOnceA = false, bool kOnceB = false, int kPacked = 1, int kAcross = 0>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
-  constexpr int kColumns = kJoined ? Config::kTileN / 2 : Config::kTileN;
-  constexpr bool kBoth = kSharesA && kSharesB;
+  constexpr int kOfB = kJoined ? Config::kTileN / 2 : Config::kTileN;
   for (int step = first; step < last; ++step) {
     const int depth = step * Config::kTileK;
     unsigned char* const a_tile = shared + stage * Config::kStageBytes;
@@ -163,58 +164,56 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     full[stage].arrive_expect_tx(Config::kStageBytes);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
-      load_operand<Config::kTileM, Config::kAKMajor, kSharesA, kOnceA, true, kBoth>(
+      load_operand<Config::kTileM, Config::kAKMajor, kColumns, kOnceA>(
           a_tile + panel * Config::kTileM * 128, a.map, &full[stage], a.position,
-          depth + 64 * panel, a.batch);
+          depth + 64 * panel, a.batch, sharing<true, kRows, kColumns>());
     }
     if constexpr (kAcross > 0) {
-      load_operand<Config::kTileK, true, false, kOnceB>(b_tile, b.map, &full[stage],
-                                                        depth / kPacked, b.position / kAcross,
-                                                        b.batch);
+      load_operand<Config::kTileK, true, 1, kOnceB>(b_tile, b.map, &full[stage], depth / kPacked,
+                                                    b.position / kAcross, b.batch);
     } else {
-      load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB, false, kBoth>(
-          b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch);
+      load_operand<kOfB, Config::kBKMajor, kRows, kOnceB>(
+          b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch,
+          sharing<false, kRows, kColumns>());
     }
     if constexpr (kJoined) {
-      load_operand<kColumns, Config::kBKMajor, kSharesB, false, false, kBoth>(
-          b_tile + kColumns * 128, b.second, &full[stage], b.position, depth, b.batch);
+      load_operand<kOfB, Config::kBKMajor, kRows>(
+          b_tile + kOfB * 128, b.second, &full[stage], b.position, depth, b.batch,
+          sharing<false, kRows, kColumns>());
     }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
 }
 
-// One thread of a warp: hands a stage back to the producers of all CTAs that load it. By one lane
-// for each CTA, or with a branch in here, ptxas serialises wgmma where an epilogue has no branch.
-// Of four CTAs, the one across has no operand in common with this one.
-template <int kCluster>
+// One thread of a warp: hands a stage back to the producers of all CTAs that load a part of it,
+// those of its row and of its column of a cluster of kRows by kColumns, both powers of two. By one
+// lane for each CTA, or with a branch in here, ptxas serialises wgmma where an epilogue has none.
+template <int kRows, int kColumns>
 __device__ __forceinline__ void release_stage(Barrier& empty) {
-  if constexpr (kCluster == 1) {
-    empty.arrive();
-  } else if constexpr (kCluster == 4) {
-    empty.arrive();
-    empty.arrive_at(cluster_rank() ^ 1);
-    empty.arrive_at(cluster_rank() ^ 2);
-  } else {
+  empty.arrive();
 #pragma unroll
-    for (int rank = 0; rank < kCluster; ++rank) empty.arrive_at(rank);
+  for (int row = 1; row < kRows; ++row) empty.arrive_at(cluster_rank() ^ row);
+#pragma unroll
+  for (int column = 1; column < kColumns; ++column) {
+    empty.arrive_at(cluster_rank() ^ column * kRows);
   }
 }
 
 // A consumer, all threads of its warpgroup: sums += the products of the same steps, of its own rows
 // of the tile (or columns, where operands are swapped), or with kPingPong of all. The products of a
 // stage run while the next one is awaited; it is handed back one step later. `stage` and `parity`
-// begin as 0 and 0. kCluster: CTAs that load what it reads.
+// begin as 0 and 0. kRows, kColumns: tiles of a cluster, whose CTAs load what it reads.
 // With kPingPong two warpgroups take turns, since a parity tells phases of a barrier that are two
 // apart from each other no more: whoever has begun all products of its tile lets the other begin.
-template <class Config, bool kPingPong = false, int kCluster = 1>
+template <class Config, bool kPingPong = false, int kRows = 1, int kColumns = 1>
 __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
                                                 unsigned char* shared, int first, int last,
                                                 int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
-  constexpr int kColumns = Config::kSwapped ? Config::kTileM : Config::kTileN;
-  constexpr int kBlocks = Config::kSumsOwn / (kColumns / 2);
+  constexpr int kN = Config::kSwapped ? Config::kTileM : Config::kTileN;
+  constexpr int kBlocks = Config::kSumsOwn / (kN / 2);
   const int warpgroup = warpgroup_number();
   const int own = kPingPong ? 0 : warpgroup * (kBlocks * kBlockBytes);
   const int lane = threadIdx.x % 32;
@@ -226,10 +225,10 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     full[stage].wait(parity);
     wgmma_fence();
     if constexpr (Config::kSwapped) {
-      multiply_stage<typename Config::T, kColumns, Config::kBKMajor, Config::kAKMajor, kBlocks>(
+      multiply_stage<typename Config::T, kN, Config::kBKMajor, Config::kAKMajor, kBlocks>(
           sums, b_tile + own, a_tile, step > first);
     } else {
-      multiply_stage<typename Config::T, kColumns, Config::kAKMajor, Config::kBKMajor, kBlocks>(
+      multiply_stage<typename Config::T, kN, Config::kAKMajor, Config::kBKMajor, kBlocks>(
           sums, a_tile + own, b_tile, step > first);
     }
     wgmma_commit();
@@ -237,14 +236,14 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
       if (step + 1 == last) named_barrier_arrive<256>(kTurns + 1 - warpgroup);
     }
     wgmma_wait<1>();
-    if (step > first && lane == 0) release_stage<kCluster>(empty[previous]);
+    if (step > first && lane == 0) release_stage<kRows, kColumns>(empty[previous]);
     previous = stage;
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
   wgmma_wait<0>();
   wgmma_pin(sums);
-  if (first < last && lane == 0) release_stage<kCluster>(empty[previous]);
+  if (first < last && lane == 0) release_stage<kRows, kColumns>(empty[previous]);
 }
 
 // Goes over the steps of a tile that another warpgroup multiplies.

@@ -27,19 +27,19 @@ __device__ __forceinline__ void multiply_stage_fp8(float (&part)[kColumns / 2],
 // of its own rows of the tile, or columns where operands are swapped, as multiply_stages does. A
 // stage is handed back when its products have ended. scales: none, or those of wgmma's rows and of
 // its columns that vary along K; those of the next stage are read under the products.
-template <class Config, int kCluster = 1, class... Scales>
+template <class Config, int kRows = 1, int kColumns = 1, class... Scales>
 __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn],
                                                   unsigned char* shared, int first, int last,
                                                   int& stage, u32& parity,
                                                   const Scales&... scales) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
-  constexpr int kColumns = Config::kSwapped ? Config::kTileM : Config::kTileN;
-  constexpr int kPart = kColumns / 2;
+  constexpr int kN = Config::kSwapped ? Config::kTileM : Config::kTileN;
+  constexpr int kPart = kN / 2;
   constexpr int kBlocks = Config::kSumsOwn / kPart;
   const int own = warpgroup_number() * (kBlocks * kBlockBytes);
   const int lane = threadIdx.x % 32;
-  StageScales<kBlocks, kColumns, Scales...> next;
+  StageScales<kBlocks, kN, Scales...> next;
   if (first < last) next.load(first, scales...);
 #pragma unroll
   for (int i = 0; i < Config::kSumsOwn; ++i) sums[i] = 0.0f;
@@ -53,17 +53,17 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
       float part[kPart];
       wgmma_fence();
       if constexpr (Config::kSwapped) {
-        multiply_stage_fp8<typename Config::TB, kColumns, typename Config::TA>(part, b_tile + own,
+        multiply_stage_fp8<typename Config::TB, kN, typename Config::TA>(part, b_tile + own,
                                                                                a_tile);
       } else {
-        multiply_stage_fp8<typename Config::TA, kColumns, typename Config::TB>(
+        multiply_stage_fp8<typename Config::TA, kN, typename Config::TB>(
             part, a_tile + own + block * kBlockBytes, b_tile);
       }
       wgmma_commit();
       if (block == 0 && step + 1 < last) next.load(step + 1, scales...);
       wgmma_wait<0>();
       wgmma_pin(part);
-      if (block == kBlocks - 1 && lane == 0) release_stage<kCluster>(empty[stage]);
+      if (block == kBlocks - 1 && lane == 0) release_stage<kRows, kColumns>(empty[stage]);
 #pragma unroll
       for (int i = 0; i < kPart; ++i) {
         sums[block * kPart + i] += own_scales.scaled(part[i], block, i);

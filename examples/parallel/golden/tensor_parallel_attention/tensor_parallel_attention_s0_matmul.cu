@@ -82,8 +82,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         const int n = tile.column * Config::kColumns;
         const fusec::TileSource a_rows = {&x_map, m, 0};
         const fusec::TileSource b_columns = {&wq_map, n, 0, &wk_map};
-        fusec::load_stages<Config, false, false, true>(shared, a_rows, b_columns, 0, steps, stage,
-                                                       parity);
+        fusec::load_stages<Config, 1, 1, true>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
