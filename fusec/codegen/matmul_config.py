@@ -9,6 +9,7 @@ from fusec.ir.dtype import DType
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
@@ -192,6 +193,12 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
             integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
             integer("kPairColumns", p.pair_columns, "and tile columns; they share an operand"),
             integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
+        ]
+    if problem.computed is not None:
+        pairs = [
+            integer("kReaders", 4 * p.consumers, "warps that read a stage"),
+            integer("kWriters", WRITERS, "warps that compute A, of a stage each in turn"),
+            integer("kFillers", 2, "that fill a stage: one of them, and what has B copied"),
         ]
     return [
         *_weights(p, problem),

@@ -241,7 +241,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
                 **of_all(problem.segment, order_of(product, parameters)),
                 **{t.node.output.name: t.order for t in product.totals if is_sum(t.node)},
             },
-            unrounded=() if product.scales else unrounded_operands(problem.segment),
+            unrounded=() if product.scales or product.computed else unrounded_operands(problem.segment),
             problem=problem,
         )
 
@@ -258,6 +258,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
     """Return the problem with more sizes left to run time, of rows and batches."""
+    if strict.product.computed is not None:
+        return strict
 
     def made(fusion: Fusion) -> MatmulProblem | Refusal:
         product = find_products(fusion)
@@ -298,10 +300,12 @@ def _arguments(
     """Return the tensor maps, then what every kernel has; operands behind maps need no pointer."""
     read = {i.value for i in problem.epilogue.fusion.inputs}
     maps: tuple[Argument, ...] = ()
+    if problem.computed is not None:
+        read |= problem.computed.buffers
     if p.kernel in HOPPER:
         maps = tensor_maps(problem, p)
     else:
-        read |= {o.buffer for o in problem.operands}
+        read |= problem.buffers
     if problem.groups is not None:
         read.add(problem.groups.ends)
     read |= {scales.buffer for scales in problem.scales}
@@ -313,7 +317,7 @@ def _arguments(
 def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
-    operands = {o.buffer.name for o in (*problem.operands, *problem.scales)}
+    operands = {v.name for v in (*problem.buffers, *(s.buffer for s in problem.scales))}
     if problem.groups is not None:
         operands.add(problem.groups.ends.name)
     for output in segment.outputs:

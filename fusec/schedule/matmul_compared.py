@@ -20,6 +20,7 @@ from fusec.schedule.matmul_choice import (
     divides,
     sizes_of,
 )
+from fusec.schedule.matmul_computed import MOST_ROWS as MOST_COMPUTED
 from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
@@ -78,14 +79,18 @@ def compared(
         width = _width(problem, name)
         given = tile_of(name, problem)
         for shape in _shapes(name, given, sizes, problem, target.sms):
+            if problem.computed is not None and shape.tile_m > MOST_COMPUTED:
+                continue
             whole = replace(shape, vector_width=problem.staged_width if shape.staged else width)
             if name in HOPPER:
                 whole = replace(whole, stages=most_stages(whole, problem, target.shared))
             number = sizes.tiles(whole)
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
-                    yield from _splits(tile, number, steps, target.sms)
-                    yield from _pairs(tile, sizes, steps, target.sms)
+                    alone = tile.converted or problem.computed is not None
+                    yield from _splits(tile, number, steps, target.sms, alone=alone)
+                    if problem.computed is None:
+                        yield from _pairs(tile, sizes, steps, target.sms)
             elif name == "vector":
                 each = MOST_BLOCKS[problem.b.k_major or not whole.converted]
                 most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // number))
@@ -161,12 +166,17 @@ def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
                 yield rows, MULTIPLIERS, rows * tiles
 
 
-def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
-    """Yield every split of K whose CTAs have work and come in two waves at most."""
+def _splits(
+    tile: MatmulParameters, tiles: int, steps: int, sms: int, *, alone: bool
+) -> Iterator[MatmulParameters]:
+    """Yield every split of K whose CTAs have work and come in two waves at most.
+
+    alone: whether no other kernel is to be had, however short K is.
+    """
     for cluster in (1, 2, 4, 8):
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
-        if tile.converted and cluster <= 2:
-            most = max(1, most)  # no other kernel is to be had
+        if alone and cluster <= 2:
+            most = max(1, most)
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:
                 yield best_method(replace(tile, cluster=cluster, splits=splits), tiles)

@@ -8,7 +8,15 @@ from fusec.index.access import Facts
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import has_tensor_map, is_chunked
 from fusec.schedule.matmul_block_scales import PROMOTED
-from fusec.schedule.matmul_choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
+from fusec.schedule.matmul_choice import (
+    HOPPER,
+    MOST_COORDINATE,
+    TILES,
+    MatmulParameters,
+    Sizes,
+    sizes_of,
+)
+from fusec.schedule.matmul_computed import no_computing
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_vector import no_vector
 from fusec.schedule.matmul_weights import no_conversion, no_stream
@@ -17,6 +25,9 @@ from fusec.target import Target
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
+    uncomputed = no_computing(problem, sizes.m, facts)
+    if uncomputed:
+        return dict.fromkeys(TILES, uncomputed)
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     if halves and {o.buffer.dtype for o in problem.operands} == {F32}:
@@ -48,6 +59,10 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked) or no_stream(problem, facts)
+    if problem.computed is not None:
+        alone = "rows are computed in front of it by kernels `vector` and `split_k` alone"
+        alone += f", and {split}" if split and vector else ""
+        return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
     if problem.scales and problem.has_converted_weights:
         alone = "scales along K of integers are applied by kernels `vector` and `split_k` alone"
         return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}

@@ -83,7 +83,7 @@ def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:
     Copies in bulk read no others. A kernel of its own writes rows of whole chunks, which the
     product reads in place, without what fills them up.
     """
-    if product.dtype in (None, F32) or product.is_converted or product.cuts:
+    if product.dtype in (None, F32) or product.is_converted or product.cuts or product.computed:
         return ()
     facts = Facts(product.epilogue.fusion.hints)
     odd = [o for o in (product.a, product.b) if not is_vector(o, facts)]

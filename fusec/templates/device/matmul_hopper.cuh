@@ -120,13 +120,14 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 
 }
 
 // One thread: the barriers of a ring; the block's barrier, or the cluster's, follows. kReaders:
-// warps that read a stage, of all CTAs that it is loaded for.
-template <class Config, int kReaders = 4 * Config::kConsumers>
+// warps that read a stage, of all CTAs that it is loaded for; kFillers: threads that arrive when they
+// have asked for, or written, what is theirs of one.
+template <class Config, int kReaders = 4 * Config::kConsumers, int kFillers = 1>
 __device__ __forceinline__ void init_stages(unsigned char* shared) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   for (int s = 0; s < Config::kStages; ++s) {
-    full[s].init(1);
+    full[s].init(kFillers);
     empty[s].init(kReaders);
   }
   fence_barrier_init();
