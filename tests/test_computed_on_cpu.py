@@ -72,3 +72,32 @@ def test_streams(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) ->
 def test_rings(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:
     plan = plan_of(fusion, "split_k", **{"tile_n": 128, "stages": 3, **changes})
     assert wrong(fusion, plan, tmp_path) == ""
+
+
+WRONG = {
+    "what is written is not shown to wgmma": ("    fence_proxy_async_shared_cta();", "    "),
+    "lanes are shown what others have not written": ("    __syncwarp();\n    if (lane", "    if (lane"),
+    "a writer does not arrive": ("    if (lane == 0) full[stage].arrive();\n", ""),
+    "two lanes arrive": ("    if (lane == 0) full[stage].arrive();", "    full[stage].arrive();"),
+    "a stage is not free": ("    empty[stage].wait(turn % 2 ^ 1);\n", ""),
+    "the turn of a stage": ("turn % 2 ^ 1", "turn % 2"),
+    "writers of other stages": ("number += Config::kWriters", "number += Config::kStages"),
+    "bytes of A are waited for": ("Config::kStageBytes - Config::kATileBytes", "Config::kStageBytes"),
+    "the swizzle": ("lane % kInRow ^ row % kInRow", "lane % kInRow"),
+    "what lies behind K": ("m < a.extent && k < depth", "m < a.extent"),
+    "statistics of another row": ("r[m]", "r[m ^ 1]"),
+    "a scale of another column": ("(g + k)", "(g + (k ^ 8))"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rings_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = normalised(16, 72, 584)
+    fields: dict[str, Setting] = {"tile_m": 16, "tile_n": 128, "stages": 3}
+    dies(fusion, plan_of(fusion, "split_k", **fields, cluster=1, splits=1), *WRONG[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["statistics of another row", "a scale of another column"])
+def test_wrong_streams_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = normalised(4, 24, 1032)
+    dies(fusion, plan_of(fusion, "vector"), *WRONG[name], tmp_path)

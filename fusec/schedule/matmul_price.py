@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from fusec.schedule.matmul_beside import RESIDENT, beside
 from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_once import displaced_bytes
-from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
+from fusec.schedule.matmul_work import ProductWork, computing_seconds, line_cost, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
@@ -48,6 +49,9 @@ _INGEST = 1.08e11
 _LINES = ({16: 2.0, 32: 2.0, 64: 2.0}, {16: 1.75, 32: 1.75, 64: 1.75})
 # Weights a second that an SM makes halves of (estimated).
 _CONVERTED = 4.7e10
+# Of the issue slots, those of the warps that compute rows of A; and from asking for what elements
+# are made of to having written them, while others of these warps do the same (estimated).
+_COMPUTING_ISSUE, _COMPUTING_LATENCY = 0.3, 0.8e-6
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 # Of that, of 10 bits of f32 (estimated).
@@ -148,6 +152,10 @@ def _step_seconds(
         -(-running // target.sms) * taken / _INGEST,
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
+    if needed.computing[0]:
+        count = running * p.tile_m * depth
+        computing = computing_seconds(needed, count, _COMPUTING_ISSUE, target)
+        parts = (*parts, computing, _COMPUTING_LATENCY / WRITERS)
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
 
