@@ -116,9 +116,7 @@ def _normalised(m: int, n: int, k: int, **fields: Setting) -> Variant:
         means = drawing.integers("e", 0, 0)
         return {**_sparse(drawing, "x", "w", part=16), **scales, "e": means}
 
-    return Variant(
-        text, "matmul", fields, exact, lambda x, e, r, g, w: ((x - e) * r * g) @ w.T
-    )
+    return Variant(text, "matmul", fields, exact, lambda x, e, r, g, w: ((x - e) * r * g) @ w.T)
 
 
 # Queries are a key times 64, so that all other keys have no weight that f32 can tell from zero.

@@ -76,13 +76,19 @@ def test_rings(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> N
 
 WRONG = {
     "what is written is not shown to wgmma": ("    fence_proxy_async_shared_cta();", "    "),
-    "lanes are shown what others have not written": ("    __syncwarp();\n    if (lane", "    if (lane"),
+    "lanes are shown what others have not written": (
+        "    __syncwarp();\n    if (lane",
+        "    if (lane",
+    ),
     "a writer does not arrive": ("    if (lane == 0) full[stage].arrive();\n", ""),
     "two lanes arrive": ("    if (lane == 0) full[stage].arrive();", "    full[stage].arrive();"),
     "a stage is not free": ("    empty[stage].wait(turn % 2 ^ 1);\n", ""),
     "the turn of a stage": ("turn % 2 ^ 1", "turn % 2"),
-    "writers of other stages": ("number += Config::kWriters", "number += Config::kStages"),
-    "bytes of A are waited for": ("Config::kStageBytes - Config::kATileBytes", "Config::kStageBytes"),
+    "writers of other stages": ("number += Config::kWriters", "number += 2"),
+    "bytes of A are waited for": (
+        "Config::kStageBytes - Config::kATileBytes",
+        "Config::kStageBytes",
+    ),
     "the swizzle": ("lane % kInRow ^ row % kInRow", "lane % kInRow"),
     "what lies behind K": ("m < a.extent && k < depth", "m < a.extent"),
     "statistics of another row": ("r[m]", "r[m ^ 1]"),

@@ -241,7 +241,9 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
                 **of_all(problem.segment, order_of(product, parameters)),
                 **{t.node.output.name: t.order for t in product.totals if is_sum(t.node)},
             },
-            unrounded=() if product.scales or product.computed else unrounded_operands(problem.segment),
+            unrounded=()
+            if product.scales or product.computed
+            else unrounded_operands(problem.segment),
             problem=problem,
         )
 
