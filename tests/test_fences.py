@@ -107,13 +107,13 @@ def products(name: str) -> tuple[str, ...]:
 
 def is_left_to_the_emulator(text: str) -> bool:
     """Return whether a kernel's products hide in descriptors and registers what they read, or its
-    warpgroups take turns at tiles.
+    warpgroups take turns at tiles, or its warps at stages.
 
     The emulator runs these in drawn orders, also wrong ones: tests/test_attention_on_cpu.py,
-    tests/test_attention_decode_on_cpu.py, tests/test_converted_on_cpu.py and
-    tests/test_persistent_on_cpu.py.
+    tests/test_attention_decode_on_cpu.py, tests/test_computed_on_cpu.py,
+    tests/test_converted_on_cpu.py and tests/test_persistent_on_cpu.py.
     """
-    headers = ("attention", "attention_decode", "matmul_converted")
+    headers = ("attention", "attention_decode", "matmul_computed", "matmul_converted")
     by_hand = (*(f'"{name}.cuh"' for name in headers), "wait_for_first_tile<")
     return any(sign in text for sign in by_hand)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fusec.codegen.ctext import dim_text, identifier, storage_type
+from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_computed import computed_view
 from fusec.codegen.matmul_config import config, part_type, sums_type

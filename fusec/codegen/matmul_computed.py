@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusec.codegen.ctext import storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import COMPUTED, RESERVED
 from fusec.codegen.matmul_view import ComputedView

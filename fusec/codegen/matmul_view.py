@@ -133,8 +133,9 @@ class MatmulView(KernelView):
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
-    or the group. computed: what makes A, where it does not lie in memory. groups: what cuts the product into groups, by rows or by elements of K; with them
-    the constants are `all_rows` or `all_depth` in place of M or K, and `groups` with those of rows.
+    or the group. computed: what makes A, where it does not lie in memory. groups: what cuts the
+    product into groups, by rows or by elements of K; with them the constants are `all_rows` or
+    `all_depth` in place of M or K, and `groups` with those of rows.
     """
 
     loop: str

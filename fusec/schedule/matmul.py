@@ -241,9 +241,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
                 **of_all(problem.segment, order_of(product, parameters)),
                 **{t.node.output.name: t.order for t in product.totals if is_sum(t.node)},
             },
-            unrounded=()
-            if product.scales or product.computed
-            else unrounded_operands(problem.segment),
+            unrounded=_unrounded(problem),
             problem=problem,
         )
 
@@ -256,6 +254,13 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         if kernel.template == SUM_SLICES:
             return replace(own, staged=summed_words(p))
         return replace(own, staged=held * words(result.dtype.compute))
+
+
+def _unrounded(problem: MatmulProblem) -> tuple[str, ...]:
+    """Return the halves in front of a product that its kernel does not round."""
+    product = problem.product
+    rounds = product.scales or product.computed is not None
+    return () if rounds else unrounded_operands(problem.segment)
 
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:

@@ -69,9 +69,7 @@ def computed_rows(problem: Product) -> tuple[Lowering, Instance, Var, Var]:
 
     computed = problem.computed
     assert computed is not None
-    chunks = problem.k.divide(WIDTH)
-    assert chunks is not None
-    chunk, lane = Var("chunk", chunks), Var("i", dim(WIDTH))
+    chunk, lane = Var("chunk", problem.k // WIDTH), Var("i", dim(WIDTH))
     extents = computed.value.shape[:-1]
     rows = delinearize(of_var(Var(ROW, problem.m)), extents)
     lowering = Lowering(computed.fusion, computed.domain, {})
@@ -79,22 +77,21 @@ def computed_rows(problem: Product) -> tuple[Lowering, Instance, Var, Var]:
     return lowering, lowering.at(computed.value, (*rows, column), ()), chunk, lane
 
 
-def no_computing(problem: Product, rows: int, facts: Facts) -> str:
+def no_computing(problem: Product, facts: Facts) -> str:
     """Return why rows of A are not computed in front of tensor cores, empty where they are."""
     computed = problem.computed
     if computed is None:
         return ""
     name = f"`{computed.value.name}` is computed by `{computed.maker.op.name}`"
+    rows = problem.m.evaluate(facts.hints)
     if rows > MOST_ROWS:
         return (
-            f"{name}: of {rows} rows a kernel of its own writes it once, where each tile of columns "
-            f"would compute it again (up to {MOST_ROWS} rows are)"
+            f"{name}: of more than {MOST_ROWS} rows, here {rows}, it is written once, where each "
+            "tile of columns would compute it again"
         )
     if problem.dtype != computed.value.dtype or problem.is_converted:
         return f"{name}, and what is multiplied by it has another type"
-    if problem.groups is not None or problem.joined is not None or problem.totals:
-        return f"{name}, in front of a product that is not plain"
-    if problem.k.divide(WIDTH) is None or not facts.proven(problem.k, WIDTH):
+    if not facts.multiple(problem.k, WIDTH):
         return f"{name}, whose {problem.k} columns are no multiple of {WIDTH}"
     try:
         _, root, _, lane = computed_rows(problem)

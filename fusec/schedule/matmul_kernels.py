@@ -8,14 +8,7 @@ from fusec.index.access import Facts
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import has_tensor_map, is_chunked
 from fusec.schedule.matmul_block_scales import PROMOTED
-from fusec.schedule.matmul_choice import (
-    HOPPER,
-    MOST_COORDINATE,
-    TILES,
-    MatmulParameters,
-    Sizes,
-    sizes_of,
-)
+from fusec.schedule.matmul_choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
 from fusec.schedule.matmul_computed import no_computing
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_vector import no_vector
@@ -25,9 +18,6 @@ from fusec.target import Target
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
-    uncomputed = no_computing(problem, sizes.m, facts)
-    if uncomputed:
-        return dict.fromkeys(TILES, uncomputed)
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     if halves and {o.buffer.dtype for o in problem.operands} == {F32}:
@@ -61,7 +51,9 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         vector = no_vector(problem, chunked=chunked) or no_stream(problem, facts)
     if problem.computed is not None:
         alone = "rows are computed in front of it by kernels `vector` and `split_k` alone"
-        alone += f", and {split}" if split and vector else ""
+        if problem.joined is not None or problem.totals:
+            split = vector = "and not of joined products, nor where results are reduced"
+        alone += f", {split}" if split and vector else ""
         return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
     if problem.scales and problem.has_converted_weights:
         alone = "scales along K of integers are applied by kernels `vector` and `split_k` alone"
@@ -95,6 +87,7 @@ def relied_on(
 ) -> Facts:
     """Return the divisibility that a kernel's copies rely on."""
     facts = Facts(hints)
+    no_computing(problem, facts)
     if parameters.kernel in HOPPER:
         kernels(problem, target, sizes_of(problem, hints), facts)
     elif parameters.kernel in ("mma", "vector"):

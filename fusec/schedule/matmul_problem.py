@@ -21,7 +21,7 @@ from fusec.ir.expression import (
 )
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_block_scales import BlockScales, Found
-from fusec.schedule.matmul_computed import Computed, find_computed
+from fusec.schedule.matmul_computed import Computed, find_computed, no_computing
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul_found import find_operand
 from fusec.schedule.matmul_located import coordinates_of, is_tf32, located
@@ -237,7 +237,9 @@ def find_product(fusion: Fusion) -> Product | Refusal:
         return made
     if made.batches != 1 and isinstance(found, Refusal):
         return found
-    return replace(made, computed=computed)
+    made = replace(made, computed=computed)
+    because = no_computing(made, Facts(fusion.hints))
+    return Refusal("operand", because) if because else made
 
 
 def _problem(

@@ -85,7 +85,7 @@ class ProductWork:
 
 
 def computing_seconds(needed: ProductWork, count: float, part: float, target: Target) -> float:
-    """Return how long so many elements of A are computed by a part of the issue slots of all SMs."""
+    """Return how long a part of the issue slots of all SMs computes so many elements of A."""
     flops, sfu = needed.computing
     return count / part * max(flops / (target.flops / 2), sfu / target.special)
 

@@ -1,8 +1,9 @@
-// The producers of a TMA + wgmma product whose few rows of A are computed (sm_90a), a warpgroup: its
-// first warp has B copied into a ring of stages (matmul_hopper.cuh), the others write A, of every
-// kWriters-th stage each, so that one reads what elements are made of while others write. What is
-// computed waits in registers for its stage to be free. A ring has as many stages as writers at least:
-// a parity tells a stage's next turn from the last one, but not from the one after. `Config` is the struct at the top of a kernel.
+// The producers of a TMA + wgmma product whose few rows of A are computed (sm_90a), a warpgroup:
+// its first warp has B copied into a ring of stages (matmul_hopper.cuh), the others write A, of
+// every kWriters-th stage each, so that one reads what elements are made of while others write.
+// What is computed waits in registers for its stage to be free. A ring has as many stages as
+// writers at least: a parity tells a stage's next turn from the last one, but not from the one
+// after. `Config` is the struct at the top of a kernel.
 #pragma once
 
 #include "computed_rows.cuh"
@@ -32,11 +33,11 @@ __device__ __forceinline__ void copy_columns(unsigned char* shared, TileSource b
 }
 
 // A warp, number `writer` of kWriters: writes the rows of A of every kWriters-th step. Rows and
-// columns beyond those of A are zeros, as copies in bulk have them. Row r of a tile has 64 elements of
-// K, of which neighbouring eights change places as the 128-byte swizzle has it.
+// columns beyond those of A are zeros, as copies in bulk have them. Row r of a tile has 64 elements
+// of K, of which neighbouring eights change places as the 128-byte swizzle has it.
 template <class Config, class A, class Index>
-__device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, Index depth, int first,
-                                           int last, int writer) {
+__device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, Index depth,
+                                           int first, int last, int writer) {
   constexpr int kInRow = Config::kTileK / kComputed;
   constexpr int kOwn = Config::kTileM * kInRow / 32;
   static_assert(Config::kStages >= Config::kWriters);

@@ -1,6 +1,6 @@
-// The stream over B of a product whose few rows of A are computed (sm_80), by each lane those that it
-// multiplies: what they are made of lies in L1 and L2, and B is on its way meanwhile. `Config` is the
-// struct at the top of a kernel.
+// The stream over B of a product whose few rows of A are computed (sm_80), by each lane those that
+// it multiplies: what they are made of lies in L1 and L2, and B is on its way meanwhile. `Config`
+// is the struct at the top of a kernel.
 #pragma once
 
 #include "computed_rows.cuh"
