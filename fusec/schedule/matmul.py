@@ -52,7 +52,7 @@ from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import words
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
-from fusec.segment.price import traffic, work
+from fusec.segment.price import traffic, with_writes, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
@@ -197,8 +197,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         if isinstance(offer, Refusal):
             return None
         plan, price = offer
-        p = plan.parameters
-        return Priced(price.seconds(target), p.kernel == "split_k" and p.splits > 1)
+        priced = with_writes(price, problem.segment)
+        return Priced(priced.seconds(target), plan.parameters)
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target

@@ -12,7 +12,7 @@ from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.segment.canonical import canonical
-from fusec.segment.price import bytes_written
+from fusec.segment.price import with_writes
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
 from fusec.segment.split import Splits
 from fusec.segment.views import view_of
@@ -163,9 +163,7 @@ def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal
         proposal = scheduler.propose(segment, target)
     except Unsupported as error:
         return Refusal("unsupported", error.diagnostic.message)
-    if isinstance(proposal, Refusal) or proposal.written is not None:
-        return proposal
-    return replace(proposal, written=min(bytes_written(segment), proposal.bytes))
+    return proposal if isinstance(proposal, Refusal) else with_writes(proposal, segment)
 
 
 def takes_long(proposal: Estimate) -> bool:
