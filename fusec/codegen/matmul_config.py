@@ -197,8 +197,8 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     if problem.computed is not None:
         pairs = [
             integer("kReaders", 4 * p.consumers, "warps that read a stage"),
-            integer("kWriters", WRITERS, "warps that compute A, of a stage each in turn"),
-            integer("kFillers", 2, "that fill a stage: one of them, and what has B copied"),
+            integer("kWriters", WRITERS, "warps that compute A, a stage each"),
+            integer("kFillers", 2, "arrivals that fill a stage"),
         ]
     return [
         *_weights(p, problem),

@@ -31,8 +31,8 @@ struct Config {
   static constexpr bool kSwapped = true;                  // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 8;                      // of a thread that multiplies
   static constexpr int kReaders = 8;                      // warps that read a stage
-  static constexpr int kWriters = 3;                      // warps that compute A, of a stage each in turn
-  static constexpr int kFillers = 2;                      // that fill a stage: one of them, and what has B copied
+  static constexpr int kWriters = 3;                      // warps that compute A, a stage each
+  static constexpr int kFillers = 2;                      // arrivals that fill a stage
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
   static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
