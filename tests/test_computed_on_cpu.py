@@ -80,8 +80,11 @@ WRONG = {
         "    __syncwarp();\n    if (lane",
         "    if (lane",
     ),
-    "a writer does not arrive": ("    if (lane == 0) full[stage].arrive();\n", ""),
-    "two lanes arrive": ("    if (lane == 0) full[stage].arrive();", "    full[stage].arrive();"),
+    "a writer does not arrive": ("    if (lane < kArrivingLanes) full[stage].arrive();\n", ""),
+    "two lanes arrive": (
+        "    if (lane < kArrivingLanes) full[stage].arrive();",
+        "    full[stage].arrive();",
+    ),
     "a stage is not free": ("    empty[stage].wait(turn % 2 ^ 1);\n", ""),
     "the turn of a stage": ("turn % 2 ^ 1", "turn % 2"),
     "writers of other stages": ("number += Config::kWriters", "number += 2"),

@@ -198,7 +198,6 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         pairs = [
             integer("kReaders", 4 * p.consumers, "warps that read a stage"),
             integer("kWriters", WRITERS, "warps that compute A, a stage each"),
-            integer("kFillers", 2, "arrivals that fill a stage"),
         ]
     return [
         *_weights(p, problem),

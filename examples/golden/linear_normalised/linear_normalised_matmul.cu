@@ -32,7 +32,6 @@ struct Config {
   static constexpr int kSumsOwn = 8;                      // of a thread that multiplies
   static constexpr int kReaders = 8;                      // warps that read a stage
   static constexpr int kWriters = 3;                      // warps that compute A, a stage each
-  static constexpr int kFillers = 2;                      // arrivals that fill a stage
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
   static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
@@ -77,7 +76,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   if (threadIdx.x == Config::kMultipliers) {
     fusec::prefetch_tensormap(&w_map);
   }
-  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders, Config::kFillers>(shared);
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders, fusec::kFillers>(shared);
   __syncthreads();
   const int work = blockIdx.x / Config::kCluster;
   const int tile_index = work / splits;

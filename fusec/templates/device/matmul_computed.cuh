@@ -12,6 +12,15 @@
 
 namespace fusec {
 
+// Lanes of a warp that say that all have written their part of a stage: in debug builds each does so
+// for itself, since racecheck does not follow the warp's barrier in front of one lane's arrival.
+#ifdef FUSEC_DEBUG
+inline constexpr int kArrivingLanes = 32;
+#else
+inline constexpr int kArrivingLanes = 1;
+#endif
+inline constexpr int kFillers = 1 + kArrivingLanes;  // arrivals that fill a stage
+
 // One thread: has the columns of B copied, of steps `first` to before `last`. kOnce: whether nobody
 // else asks for them.
 template <class Config, bool kOnce>
@@ -64,7 +73,7 @@ __device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, In
     }
     fence_proxy_async_shared_cta();  // wgmma reads what each lane has written
     __syncwarp();
-    if (lane == 0) full[stage].arrive();
+    if (lane < kArrivingLanes) full[stage].arrive();
   }
 }
 
