@@ -12,8 +12,8 @@
 
 namespace fusec {
 
-// Lanes of a warp that say that all have written their part of a stage: in debug builds each does so
-// for itself, since racecheck does not follow the warp's barrier in front of one lane's arrival.
+// Lanes of a warp that say that all have written their part of a stage: in debug builds each does
+// so for itself, since racecheck does not follow the warp's barrier in front of one lane's arrival.
 #ifdef FUSEC_DEBUG
 inline constexpr int kArrivingLanes = 32;
 #else
