@@ -74,6 +74,16 @@ def test_rings(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> N
     assert wrong(fusion, plan, tmp_path) == ""
 
 
+def test_each_lane_arrives_in_debug_builds(tmp_path: Path) -> None:
+    fusion = normalised(16, 72, 456)
+    plan = plan_of(fusion, "split_k", tile_m=16, tile_n=128, stages=3, cluster=1, splits=1)
+
+    def debug(text: str) -> str:
+        return text.replace("#ifdef FUSEC_DEBUG", "#if 1")
+
+    assert wrong(fusion, plan, tmp_path, edit=debug) == ""
+
+
 WRONG = {
     "what is written is not shown to wgmma": ("    fence_proxy_async_shared_cta();", "    "),
     "others have not written yet": (
