@@ -79,7 +79,7 @@ def test_each_lane_arrives_in_debug_builds(tmp_path: Path) -> None:
     plan = plan_of(fusion, "split_k", tile_m=16, tile_n=128, stages=3, cluster=1, splits=1)
 
     def debug(text: str) -> str:
-        return text.replace("#ifdef FUSEC_DEBUG", "#if 1")
+        return text.replace("kArrivingLanes = 1;", "kArrivingLanes = 32;")
 
     assert wrong(fusion, plan, tmp_path, edit=debug) == ""
 
