@@ -9,7 +9,7 @@ from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Instance, Lowering, instances_under
-from fusec.ir.dim import dim
+from fusec.ir.dim import dim, product
 from fusec.ir.expression import Var, delinearize, of_var
 from fusec.ir.graph import Fusion, Node, Output, Value, needed_nodes
 
@@ -48,19 +48,29 @@ class Computed:
         return frozenset(i.value for i in self.fusion.inputs)
 
 
-def find_computed(fusion: Fusion, value: Value) -> Computed | None:
-    """Return what makes an operand where that is elements of halves by themselves, else None."""
+def find_computed(fusion: Fusion, value: Value) -> Computed | Refusal | None:
+    """Return what makes few rows element by element, in halves; None of anything else.
+
+    A Refusal says that rows are too many.
+    """
     nodes = tuple(needed_nodes(fusion.nodes, (value,)))
     plain = all(n.op.family in FAMILIES and len(n.outputs) == 1 for n in nodes)
     if not nodes or not plain or not value.dtype.is_half or fusion.effects.updates:
         return None
+    maker, rows = fusion.producer[value], product(value.shape[:-1]).evaluate(fusion.hints)
+    if rows > MOST_ROWS:
+        because = (
+            f"`{value.name}` is computed by `{maker.op.name}`: of more than {MOST_ROWS} rows, here "
+            f"{rows}, it is written once, where each tile of columns would compute it again"
+        )
+        return Refusal("operand", because)
     read = {v for n in nodes for v in n.inputs}
     inputs = tuple(i for i in fusion.inputs if i.value in read)
     whole = replace(fusion, inputs=inputs, nodes=nodes, outputs=(Output(value),), pins=())
     domain = find_domain(whole, value)
     if isinstance(domain, Refusal):
         return None
-    return Computed(whole, domain, fusion.producer[value])
+    return Computed(whole, domain, maker)
 
 
 def computed_rows(problem: Product) -> tuple[Lowering, Instance, Var, Var]:
@@ -83,12 +93,6 @@ def no_computing(problem: Product, facts: Facts) -> str:
     if computed is None:
         return ""
     name = f"`{computed.value.name}` is computed by `{computed.maker.op.name}`"
-    rows = problem.m.evaluate(facts.hints)
-    if rows > MOST_ROWS:
-        return (
-            f"{name}: of more than {MOST_ROWS} rows, here {rows}, it is written once, where each "
-            "tile of columns would compute it again"
-        )
     if problem.dtype != computed.value.dtype or problem.is_converted:
         return f"{name}, and what is multiplied by it has another type"
     if not facts.multiple(problem.k, WIDTH):

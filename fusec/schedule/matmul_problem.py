@@ -225,8 +225,8 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     computed, rows = None, node.inputs[0]
     if isinstance(a, Refusal):
         computed = find_computed(fusion, rows)
-        if computed is None:
-            return a
+        if not isinstance(computed, Computed):
+            return computed or a
         a = Found((rows, linearize(left, contiguous_strides(rows.shape))))
     if isinstance(b, Refusal):
         return b
