@@ -32,6 +32,7 @@ from benchmarks.segmentation import tree, write
 from fusec import driver
 from fusec.options import CompileOptions
 from fusec.run.nvrtc import compiler_version
+from fusec.schedule.registry import schedulers
 
 LIMITS = {"products": 300, "operands": 300, "attention": 600, "attention_backward": 600}
 """Milliseconds for each row of a suite."""
@@ -52,6 +53,7 @@ def rows_of(suite: str, only: Sequence[str] = ()) -> list[Row]:
 def build(row: Row, target: str) -> tuple[int, dict[str, float], float]:
     """Return a row's kernels, the seconds of each stage, and those of cores."""
     options = CompileOptions(targets=(target,), use_cache=False)
+    schedulers.cache_clear()  # as families know what they chose for the same structure
     core, start = time.process_time(), time.perf_counter()
     fusion = replace(row).fusion  # as a row keeps what it has read
     read = time.perf_counter() - start

@@ -109,11 +109,16 @@ def rows() -> tuple[Row, ...]:
 
 def _row(kind: str, shape: tuple[int, int, int]) -> Row:
     m, n, k = shape
+    name = f"{kind}_{m}x{n}x{k}"
+    return Row(name, name, text=text_of(kind, shape), function=f"operands_{kind}")
+
+
+def text_of(kind: str, shape: tuple[int, int, int]) -> str:
+    """Return the fusion of a product of M, N and K, of one kind."""
+    m, n, k = shape
     sizes = {"m": m, "n": n, "k": k, "bytes": k // 2, "halves": n // 2}
     sizes |= {"parts": k // GROUP, "blocks": n // GROUP}
-    text = f"fusion: product\ninputs:\n{_TEXTS[kind].format(**sizes)}outputs: [y]\n"
-    name = f"{kind}_{m}x{n}x{k}"
-    return Row(name, name, text=text, function=f"operands_{kind}")
+    return f"fusion: product\ninputs:\n{_TEXTS[kind].format(**sizes)}outputs: [y]\n"
 
 
 def apart(fusion: Fusion) -> Fusion:

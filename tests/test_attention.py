@@ -51,3 +51,20 @@ def test_other_gpus_run_other_kernels():
     refusal = Attentions().propose(fusion_of(attention(*PLAIN)), target.find("sm_80"))
     assert isinstance(refusal, Refusal)
     assert refusal.because == "sm_80 has no wgmma"
+
+
+def test_attentions_that_differ_in_a_constant_are_asked_of_apart():
+    # A maximum is replaced where it is -inf in the first one, which alone is a softmax.
+    half = """  - s{n} = mul(cast(matmul(q{n}, permute(k{n}, [0, 1, 3, 2])), f32), 0.125)
+  - m{n} = max(s{n}, [-1], keepdim=true)
+  - p{n} = exp(sub(s{n}, where(eq(m{n}, {least}), 0.0, m{n})))
+  - o{n} = matmul(cast(div(p{n}, sum(p{n}, [-1], keepdim=true)), bf16), v{n})
+"""
+    inputs = "".join(f"  {x}{n}: bf16[4, 16, 2048, 128]\n" for n in (1, 2) for x in "qkv")
+    ops = half.format(n=1, least="-inf") + half.format(n=2, least="5.0")
+    text = f"fusion: attentions\ninputs:\n{inputs}ops:\n{ops}outputs: [o1, o2]\n"
+    compilation = Compilation(fusion_of(text), CompileOptions(targets=("sm_90a",)))
+    found = {plan.scheduler: plan for plan in compilation.plans}
+    first = found["attention"].fusion
+    assert len(compilation.plans) > 2
+    assert [o.value.name for o in first.outputs] == ["o1"]

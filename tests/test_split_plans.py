@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from math import exp, log
 from pathlib import Path
+from random import Random
 
 import pytest
+from draws import times
 
+from benchmarks import operands, products
 from fusec import driver, target
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.schedule import matmul_redefinitions
+from fusec.passes import run_pipeline
+from fusec.passes.rewrite import rewrite
+from fusec.schedule import matmul_parts
 from fusec.schedule.matmul import Matmul, MatmulProblem
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_once import operands_read_once
+from fusec.schedule.matmul_parts import InParts
 from fusec.schedule.plan import Plan
+from fusec.schedule.registry import host_schedulers, schedulers
+from fusec.segment.offers import Offers
+from fusec.segment.search import segment
+from fusec.target import Target
 
 HOPPER = target.find("sm_90a")
 OPTIONS = CompileOptions(targets=("sm_90a",), use_cache=False)
@@ -52,10 +63,66 @@ def test_parts_of_k_that_cannot_pay_are_spared(monkeypatch: pytest.MonkeyPatch) 
     fusion = product(64, 8192, 8192)
     plans, tried = planned(fusion)
     assert tried == []
-    monkeypatch.setattr(matmul_redefinitions, "_least_seconds", lambda *_: 0.0)  # pyright: ignore
+    monkeypatch.setattr(InParts, "least_seconds", lambda *_: 0.0)  # pyright: ignore
     again, tried = planned(fusion)
     assert len(tried) == 4
     assert again == plans
+
+
+def over_bound(fusion: Fusion, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return what segments in parts of K take, over their bound; of each number of parts."""
+    bounds: dict[int, float] = {}
+    least_seconds = InParts.least_seconds
+
+    def noted(split: InParts, parts: int, target: Target) -> float:
+        bounds[parts] = least_seconds(split, parts, target)
+        return 0.0
+
+    offers = Offers((*schedulers(), *host_schedulers()), HOPPER)
+    found = segment(run_pipeline(fusion), offers.schedulers, HOPPER, offers=offers)
+    over: list[float] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(InParts, "least_seconds", noted)
+        for own in (s for s in found.segments if s.scheduler == "matmul"):
+            assert own.estimate is not None
+            others = found.seconds(HOPPER) - own.estimate.seconds(HOPPER)
+            bounds.clear()
+            for offered in Matmul().redefinitions(own.fusion, found.fusion, HOPPER):
+                if not offered.name.startswith("split_k_") or not bounds or not offered.rule:
+                    continue
+                changed = rewrite(found.fusion, offered.rule)
+                taken = segment(changed, offers.schedulers, HOPPER, offers=offers).seconds(HOPPER)
+                over.append((taken - others) / bounds[int(offered.name.removeprefix("split_k_"))])
+    return over
+
+
+def drawn(draw: Random) -> Fusion:
+    """Return a product that may be split, plain or with something before or behind it."""
+    m, n, k = (round(exp(draw.uniform(log(a), log(b)))) for a, b in ((1, 2e3), (1, 60), (2, 200)))
+    kind = draw.choice(("nt", "nn", "tn", "gelu", "weighted", "packed", "across"))
+    if kind in ("weighted", "packed", "across"):
+        return read_text(operands.text_of(kind, (m, 128 * n, 512 * k)))
+    epilogue = kind if kind == "gelu" else ""
+    return read_text(products.text_of((m, 128 * n, 512 * k), "nt" if epilogue else kind, epilogue))
+
+
+def test_no_parts_of_k_are_quicker_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Random(5)
+    over = [x for _ in range(times(24)) for x in over_bound(drawn(draw), monkeypatch)]
+    assert len(over) > times(8)
+    assert min(over) >= 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "value", "shape"),
+    [("MEMORY_RATE", 0.9, (16, 8192, 28672)), ("RATE", 0.5, (256, 8192, 8192))],
+)
+def test_a_bound_above_what_parts_take_is_seen(
+    monkeypatch: pytest.MonkeyPatch, rate: str, value: float, shape: tuple[int, int, int]
+) -> None:
+    assert min(over_bound(product(*shape), monkeypatch)) >= 1
+    monkeypatch.setattr(matmul_parts, rate, value)
+    assert min(over_bound(product(*shape), monkeypatch)) < 1
 
 
 @pytest.mark.parametrize(("k", "once"), [(8192, (False, False)), (32768, (False, True))])

@@ -8,17 +8,16 @@ from typing import Any
 from fusec.ir.graph import Const, Fusion, Input, Node, Value
 
 
-def structure_of(fusion: Fusion, *, constants: bool = True) -> tuple[Any, ...]:
+def structure_of(fusion: Fusion) -> tuple[Any, ...]:
     """Return a hashable form of the graph in which names of values do not occur.
 
     Nodes come in canonical order, so that independent nodes may stand in any order; nodes without
-    use do not count. constants: whether the numbers that elementwise operations take count.
+    use do not count.
     """
     number: dict[Value, int] = {i.value: k for k, i in enumerate(fusion.inputs)}
     nodes: list[Hashable] = []
     for node in fusion.canonical_order:
-        exact = constants or node.op.family != "pointwise"
-        operands = tuple(_operand(o, number, exact) for o in node.operands)
+        operands = tuple(_operand(o, number) for o in node.operands)
         nodes.append((node.kind, operands))
         for result in node.outputs:
             number[result] = len(number)
@@ -41,10 +40,8 @@ def structure_of(fusion: Fusion, *, constants: bool = True) -> tuple[Any, ...]:
     return inputs, tuple(nodes), outputs, dims, fusion.mesh, tuple(sorted(divided.items()))
 
 
-def _operand(operand: Value | Const, number: dict[Value, int], exact: bool) -> Hashable:
-    if isinstance(operand, Value):
-        return number[operand]
-    return constant_kind(operand) if exact else operand.dtype.name
+def _operand(operand: Value | Const, number: dict[Value, int]) -> Hashable:
+    return number[operand] if isinstance(operand, Value) else constant_kind(operand)
 
 
 def constant_kind(constant: Const) -> Hashable:

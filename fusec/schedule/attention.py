@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_choice import (
@@ -72,7 +73,9 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
         fusion, attention = found
         return _unreadable(attention, fusion) or AttentionProblem(segment, fusion, attention)
 
-    def compared(self, problem: AttentionProblem, target: Target) -> Iterator[AttentionParameters]:
+    def compared(
+        self, problem: AttentionProblem, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterator[AttentionParameters]:
         """Yield tiles, warpgroups and stages, where there is wgmma."""
         width = 2 if all(c % 2 == 0 for _, c in problem.attention.n.terms) else 1
         for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):

@@ -7,12 +7,13 @@ keys, values have a kernel of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_backward_choice import (
@@ -90,7 +91,9 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
         problem = BackwardProblem(segment, fusion, backward, count, values.reads)
         return _unreadable(backward, fusion) or problem
 
-    def compared(self, problem: BackwardProblem, target: Target) -> Iterator[BackwardParameters]:
+    def compared(
+        self, problem: BackwardProblem, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterator[BackwardParameters]:
         """Yield tiles, warpgroups and stages, where there is wgmma."""
         for separate, warpgroups, tiles in product((False, True), (2, 1), LIKELY):
             if target.has_wgmma:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from fusec.ir.annotations import Setting
+from fusec.ir.recent import Recent
 from fusec.schedule.family import NOTHING_SET, Family, L, P, R
+from fusec.schedule.space import MOST_RECORDS
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -15,9 +18,14 @@ from fusec.target import Target
 class ComparedFamily(Family[P, R, L]):
     """A family that compares records by their predicted time."""
 
+    def __init__(self) -> None:
+        """Know no segment yet."""
+        super().__init__()
+        self._cheapest: Recent[R | None] = Recent()
+
     @abstractmethod
-    def compared(self, problem: P, target: Target) -> Iterable[R]:
-        """Yield the records to compare; some may be no kernel."""
+    def compared(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> Iterable[R]:
+        """Yield the records to compare, to which settings are put; some may be no kernel."""
 
     @abstractmethod
     def seconds(self, problem: P, parameters: R, target: Target) -> float:
@@ -28,19 +36,27 @@ class ComparedFamily(Family[P, R, L]):
         """Return why none of the records that are compared is a kernel."""
 
     def likeliest(self, problem: P, target: Target) -> R | Refusal:
-        """Return the cheapest parameters."""
-        found = self._by_price(problem, target, NOTHING_SET)
-        return found[0] if found else self.no_kernel(problem, target)
+        """Return the cheapest parameters: once for all problems of the same structure."""
+
+        def found() -> R | None:
+            return next(self._by_price(problem, target, NOTHING_SET), None)
+
+        about = problem.structure, target
+        return self._cheapest.of(None, about, found) or self.no_kernel(problem, target)
 
     def candidates(
         self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
     ) -> Iterator[R]:
         """Yield the parameters that are compared by price, then others near the likeliest."""
-        yield from self._by_price(problem, target, settings)
+        yield from islice(self._by_price(problem, target, settings), MOST_RECORDS // 2)
         yield from super().candidates(problem, likeliest, target, settings)
 
-    def _by_price(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> list[R]:
-        named = self.compared(problem, target)
-        made = (self.completed(problem, replace(p, **settings)) for p in named)
+    def _by_price(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> Iterator[R]:
+        found = self.compared(problem, target, settings)
+        if not settings:  # most often only the first is asked for: what is dearer need not be legal
+            by_price = sorted(found, key=lambda p: self.seconds(problem, p, target))
+            made = (self.completed(problem, p) for p in by_price)
+            return (p for p in made if self.legal(problem, p, target) is None)
+        made = (self.completed(problem, replace(p, **settings)) for p in found)
         legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
-        return sorted(legal, key=lambda p: self.seconds(problem, p, target))
+        return iter(sorted(legal, key=lambda p: self.seconds(problem, p, target)))

@@ -15,11 +15,12 @@ from fusec.ir.graph import Fusion
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.problem import Problem
 from fusec.schedule.space import MOST_RECORDS, Field, Parameters, near, setting_text
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
-P = TypeVar("P")
+P = TypeVar("P", bound=Problem)
 R = TypeVar("R", bound=Parameters)
 L = TypeVar("L", bound=KernelPlan)
 NOTHING_SET: Mapping[str, Setting] = MappingProxyType({})
@@ -37,6 +38,7 @@ class Family(ABC, Generic[P, R, L]):
         """Know no segment yet."""
         self._problems: Recent[P | Refusal] = Recent()
         self._general: Recent[P | Refusal] = Recent()
+        self._offers: Recent[tuple[L, Estimate] | Refusal] = Recent()
 
     # -- what a family says
 
@@ -158,12 +160,16 @@ class Family(ABC, Generic[P, R, L]):
     ) -> tuple[L, Estimate] | Refusal:
         if isinstance(problem, Refusal):
             return problem
-        chosen = self.chosen(problem, target, settings)
-        if isinstance(chosen, Refusal):
-            return chosen
-        plan = self.plan(problem, chosen, target)
-        price = self.price(plan, target)
-        return price if isinstance(price, Refusal) else (plan, price)
+
+        def found() -> tuple[L, Estimate] | Refusal:
+            chosen = self.chosen(problem, target, settings)
+            if isinstance(chosen, Refusal):
+                return chosen
+            plan = self.plan(problem, chosen, target)
+            price = self.price(plan, target)
+            return price if isinstance(price, Refusal) else (plan, price)
+
+        return self._offers.of(problem, (target, tuple(sorted(settings.items()))), found)
 
     def build(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET

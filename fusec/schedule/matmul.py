@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
@@ -16,7 +15,7 @@ from fusec.ir.dim import Dim, dim, minimum
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
-from fusec.schedule.family import Family
+from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_block_scales import unrounded_operands
 from fusec.schedule.matmul_choice import (
@@ -46,15 +45,14 @@ from fusec.schedule.matmul_sums import (
 )
 from fusec.schedule.matmul_totals import find_totals, totals_in_tiles, without_totals
 from fusec.schedule.matmul_vector import held_sums, held_words, slices
-from fusec.schedule.matmul_work import work_of
+from fusec.schedule.matmul_work import ProductWork, work_of
 from fusec.schedule.orders import is_sum, of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import words
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
-from fusec.schedule.space import MOST_RECORDS
-from fusec.segment.price import traffic, work
+from fusec.segment.price import traffic, with_writes, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
@@ -78,11 +76,16 @@ class MatmulProblem(Problem):
     def _kernels(self) -> dict[str, Mapping[str, str]]:
         return {}
 
+    @cached_property
+    def work(self) -> ProductWork:
+        """Return what the product needs, whatever its kernel."""
+        return work_of(self.product, traffic(self.fusion), self.hints)
+
 
 MatmulPlan = Plan[MatmulProblem, MatmulParameters]
 
 
-class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
+class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     """Accepts segments of one matrix product and what can be computed from each of its results."""
 
     name = "matmul"
@@ -106,10 +109,22 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return the problem for any number of rows and of products."""
         return _with_any_rows(problem)
 
-    def likeliest(self, problem: MatmulProblem, target: Target) -> MatmulParameters | Refusal:
-        """Return the cheapest parameters."""
-        found = next(self._by_price(problem, target, {}), None)
-        return found or Refusal("kernel", problem.kernels(target)["wgmma"])
+    def compared(
+        self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterable[MatmulParameters]:
+        """Return the parameters to compare, of one kernel where that is set."""
+        kernel = str(settings.get("kernel", ""))
+        return compared(problem.product, problem.hints, problem.kernels(target), target, kernel)
+
+    def seconds(
+        self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
+    ) -> float:
+        """Return the predicted time of a record, with the launch of a second kernel."""
+        return seconds(parameters, problem.work, target)
+
+    def no_kernel(self, problem: MatmulProblem, target: Target) -> Refusal:
+        """Return why there is no kernel."""
+        return Refusal("kernel", problem.kernels(target)["wgmma"])
 
     def candidates(
         self,
@@ -118,28 +133,12 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Iterator[MatmulParameters]:
-        """Yield the parameters that are compared by price, then others near the likeliest."""
-        yield from islice(self._by_price(problem, target, settings), MOST_RECORDS // 2)
+        """Yield parameters that may be legal, without those that are to be asked for."""
         for p in super().candidates(problem, likeliest, target, settings):
             if p.in_arrival_order and "split_method" not in settings:
                 continue
             if not p.leaves_halves or "partials" in settings:
                 yield p
-
-    def _by_price(
-        self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
-    ) -> Iterator[MatmulParameters]:
-        product, hints = problem.product, problem.hints
-        kernel = str(settings.get("kernel", ""))
-        found = compared(product, hints, problem.kernels(target), target, kernel)
-        needed = work_of(product, traffic(problem.fusion), hints)
-        if not settings:  # most often only the first is asked for: what is dearer need not be legal
-            by_price = sorted(found, key=lambda p: seconds(p, needed, target))
-            made = (self.completed(problem, p) for p in by_price)
-            return (p for p in made if self.legal(problem, p, target) is None)
-        made = (self.completed(problem, replace(p, **settings)) for p in found)
-        legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
-        return iter(sorted(legal, key=lambda p: seconds(p, needed, target)))
 
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
@@ -158,7 +157,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
-        taken = seconds(parameters, work_of(problem.product, bytes_, problem.hints), target)
+        taken = seconds(parameters, replace(problem.work, bytes=bytes_), target)
         # What schedules are compared by has the launch of a second kernel.
         taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)
@@ -183,7 +182,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return parts of K that fill the GPU, the part that is read, and copies of operands."""
         if len([n for n in segment.nodes if n.op.family == "contraction"]) != 1:
             return ()
-        found = self.problem(segment)
+        found = self.known(segment)
         product, own_plan = None, None
         if isinstance(found, MatmulProblem):
             product, own_plan = found.product, self._priced(found, target)
@@ -198,8 +197,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if isinstance(offer, Refusal):
             return None
         plan, price = offer
-        p = plan.parameters
-        return Priced(price.seconds(target), p.kernel == "split_k" and p.splits > 1)
+        priced = with_writes(price, problem.segment)
+        return Priced(priced.seconds(target), plan.parameters)
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target

@@ -11,26 +11,29 @@ from fusec.ir.dtype import F32
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.matmul_access import CHUNK_BYTES, is_vector
+from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_parts import InParts
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
-from fusec.segment.price import elements
 from fusec.segment.protocol import Redefinition
 from fusec.segment.redefine import LEAST_GAIN
 from fusec.target import Target
 
-MEMORY_RATE = 1.05
-"""Of the bandwidth, the most at which a kernel's price has it read operands."""
-
-START = 1e-6
-"""Beyond its launch, what the price of any product's kernel has before the first products."""
+PORTABLE = ("mma", "simt")
+"""The kernels that neither copies in bulk nor a stream feed."""
 
 
 @dataclass(frozen=True)
 class Priced:
-    """A product's own plan: its predicted seconds, launch included, and whether it splits K."""
+    """A product's own plan: its predicted seconds, launch included, and its parameters."""
 
     seconds: float
-    splits: bool
+    parameters: MatmulParameters
+
+    @property
+    def splits(self) -> bool:
+        """Return whether it splits K."""
+        return self.parameters.kernel == "split_k" and self.parameters.splits > 1
 
 
 def definitions_of_product(
@@ -60,21 +63,19 @@ def definitions_of_product(
         tiles *= -(-extent.evaluate(segment.hints) // 128)
     if tiles >= target.sms:
         return first
-    if own_plan is not None:
-        results = {o.value.name for o in fusion.outputs}
-        is_last = all(o.value.name in results for o in segment.outputs)
-        least = _least_seconds(node, 2 if is_last else 1, segment.hints, target)
-        if (own_plan.splits and is_last) or least > own_plan.seconds * (1 - LEAST_GAIN):
-            return first
-    return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints))
+    results = {o.value.name for o in fusion.outputs}
+    is_last = all(o.value.name in results for o in segment.outputs)
+    if own_plan is not None and own_plan.splits and is_last:
+        return first
 
+    def may_pay(parts: int) -> bool:
+        if own_plan is None or product is None:
+            return True
+        is_fed = own_plan.parameters.kernel not in PORTABLE
+        split = InParts(node, segment, product, is_fed, alone=is_last)
+        return split.least_seconds(parts, target) <= own_plan.seconds * (1 - LEAST_GAIN)
 
-def _least_seconds(node: Node, kernels: int, hints: Mapping[str, int], target: Target) -> float:
-    """Return what so many kernels take at least that multiply two parts of K, or more, and add."""
-    read = sum(elements(v, hints) * v.dtype.size for v in node.inputs)
-    parts = 2 * elements(node.output, hints) * F32.size
-    first = read / (target.bandwidth * MEMORY_RATE) + START
-    return first + parts / target.l2_bandwidth + kernels * target.launch
+    return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints, may_pay))
 
 
 def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,12 @@ class Problem:
 
     segment: Fusion
     fusion: Fusion
+
+    @cached_property
+    def structure(self) -> Hashable:
+        """Return what is the same of segments that differ in names alone, sizes put in."""
+        own = self.segment.structure()
+        return own, own if self.fusion is self.segment else self.fusion.structure()
 
     @property
     def in_memory(self) -> bool:

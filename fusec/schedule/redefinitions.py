@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import F32
@@ -34,11 +34,12 @@ def _is_plain(node: Node) -> bool:
 
 
 def splits_of_depth(
-    node: Node, tiles: int, sms: int, sizes: Mapping[str, int]
+    node: Node, tiles: int, sms: int, sizes: Mapping[str, int], may_pay: Callable[[int], bool]
 ) -> tuple[Redefinition, ...]:
     """Return the ways to sum a product of `tiles` tiles in parts of K, each by a batch of its own.
 
     The parts are stored, and added where the result is read: their sum may join what follows.
+    may_pay: whether so many parts are worth segmenting anew.
     """
     first = node.operands[0]
     if not _is_plain(node) or not isinstance(first, Value):
@@ -56,6 +57,8 @@ def splits_of_depth(
         part = depth.divide(parts) or depth // parts
         if tiles * parts > 8 * sms:
             break
+        if not may_pay(parts):
+            continue
         found.append(
             Redefinition(
                 f"split_k_{parts}",

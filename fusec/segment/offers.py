@@ -10,10 +10,9 @@ from typing import Any
 from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.structure import structure_of
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.segment.canonical import canonical
-from fusec.segment.price import bytes_written
+from fusec.segment.price import with_writes
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
 from fusec.segment.split import Splits
 from fusec.segment.views import view_of
@@ -103,9 +102,8 @@ class Offers:
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
-        # What an element is multiplied by is all the same to schedulers.
-        structure = structure_of(segment, constants=False)
-        key = (structure, around.written(segment), read, around.pinned, only)
+        # Families recognise some graphs by their constants.
+        key = (segment.structure(), around.written(segment), read, around.pinned, only)
         names = tuple(v.name for v in canonical(segment).values)
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
@@ -165,9 +163,7 @@ def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal
         proposal = scheduler.propose(segment, target)
     except Unsupported as error:
         return Refusal("unsupported", error.diagnostic.message)
-    if isinstance(proposal, Refusal) or proposal.written is not None:
-        return proposal
-    return replace(proposal, written=min(bytes_written(segment), proposal.bytes))
+    return proposal if isinstance(proposal, Refusal) else with_writes(proposal, segment)
 
 
 def takes_long(proposal: Estimate) -> bool:

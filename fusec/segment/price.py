@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from itertools import product as combinations
 from math import prod
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.segment.protocol import Estimate
 
 SECTOR = 32
 """Bytes that DRAM moves at least: a step inside a sector saves nothing."""
@@ -42,6 +44,13 @@ def _written(fusion: Fusion, value: Value) -> int:
 def traffic(fusion: Fusion) -> int:
     """Return the bytes that a single kernel for the fusion must move, at hint sizes."""
     return bytes_read(fusion) + bytes_written(fusion)
+
+
+def with_writes(estimate: Estimate, fusion: Fusion) -> Estimate:
+    """Return an estimate that knows how many of the moved bytes are written."""
+    if estimate.written is not None:
+        return estimate
+    return replace(estimate, written=min(bytes_written(fusion), estimate.bytes))
 
 
 def work(fusion: Fusion) -> tuple[float, float]:

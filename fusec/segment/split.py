@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import inf
 
 from fusec.ir.graph import Fusion, Node
-from fusec.ir.structure import structure_of
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
 from fusec.segment.groups import Groups
@@ -56,7 +55,7 @@ class Splits:
 
     def of(self, segment: Fusion, seconds: float, search: Search) -> Split | None:
         """Return how a segment is split, if its fragments take less than the given seconds."""
-        key = structure_of(segment, constants=False)
+        key = segment.structure()
         sought, found = self._known.get(key, (0.0, None))
         if sought < seconds:
             self._known[key] = inf, None  # where nothing can be split, the search comes back to it
