@@ -1,7 +1,8 @@
 // A TMA + wgmma matrix product on 16-bit operands: its main loop, and the steps of that. One thread
 // loads, warpgroups multiply, and a ring of stages in shared memory, each 64 elements of K deep,
-// lies between them. Of f32 in 10 bits (Tf32), K-major alone, a stage has 32. `Config` is the struct at the top of a kernel: its tile, stages, roles, and
-// where in shared memory the ring and its barriers are.
+// lies between them. `Config` is the struct at the top of a kernel: its tile, stages, roles, and
+// where in shared memory the ring and its barriers are. Of f32 in 10 bits (Tf32) a stage is 32
+// elements deep, and both operands are K-major.
 // An operand is K-major (contiguous along K) or not (contiguous along M or N). Its shared tile is
 // 128-byte swizzled: K-major, one row of 64 elements of K per row of the tile; else blocks of 64
 // rows of the tile, each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024

@@ -1,6 +1,6 @@
 // wgmma (wgmma.cuh) of floats of which 10 bits behind the point count: D[64][kN] += A[64][8]
-// B[8][kN], both operands K-major in shared memory. The same rules hold. It cuts the other bits off:
-// who writes the operands there rounds them, as copies do by tensor maps of this type.
+// B[8][kN], both operands K-major in shared memory. The same rules hold. It cuts the other bits
+// off: who writes the operands there rounds them, as copies do by tensor maps of this type.
 #pragma once
 
 #include "wgmma.cuh"
@@ -18,7 +18,8 @@ __device__ __forceinline__ void wgmma_tf32(float* d, u64 a, u64 b, int scale_d) 
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);
 #define FUSEC_WGMMA_TF32(N, A_AT, B_AT, SCALE, ...)                                  \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                            \
-               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32"       \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N                          \
+               "k8.f32.tf32.tf32"                                                    \
                " {" FUSEC_WGMMA_REGISTERS_##N "}, %" A_AT ", %" B_AT ", p, 1, 1;\n}" \
                : FUSEC_WGMMA_OUTPUTS_##N                                             \
                : "l"(a), "l"(b), "r"(scale_d))
