@@ -24,6 +24,7 @@ from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray
 from fusec.schedule.matmul import Matmul
 from fusec.schedule.plan import KernelPlan, TensorMapArgument
+from fusec.segment.roofline import tensor_flops
 
 SM_90A = target.find("sm_90a")
 
@@ -166,6 +167,16 @@ def test_operands_are_copied_to_lie_along_k(
     assert found.plans[-1].parameters.kernel in ("wgmma", "split_k")
     told = [d.because for d in found.segmented.decisions if "along_k" in d.because]
     assert len(told) == min(copies, 1)
+
+
+def test_nothing_is_copied_without_wgmma() -> None:
+    found = Compilation(product(1024, 1024, 1024, "nn"), CompileOptions(targets=("sm_80",)))
+    assert [s.scheduler for s in found.segmented.segments] == ["matmul"]
+
+
+def test_products_of_few_bits_take_twice_as_long() -> None:
+    few, exact = product(64, 64, 64), product(64, 64, 64, few=False)
+    assert (tensor_flops(few), tensor_flops(exact)) == (2 * 2 * 64**3, 0)
 
 
 @pytest.mark.parametrize("layout", ["nn", "tt"])

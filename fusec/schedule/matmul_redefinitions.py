@@ -57,7 +57,8 @@ def definitions_of_product(
         own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
     first = slice_before_product(fusion, own)
     if product is not None:
-        first = (*first, *aligned_copies(product, own), *copies_along_depth(product, own))
+        first = (*first, *aligned_copies(product, own))
+        first = (*first, *(copies_along_depth(product, own) if target.has_wgmma else ()))
     tiles = 1
     for extent in node.output.shape:
         tiles *= -(-extent.evaluate(segment.hints) // 128)
