@@ -48,6 +48,12 @@ def _product(m: int, n: int, k: int, dtype: str = "bf16", **fields: Setting) -> 
     return Variant(linear(m, n, k, dtype), "matmul", fields, _exact_linear, _linear)
 
 
+def _few_bits(m: int, n: int, k: int, **fields: Setting) -> Variant:
+    """Return the same of f32, of whose factors 10 bits count."""
+    text = linear(m, n, k, "f32").replace("linear(a, b, bias)", "linear(tf32(a), tf32(b), bias)")
+    return Variant(text, "matmul", fields, _exact_linear, _linear)
+
+
 def _across(m: int, n: int, k: int, **fields: Setting) -> Variant:
     """Return a product of operands that both lie across K."""
     text = (
@@ -283,6 +289,8 @@ VARIANTS: Mapping[str, Variant] = {
     "parts of a wave of pairs": _product(
         1500, 3050, 1040, **{**_WGMMA, "tile_n": 240}, ping_pong=False, multicast="b", splits=4
     ),
+    "tf32": _few_bits(*_LARGE, **_WGMMA, ping_pong=True, multicast="b", staged=True),
+    "tf32 split": _few_bits(*_LONG, **_PARTS),
     "across K": _across(2304, 2312, 136, **_WGMMA, ping_pong=False, multicast="b"),
     "slices": _product(*_LONG, **_PARTS, split_method="slices"),
     "serial_tma": _product(*_LONG, **_PARTS, split_method="serial_tma"),

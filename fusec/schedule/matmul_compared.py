@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_beside import RESIDENT, clusters, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
@@ -37,7 +38,8 @@ from fusec.schedule.matmul_vector import (
 from fusec.target import Target
 
 TILE_K_BYTES = 128
-"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted."""
+"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted. Of f32
+there are as many bytes."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
@@ -67,7 +69,9 @@ def compared(
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
     worse = {"simt"} if len(able) > 1 else set[str]()
-    if {*HOPPER} & {*able}:
+    if problem.dtype == F32:  # by wgmma only where a schedule says so, until that is timed
+        worse |= {*HOPPER} & {*able} if not reasons["mma"] else set()
+    elif {*HOPPER} & {*able}:
         worse.add("mma")
     if problem.has_converted_weights:
         most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m
@@ -114,6 +118,8 @@ def _tile_k(kernel: str, problem: Product) -> int:
     """Return the elements of K of a step of a kernel."""
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
         return TILE_K_BYTES
+    if kernel in HOPPER and problem.dtype == F32:
+        return TILE_K_BYTES // F32.size
     if kernel == "vector" and problem.has_converted_weights:
         return WARPS * (WEIGHT_PART if problem.b.k_major else ACROSS_PART)
     return TILES[kernel]["tile_k"]

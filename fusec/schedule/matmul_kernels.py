@@ -23,10 +23,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if halves and {o.buffer.dtype for o in problem.operands} == {F32}:
         halves = "f32 is multiplied exactly; `tf32` of both operands asks for tensor cores"
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
-    if problem.dtype == F32:
-        hopper = hopper or "10 bits of f32 are multiplied by kernel `mma`"
-    if problem.narrow is not None:
-        across = [o.buffer.name for o in problem.operands if not o.k_major]
+    across = [o.buffer.name for o in problem.operands if not o.k_major]
+    if problem.narrow is not None or problem.dtype == F32:
         if not hopper and across:
             hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
     elif problem.has_converted_weights:
@@ -45,7 +43,7 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     split = hopper or ("groups are not split" if problem.cuts else "")
     if problem.has_converted_weights:
         hopper = hopper or "weights are converted by kernel `split_k` alone"
-    vector = hopper if problem.dtype == F32 else halves
+    vector = halves or ("f32 is not streamed" if problem.dtype == F32 else "")
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked) or no_stream(problem, facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusec.ir.dim import Dim, ceildiv, dim
+from fusec.ir.dtype import F32
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.schedule.matmul_access import CHUNK_BYTES
 from fusec.schedule.matmul_choice import MatmulParameters
@@ -49,6 +50,8 @@ def _map(
     size = operand.buffer.dtype.size
     swizzled = STAGE_BYTES // size
     columns = deep = swizzled
+    # wgmma cuts off the other bits of f32: copies round them.
+    rounds = {"data_type": "TFLOAT32"} if operand.buffer.dtype == F32 else {}
     if operand.packed == "depth":
         depth, deep = depth // 2, swizzled // 2
     elif operand.packed == "row":
@@ -67,6 +70,7 @@ def _map(
         (pitch * size, stride * size),
         (*box, 1),
         swizzle=f"{box[0] * size}B",
+        **rounds,
     )
 
 

@@ -24,7 +24,7 @@ from fusec.schedule.matmul_block_scales import BlockScales, Found
 from fusec.schedule.matmul_computed import Computed, find_computed, no_computing
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul_found import find_operand
-from fusec.schedule.matmul_located import coordinates_of, is_tf32, located
+from fusec.schedule.matmul_located import coordinates_of, located
 from fusec.schedule.matmul_operand import BATCH, Operand, operand_of, weighed
 from fusec.schedule.matmul_staged import (
     PAIR,
@@ -37,6 +37,7 @@ from fusec.schedule.matmul_staged import (
 )
 from fusec.schedule.matmul_totals import Total
 from fusec.schedule.pointwise_choice import accesses
+from fusec.segment.roofline import is_tf32
 
 
 @dataclass(frozen=True)
