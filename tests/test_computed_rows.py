@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_computed_on_cpu import LAYER, RMS, ROUNDED, normalised, plan_of
 
 from fusec import driver, target
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation
+from fusec.ir.annotations import Pin
 from fusec.ir.dtype import BF16
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
@@ -30,8 +33,9 @@ def families(fusion: Fusion) -> list[str]:
 
 
 def chosen(fusion: Fusion) -> MatmulParameters:
-    """Return the parameters of a fusion in one kernel."""
-    (plan,) = planned(fusion).plans
+    """Return the parameters of a fusion in one kernel, which a pin asks for."""
+    values = tuple(v.name for n in fusion.nodes for v in n.outputs)
+    (plan,) = planned(replace(fusion, pins=(Pin("whole", values, "matmul"),))).plans
     assert isinstance(plan.parameters, MatmulParameters)
     return plan.parameters
 
@@ -40,6 +44,10 @@ def chosen(fusion: Fusion) -> MatmulParameters:
 @pytest.mark.parametrize("by", [RMS, LAYER, ROUNDED])
 def test_few_rows_are_computed_in_front(by: tuple[str, str], rows: int, kernel: str) -> None:
     assert chosen(normalised(rows, 4096, 4096, by)).kernel == kernel
+
+
+def test_no_rows_are_until_that_is_timed() -> None:
+    assert families(normalised(4, 4096, 4096)) == ["pointwise", "matmul"]
 
 
 def test_more_rows_are_written_once() -> None:

@@ -45,5 +45,5 @@ def test_tiles(fields: dict[str, object], across: bool) -> None:
 
 def test_what_is_chosen_for_few_rows() -> None:
     for rows, kernel in ((4, "vector"), (32, "split_k")):
-        checked = check_on_gpu(normalised(rows, 4096, 4096), repeats=3)
+        checked = check_on_gpu(whole(normalised(rows, 4096, 4096)), repeats=3)
         assert parameters_of(checked).kernel == kernel
