@@ -72,6 +72,7 @@ def test_other_gpus_stream() -> None:
     found = Matmul().problem(normalised(4, 256, 1024))
     assert isinstance(found, MatmulProblem)
     assert [k for k, why in found.kernels(AMPERE).items() if not why] == ["vector"]
+    assert Matmul().build(normalised(16, 256, 1024), AMPERE).parameters.tile_m == 16
 
 
 def product(rows: str, call: str = "linear(a, w)", **inputs: str) -> Fusion:

@@ -77,7 +77,7 @@ def compared(
         most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m
     else:
         most = MOST_ROWS
-    if sizes.m > most:
+    if sizes.m > most and len(able) > 1:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
