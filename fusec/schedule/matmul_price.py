@@ -132,7 +132,7 @@ def _step_seconds(
     running: CTAs at a time; steps: of all tiles.
     """
     sizes = needed.sizes
-    rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
+    rows, columns = min(p.tile_m, sizes.m), p.products * min(p.columns, sizes.n)
     (a, b), depth = needed.widths, p.tile_k
     # What a pair shares is asked for once.
     asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
@@ -161,7 +161,7 @@ def _step_seconds(
 def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue = needed.sizes, needed.epilogue
-    count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n) / p.cluster
+    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
     issued = epilogue.flops / (target.flops / 2 * _EPILOGUE_ISSUE)
     special = epilogue.sfu / target.special
     turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
@@ -187,7 +187,8 @@ def best_method(p: MatmulParameters, tiles: int) -> MatmulParameters:
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    method = min(COMPARED_METHODS, key=lambda m: _waiting_seconds(p, m, tiles))
+    methods = [m for m in COMPARED_METHODS if not (p.joined and m == "two_kernel")]
+    method = min(methods, key=lambda m: _waiting_seconds(p, m, tiles))
     return p if method == p.split_method else replace(p, split_method=method)
 
 
