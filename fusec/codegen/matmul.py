@@ -133,6 +133,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_arrival_order=parameters.in_arrival_order,
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
+        second_map=second_map,
         readers=_arguments(parameters, narrow=False)["readers"],
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
@@ -165,7 +166,7 @@ def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> st
     panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
     halved = [2 if problem.b.packed == axis else 1 for axis in ("depth", "row")]
     across = halved[1] if p.converted and not problem.b.k_major else 0
-    given = [p.pair_rows, p.pair_columns, False, panels, *once, halved[0], across]
+    given = [p.pair_rows, p.pair_columns, p.joined, panels, *once, halved[0], across]
     plain = (1, 1, False, 1, False, False, 1, 0)
     while given and given[-1] == plain[len(given) - 1]:
         given.pop()

@@ -211,6 +211,7 @@ class SplitKView(MatmulView):
     each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
     a kernel of its own without has_epilogue. leaves_fragments: whether CTAs leave their sums for it
     as wgmma has them; part: the type of four sums in a slice.
+    second_map: the map of the B of a joined product, if there is one.
     in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
     neighbouring tiles, and share what they load; readers: further template arguments of what then
     multiplies a stage; has_partials: whether there are several clusters.
@@ -218,6 +219,7 @@ class SplitKView(MatmulView):
     buffer and the counters of slices; empty where there are none.
     """
 
+    second_map: str
     takes_turns: bool
     in_bulk: bool
     in_arrival_order: bool

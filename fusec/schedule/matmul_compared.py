@@ -90,7 +90,7 @@ def compared(
             number = sizes.tiles(whole)
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
-                    alone = tile.converted or problem.computed is not None
+                    alone = tile.converted or tile.joined or problem.computed is not None
                     yield from _splits(tile, number, steps, target.sms, alone=alone)
                     if problem.computed is None:
                         yield from _pairs(tile, sizes, steps, target.sms)
@@ -183,7 +183,7 @@ def _splits(
         if alone and cluster <= 2:
             most = max(1, most)
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
-            if splits * cluster > 1 or tile.swapped:
+            if splits * cluster > 1 or tile.swapped or tile.joined:
                 yield best_method(replace(tile, cluster=cluster, splits=splits), tiles)
 
 

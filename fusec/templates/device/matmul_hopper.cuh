@@ -188,7 +188,7 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
           sharing<false, kRows, kColumns>());
     }
     if constexpr (kJoined) {
-      load_operand<kOfB, Config::kBKMajor, kRows>(
+      load_operand<kOfB, Config::kBKMajor, kRows, kOnceB>(
           b_tile + kOfB * 128, b.second, &full[stage], b.position, depth, b.batch,
           sharing<false, kRows, kColumns>());
     }
