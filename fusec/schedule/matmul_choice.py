@@ -44,6 +44,8 @@ TILE_COLUMNS = {
 }
 SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
+TURNED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
+"""The same of `wgmma`, any that are no rows of other tiles."""
 MOST_SWAPPED_ROWS = 112
 """Rows of such a tile with 256 columns, whose sums a thread can hold."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel")
@@ -122,7 +124,7 @@ class MatmulParameters(Parameters):
     partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
-        Field("tile_m", tuple(sorted({8, *SWAPPED_ROWS, 128, 256}))),
+        Field("tile_m", tuple(sorted({8, *SWAPPED_ROWS, *TURNED_ROWS, 128, 256}))),
         Field("tile_n", TILE_COLUMNS["wgmma"]),
         Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
@@ -140,7 +142,7 @@ class MatmulParameters(Parameters):
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
         if self.kernel == "wgmma":
-            return self.tile_m in SWAPPED_ROWS and self.tile_m % 64 > 0
+            return self.tile_m in TURNED_ROWS
         return self.kernel == "split_k" and (self.converted or self.tile_m in SWAPPED_ROWS)
 
     @property
@@ -346,6 +348,8 @@ def _no_half_partials(p: MatmulParameters, problem: Product) -> str:
 
 def _no_swap(p: MatmulParameters, problem: Product) -> str:
     """Return why a tile cannot have so few rows, empty where it can."""
+    if p.kernel == "split_k" and p.tile_m % 16:
+        return f"kernel `split_k` has multiples of 16 rows, not {p.tile_m}"
     if not p.swapped or p.kernel == "wgmma":
         return ""
     if p.converted and p.tile_m > 128:

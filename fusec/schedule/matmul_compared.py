@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fusec.ir.dtype import F32
@@ -34,6 +34,7 @@ from fusec.schedule.matmul_vector import (
     across_shapes,
     vector_shapes,
 )
+from fusec.schedule.persistent_price import UNTIMED
 from fusec.target import Target
 
 TILE_K_BYTES = 128
@@ -57,10 +58,12 @@ def compared(
     reasons: Mapping[str, str],
     target: Target,
     kernel: str = "",
+    without: Collection[str] = UNTIMED,
 ) -> Iterator[MatmulParameters]:
     """Yield the parameters to price, of one kernel or of those that can run the product.
 
-    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
+    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma. without:
+    what is left out of `wgmma`.
     """
     sizes = sizes_of(problem, hints)
     steps = -(-sizes.k // _tile_k("wgmma", problem))
@@ -80,7 +83,7 @@ def compared(
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         given = tile_of(name, problem)
-        for shape in _shapes(name, given, sizes, problem, target):
+        for shape in _shapes(name, given, sizes, problem, target, without):
             if problem.computed is not None and shape.tile_m > MOST_COMPUTED:
                 continue
             width = problem.staged_width if shape.staged else _width(problem, shape.widths)
@@ -135,11 +138,16 @@ def tile_of(kernel: str, problem: Product) -> dict[str, int]:
 
 
 def _shapes(
-    kernel: str, given: Mapping[str, int], sizes: Sizes, problem: Product, target: Target
+    kernel: str,
+    given: Mapping[str, int],
+    sizes: Sizes,
+    problem: Product,
+    target: Target,
+    without: Collection[str],
 ) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel, whose K nobody shares yet."""
     if kernel == "wgmma":
-        tiles = persistent_tiles(problem, sizes, target)
+        tiles = persistent_tiles(problem, sizes, target, without)
         yield from dict.fromkeys(replace(p, **given) for p in tiles)
     elif kernel == "split_k":
         wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES

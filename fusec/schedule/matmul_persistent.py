@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_totals import COLUMNS
 from fusec.segment.protocol import Refusal
@@ -71,7 +72,7 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
 
 def _no_swap(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile's operands cannot be swapped, or None."""
-    if problem.cuts or problem.narrow is not None or p.staged:
+    if problem.cuts or problem.narrow is not None or problem.dtype == F32 or p.staged:
         because = "swapped operands are of one product of 16 bits, whose rows are not staged"
         return Refusal("tile", because)
     by = 64 if p.ping_pong else 128

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from fusec.schedule.matmul_beside import clusters
-from fusec.schedule.matmul_choice import MULTICASTS, SWAPPED_ROWS, MatmulParameters, Sizes
+from fusec.schedule.matmul_choice import MULTICASTS, TURNED_ROWS, MatmulParameters, Sizes
 from fusec.schedule.matmul_joined import join_multiple
 from fusec.schedule.matmul_persistent import most_sums
 from fusec.schedule.matmul_problem import Product
@@ -32,15 +32,17 @@ _BESIDE = 32
 """Columns by which a stage seems wider than it is: what its time has beside their products."""
 
 
-def persistent_tiles(problem: Product, sizes: Sizes, target: Target) -> Iterator[MatmulParameters]:
+def persistent_tiles(
+    problem: Product, sizes: Sizes, target: Target, without: Collection[str]
+) -> Iterator[MatmulParameters]:
     """Yield the tiles, and what is shared and staged with each.
 
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
-    without, there are fewer to compare.
+    without, there are fewer to compare. without: clusters that are left out, and `swapped` tiles.
     """
     narrow = problem.narrow is not None
     can_stage = bool(problem.slots.sizes or problem.totals)
-    for multicast in MULTICASTS:
+    for multicast in (m for m in MULTICASTS if m not in without):
         stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
         if not narrow:
@@ -54,7 +56,7 @@ def persistent_tiles(problem: Product, sizes: Sizes, target: Target) -> Iterator
                     "wgmma", rows, columns, 64, 2,
                     ping_pong=ping_pong, multicast=multicast, staged=staged,
                 )  # fmt: skip
-        if not narrow and sizes.m <= MOST_SWAPPED:
+        if "swapped" not in without and sizes.m <= MOST_SWAPPED:
             for columns, ping_pong in SWAPPED:
                 tile = MatmulParameters("wgmma", 80, columns, 64, 2, ping_pong=ping_pong)
                 pair = replace(tile, multicast=multicast)
@@ -81,7 +83,8 @@ def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Targ
 def _fitted_rows(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target) -> int:
     """Return the rows, with swapped operands, with which all waves are as full as can be."""
     most = 2 * most_sums(tile, problem) // tile.row_blocks
-    found = [r for r in SWAPPED_ROWS if r % 64 and r % (8 * tile.pair_columns) == 0 and r <= most]
+    by = 8 * tile.pair_columns
+    found = [r for r in TURNED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
     columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))
     places = clusters(tile, target)
 
@@ -89,4 +92,4 @@ def _fitted_rows(tile: MatmulParameters, problem: Product, sizes: Sizes, target:
         tiles = -(-sizes.m // (rows * tile.pair_rows))
         return -(-columns * tiles // places) * (rows + _BESIDE)
 
-    return min((r for r in reversed(found) if r >= LEAST_COLUMNS), key=seconds)
+    return min(reversed(found), key=seconds)

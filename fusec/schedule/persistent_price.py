@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd
 
+from fusec.ir.annotations import Setting
 from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.target import Target
+
+UNTIMED = frozenset({"4x1", "1x4", "4x2", "2x4", "swapped"})
+"""What price does not choose, since nothing of it is timed on a GPU: clusters, by what their CTAs
+load together, and tiles whose operands are swapped. What a schedule sets it has, and `fusec tune`
+tries all."""
 
 # All of what follows is fitted to 2 300 schedules of 180 products on an H200 (decisions 118, 124).
 _RATES = ((0, 0.0), (64, 0.61), (128, 1.01), (192, 1.01), (256, 1.09))
@@ -24,11 +31,8 @@ FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
 TF32_RATE = 0.5
 """The same of 10 bits of f32."""
-_INGEST, _RECEIVED = 1.66e11, 3e11
-"""Bytes a second that an SM takes of L2, where rows begin at lines of memory, and that reach it,
-with those that another CTA of its cluster has asked for."""
-_L2_RATE = 1.5e13
-"""Bytes a second that all SMs take of L2 together."""
+_INGEST = 1.66e11
+"""Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
 _LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
 begin where they do: along K, and along M or N."""
@@ -46,19 +50,14 @@ _START = 2.3e-6
 _PAIR = 1.03
 """How much longer a stage takes where two CTAs hand it back."""
 _SHARED_STAGE = {
-    "none": 0.0,
-    "a": 0.59e-6,
-    "b": 0.29e-6,
-    "both": 0.64e-6,
-    "4x1": 0.5e-6,
-    "1x4": 0.7e-6,
-    "4x2": 0.8e-6,
-    "2x4": 0.8e-6,
-}
-"""How much later it is there."""
+    "none": 0.0, "a": 0.59e-6, "b": 0.29e-6, "both": 0.64e-6,
+    "4x1": 0.5e-6, "1x4": 0.7e-6, "4x2": 0.8e-6, "2x4": 0.8e-6,
+}  # fmt: skip
+"""How much later it is there (the second line is estimated)."""
 _STAGED, _EXCHANGED = {1: 3.4e-8, 2: 1.1e-8}, {1: 1.6e-7, 2: 4.2e-8, 4: 2.6e-8, 8: 2.3e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
-so many columns, as rows or as lanes have them, and the next products begin."""
+so many columns, as rows or as lanes have them, and the next products begin (4, of swapped operands,
+are estimated)."""
 _STORE_RATE = 0.84
 """Of the bandwidth, where results are stored and little else is done."""
 SECTOR, _PARTIAL = 32, 2.3
@@ -75,6 +74,21 @@ _JOINED = 1.15
 are at it together (4096 x 11008 x 4096: 1050 us, by ping-pong 1009)."""
 _NORM = 8
 """Resources of a stage are used together: the time is little above that of the scarcest."""
+
+
+def is_untimed(p: MatmulParameters) -> bool:
+    """Return whether price does not choose some parameters."""
+    has_swap = p.kernel == "wgmma" and p.swapped
+    return p.multicast in UNTIMED or (has_swap and "swapped" in UNTIMED)
+
+
+def left_out(settings: Mapping[str, Setting]) -> frozenset[str]:
+    """Return what is not compared by price, where settings do not ask for it."""
+    asked = {settings.get("multicast")}
+    rows = settings.get("tile_m")
+    if settings.get("kernel") == "wgmma" and isinstance(rows, int) and rows % 64:
+        asked.add("swapped")
+    return UNTIMED - asked
 
 
 def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
@@ -146,7 +160,6 @@ def _stage_seconds(
     bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
     lines = (line_cost(needed, 0, _LINES, p.tile_m), line_cost(needed, 1, _LINES, p.columns))
     taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
-    tile = p.tile_m * needed.widths[0] * lines[0] + p.tile_n * needed.widths[1] * lines[1]
     beyond = (
         _beyond(p.tile_m, p.pair_rows, needed.sizes.m),
         _beyond(p.columns, p.pair_columns, needed.sizes.n),
@@ -168,8 +181,6 @@ def _stage_seconds(
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
-        busy * taken / _L2_RATE,
-        tile * p.tile_k / _RECEIVED,
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
 
