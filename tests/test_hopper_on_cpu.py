@@ -347,7 +347,7 @@ PAIRS = {
     "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
     "the arrivals of a stage": ("kReaders = 16", "kReaders = 8"),
     "the sums of a tile": ("* 2 + place", "* 2"),
-    "stages are handed back to one": ("row < kRows; ++row", "row < 1; ++row"),
+    "stages are handed back to one": ("    empty.arrive_at(1);", "    empty.arrive_at(0);"),
 }
 
 

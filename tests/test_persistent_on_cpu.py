@@ -103,6 +103,8 @@ def test_tiles_of_one_warpgroup(fusion: Fusion, changes: dict[str, object], tmp_
         (product(200, 264, 136), {}),
         (product(96, 248, 136, a_columns=True, b_columns=False, bias=True), {"stages": 3}),
         (product(150, 75, 72), {"tile_m": 80, "tile_n": 256}),
+        (product(250, 140, 136), {"tile_m": 88, "multicast": "b"}),
+        (product(248, 264, 72, a_columns=True), {"tile_m": 24}),
         (product(170, 300, 264), {"multicast": "both"}),
         (product(296, 500, 136, a_columns=True), {"multicast": "1x4", "tile_m": 32}),
         (product(72, 300, 136, batches=2), {"tile_m": 48, "ping_pong": True}),
@@ -173,8 +175,8 @@ SHIFTED = {
     "no barrier before rows are stored": ("      __syncwarp();\n      leave(", "      leave("),
 }  # fmt: skip
 PAIRS = {
-    "a stage is handed back to one": ("  empty.arrive();\n#", "  empty.arrive_at(0);\n#"),
-    "a stage is handed back by one": ("row < kRows; ++row) empty", "row < 1; ++row) empty"),
+    "a stage is handed back to one": ("    empty.arrive_at(1);", "    empty.arrive_at(0);"),
+    "a stage is handed back by one": ("    empty.arrive_at(1);", ""),
     "the half of a rank": ("own.part * (kExtent / kParts)", "0"),
     "the place of a half": ("tile + first * 128, map", "tile, map"),
     "a half for one": ("kColumn = (1 << kRows) - 1;", "kColumn = 1;"),
@@ -293,6 +295,9 @@ def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
         (product(400, 64, 328), {**PLAIN, "tile_m": 192, "splits": 3}, 4),
         (followed(600, 64, 200, RESIDUAL), {**PLAIN, "multicast": "b", "tile_n": 64}, 4),
         (product(200, 60, 200, batches=3), {**TURNS, "splits": 4}, 5),
+        (product(200, 300, 200), {**SWAPPED, "tile_m": 80}, 4),
+        (product(200, 300, 200), {**SWAPPED, "tile_n": 64, "ping_pong": True}, 4),
+        (product(900, 64, 200), {**PLAIN, "multicast": "4x1"}, 8),
     ],
 )
 def test_the_last_wave_in_parts(

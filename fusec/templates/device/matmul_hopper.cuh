@@ -34,8 +34,9 @@ struct Sharing {
 template <bool kOfA, int kRows, int kColumns>
 __device__ __forceinline__ Sharing sharing() {
   if constexpr (kRows * kColumns == 1) return {0, 1};
-  const int row = static_cast<int>(cluster_rank()) % kRows;
-  const int column = static_cast<int>(cluster_rank()) / kRows;
+  const int rank = static_cast<int>(cluster_rank());
+  const int row = kColumns == 1 ? rank : rank % kRows;
+  const int column = kColumns == 1 ? 0 : rank / kRows;
   constexpr int kColumn = (1 << kRows) - 1;  // a bit for each CTA of a column, then of a row
   constexpr int kRow = ((1 << kRows * kColumns) - 1) / kColumn;
   if constexpr (kOfA) return {column, static_cast<u16>(kRow << row)};
@@ -202,12 +203,17 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
 // lane for each CTA, or with a branch in here, ptxas serialises wgmma where an epilogue has none.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void release_stage(Barrier& empty) {
-  empty.arrive();
+  if constexpr (kRows * kColumns == 2) {  // whose ranks are known
+    empty.arrive_at(0);
+    empty.arrive_at(1);
+  } else {
+    empty.arrive();
 #pragma unroll
-  for (int row = 1; row < kRows; ++row) empty.arrive_at(cluster_rank() ^ row);
+    for (int row = 1; row < kRows; ++row) empty.arrive_at(cluster_rank() ^ row);
 #pragma unroll
-  for (int column = 1; column < kColumns; ++column) {
-    empty.arrive_at(cluster_rank() ^ column * kRows);
+    for (int column = 1; column < kColumns; ++column) {
+      empty.arrive_at(cluster_rank() ^ column * kRows);
+    }
   }
 }
 

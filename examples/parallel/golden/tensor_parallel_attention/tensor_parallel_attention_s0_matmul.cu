@@ -105,8 +105,8 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
       const fusec::TileSource b_columns = {&wq_map, n, 0, &wk_map};
       int stage = 0;
       fusec::u32 parity = 1;
-      fusec::load_stages<Config, false, false, true>(shared, a_rows, b_columns, first_step,
-                                                     last_step, stage, parity);
+      fusec::load_stages<Config, 1, 1, true>(shared, a_rows, b_columns, first_step, last_step,
+                                             stage, parity);
     }
     __syncwarp();
   }
