@@ -71,9 +71,7 @@ def compared(
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
     worse = {"simt"} if len(able) > 1 else set[str]()
-    if problem.dtype == F32:  # by wgmma only where a schedule says so, until that is timed
-        worse |= {*HOPPER} & {*able} if not reasons["mma"] else set()
-    elif {*HOPPER} & {*able}:
+    if {*HOPPER} & {*able}:
         worse.add("mma")
     if problem.has_converted_weights:
         most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m

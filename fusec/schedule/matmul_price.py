@@ -9,7 +9,7 @@ from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, TURNS, M
 from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_work import ProductWork, computing_seconds, line_cost, part_of_rate
-from fusec.schedule.persistent_price import FP8_RATE, TF32_RATE, persistent_seconds
+from fusec.schedule.persistent_price import FP8_RATE, ROUNDED, TF32_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -149,6 +149,7 @@ def _step_seconds(
         -(-running // target.sms) * p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
         -(-running // target.sms) * taken / _INGEST,
+        -(-running // target.sms) * loaded / ROUNDED if needed.is_tf32 else 0.0,
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     if needed.computing[0]:
