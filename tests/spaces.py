@@ -182,7 +182,7 @@ CASES = {
     ),
     "matmul_persistent": _case(
         "matmul", "a: f16[152, 72]\n  b: f16[72, 136]\n  r: f16[152, 136]",
-        "y = add(matmul(a, b), r)", kernel=("wgmma",), tile_m=(64, 128, 256), tile_n=(64, 72),
+        "y = add(matmul(a, b), r)", kernel=("wgmma",), tile_m=(64, 88, 128, 256), tile_n=(64, 72),
         stages=(2,), cluster=(1,), splits=(1,), split_method=("slices",), vector_width=(2,),
         band=(1, 8), partials=("f32",),
     ),

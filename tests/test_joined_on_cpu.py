@@ -69,7 +69,7 @@ WRONG = {
 
 
 WRONG_SPLIT = {
-    "the operand of the second": ("kColumns * 128, b.second", "kColumns * 128, b.map"),
+    "the operand of the second": ("kOfB * 128, b.second", "kOfB * 128, b.map"),
     "the sums of the second": ("share[f], share[f + 1]", "share[f], share[f]"),
     "the columns of the second": ("f % Config::kProducts * kColumns", "f % Config::kProducts * 4"),
     "the quads of a thread": ("f / Config::kProducts * Config", "f * Config"),
