@@ -308,6 +308,33 @@ def test_the_last_wave_in_parts(
     assert wrong(fusion, plan, tmp_path) == ""
 
 
+@pytest.mark.parametrize(
+    ("fusion", "changes", "sms", "grid"),
+    [
+        (product(200, 64, 264), {**PLAIN, "splits": 3}, 8, 6),
+        (product(200, 64, 264, bias=True), {**TURNS, "splits": 2}, 8, 8),
+        (followed(200, 64, 328, RESIDUAL), {**PLAIN, "multicast": "b", "splits": 4}, 9, 8),
+        (product(150, 200, 200), {**SWAPPED, "tile_m": 80, "multicast": "a", "splits": 2}, 8, 8),
+        (product(200, 64, 264), {**PLAIN, "splits": 4}, 6, 6),
+    ],
+)
+def test_fewer_tiles_than_sms_in_parts(
+    fusion: Fusion, changes: dict[str, object], sms: int, grid: int, tmp_path: Path
+) -> None:
+    """The last one's parts would not fit, so that tiles are whole."""
+    plan = find_matmul().build(fusion, replace(SMALL, sms=sms), {"kernel": "wgmma", **changes})
+    assert plan.kernels[0].grid[0].evaluate({}) == grid
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+def test_wrong_parts_of_few_tiles_are_seen(tmp_path: Path) -> None:
+    fusion = product(200, 64, 264)
+    plan = find_matmul().build(
+        fusion, replace(SMALL, sms=8), {"kernel": "wgmma", **PLAIN, "splits": 3}
+    )
+    dies(fusion, plan, "(number + 1) * steps / kParts}", "number * steps / kParts + 1}", tmp_path)
+
+
 PARTS = {
     "the tiles that are whole": ("return {tiles - left, tiles", "return {tiles, tiles"),
     "the parts of a wave": ("tiles - left + left * kParts", "tiles"),

@@ -308,7 +308,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
 def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = tiles_of(problem, p)
     if p.kernel == "wgmma":
-        return minimum(tiles, clusters(p, target)) * p.ctas
+        return minimum(tiles * p.splits, clusters(p, target)) * p.ctas
     return tiles * (p.ctas * p.splits // slices(p))
 
 

@@ -102,7 +102,7 @@ def compared(
             else:
                 yield whole
                 if name == "wgmma" and not problem.cuts:
-                    yield from _parts(whole, sizes, steps, target)
+                    yield from _parts(whole, sizes, steps, target, without)
 
 
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
@@ -194,11 +194,11 @@ def _splits(
 
 
 def _parts(
-    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target
+    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target, without: Collection[str]
 ) -> Iterator[MatmulParameters]:
     """Yield a tile whose last wave is divided along K, where it leaves half of the SMs idle."""
     waves, left = divmod(sizes.clusters(tile), clusters(tile, target))
-    if waves and left:
+    if left and (waves or "parts" not in without):
         most = min(clusters(tile, target) // left, steps // LEAST_STEPS, MOST_PARTS)
         yield from (replace(tile, splits=n) for n in sorted({min(most, 4), most}) if n > 1)
 

@@ -38,7 +38,8 @@ def persistent_tiles(
     """Yield the tiles, and what is shared and staged with each.
 
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
-    without, there are fewer to compare. without: clusters that are left out, and `swapped` tiles.
+    without, there are fewer to compare. without: clusters that are left out, `swapped` tiles, and
+    such as come in `parts`.
     """
     narrow = problem.narrow is not None
     can_stage = bool(problem.slots.sizes or problem.totals)
@@ -49,7 +50,9 @@ def persistent_tiles(
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
                 pair = replace(tile, multicast=multicast)
-                tiles.append((rows, _fitted(pair, problem, sizes, target), ping_pong))
+                for in_parts in (False,) if "parts" in without else (False, True):
+                    columns = _fitted(pair, problem, sizes, target, in_parts=in_parts)
+                    tiles.append((rows, columns, ping_pong))
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
                 yield MatmulParameters(
@@ -63,8 +66,13 @@ def persistent_tiles(
                 yield replace(pair, tile_m=_fitted_rows(pair, problem, sizes, target))
 
 
-def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target) -> int:
-    """Return the columns with which all waves of tiles are as full as can be."""
+def _fitted(
+    tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target, *, in_parts: bool
+) -> int:
+    """Return the columns with which all waves of tiles are as full as can be.
+
+    in_parts: whether tiles that are fewer than SMs are divided along K.
+    """
     by, products = 8 * tile.pair_rows, 1
     if problem.joined is not None:
         by, products = join_multiple(problem, tile.pair_rows), 2
@@ -72,9 +80,10 @@ def _fitted(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Targ
     rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
     places = clusters(tile, target)
 
-    def seconds(columns: int) -> int:
-        tiles = -(-sizes.n // (columns // products * tile.pair_columns))
-        return -(-rows * tiles // places) * (columns + _BESIDE)
+    def seconds(columns: int) -> float:
+        tiles = rows * -(-sizes.n // (columns // products * tile.pair_columns))
+        parts = max(1, places // tiles) if in_parts else 1
+        return -(-tiles // places) * (columns + _BESIDE) / parts
 
     least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
     return min(range(most, least - 1, -by), key=seconds)

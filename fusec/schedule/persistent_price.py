@@ -13,10 +13,10 @@ from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.target import Target
 
-UNTIMED = frozenset({"4x1", "1x4", "4x2", "2x4", "swapped"})
+UNTIMED = frozenset({"4x1", "1x4", "4x2", "2x4", "swapped", "parts"})
 """What price does not choose, since nothing of it is timed on a GPU: clusters, by what their CTAs
-load together, and tiles whose operands are swapped. What a schedule sets it has, and `fusec tune`
-tries all."""
+load together, tiles whose operands are swapped, and parts of tiles that are fewer than SMs. What a
+schedule sets it has, and `fusec tune` tries all."""
 
 # All of what follows is fitted to 2 300 schedules of 180 products on an H200 (decisions 118, 124).
 _RATES = ((0, 0.0), (64, 0.61), (128, 1.01), (192, 1.01), (256, 1.09))
@@ -88,8 +88,9 @@ def left_out(settings: Mapping[str, Setting]) -> frozenset[str]:
     """Return what is not compared by price, where settings do not ask for it."""
     asked = {settings.get("multicast")}
     rows = settings.get("tile_m")
-    if settings.get("kernel") == "wgmma" and isinstance(rows, int) and rows % 64:
-        asked.add("swapped")
+    if settings.get("kernel") == "wgmma":
+        asked |= {"swapped"} if isinstance(rows, int) and rows % 64 else set[str]()
+        asked |= {"parts"} if settings.get("splits", 1) != 1 else set[str]()
     return UNTIMED - asked
 
 
@@ -103,10 +104,10 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     pairs = sizes.clusters(p)
     places = clusters(p, target)
     steps = -(-sizes.k // p.tile_k)
-    running, waves = min(pairs, places) * p.ctas, -(-pairs // places)
-    main = steps * _stage_seconds(
-        p, needed, running, pairs * p.ctas * steps, pairs * p.ctas / waves, target
-    )
+    waves, parts = -(-pairs // places), p.splits if pairs * p.splits <= places else 1
+    running = min(pairs * parts, places) * p.ctas
+    busy = pairs * parts * p.ctas / waves
+    main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, busy, target)
     after = _stored_seconds(p) + epilogue_seconds(p, needed, target)
     if p.ctas > 1:
         main *= _PAIR
