@@ -120,7 +120,8 @@ def most_sums(p: MatmulParameters, problem: Product) -> int:
     if p.consumers == 3:
         return MOST_OF_THREE
     if problem.is_plain:
-        return MOST_STAGED_SUMS if p.swapped else MOST_SUMS
+        # Swapped sums are exchanged; of eight CTAs five are told that a stage is free.
+        return MOST_STAGED_SUMS if p.swapped or p.ctas > 4 else MOST_SUMS
     # The sums of two products, and those of parts of a tile, live side by side for longer.
     has_more = problem.joined is not None or p.splits > 1
     return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS
