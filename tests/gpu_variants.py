@@ -286,6 +286,10 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "four CTAs": _product(*_LARGE, **_WGMMA, ping_pong=True, multicast="both", staged=True),
     "eight CTAs": _product(*_LARGE, **_WGMMA, ping_pong=False, multicast="4x2", staged=True),
+    "swapped tiles": _product(
+        *_LARGE, **{**_WGMMA, "tile_m": 104}, ping_pong=True, multicast="b", staged=False
+    ),
+    "parts of few tiles": _product(500, 528, 1040, **_WGMMA, ping_pong=False, splits=5),
     "parts of a wave": _product(1500, 1528, 1040, **_WGMMA, ping_pong=True, splits=4),
     "parts of a wave of pairs": _product(
         1500, 3050, 1040, **{**_WGMMA, "tile_n": 240}, ping_pong=False, multicast="b", splits=4

@@ -29,6 +29,7 @@ def scaled(m: int, n: int, k: int, left: str = "f8e4m3", right: str = "f8e4m3") 
     [
         (scaled(300, 80, 272), {"tile_m": 256, "tile_n": 72}),
         (scaled(136, 168, 272, "f8e4m3", "f8e5m2"), {"multicast": "a", "tile_n": 80}),
+        (scaled(300, 136, 272), {"multicast": "4x2"}),
         (scaled(24, 136, 656), {"kernel": "split_k", "tile_m": 32, "tile_n": 128, "cluster": 2}),
     ],
 )

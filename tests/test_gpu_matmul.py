@@ -136,6 +136,9 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
         (128, 192, False, "1x4", True),
         (192, 96, False, "4x2", True),
         (64, 192, True, "2x4", False),
+        (104, 128, True, "b", False),
+        (96, 256, False, "1x4", False),
+        (88, 128, False, "none", False),
     ],
 )
 def test_tiles_of_persistent_products(
@@ -168,6 +171,18 @@ def test_parts_of_the_last_wave(
     fusion = linear(BF16, 148 * tile_m - 40, tile_n, 1032)  # 148 tiles on 132 SMs
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=20)
+
+
+@pytest.mark.parametrize(
+    ("tile_m", "tile_n", "multicast", "splits"),
+    [(128, 128, "none", 5), (192, 144, "b", 4), (104, 128, "none", 4)],
+)
+def test_parts_of_few_tiles(tile_m: int, tile_n: int, multicast: str, splits: int) -> None:
+    settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": False}
+    settings |= {"multicast": multicast, "splits": splits, "staged": tile_m != 104}
+    overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
+    fusion = replace(linear(BF16, 500, 528, 1032), schedules=overrides)
+    check_on_gpu(fusion, scheduler="matmul", repeats=20)
 
 
 @pytest.mark.parametrize("columns", [2311, 2314, 4097, 71])
