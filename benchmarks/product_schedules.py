@@ -1,11 +1,14 @@
 """Times of many schedules of thin products, beside what their price says: what that is fitted to.
 
-python -m benchmarks.product_schedules [--only GLOB,...] [--part K/N] [--methods] [--most N]
-                                       [--repeat N] [--seconds S] [--jobs N] [--out FILE.json]
+python -m benchmarks.product_schedules [--only GLOB,...] [--part K/N] [--methods] [--lines FILE]
+                                       [--most N] [--repeat N] [--seconds S] [--jobs N]
+                                       [--out FILE.json]
 
 Of each product as many schedules as --most says, unlike ones and cheap ones, run in turn with a
 cold L2, beside cuBLAS; a time is the median. --methods compares the ways to sum a split product
-instead: the same tile and split by each of them. --part takes every Nth product from the Kth on.
+instead: the same tile and split by each of them. --lines has products and schedules of a file: a
+product's name alone on a line, `4328x272x8888_tn`, then a line for each of its schedules, beside
+what price chooses; `# ...` is left out. --part takes every Nth product from the Kth on.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul import Matmul, MatmulProblem
 from fusec.schedule.matmul_beside import room
-from fusec.schedule.matmul_choice import SPLIT_METHODS, WIDTHS, MatmulParameters
+from fusec.schedule.matmul_choice import BAND, SPLIT_METHODS, WIDTHS, MatmulParameters
 from fusec.schedule.matmul_compared import SPLIT_TILES, most_stages, swapped_tiles
 from fusec.schedule.matmul_price import seconds
 from fusec.schedule.matmul_tiles import PERSISTENT
@@ -77,6 +80,7 @@ def schedule_text(p: MatmulParameters) -> str:
         named = (
             ("ping_pong", p.ping_pong), (f"pairs_{p.multicast}", p.multicast != "none"),
             (f"parts_{p.splits}", p.splits > 1), ("staged", p.staged),
+            (f"band_{p.band}", p.band != BAND),
         )  # fmt: skip
         return " ".join([*words, *(w for w, is_so in named if is_so)])
     words += [f"{p.cluster}", f"{p.splits}"]
@@ -96,7 +100,7 @@ def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
     named = {name: value for name, _, value in (w.partition("_") for w in rest)}
     found = replace(found, multicast=named.get("pairs", "none"))
     if kernel == "wgmma":
-        found = replace(found, splits=int(named.get("parts", 1)))
+        found = replace(found, splits=int(named.get("parts", 1)), band=int(named.get("band", BAND)))
         return replace(found, ping_pong="ping_pong" in rest, staged="staged" in rest)
     cluster, splits, *others = rest
     method = next((w for w in others if w in SPLIT_METHODS), SPLIT_METHODS[0])
@@ -223,6 +227,37 @@ def by_method(product: Priced) -> list[MatmulParameters]:
     return found
 
 
+def lines_of(text: str) -> dict[tuple[Shape, str], list[str]]:
+    """Return the products of a file, by shape and layout, with the lines of their schedules."""
+    found: dict[tuple[Shape, str], list[str]] = {}
+    for line in (each.partition("#")[0].strip() for each in text.splitlines()):
+        if " " in line:
+            next(reversed(found.values())).append(line)
+        elif line:
+            extents, _, layout = line.partition("_")
+            m, n, k = map(int, extents.split("x"))
+            found[(m, n, k), layout or "nt"] = []
+    return found
+
+
+def listed(
+    product: Priced, lines: Mapping[tuple[Shape, str], Sequence[str]]
+) -> list[MatmulParameters]:
+    """Return what price chooses, then a file's schedules, which AssertionError has where none is.
+
+    Results are accessed by as many columns at once as can be.
+    """
+    shape = next(s for s in lines if name_of(*s) == product.row.name)
+    found = [product.chosen]
+    for text in lines[shape]:
+        p = schedule_of(text, product.chosen)
+        made = (product.legal(replace(p, vector_width=w)) for w in p.widths)
+        legal = next((m for m in made if m is not None), None)
+        assert legal is not None, f"{product.row.name} has no {text}"
+        found.append(legal)
+    return list(dict.fromkeys(found))
+
+
 def job_of(product: Priced) -> Job:
     """Return a product as what is tuned."""
     return Job(product.row.name, to_text(product.row.fusion), "matmul", product.target.arch)
@@ -306,6 +341,7 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="patterns of names, with *, ? and [...]")
     parser.add_argument("--part", default="0/1", help="K/N: every Nth product from the Kth")
     parser.add_argument("--methods", action="store_true", help="compare the ways to sum")
+    parser.add_argument("--lines", type=Path, help="products and their schedules")
     parser.add_argument("--most", type=int, default=60, help="schedules of a product")
     parser.add_argument("--repeat", type=int, default=9, help="runs of each")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none later")
@@ -320,10 +356,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = arguments_of(arguments)
     part, parts = map(int, given.part.split("/"))
     only = [o for o in given.only.split(",") if o] or ["*"]
-    shapes = [s for s in PRODUCTS if any(fnmatch(name_of(*s), o) for o in only)][part::parts]
+    lines = {} if given.lines is None else lines_of(given.lines.read_text("utf-8"))
+    named = [s for s in lines or PRODUCTS if any(fnmatch(name_of(*s), o) for o in only)]
+    shapes = named[part::parts]
     target = find(TARGET)
     select: Callable[[Priced], list[MatmulParameters]] = partial(picked, most=given.most)
-    if given.methods:
+    if lines:
+        select = partial(listed, lines=lines)
+    elif given.methods:
         select = by_method
     if given.list:
         for shape in shapes:
