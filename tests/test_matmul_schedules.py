@@ -12,6 +12,8 @@ from benchmarks.product_schedules import (
     DRAWN,
     PRODUCTS,
     Priced,
+    lines_of,
+    listed,
     name_of,
     row_of,
     schedule_of,
@@ -28,7 +30,9 @@ from fusec.schedule.persistent_price import is_untimed
 from fusec.segment.protocol import Refusal
 
 HOPPER = target.find("sm_90a")
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "h200-schedules.json"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RESULTS = BENCHMARKS / "results" / "h200-schedules.json"
+LINES = BENCHMARKS / "schedules" / "clusters.txt"
 ROWS: dict[str, Any] = {r["name"]: r for r in json.loads(RESULTS.read_text())["rows"]}
 NAMES = [s for s in PRODUCTS if name_of(*s) in ROWS]
 OWN = ("split_k", "vector")
@@ -77,12 +81,27 @@ def test_a_price_that_does_not_know_of_stages_chooses_others(
         "split_k 128x256 4 1 7 slices pairs_b",
         "wgmma 128x192 5 ping_pong pairs_a staged",
         "wgmma 256x128 4 pairs_4x2 parts_3 staged",
+        "wgmma 104x256 5 pairs_b band_16",
         "vector 8x16 2 1 1",
     ],
 )
 def test_schedules_are_lines(text: str) -> None:
     product = Priced((128, 4096, 16384), "nt", HOPPER)
     assert schedule_text(schedule_of(text, product.chosen)) == text
+
+
+def test_a_file_lists_products_and_their_schedules() -> None:
+    lines = lines_of(LINES.read_text("utf-8"))
+    assert len(lines) > 10
+    for shape, texts in lines.items():
+        found = {schedule_text(p) for p in listed(Priced(*shape, HOPPER), lines)}
+        assert {*texts} <= found
+
+
+def test_a_line_without_a_kernel_is_named() -> None:
+    lines = lines_of("64x4096x4096\n  wgmma 72x72 4  # no such columns\n")
+    with pytest.raises(AssertionError, match="64x4096x4096 has no wgmma 72x72 4"):
+        listed(Priced((64, 4096, 4096), "nt", HOPPER), lines)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def joined(m: int, n: int, k: int, second: str = "tf32(x), tf32(w)") -> Fusion:
         (product(400, 72, 100), {"tile_m": 192}),
         (product(136, 83, 36), {"tile_n": 128, "multicast": "a"}),
         (product(300, 200, 68), {"multicast": "both"}),
+        (product(600, 136, 68), {"multicast": "4x2"}),
         (batched(72, 40, 68), {}),
         (joined(136, 72, 36), {"tile_n": 64, "multicast": "b"}),
     ],
