@@ -65,6 +65,15 @@ def test_of_other_products_the_price_of_split_ones_is_not_far_off(
     assert over_best(Priced(*product, HOPPER), *OWN) <= 1.3
 
 
+def test_a_price_that_does_not_know_of_idle_sms_shares_an_operand_too_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    product = Priced((464, 3904, 10272), "tn", HOPPER)
+    assert over_best(product, "wgmma") <= 1.05
+    monkeypatch.setattr(persistent_price, "_CROWDED", 0.0)
+    assert over_best(product, "wgmma") > 1.05
+
+
 def test_a_price_that_does_not_know_of_stages_chooses_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,7 +34,9 @@ TF32_RATE = 0.5
 ROUNDED = 8.5e10
 """Bytes a second of an SM that copies in bulk round to 10 bits on their way (8192 cubed)."""
 _INGEST = 1.66e11
-"""Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
+"""Bytes a second that an SM takes of L2, where rows begin at lines of memory, and all SMs do."""
+_CROWDED = 0.4
+"""The power of the part of the SMs at work by which that takes longer (464 x 3904 x 10272)."""
 _LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
 begin where they do: along K, and along M or N."""
@@ -180,7 +182,7 @@ def _stage_seconds(
     parts = (
         products / rate,
         busy * products / (_POWERED * more),
-        (taken + zeros) / _INGEST,
+        (taken + zeros) / _INGEST * (busy / target.sms) ** _CROWDED,
         loaded / ROUNDED if needed.is_tf32 else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),
