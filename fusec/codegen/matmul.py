@@ -8,7 +8,7 @@ from functools import partial
 
 from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.codegen.matmul_config import config, part_type, sums_type
+from fusec.codegen.matmul_config import config, part_type, split_readers, sums_type
 from fusec.codegen.matmul_names import RESERVED, STREAMED, c_names, renamed
 from fusec.codegen.matmul_staged import emit_staged, stage
 from fusec.codegen.matmul_totals import GATHERED, emit_totals
@@ -127,10 +127,11 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_arrival_order=parameters.in_arrival_order,
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
-        readers=", false, 2" if parameters.multicast != "none" else "",
+        readers=split_readers(parameters),
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
         leaves_fragments=parameters.leaves_fragments,
+        moves_registers=parameters.moves_registers,
         part=part_type(problem, parameters),
         **{role: names[space.name] for role, space in spaces.items()},
     )

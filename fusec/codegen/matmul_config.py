@@ -17,6 +17,9 @@ from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups,
 from fusec.schedule.matmul_vector import WARPS, resident
 from fusec.schedule.matmul_weights import STAGE
 
+_WEIGHED = (40, 232)
+"""Registers of a thread that loads, and of one that multiplies by weights of many rows."""
+
 
 def config(
     p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
@@ -67,6 +70,13 @@ def part_type(problem: Product, p: MatmulParameters) -> str:
     """Return the C type of four sums in a slice."""
     dtype = partials_dtype(problem, p)
     return f"fusec::Vec<{storage_type(dtype)}, 4>" if p.leaves_halves else "float4"
+
+
+def split_readers(p: MatmulParameters) -> str:
+    """Return the template arguments behind the Config of what multiplies a split product."""
+    if p.multicast == "none":
+        return ""
+    return ", 2" if p.converted else ", false, 2"
 
 
 def _tile(p: MatmulParameters, problem: Product) -> list[str]:
@@ -169,10 +179,16 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     if p.splits > 1:
         members.append(integer("kSplits", p.splits, "parts of K of a tile of the last wave"))
     readers = 4 * p.readers * (1 if p.ping_pong else p.consumers)
-    producer, consumer = _registers(p)
     return [
         *members,
         integer("kReaders", readers, "warps that read a stage"),
+        *_moved(*_registers(p)),
+    ]
+
+
+def _moved(producer: int, consumer: int) -> list[str]:
+    """Return how many registers a thread has that loads, and one that multiplies."""
+    return [
         integer("kProducerRegisters", producer, "of a thread that loads"),
         integer("kConsumerRegisters", consumer, "of a thread that multiplies"),
     ]
@@ -186,7 +202,9 @@ def _registers(p: MatmulParameters) -> tuple[int, int]:
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
-    pairs: list[str] = []
+    pairs, registers = list[str](), list[str]()
+    if p.moves_registers:
+        registers = _moved(*_WEIGHED)
     if p.multicast != "none":
         pairs = [
             integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
@@ -197,6 +215,7 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         *_weights(p, problem),
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
         *pairs,
+        *registers,
         integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         integer("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),

@@ -144,7 +144,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return parameters with the tile that the kernel has, and its addresses."""
         product = problem.product
         width = product.staged_width if parameters.staged else parameters.vector_width
-        tile = tile_of(parameters.kernel, product)
+        tile = tile_of(parameters.kernel, product, parameters.tile_m)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(

@@ -169,6 +169,11 @@ class MatmulParameters(Parameters):
         return self.tile_m // (64 if self.ping_pong else 64 * self.consumers)
 
     @property
+    def moves_registers(self) -> bool:
+        """Return whether who multiplies in `split_k` takes registers of who loads."""
+        return self.kernel == "split_k" and self.converted and self.tile_m > 128
+
+    @property
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
         return self.splits > 1 and self.split_method in ("serial_tma", "serial")
@@ -316,8 +321,10 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
     """Return why a tile cannot have so few rows, empty where it can."""
     if not p.swapped:
         return ""
-    if p.converted and p.tile_m > 128:
-        return f"a thread would hold the sums of {p.tile_m} rows beside what it converts"
+    if p.moves_registers and p.takes_turns:
+        return (
+            f"with {p.tile_m} rows a thread holds no second share of sums, as `slices` needs none"
+        )
     wide = 0 if p.converted or problem.narrow is not None else MOST_SWAPPED_ROWS
     columns = (128, 256) if p.tile_m <= wide else (128,)
     if p.tile_n not in columns:

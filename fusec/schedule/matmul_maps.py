@@ -26,23 +26,23 @@ def tensor_maps(problem: Product, parameters: MatmulParameters) -> tuple[TensorM
     p, (name, *names) = parameters, map_names(problem)
     a, *columns = problem.operands
     return (
-        _map(name, a, problem.m, problem.k, p.tile_m, p.pair_columns),
+        _map(name, a, problem.m, problem.k, p.tile_m, p.tile_k, p.pair_columns),
         *(
-            _map(each, b, problem.n, problem.k, p.columns, p.pair_rows)
+            _map(each, b, problem.n, problem.k, p.columns, p.tile_k, p.pair_rows)
             for each, b in zip(names, columns, strict=True)
         ),
     )
 
 
 def _map(
-    name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int, parts: int
+    name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int, tile_k: int, parts: int
 ) -> TensorMapArgument:
     """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
     swizzled = STAGE_BYTES // size
-    columns = deep = swizzled
+    columns, deep = swizzled, min(swizzled, tile_k)
     if operand.packed == "depth":
-        depth, deep = depth // 2, swizzled // 2
+        depth, deep = depth // 2, deep // 2
     elif operand.packed == "row":
         rows, columns = rows // 2, swizzled // 2
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)

@@ -178,7 +178,8 @@ def best_method(p: MatmulParameters, tiles: int) -> MatmulParameters:
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    made = (replace(p, split_method=m) for m in COMPARED_METHODS)
+    made = [replace(p, split_method=m) for m in COMPARED_METHODS]
+    made = [each for each in made if not (each.moves_registers and each.takes_turns)]
     return min(made, key=lambda each: hand_off_seconds(each, tiles))
 
 

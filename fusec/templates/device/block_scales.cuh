@@ -10,6 +10,7 @@ namespace fusec {
 // kRows of them and for each group of elements of K, which are counted by `step`.
 template <int kRows, class S, class Index>
 struct BlockScales {
+  using Value = S;
   const S* first;
   Index position;
   Index extent;
@@ -32,13 +33,17 @@ struct BlockScales {
 // of which kFlip are the other way round.
 template <int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded, class Values>
 struct ZeroPoints {
+  using Value = typename Values::Value;
   Values values;
 
-  // Twice, as a half.
+  // As it lies in memory.
+  __device__ __forceinline__ Value value(int row, int group) const {
+    return values.value(row, group / kGroupsOfByte);
+  }
+  // That, twice, as a half.
   template <class T>
-  __device__ __forceinline__ u32 pair(int row, int group) const {
-    const auto found = values.value(row, group / kGroupsOfByte);
-    if constexpr (kIsSame<decltype(found), const T>) {
+  __device__ __forceinline__ u32 pair_of(Value found, int row, int group) const {
+    if constexpr (kIsSame<Value, T>) {
       return found.bits * 0x10001u;
     } else {
       int number = found;
@@ -48,6 +53,10 @@ struct ZeroPoints {
       }
       return convert<T>(static_cast<float>(number + kAdded)).bits * 0x10001u;
     }
+  }
+  template <class T>
+  __device__ __forceinline__ u32 pair(int row, int group) const {
+    return pair_of<T>(value(row, group), row, group);
   }
 };
 
@@ -59,6 +68,7 @@ __device__ __forceinline__ ZeroPoints<kRowsOfByte, kGroupsOfByte, kFlip, kAdded,
 
 // An operand without scales.
 struct Unscaled {
+  using Value = float;
   __device__ __forceinline__ float at(int, int) const { return 1.0f; }
 };
 
