@@ -1,4 +1,4 @@
-"""The suite `operands`: products of 8-bit operands, and two that share one, beside their peers."""
+"""The suite `operands`: products of 8 bits or 10, and two that share an operand, beside peers."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ WEIGHTED = tuple((m, n, 8192) for n in (8192, 28672) for m in (1, 16, 64, 256))
 """The same, of weights of 8 bits with a scale for each column; of 4 bits, with one for 128 of K."""
 ACROSS = tuple((m, 8192, 8192) for m in (1, 16, 64, 256))
 """The same, of weights of 4 bits along N, with a zero point and a scale for 128 of K."""
+FEW_BITS = (
+    (8192, 8192, 8192), (4096, 4096, 4096), (2048, 2048, 2048), (5000, 4104, 2056),
+    (16, 8192, 8192),
+)  # fmt: skip
+"""The same, of floats of which 10 bits count; the first three with B across K, too."""
 GROUP = 128
 """Neighbours that share a scale."""
 CHECKED_ROWS = 64
@@ -40,10 +45,10 @@ WARM_UP = 0.012
 """Seconds a contender; the products before have raised the clocks."""
 PEERS = {
     "fp8": "scaled_mm", "blocks": "scaled_mm", "joined": "two_kernels", "weighted": "half",
-    "packed": "half", "across": "half",
+    "packed": "half", "across": "half", "tf32": "matmul", "tf32across": "matmul",
 }  # fmt: skip
 """The peer that the summary compares with: cublasLt's product of the same operands, fusec's own two
-kernels, or cuBLAS on weights that are halves already."""
+kernels, or cuBLAS on weights that are halves already, or with `allow_tf32`."""
 _TEXTS = {
     "fp8": (
         "  a: f8e4m3[{m}, {k}]\n  b: f8e4m3[{n}, {k}]\n  s: f32[{m}, 1]\n  t: f32[1, {n}]\nops:\n"
@@ -86,6 +91,10 @@ _TEXTS = {
         "  - v = mul(cast(sub(q, zero), bf16), broadcast(t, [false, true, false]))\n"
         "  - y = matmul(a, reshape(v, [{k}, {n}]))\n"
     ),
+    "tf32": "  a: f32[{m}, {k}]\n  b: f32[{n}, {k}]\nops:\n  - y = linear(tf32(a), tf32(b))\n",
+    "tf32across": (
+        "  a: f32[{m}, {k}]\n  b: f32[{k}, {n}]\nops:\n  - y = matmul(tf32(a), tf32(b))\n"
+    ),
 }
 
 
@@ -93,7 +102,7 @@ def rows() -> tuple[Row, ...]:
     """Return the rows, by kind and then by shape; nothing is drawn."""
     kinds = (
         ("fp8", FP8), ("blocks", BLOCKS), ("joined", JOINED), ("weighted", WEIGHTED),
-        ("packed", WEIGHTED), ("across", ACROSS),
+        ("packed", WEIGHTED), ("across", ACROSS), ("tf32", FEW_BITS), ("tf32across", FEW_BITS[:3]),
     )  # fmt: skip
     return tuple(_row(kind, shape) for kind, shapes in kinds for shape in shapes)
 
@@ -179,6 +188,9 @@ def _peers(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
         both = torch.nn.functional
         v, w = given["v"], given["w"]
         return {"eager": lambda: both.silu(both.linear(a, v)) * both.linear(a, w)}
+    if kind in ("tf32", "tf32across"):
+        b = given["b"].t() if kind == "tf32" else given["b"]
+        return {"matmul": lambda: _multiplied(a, b)}
     if kind == "packed":
         from benchmarks.workloads.operands import unpacked
 
@@ -190,6 +202,17 @@ def _peers(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
     else:
         weights = given["w"].to(a.dtype) * given["t"]
     return {"half": lambda: torch.matmul(a, weights.t())}
+
+
+def _multiplied(a: Any, b: Any) -> Any:
+    """Return PyTorch's product of floats of which 10 bits count."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        return torch.matmul(a, b)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def _error(row: Row, bound: BoundWork, given: Mapping[str, Any]) -> Any:

@@ -170,9 +170,19 @@ ops:
   - y = exp(matmul(a, b))
 outputs: [y]
 """,
+    "rounded": """\
+fusion: rounded
+dims: {M: 200, N: 64, K: 128}
+inputs:
+  a: f32[M, K]
+  b: f32[N, K]
+ops:
+  - y = linear(tf32(a), tf32(b))
+outputs: [y]
+""",
     "copied": (Path(__file__).parent / "regressions" / "names_of_copied_outputs.yaml").read_text(),
 }  # fmt: skip
-TARGETS = {"maps": "sm_90a", "overlapped": "sm_90a"}
+TARGETS = {"maps": "sm_90a", "rounded": "sm_90a", "overlapped": "sm_90a"}
 
 SIZED = """\
 fusion: run

@@ -48,6 +48,12 @@ def _product(m: int, n: int, k: int, dtype: str = "bf16", **fields: Setting) -> 
     return Variant(linear(m, n, k, dtype), "matmul", fields, _exact_linear, _linear)
 
 
+def _few_bits(m: int, n: int, k: int, **fields: Setting) -> Variant:
+    """Return the same of f32, of whose factors 10 bits count."""
+    text = linear(m, n, k, "f32").replace("linear(a, b, bias)", "linear(tf32(a), tf32(b), bias)")
+    return Variant(text, "matmul", fields, _exact_linear, _linear)
+
+
 def _across(m: int, n: int, k: int, **fields: Setting) -> Variant:
     """Return a product of operands that both lie across K."""
     text = (
@@ -100,6 +106,23 @@ def _joined(m: int, n: int, k: int, **fields: Setting) -> Variant:
         text, "matmul", fields, lambda d: _sparse(d, "x", "v", "w", part=4),
         lambda x, v, w: (x @ v.T).relu() * (x @ w.T),
     )  # fmt: skip
+
+
+def _normalised(m: int, n: int, k: int, **fields: Setting) -> Variant:
+    """Return a product of rows whose statistics are given, computed in its kernel."""
+    text = (
+        f"fusion: product\ninputs:\n  x: bf16[{m}, {k}]\n  e: f32[{m}, 1]\n  r: f32[{m}, 1]\n"
+        f"  g: bf16[{k}]\n  w: bf16[{n}, {k}]\nops:\n"
+        "  - a = cast(mul(mul(sub(cast(x, f32), e), r), cast(g, f32)), bf16)\n"
+        "  - y = linear(a, w)\noutputs: [y]\n"
+    )
+
+    def exact(drawing: Drawing) -> dict[str, Any]:
+        scales = {name: 2.0 ** drawing.integers(name, 0, 1) for name in ("r", "g")}
+        means = drawing.integers("e", 0, 0)
+        return {**_sparse(drawing, "x", "w", part=16), **scales, "e": means}
+
+    return Variant(text, "matmul", fields, exact, lambda x, e, r, g, w: ((x - e) * r * g) @ w.T)
 
 
 # Queries are a key times 64, so that all other keys have no weight that f32 can tell from zero.
@@ -266,6 +289,8 @@ VARIANTS: Mapping[str, Variant] = {
     "parts of a wave of pairs": _product(
         1500, 3050, 1040, **{**_WGMMA, "tile_n": 240}, ping_pong=False, multicast="b", splits=4
     ),
+    "tf32": _few_bits(*_LARGE, **_WGMMA, ping_pong=True, multicast="b", staged=True),
+    "tf32 split": _few_bits(*_LONG, **_PARTS),
     "across K": _across(2304, 2312, 136, **_WGMMA, ping_pong=False, multicast="b"),
     "slices": _product(*_LONG, **_PARTS, split_method="slices"),
     "serial_tma": _product(*_LONG, **_PARTS, split_method="serial_tma"),
@@ -279,6 +304,10 @@ VARIANTS: Mapping[str, Variant] = {
     "cluster": _product(*_LONG, **_SPLIT, cluster=8, splits=1),
     "swapped": _product(43, *_LONG[1:], **{**_PARTS, "tile_m": 48}),
     "vector": _product(5, 520, 4104, kernel="vector", tile_m=8, tile_n=32, stages=1, splits=3),
+    "computed stream": _normalised(5, 520, 4104, kernel="vector", tile_m=8, tile_n=16, splits=2),
+    "computed ring": _normalised(
+        27, 264, 8200, **{**_SPLIT, "tile_m": 32, "cluster": 2, "splits": 3}
+    ),
     "mma": _product(200, 136, 520, kernel="mma"),
     "simt": _product(257, 127, 67, "f32", kernel="simt"),
     "fp8": _scaled(1100, 1160, 656, "f8e4m3", "f8e5m2", **_WGMMA, ping_pong=False, multicast="b"),

@@ -20,7 +20,8 @@ DECLARED = re.compile(
 )
 TEMPLATES = sorted((ROOT / "fusec" / "templates").glob("*.j2"))
 RESERVED = matmul_names.STREAMED.union(
-    *(m.RESERVED for m in (matmul_names, attention, attention_backward, attention_decode))
+    matmul_names.COMPUTED,
+    *(m.RESERVED for m in (matmul_names, attention, attention_backward, attention_decode)),
 )
 WORDS = sorted(TEMPLATE_NAMES)
 

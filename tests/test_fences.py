@@ -107,13 +107,13 @@ def products(name: str) -> tuple[str, ...]:
 
 def is_left_to_the_emulator(text: str) -> bool:
     """Return whether a kernel's products hide in descriptors and registers what they read, or its
-    warpgroups take turns at tiles.
+    warpgroups take turns at tiles, or its warps at stages.
 
     The emulator runs these in drawn orders, also wrong ones: tests/test_attention_on_cpu.py,
-    tests/test_attention_decode_on_cpu.py, tests/test_converted_on_cpu.py and
-    tests/test_persistent_on_cpu.py.
+    tests/test_attention_decode_on_cpu.py, tests/test_computed_on_cpu.py,
+    tests/test_converted_on_cpu.py and tests/test_persistent_on_cpu.py.
     """
-    headers = ("attention", "attention_decode", "matmul_converted")
+    headers = ("attention", "attention_decode", "matmul_computed", "matmul_converted")
     by_hand = (*(f'"{name}.cuh"' for name in headers), "wait_for_first_tile<")
     return any(sign in text for sign in by_hand)
 
@@ -290,11 +290,12 @@ HOPPER = [
      "    owned[0] = share[0];\n    wait_group<0>();\n", 0, "bulk source"),
     # 3: mbarriers
     (LONG_K, "matmul_hopper", "  fence_barrier_init();\n", "", 0, "barrier init"),
-    (WGMMA, "matmul_hopper", "    full[s].init(1);\n", "", 0, "barrier init"),
+    (WGMMA, "matmul_hopper", "    full[s].init(kFillers);\n", "", 0, "barrier init"),
     (LONG_K, "matmul_hopper", "kReaders = 4 * Config", "kReaders = Config", 0, ""),
     (LONG_K, "matmul_hopper", "kReaders = 4 * Config", "kReaders = 128 * Config", 0,
      "waits for ever"),
-    (LONG_K, "matmul_hopper", "full[s].init(1)", "full[s].init(2)", 0, "waits for ever"),
+    (LONG_K, "matmul_hopper", "full[s].init(kFillers)", "full[s].init(kFillers + 1)", 0,
+     "waits for ever"),
     (WGMMA, "matmul_hopper", "&& lane == 0", "", 0, ""),
     (LONG_K, "matmul_hopper", "expect_tx(Config::kStageBytes)", "expect_tx(Config::kATileBytes)",
      0, "bytes"),

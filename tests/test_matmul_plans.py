@@ -355,7 +355,7 @@ def expanded_output(g: GraphBuilder):
     ("make", "rule", "words"),
     [
         (two_products, "contraction", "2 matrix products"),
-        (computed_operand, "operand", "computed by `neg`"),
+        (computed_operand, "operand", "computed by `neg`: of more than 32 rows"),
         (reduced, "operation", "`sum` \\(reduction\\)"),
         (added_to_its_transpose, "index_map", "read at an index map other than its own"),
         (into_an_operand, "alias", "written into `x`, an operand"),

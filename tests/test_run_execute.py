@@ -122,6 +122,8 @@ def test_tensor_maps_are_checked():
     other = replace(box, interleave="16B", swizzle="64B", l2_promotion="L2_256B")
     other = replace(other, dtype=I64, oob_fill="NAN_REQUEST_ZERO_FMA")
     assert map_codes(driver, other) == (5, 1, 2, 3, 1)
+    rounds = replace(box, dtype=F32, data_type="TFLOAT32")
+    assert map_codes(driver, rounds) == (11, 0, 3, 2, 0)
     with pytest.raises(FusecError, match="multiples of 16 bytes"):
         tensor_map_operands(box, 256, {"N": 63})
     with pytest.raises(FusecError, match="multiples of 16 bytes"):

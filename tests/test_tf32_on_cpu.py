@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from gpu_check import check_on_gpu
 from test_hopper_on_cpu import dies, model_of, wrong
 
 from fusec import target
+from fusec.ir.annotations import Override, Pin
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
@@ -105,7 +107,8 @@ def _cut(x: np.ndarray, bits: int) -> np.ndarray:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_only_what_is_asked_for_has_few_bits(arch: str) -> None:
-    assert Matmul().build(product(512, 512, 512), target.find(arch)).parameters.kernel == "mma"
+    own = Matmul().build(product(512, 512, 512), target.find(arch)).parameters.kernel
+    assert own == "mma"
     exact = product(512, 512, 512, few=False)
     assert Matmul().build(exact, target.find(arch)).parameters.kernel == "simt"
 
@@ -113,5 +116,12 @@ def test_only_what_is_asked_for_has_few_bits(arch: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", SHAPES)
 def test_products_of_few_bits_on_a_gpu(layout: str) -> None:
-    assert check_on_gpu(product(520, 1032, 2056, layout), scheduler="matmul").verdict.ok
-    assert check_on_gpu(product(67, 133, 1001, layout), scheduler="matmul").verdict.ok
+    for shape in ((520, 1032, 2056), (67, 133, 1001)):
+        fusion = product(*shape, layout)
+        values = tuple(v.name for n in fusion.nodes for v in n.outputs)
+        pinned = replace(
+            fusion,
+            pins=(Pin("whole", values, "matmul"),),
+            schedules=(Override("matmul", "kernel", "mma"),),
+        )
+        assert check_on_gpu(pinned, scheduler="matmul").verdict.ok

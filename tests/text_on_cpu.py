@@ -120,6 +120,8 @@ WGMMA_FP8 = re.compile(r"#define FUSEC_WGMMA_FP8\(N, A_AT,.*?\n(?=#define)", re.
 WGMMA_FP8_CALL = (
     "#define FUSEC_WGMMA_FP8(N, ...) cpu::wgmma_fp8(d, N, Fp8Types<A, B>::kText, a, b, scale_d)\n"
 )
+WGMMA_TF32 = re.compile(r"#define FUSEC_WGMMA_TF32\(N, A_AT,.*?\n(?=#define)", re.DOTALL)
+WGMMA_TF32_CALL = "#define FUSEC_WGMMA_TF32(N, ...) cpu::wgmma_tf32(d, N, a, b, scale_d)\n"
 WGMMA_REGISTERS = re.compile(
     r"#define FUSEC_WGMMA_FROM_REGISTERS\(N, TYPE,.*?\n(?=#define)", re.DOTALL
 )
@@ -138,6 +140,7 @@ def on_host(text: str) -> str:
     """Return CUDA text with inline PTX and declarations of shared memory replaced."""
     text = WGMMA.sub(WGMMA_CALL, text)
     text = WGMMA_FP8.sub(WGMMA_FP8_CALL, text)
+    text = WGMMA_TF32.sub(WGMMA_TF32_CALL, text)
     text = WGMMA_CONVERTED.sub(WGMMA_CONVERTED_CALL, text)
     text = WGMMA_REGISTERS.sub(WGMMA_REGISTERS_CALL, text)
     text = text.replace("{ return data[i]; }", "{ return data[cpu::within(i, N)]; }")

@@ -43,5 +43,13 @@ def unpacked_across(w: Tensor, z: Tensor, t: Tensor) -> Tensor:
     return ((codes.unflatten(0, (-1, 128)) - zeros[:, None]) * t[:, None]).flatten(0, 1)
 
 
+def operands_tf32(a: Tensor, b: Tensor) -> Tensor:
+    return F.linear(a.to(f64), b.to(f64))
+
+
+def operands_tf32across(a: Tensor, b: Tensor) -> Tensor:
+    return a.to(f64) @ b.to(f64)
+
+
 def operands_across(a: Tensor, w: Tensor, z: Tensor, t: Tensor) -> Tensor:
     return a.to(f64) @ unpacked_across(w, z, t).to(f64)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fusec.codegen.ctext import dim_text, identifier, storage_type
+from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
+from fusec.codegen.matmul_computed import computed_view
 from fusec.codegen.matmul_config import config, part_type, split_readers, sums_type
-from fusec.codegen.matmul_names import RESERVED, STREAMED, c_names, renamed
+from fusec.codegen.matmul_names import COMPUTED, RESERVED, STREAMED, c_names, renamed
+from fusec.codegen.matmul_scales import scaled_by, scales_of
 from fusec.codegen.matmul_staged import emit_staged, stage
 from fusec.codegen.matmul_totals import GATHERED, emit_totals
 from fusec.codegen.matmul_view import (
@@ -33,7 +35,6 @@ from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import MatmulPlan
-from fusec.schedule.matmul_block_scales import BlockScales
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products
@@ -60,7 +61,9 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     parameters = plan.parameters
     streams = parameters.kernel == "vector"
     gathered = GATHERED if plan.problem.product.totals else frozenset[str]()
-    names = c_names(kernel, RESERVED | gathered | (STREAMED if streams else frozenset[str]()))
+    computes = plan.problem.product.computed is not None
+    reserved = RESERVED | gathered | (STREAMED if streams else frozenset[str]())
+    names = c_names(kernel, reserved | (COMPUTED if computes else frozenset[str]()))
     fusion = renamed(plan.fusion, names)
     problem = find_products(fusion)
     assert isinstance(problem, Product)
@@ -69,6 +72,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     multiplies = kernel.template != SUM_SLICES
     index_type = "fusec::i64" if parameters.wide_index else "int"
     maps = [names[m] for m in map_names(plan.problem.product)] if hopper else ["", ""]
+    maps = ["", *maps] if computes else maps
     second_map = "".join(maps[2:])
     fields = {
         **head(plan, kernel),
@@ -76,14 +80,15 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "schedule": _sentence(problem, parameters),
         "loop": _loop(problem, parameters),
         "loads": _loads(problem, parameters, kernel.once),
-        "scales": _scales(problem),
-        "scaled": _scaled(problem, parameters),
+        "scales": scales_of(problem),
+        "scaled": scaled_by(problem, parameters),
         "apart": ", 1" if parameters.converted and not problem.b.k_major else "",
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel, context.facts),
         "has_layout": bool(kernel.layout.constants),
         "constants": _constants(context, index_type, hopper=hopper, multiplies=multiplies),
         "offsets": () if hopper else _offsets(context),
+        "computed": computed_view(problem, parameters, context.facts, names.values()),
         "index_type": index_type,
         "sums_type": sums_type(problem),
         "a": _operand(problem, problem.a, maps[0]),
@@ -157,6 +162,8 @@ def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
 
 def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> str:
     """Return the template arguments behind the Config of what loads a stage of a split product."""
+    if problem.computed is not None:
+        return ", true" if once[1] else ""
     shares = (p.multicast == "a", p.multicast == "b", False)
     panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
     halved = [2 if problem.b.packed == axis else 1 for axis in ("depth", "row")]
@@ -172,55 +179,13 @@ def _loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
     if p.kernel == "vector":
         weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
-        return weights if p.converted else "multiply_vectors"
+        rows = "multiply_vectors" if problem.computed is None else "multiply_computed_vectors"
+        return weights if p.converted else rows
     if p.kernel == "mma":
         return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
     if p.converted:
         return "multiply_converted"
     return "multiply_stages" if problem.narrow is None else "multiply_promoted"
-
-
-def _scales(problem: Product) -> tuple[str, ...]:
-    """Return the lines that define the scales of both operands, where some vary along K."""
-    if not problem.scales:
-        return ()
-    sides = (("a", problem.a, "tile_m, M"), ("b", problem.b, "tile_n, N"))
-    lines: list[str] = []
-    for name, operand, place in sides:
-        found = operand.scales
-        if found is not None:
-            kind, values = _block_scales(found, place)
-            lines.append(f"const {kind} {name}_scales = {values};")
-        elif not problem.has_converted_weights:
-            lines.append(f"const fusec::Unscaled {name}_scales;")
-        zeros = operand.zeros
-        if zeros is not None:
-            kind, values = _block_scales(zeros.values, place)
-            halved = [2 if zeros.packed == axis else 1 for axis in ("row", "depth")]
-            how = f"{halved[0]}, {halved[1]}, {zeros.flipped}, {zeros.added}"
-            held = f"{name}_zero_values"
-            lines.append(f"const {kind} {held} = {values};")
-            lines.append(f"const auto {name}_zeros = fusec::zero_points<{how}>({held});")
-    return tuple(lines)
-
-
-def _block_scales(found: BlockScales, place: str) -> tuple[str, str]:
-    """Return the type of scales and its members, from the first row or column of a tile on."""
-    numbers = (dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth))
-    first, row, depth = map(str, numbers)
-    kind = f"fusec::BlockScales<{found.rows}, {storage_type(found.buffer.dtype)}, Index>"
-    start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
-    return kind, f"{{{start}, {place}, {row}, {depth}}}"
-
-
-def _scaled(problem: Product, p: MatmulParameters) -> str:
-    """Return the scales of wgmma's rows and columns as further arguments of the loop."""
-    if p.converted:
-        scales = "fusec::Unscaled{}" if problem.b.scales is None else "b_scales"
-        return f", {scales}, " + ("fusec::Unscaled{}" if problem.b.zeros is None else "b_zeros")
-    if not problem.scales:
-        return ""
-    return ", b_scales, a_scales" if p.swapped else ", a_scales, b_scales"
 
 
 def _has_batches(problem: Product) -> bool:
@@ -312,6 +277,7 @@ def _constants(
                 ("b_stride_k", problem.b.depth),
                 ("b_stride_n", problem.b.row),
             )
+            if problem.computed is None or name[0] == "b"
         ]
     return tuple(lines)
 
@@ -346,7 +312,9 @@ def _offsets(context: _Context) -> tuple[str, ...]:
     _, chunk, lane = bind(problem, context.parameters.vector_width)
     emitter = _emitter(context, chunk, lane)
     kind = "fusec::i64" if context.parameters.wide_index else "int"
-    values = [(n, emitter.index(o.batch, 0)) for n, o in (("a", problem.a), ("b", problem.b))]
+    sides = (("a", problem.a), ("b", problem.b))
+    in_memory = sides if problem.computed is None else sides[1:]
+    values = [(n, emitter.index(o.batch, 0)) for n, o in in_memory]
     lines = [*emitter.take(0, "kernel"), *emitter.take(0, "batch")]
     if problem.a.batch.variables or problem.b.batch.variables:
         number = "group.index" if problem.cuts == "rows" else "tile.batch"

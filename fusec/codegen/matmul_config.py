@@ -5,10 +5,11 @@ from __future__ import annotations
 from fusec.codegen.ctext import compute_type, storage_type
 from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
-from fusec.ir.dtype import DType
+from fusec.ir.dtype import F32, DType
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
@@ -83,6 +84,8 @@ def _tile(p: MatmulParameters, problem: Product) -> list[str]:
     if p.kernel in HOPPER and problem.narrow is not None:
         a, b = (storage_type(dtype) for dtype in problem.narrow)
         kinds = [f"using TA = {a};  // of A's elements", f"using TB = {b};  // of B's"]
+    elif p.kernel in HOPPER and problem.dtype == F32:
+        kinds = ["using T = fusec::Tf32;  // 10 bits of the operands, to which copies round them"]
     elif isinstance(problem.dtype, DType) and p.kernel != "simt":
         kinds = [f"using T = {storage_type(problem.dtype)};  // of the operands in shared memory"]
     else:
@@ -210,6 +213,11 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
             integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
             integer("kPairColumns", p.pair_columns, "and tile columns; they share an operand"),
             integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
+        ]
+    if problem.computed is not None:
+        pairs = [
+            integer("kReaders", 4 * p.consumers, "warps that read a stage"),
+            integer("kWriters", WRITERS, "warps that compute A, a stage each"),
         ]
     return [
         *_weights(p, problem),

@@ -30,6 +30,8 @@ STREAMED = frozenset([
     "first", "kSlice", "last", "next", "piece", "stride",
 ])  # fmt: skip
 """The same of the kernel that streams over B, besides."""
+COMPUTED = frozenset(["a_row", "k", "made"])
+"""The same of kernels that compute A, besides."""
 
 
 def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str, str]:

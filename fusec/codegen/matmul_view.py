@@ -33,6 +33,20 @@ class GroupsView:
 
 
 @dataclass(frozen=True)
+class ComputedView:
+    """What makes neighbouring elements of row `m` of A, from column `k` on.
+
+    name: what they are called; loads: lines that run once; statements: those of each element `i`,
+    which is `value`, in tensor cores' type.
+    """
+
+    name: str
+    loads: tuple[str, ...]
+    statements: tuple[str, ...]
+    value: str
+
+
+@dataclass(frozen=True)
 class StagedView:
     """A tensor whose rows pass through shared memory, before (fetched) or after the epilogue.
 
@@ -119,8 +133,9 @@ class MatmulView(KernelView):
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
-    or the group. groups: what cuts the product into groups, by rows or by elements of K; with them
-    the constants are `all_rows` or `all_depth` in place of M or K, and `groups` with those of rows.
+    or the group. computed: what makes A, where it does not lie in memory. groups: what cuts the
+    product into groups, by rows or by elements of K; with them the constants are `all_rows` or
+    `all_depth` in place of M or K, and `groups` with those of rows.
     """
 
     loop: str
@@ -133,6 +148,7 @@ class MatmulView(KernelView):
     has_layout: bool
     constants: tuple[str, ...]
     offsets: tuple[str, ...]
+    computed: ComputedView | None
     index_type: str
     sums_type: str
     a: OperandView

@@ -190,7 +190,7 @@ def map_enumerators(described: TensorMapArgument) -> dict[str, str]:
     """Return by enumeration what a tensor map is, in the order that the driver takes it in."""
     return {
         "CUtensorMapDataType": "CU_TENSOR_MAP_DATA_TYPE_"
-        + MAP_TYPES.get(described.dtype.name, "UINT8"),
+        + (described.data_type or MAP_TYPES.get(described.dtype.name, "UINT8")),
         "CUtensorMapInterleave": f"CU_TENSOR_MAP_INTERLEAVE_{described.interleave}",
         "CUtensorMapSwizzle": f"CU_TENSOR_MAP_SWIZZLE_{described.swizzle}",
         "CUtensorMapL2promotion": f"CU_TENSOR_MAP_L2_PROMOTION_{described.l2_promotion}",

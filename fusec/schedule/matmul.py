@@ -26,6 +26,7 @@ from fusec.schedule.matmul_choice import (
     trouble,
 )
 from fusec.schedule.matmul_compared import compared, tile_of
+from fusec.schedule.matmul_computed import UNTIMED
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
@@ -158,6 +159,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, replace(problem.work, bytes=bytes_), target)
+        if problem.product.computed is not None:
+            taken += UNTIMED
         # What schedules are compared by has the launch of a second kernel.
         taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)
@@ -241,7 +244,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
                 **of_all(problem.segment, order_of(product, parameters)),
                 **{t.node.output.name: t.order for t in product.totals if is_sum(t.node)},
             },
-            unrounded=() if product.scales else unrounded_operands(problem.segment),
+            unrounded=_unrounded(problem),
             problem=problem,
         )
 
@@ -256,8 +259,17 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         return replace(own, staged=held * words(result.dtype.compute))
 
 
+def _unrounded(problem: MatmulProblem) -> tuple[str, ...]:
+    """Return the halves in front of a product that its kernel does not round."""
+    product = problem.product
+    rounds = product.scales or product.computed is not None
+    return () if rounds else unrounded_operands(problem.segment)
+
+
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
     """Return the problem with more sizes left to run time, of rows and batches."""
+    if strict.product.computed is not None:
+        return strict
 
     def made(fusion: Fusion) -> MatmulProblem | Refusal:
         product = find_products(fusion)
@@ -298,10 +310,12 @@ def _arguments(
     """Return the tensor maps, then what every kernel has; operands behind maps need no pointer."""
     read = {i.value for i in problem.epilogue.fusion.inputs}
     maps: tuple[Argument, ...] = ()
+    if problem.computed is not None:
+        read |= problem.computed.buffers
     if p.kernel in HOPPER:
         maps = tensor_maps(problem, p)
     else:
-        read |= {o.buffer for o in problem.operands}
+        read |= problem.buffers
     if problem.groups is not None:
         read.add(problem.groups.ends)
     read |= {scales.buffer for scales in problem.scales}
@@ -313,7 +327,7 @@ def _arguments(
 def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
-    operands = {o.buffer.name for o in (*problem.operands, *problem.scales)}
+    operands = {v.name for v in (*problem.buffers, *(s.buffer for s in problem.scales))}
     if problem.groups is not None:
         operands.add(problem.groups.ends.name)
     for output in segment.outputs:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from fusec.ir.dim import Dim
+from fusec.schedule.matmul_computed import computed_trouble
 from fusec.schedule.matmul_joined import no_join
 from fusec.schedule.matmul_persistent import no_persistent, no_promotion
 from fusec.schedule.matmul_problem import Product
@@ -278,6 +279,7 @@ def trouble(
     if swapped or (p.tile_m == 8) > (p.kernel == "vector"):
         return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
+    own = own or computed_trouble(p, problem)
     if own is not None:
         return own
     streamed = vector_trouble(p, problem) if p.kernel == "vector" else None

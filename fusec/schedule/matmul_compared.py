@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from fusec.ir.dtype import F32
 from fusec.schedule.matmul_beside import RESIDENT, clusters, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
@@ -20,6 +21,7 @@ from fusec.schedule.matmul_choice import (
     divides,
     sizes_of,
 )
+from fusec.schedule.matmul_computed import MOST_ROWS as MOST_COMPUTED
 from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
@@ -36,11 +38,12 @@ from fusec.schedule.matmul_vector import (
 from fusec.target import Target
 
 TILE_K_BYTES = 128
-"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted."""
+"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted. Of f32
+there are as many bytes."""
 MOST_DEEP_ROWS = 128
 """Rows of A beside which a stage of weights is as deep: of more, two would fill an SM."""
 WEIGHED_TILES = ((256, 128),)
-"""The same, whose weights are converted once for twice as many rows."""
+"""Tiles of weights that are converted once for twice as many rows."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
@@ -70,25 +73,31 @@ def compared(
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
     worse = {"simt"} if len(able) > 1 else set[str]()
-    if {*HOPPER} & {*able}:
+    if problem.dtype == F32:  # by wgmma only where a schedule says so, until that is timed
+        worse |= {*HOPPER} & {*able} if not reasons["mma"] else set()
+    elif {*HOPPER} & {*able}:
         worse.add("mma")
     if problem.has_converted_weights:
         most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m
     else:
         most = MOST_ROWS
-    if sizes.m > most:
+    if sizes.m > most and len(able) > 1:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
         for shape in _shapes(name, sizes, problem, target.sms):
+            if problem.computed is not None and shape.tile_m > MOST_COMPUTED:
+                continue
             whole = replace(shape, vector_width=problem.staged_width if shape.staged else width)
             if name in HOPPER:
                 whole = replace(whole, stages=most_stages(whole, problem, target.shared))
             number = sizes.tiles(whole)
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
-                    yield from _splits(tile, number, steps, target.sms)
-                    yield from _pairs(tile, sizes, steps, target.sms)
+                    alone = tile.converted or problem.computed is not None
+                    yield from _splits(tile, number, steps, target.sms, alone=alone)
+                    if problem.computed is None:
+                        yield from _pairs(tile, sizes, steps, target.sms)
             elif name == "vector":
                 each = MOST_BLOCKS[problem.b.k_major or not whole.converted]
                 most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // number))
@@ -114,6 +123,8 @@ def _tile_k(kernel: str, problem: Product, rows: int = 0) -> int:
         return TILES[kernel]["tile_k"]
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
         return TILE_K_BYTES
+    if kernel in HOPPER and problem.dtype == F32:
+        return TILE_K_BYTES // F32.size
     if kernel == "vector" and problem.has_converted_weights:
         return WARPS * (WEIGHT_PART if problem.b.k_major else ACROSS_PART)
     return TILES[kernel]["tile_k"]
@@ -168,12 +179,17 @@ def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
                 yield rows, MULTIPLIERS, rows * tiles
 
 
-def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
-    """Yield every split of K whose CTAs have work and come in two waves at most."""
+def _splits(
+    tile: MatmulParameters, tiles: int, steps: int, sms: int, *, alone: bool
+) -> Iterator[MatmulParameters]:
+    """Yield every split of K whose CTAs have work and come in two waves at most.
+
+    alone: whether no other kernel is to be had, however short K is.
+    """
     for cluster in (1, 2, 4, 8):
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
-        if tile.converted and cluster <= 2:
-            most = max(1, most)  # no other kernel is to be had
+        if alone and cluster <= 2:
+            most = max(1, most)
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
             if splits * cluster > 1 or tile.swapped:
                 yield best_method(replace(tile, cluster=cluster, splits=splits), tiles)

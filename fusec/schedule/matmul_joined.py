@@ -86,6 +86,8 @@ def _apart(first: Product, second: Product) -> str:
         return f"{names} are products of groups, which are not joined"
     if first.a != second.a or first.k != second.k:
         return f"{names} are 2 matrix products, and not of one first operand"
+    if first.tf32 != second.tf32:
+        return f"{names} are 2 matrix products, of one of which 10 bits of the factors count"
     sides = [(p.batch_axes, p.row_axes, p.column_axes, p.node.output.type) for p in (first, second)]
     if sides[0] != sides[1]:
         return f"{names} are 2 matrix products of different shapes or types"

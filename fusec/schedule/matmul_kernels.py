@@ -9,6 +9,7 @@ from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import has_tensor_map, is_chunked
 from fusec.schedule.matmul_block_scales import PROMOTED
 from fusec.schedule.matmul_choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
+from fusec.schedule.matmul_computed import no_computing
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_vector import no_vector
 from fusec.schedule.matmul_weights import no_conversion, no_stream
@@ -22,10 +23,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     if halves and {o.buffer.dtype for o in problem.operands} == {F32}:
         halves = "f32 is multiplied exactly; `tf32` of both operands asks for tensor cores"
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
-    if problem.dtype == F32:
-        hopper = hopper or "10 bits of f32 are multiplied by kernel `mma`"
-    if problem.narrow is not None:
-        across = [o.buffer.name for o in problem.operands if not o.k_major]
+    across = [o.buffer.name for o in problem.operands if not o.k_major]
+    if problem.narrow is not None or problem.dtype == F32:
         if not hopper and across:
             hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
     elif problem.has_converted_weights:
@@ -44,10 +43,16 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     split = hopper or ("groups are not split" if problem.cuts else "")
     if problem.has_converted_weights:
         hopper = hopper or "weights are converted by kernel `split_k` alone"
-    vector = hopper if problem.dtype == F32 else halves
+    vector = halves or ("f32 is not streamed" if problem.dtype == F32 else "")
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked) or no_stream(problem, facts)
+    if problem.computed is not None:
+        alone = "rows are computed in front of it by kernels `vector` and `split_k` alone"
+        if problem.joined is not None or problem.totals:
+            split = vector = "and not of joined products, nor where results are reduced"
+        alone += f", {split}" if split and vector else ""
+        return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
     if problem.scales and problem.has_converted_weights:
         alone = "scales along K of integers are applied by kernels `vector` and `split_k` alone"
         return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
@@ -80,6 +85,7 @@ def relied_on(
 ) -> Facts:
     """Return the divisibility that a kernel's copies rely on."""
     facts = Facts(hints)
+    no_computing(problem, facts)
     if parameters.kernel in HOPPER:
         kernels(problem, target, sizes_of(problem, hints), facts)
     elif parameters.kernel in ("mma", "vector"):

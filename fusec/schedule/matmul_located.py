@@ -40,18 +40,6 @@ def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
     return value, linearize(at, fusion.input_of[value].strides)
 
 
-def is_tf32(fusion: Fusion, value: Value) -> bool:
-    """Return whether 10 bits of an operand in f32 are asked for, wherever it is moved then."""
-    while value not in fusion.input_of:
-        node = fusion.producer[value]
-        if node.op is tf32:
-            return True
-        if node.op.family != "movement":
-            return False
-        value = node.inputs[0]
-    return False
-
-
 def _keeps(inputs: Sequence[Value], target: DType) -> bool:
     """Return whether a cast of a tensor to `target` keeps every value."""
     source = inputs[0].dtype if inputs else target

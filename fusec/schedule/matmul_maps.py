@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusec.ir.dim import Dim, ceildiv, dim
+from fusec.ir.dtype import F32
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.schedule.matmul_access import CHUNK_BYTES
 from fusec.schedule.matmul_choice import MatmulParameters
@@ -13,8 +14,13 @@ from fusec.schedule.plan import TensorMapArgument
 
 
 def map_names(problem: Product) -> tuple[str, ...]:
-    """Return the names of all maps: their buffers', with the side where two are the same."""
+    """Return the names of all maps: their buffers', with the side where two are the same.
+
+    What is computed has none.
+    """
     a, *others = (o.buffer.name for o in problem.operands)
+    if problem.computed is not None:
+        return tuple(f"{name}_map" for name in others)
     if len({a, *others}) == 1 + len(others):
         return tuple(f"{name}_map" for name in (a, *others))
     more = [f"{name}_second_map" for name in others[1:]]
@@ -23,13 +29,16 @@ def map_names(problem: Product) -> tuple[str, ...]:
 
 def tensor_maps(problem: Product, parameters: MatmulParameters) -> tuple[TensorMapArgument, ...]:
     """Return the maps of A and B, and of the B of a joined product."""
-    p, (name, *names) = parameters, map_names(problem)
+    p, names = parameters, map_names(problem)
     a, *columns = problem.operands
+    rows: tuple[TensorMapArgument, ...] = ()
+    if problem.computed is None:
+        rows = (_map(names[0], a, problem.m, problem.k, p.tile_m, p.tile_k, p.pair_columns),)
     return (
-        _map(name, a, problem.m, problem.k, p.tile_m, p.tile_k, p.pair_columns),
+        *rows,
         *(
             _map(each, b, problem.n, problem.k, p.columns, p.tile_k, p.pair_rows)
-            for each, b in zip(names, columns, strict=True)
+            for each, b in zip(names[len(rows) :], columns, strict=True)
         ),
     )
 
@@ -41,6 +50,8 @@ def _map(
     size = operand.buffer.dtype.size
     swizzled = STAGE_BYTES // size
     columns, deep = swizzled, min(swizzled, tile_k)
+    # wgmma cuts off the other bits of f32: copies round them.
+    rounds = {"data_type": "TFLOAT32"} if operand.buffer.dtype == F32 else {}
     if operand.packed == "depth":
         depth, deep = depth // 2, deep // 2
     elif operand.packed == "row":
@@ -59,6 +70,7 @@ def _map(
         (pitch * size, stride * size),
         (*box, 1),
         swizzle=f"{box[0] * size}B",
+        **rounds,
     )
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from fusec.schedule.matmul_beside import RESIDENT, beside
 from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_once import displaced_bytes
-from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
-from fusec.schedule.persistent_price import FP8_RATE, persistent_seconds
+from fusec.schedule.matmul_work import ProductWork, computing_seconds, line_cost, part_of_rate
+from fusec.schedule.persistent_price import FP8_RATE, TF32_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -48,10 +49,13 @@ _INGEST = 1.08e11
 _LINES = ({16: 2.0, 32: 2.0, 64: 2.0}, {16: 1.75, 32: 1.75, 64: 1.75})
 # Weights a second that an SM makes halves of (estimated).
 _CONVERTED = 4.7e10
+# Of the issue slots, those of the warps that compute rows of A; and from asking for what elements
+# are made of to having written them, while others of these warps do the same (estimated).
+_COMPUTING_ISSUE, _COMPUTING_LATENCY = 0.3, 0.8e-6
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
-# Of that, of 10 bits of f32 (estimated).
-_TF32_RATE = 0.5
+# Of that, of 10 bits of f32: where both operands lie along K, one across it, and both (4096 cubed).
+_MMA_TF32_RATE = (0.56, 0.34, 0.32)
 # The part of that which is left where elements of one operand, or of both, are copied one by one.
 _LOOSE = (1.0, 0.5, 0.32)
 # Seconds of an SM for each result that is stored by itself (5404 x 8545 x 20).
@@ -108,7 +112,7 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
     rate, resident = target.flops * _SIMT_RATE / 4, target.sms * 4
     if p.kernel == "mma":
         part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
-        part *= _TF32_RATE if needed.is_tf32 else 1.0
+        part *= _MMA_TF32_RATE[sum(b > 1 for b in needed.blocks)] if needed.is_tf32 else 1.0
         rate, resident = target.half_flops * part * _LOOSE[needed.loose], target.sms
     per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
     if p.kernel == "mma" and p.vector_width == 1:
@@ -139,8 +143,7 @@ def _step_seconds(
     rate = (
         target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
     )
-    if needed.is_narrow:
-        rate *= FP8_RATE
+    rate *= FP8_RATE if needed.is_narrow else TF32_RATE if needed.is_tf32 else 1.0
     parts = (
         2.0 * p.tile_m * p.tile_n * depth / rate,
         -(-running // target.sms) * p.tile_n * depth / _CONVERTED if p.converted else 0.0,
@@ -148,6 +151,10 @@ def _step_seconds(
         -(-running // target.sms) * taken / _INGEST,
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
+    if needed.computing[0]:
+        count = running * p.tile_m * depth
+        computing = computing_seconds(needed, count, _COMPUTING_ISSUE, target)
+        parts = (*parts, computing, _COMPUTING_LATENCY / WRITERS)
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
 

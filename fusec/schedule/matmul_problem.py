@@ -14,14 +14,17 @@ from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from fusec.ir.expression import (
     Index,
     Var,
+    contiguous_strides,
     delinearize,
+    linearize,
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_block_scales import BlockScales, Found
+from fusec.schedule.matmul_computed import Computed, find_computed, no_computing
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul_found import find_operand
-from fusec.schedule.matmul_located import coordinates_of, is_tf32, located
+from fusec.schedule.matmul_located import coordinates_of, located
 from fusec.schedule.matmul_operand import BATCH, Operand, operand_of, weighed
 from fusec.schedule.matmul_staged import (
     PAIR,
@@ -34,6 +37,7 @@ from fusec.schedule.matmul_staged import (
 )
 from fusec.schedule.matmul_totals import Total
 from fusec.schedule.pointwise_choice import accesses
+from fusec.segment.roofline import is_tf32
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Product:
     batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
     variables of the epilogue's domain. With groups of rows the batch of B is the group. totals:
     what is reduced of the results tile by tile; the epilogue makes what these reduce, too. tf32:
-    whether 10 bits of both operands are asked for.
+    whether 10 bits of both operands are asked for; computed: what makes A, whose strides are then
+    those of rows one behind another.
     """
 
     node: Node
@@ -82,11 +87,19 @@ class Product:
     joined: Joined | None = None
     totals: tuple[Total, ...] = ()
     tf32: bool = False
+    computed: Computed | None = None
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """Return A and B, and the B of a joined product."""
         return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
+
+    @property
+    def buffers(self) -> frozenset[Value]:
+        """Return what is read to have the operands, but scales and zero points."""
+        if self.computed is None:
+            return frozenset(o.buffer for o in self.operands)
+        return self.computed.buffers | {self.b.buffer}
 
     @property
     def made(self) -> tuple[Value, ...]:
@@ -208,15 +221,26 @@ def find_product(fusion: Fusion) -> Product | Refusal:
         return _grouped(fusion, node, axes, depth)
     left, right, columns = coordinates_of(node, axes, depth)
     outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
-    a = find_operand(fusion, node.inputs[0], left, (), depth)
+    a = found = find_operand(fusion, node.inputs[0], left, (), depth)
     b = find_operand(fusion, node.inputs[1], right, column_axes, depth)
+    computed, rows = None, node.inputs[0]
     if isinstance(a, Refusal):
-        return a
+        computed = find_computed(fusion, rows)
+        if not isinstance(computed, Computed):
+            return computed or a
+        a = Found((rows, linearize(left, contiguous_strides(rows.shape))))
     if isinstance(b, Refusal):
         return b
     split = _rows_from(outer, a.values[1], b.values[1])
     result = (outer[:split], outer[split:], column_axes)
-    return _problem(fusion, node, result, depth, (a, b), outer[:split])
+    made = _problem(fusion, node, result, depth, (a, b), outer[:split])
+    if computed is None or isinstance(made, Refusal):
+        return made
+    if made.batches != 1 and isinstance(found, Refusal):
+        return found
+    made = replace(made, computed=computed)
+    because = no_computing(made, Facts(fusion.hints))
+    return Refusal("operand", because) if because else made
 
 
 def _problem(

@@ -58,6 +58,8 @@ def definitions_of_product(
     first = slice_before_product(fusion, own)
     if product is not None:
         first = (*first, *aligned_copies(product, own))
+        is_set = any(o.name == "kernel" for o in fusion.schedules)
+        first = (*first, *(copies_along_depth(product, own) if target.has_wgmma and is_set else ()))
     tiles = 1
     for extent in node.output.shape:
         tiles *= -(-extent.evaluate(segment.hints) // 128)
@@ -84,7 +86,7 @@ def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:
     Copies in bulk read no others. A kernel of its own writes rows of whole chunks, which the
     product reads in place, without what fills them up.
     """
-    if product.dtype in (None, F32) or product.is_converted or product.cuts:
+    if product.dtype in (None, F32) or product.is_converted or product.cuts or product.computed:
         return ()
     facts = Facts(product.epilogue.fusion.hints)
     odd = [o for o in (product.a, product.b) if not is_vector(o, facts)]
@@ -95,6 +97,49 @@ def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:
     because = f"rows of {which} begin anywhere, those of a copy at multiples of {CHUNK_BYTES} bytes"
     rule = _copy_rule(node.output.name, names)
     return (Redefinition("aligned", node.output.name, because, rule),)
+
+
+def copies_along_depth(product: Product, node: Node) -> tuple[Redefinition, ...]:
+    """Return the way to copy factors of 10 bits to where they lie along K, in aligned rows.
+
+    wgmma takes no others. A kernel of its own writes them, and the product reads the copies.
+    """
+    if product.dtype != F32 or product.cuts:
+        return ()
+    facts = Facts(product.epilogue.fusion.hints)
+    both = (product.a, product.b)
+    sides = [s for s, o in enumerate(both) if not (o.k_major and is_vector(o, facts))]
+    if not sides:
+        return ()
+    names = " and ".join(dict.fromkeys(f"`{both[s].buffer.name}`" for s in sides))
+    because = f"wgmma takes 10 bits of f32 along K, in rows at multiples of {CHUNK_BYTES} bytes; "
+    because += f"copies of {names} lie so"
+    rule = _along_depth_rule(node.output.name, sides)
+    return (Redefinition("along_k", node.output.name, because, rule),)
+
+
+def _along_depth_rule(name: str, sides: Sequence[int]) -> Rule:
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name != name or node.op.product is None:
+            return None
+        operands = list(node.operands)
+        for side in sides:
+            operand = operands[side]
+            few = work.source(operand, "tf32")
+            value = operand if few is None else few.operands[0]
+            if not isinstance(value, Value):
+                return None
+            is_last = side == 0 or node.op.product.transposed or value.rank == 1
+            turn = {"dims": (*range(value.rank - 2), value.rank - 1, value.rank - 2)}
+            if not is_last:
+                value = work.add(node, "permute", [value], turn)
+            value = _aligned(work, node, value)
+            if not is_last:
+                value = work.add(node, "permute", [value], turn)
+            operands[side] = work.add(node, "tf32", [value])
+        return work.become(node, node.op.name, operands, node.attributes)
+
+    return rule
 
 
 def _copy_rule(name: str, buffers: Sequence[str]) -> Rule:
@@ -131,6 +176,8 @@ def _copied(
 def _aligned(work: Rewriter, node: Node, value: Value) -> Value:
     """Return a copy of a value with rows of whole chunks, without what fills them up."""
     columns, by = value.shape[-1], CHUNK_BYTES // value.dtype.size
+    if Facts.proven(columns, by):
+        return work.add(node, "segment_set", [value])
     more = ceildiv(columns, by) * by - columns
     widths: Mapping[str, object] = {"pad_widths": (*[dim(0)] * (2 * value.rank - 1), more)}
     padded = work.add(node, "pad", [value, Const(0, value.dtype)], widths)

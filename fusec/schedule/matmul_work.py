@@ -15,6 +15,7 @@ from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_staged import LINE
 from fusec.segment.price import elements, work
+from fusec.target import Target
 
 BLOCK = 64
 """Rows, or columns, of a line's elements of an operand that does not lie along K."""
@@ -58,7 +59,8 @@ class ProductWork:
     begins: the bytes, 16 to 128, at whose multiples runs of A, and of B, begin; widths: bytes of an
     element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
     their elements are copied one by one; blocks: rows of A, and columns of B, that copies in bulk
-    bring at least at a time; stored: its results.
+    bring at least at a time; stored: its results; computing: operations of an element of A where
+    that is computed, special functions among them.
     """
 
     sizes: Sizes
@@ -69,6 +71,7 @@ class ProductWork:
     loose: int = 0
     blocks: tuple[int, int] = (1, 1)
     stored: Stored = Stored(0)
+    computing: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_tf32(self) -> bool:
@@ -79,6 +82,12 @@ class ProductWork:
     def is_narrow(self) -> bool:
         """Return whether tensor cores multiply 8-bit floats."""
         return self.widths == (1, 1)
+
+
+def computing_seconds(needed: ProductWork, count: float, part: float, target: Target) -> float:
+    """Return how long a part of the issue slots of all SMs computes so many elements of A."""
+    flops, sfu = needed.computing
+    return count / part * max(flops / (target.flops / 2), sfu / target.special)
 
 
 def line_cost(
@@ -112,7 +121,17 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))
     blocks = (1 if product.a.k_major else BLOCK, 1 if product.b.k_major else BLOCK)
     sizes, stored = sizes_of(product, hints), _stored(product, hints)
-    return ProductWork(sizes, bytes_, epilogue, begins, widths_of(product), loose, blocks, stored)
+    widths, before = widths_of(product), _computing(product, hints)
+    return ProductWork(sizes, bytes_, epilogue, begins, widths, loose, blocks, stored, before)
+
+
+def _computing(product: Product, hints: Mapping[str, int]) -> tuple[float, float]:
+    """Return the operations, and special functions, of an element of A that is computed."""
+    if product.computed is None:
+        return 0.0, 0.0
+    flops, sfu = work(product.computed.fusion)
+    count = max(1, elements(product.computed.value, hints))
+    return flops / count, sfu / count
 
 
 def widths_of(product: Product) -> tuple[float, float]:

@@ -22,6 +22,8 @@ _FEW_ROWS = 0.89
 """The same where a stage has 64 rows of A for all of its columns of B."""
 FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
+TF32_RATE = 0.5
+"""The same of 10 bits of f32."""
 _INGEST = 1.66e11
 """Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
 _LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
@@ -141,14 +143,14 @@ def _stage_seconds(
     from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     rate = target.half_flops * part_of_rate(_RATES, p.tile_n) / target.sms
-    if needed.is_narrow:
-        rate *= FP8_RATE
+    more = FP8_RATE if needed.is_narrow else TF32_RATE if needed.is_tf32 else 1.0
+    rate *= more
     if p.ping_pong:
         rate *= _TURNS * (_FEW_ROWS if p.row_blocks == 1 else 1.0)
     products = 2.0 * p.tile_m * p.tile_n * p.tile_k
     parts = (
         products / rate,
-        busy * products / (_POWERED * (FP8_RATE if needed.is_narrow else 1.0)),
+        busy * products / (_POWERED * more),
         (taken + zeros) / _INGEST,
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),

@@ -57,7 +57,8 @@ class TensorMapArgument:
     """A tensor map (TMA descriptor), innermost dim first, passed as a __grid_constant__ parameter.
 
     extents in elements; strides in bytes for all dims but the innermost; box in elements. The other
-    fields end the names of the driver's enumerators; element strides are 1.
+    fields end the names of the driver's enumerators; element strides are 1. data_type: that of the
+    buffer's own type where it is empty; `TFLOAT32` rounds floats to 10 bits on the way.
     """
 
     name: str
@@ -70,6 +71,7 @@ class TensorMapArgument:
     interleave: str = "NONE"
     l2_promotion: str = "L2_128B"
     oob_fill: str = "NONE"
+    data_type: str = field(default="", metadata={"omitted": True})
 
 
 Argument = TensorArgument | SizeArgument | ScalarArgument | WorkspaceArgument | TensorMapArgument

@@ -6,6 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_vector import WARPS, resident
+from fusec.schedule.matmul_work import computing_seconds
 from fusec.target import Target
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _L2_RATE = 1.25
 """Of `l2_bandwidth`, where rows of A are more than the columns of weights (8 rows and more)."""
 _ACROSS_RATE = 2.6e10
 """Weights along N a second that a block makes halves of, whatever their bits."""
+_COMPUTING_ISSUE = 0.5
+"""Of the issue slots, those in which rows of A are computed beside loads of B (estimated)."""
 _SLICES = 3.9e-6
 """A slice stored and counted, and the first of the others there."""
 _NORM = 4
@@ -56,6 +59,9 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
         if needed.blocks[1] > 1:
             weights = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k)
             parts.append(weights / _ACROSS_RATE)
+    if needed.computing[0]:
+        computed = running * p.tile_m * min(p.tile_k * p.stages, sizes.k)
+        parts.append(computing_seconds(needed, computed, _COMPUTING_ISSUE, target))
     each = sum(part**_NORM for part in parts) ** (1 / _NORM)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
     after = needed.epilogue.flops * elements / (32 * WARPS) * 32 / target.flops * target.sms

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from math import prod
 
 from fusec.ir.dim import dim
-from fusec.ir.graph import Fusion, Node
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.ops.tensor_cores import tf32
 from fusec.segment.floor import floor_bytes
 from fusec.segment.loops import loops
 from fusec.segment.segmented import Segment, SegmentedFusion
@@ -22,7 +24,10 @@ class Rates:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What any kernels for some nodes must do: bytes to move, operations for tensor cores."""
+    """What any kernels for some nodes must do: bytes to move, operations for tensor cores.
+
+    tensor_flops: those of 10 bits of f32 count twice, as they take twice as long as of halves.
+    """
 
     fewest_bytes: int
     tensor_flops: int = 0
@@ -51,13 +56,28 @@ def of_fusion(segmented: SegmentedFusion) -> Roofline:
 def tensor_flops(fusion: Fusion) -> int:
     """Return the operations of the matrix products that tensor cores can do, at hint sizes."""
     counts, hints = loops(fusion), fusion.hints
-    products = (n for n in fusion.nodes if _is_for_tensor_cores(n))
-    return sum(_flops(fusion, n) * counts.get(n, dim(1)).evaluate(hints) for n in products)
+    times = ((n, _times(fusion, n)) for n in fusion.nodes if n.op.family == "contraction")
+    return sum(t * _flops(fusion, n) * counts.get(n, dim(1)).evaluate(hints) for n, t in times if t)
 
 
-def _is_for_tensor_cores(node: Node) -> bool:
-    kinds = (v.dtype for v in node.inputs[:2])
-    return node.op.family == "contraction" and all(k.is_float and k.bits <= 16 for k in kinds)
+def _times(fusion: Fusion, node: Node) -> int:
+    """Return how often tensor cores could multiply halves instead; 0: they do not multiply it."""
+    factors = node.inputs[:2]
+    if all(v.dtype.is_float and v.dtype.bits <= 16 for v in factors):
+        return 1
+    return 2 * all(v.dtype == F32 and is_tf32(fusion, v) for v in factors)
+
+
+def is_tf32(fusion: Fusion, value: Value) -> bool:
+    """Return whether 10 bits of an operand in f32 are asked for, wherever it is moved then."""
+    while value not in fusion.input_of:
+        node = fusion.producer[value]
+        if node.op is tf32:
+            return True
+        if node.op.family != "movement":
+            return False
+        value = node.inputs[0]
+    return False
 
 
 def _flops(fusion: Fusion, node: Node) -> int:

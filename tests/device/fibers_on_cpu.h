@@ -29,7 +29,7 @@ struct BulkStore {
 };
 // registers: where the first operand is, if not in shared memory; given, left: what it was when the
 // product began, the thread's own and as rows. bytes: the names of both types where these are 8-bit
-// floats, of which tensor cores take 32 at a time.
+// floats, of which tensor cores take 32 at a time; is_tf32: whether they are floats, 8 at a time.
 struct Product {
   float* sums;
   int columns;
@@ -39,6 +39,7 @@ struct Product {
   unsigned given[4] = {};
   float left[2][16] = {};
   const char* bytes = nullptr;
+  bool is_tf32 = false;
 };
 // The asynchronous work of one kind that a thread began: groups in order, and the open one.
 template <class Work>

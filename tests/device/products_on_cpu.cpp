@@ -57,8 +57,33 @@ static void perform_bytes(const Product& p) {
     }
   }
 }
+// Of floats the bits behind the first 10 are cut off.
+static void perform_tf32(const Product& p) {
+  const u32 lane = current % 32, row = current % 128 / 32 * 16 + lane / 4;
+  const auto operand = [&](u64 descriptor, u32 row, float (&values)[8]) {
+    for (u32 k = 0; k < 8; ++k) {
+      u32 bits;
+      const u32 place = operand_place(descriptor, false, row, 2 * k);
+      std::memcpy(&bits, proxy_at(self->block, place, 4, "wgmma"), 4);
+      bits &= ~0x1fffu;
+      std::memcpy(&values[k], &bits, 4);
+    }
+  };
+  float left[2][8], right[8];
+  for (u32 h = 0; h < 2; ++h) operand(p.a, row + 8 * h, left[h]);
+  for (int c = 0; c < p.columns / 4; ++c) {
+    operand(p.b, c / 2 * 8 + lane % 4 * 2 + c % 2, right);
+    for (u32 h = 0; h < 2; ++h) {
+      float& target = p.sums[c / 2 * 4 + 2 * h + c % 2];
+      double sum = p.adds ? target : 0.0;
+      for (u32 k = 0; k < 8; ++k) sum += static_cast<double>(left[h][k]) * right[k];
+      target = static_cast<float>(sum);
+    }
+  }
+}
 static void perform(const Product& p) {
   if (proxies) note_writes(self);
+  if (p.is_tf32) return perform_tf32(p);
   if (p.bytes != nullptr) return perform_bytes(p);
   const auto widen = p.bf16 ? bf16_to_float : f16_to_float;
   const auto operand = [&](u64 descriptor, bool transposed, u32 row, float (&values)[16]) {
@@ -105,6 +130,15 @@ void wgmma_fp8(float* sums, int columns, const char* types, u64 a, u64 b, int ad
   if (a >> 62 != 1 || b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
   Product product{sums, columns, a, b, false, false, false, adds != 0};
   product.bytes = types;
+  if (copies_at_once) perform(product);
+  self->products.open.push_back(product);
+}
+void wgmma_tf32(float* sums, int columns, u64 a, u64 b, int adds) {
+  meet();
+  if (!self->fenced) fail("wgmma without a wgmma.fence after its sums were written");
+  if (a >> 62 != 1 || b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
+  Product product{sums, columns, a, b, false, false, false, adds != 0};
+  product.is_tf32 = true;
   if (copies_at_once) perform(product);
   self->products.open.push_back(product);
 }

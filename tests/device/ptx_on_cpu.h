@@ -187,6 +187,7 @@ void wgmma_wait(int pending);
 void wgmma(float* sums, int columns, const char* type, u64 a, u64 b, int adds, int transpose_a,
            int transpose_b);
 void wgmma_fp8(float* sums, int columns, const char* types, u64 a, u64 b, int adds);
+void wgmma_tf32(float* sums, int columns, u64 a, u64 b, int adds);
 void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b,
                      bool transpose_b, int adds);
 static void set_registers(int) {}

@@ -273,8 +273,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
                                 const cuuint32_t* box, const cuuint32_t* steps,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
-  static const unsigned sizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
-  static const unsigned kinds[] = {0, 0, 8, 6, 7, 5, 3, 2, 1, 4};
+  static const unsigned sizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
+  static const unsigned kinds[] = {0, 0, 8, 6, 7, 5, 3, 2, 1, 4, 2, 9};
   NEED((uintptr_t)map % 64 == 0, CUDA_ERROR_INVALID_VALUE, "the map is not aligned");
   NEED(rank >= 1 && rank <= 4, CUDA_ERROR_INVALID_VALUE, "the stand-in knows ranks 1 to 4");
   NEED((uintptr_t)address % 16 == 0, CUDA_ERROR_INVALID_VALUE, "the address is not aligned");

@@ -78,6 +78,7 @@ EFFECTS: dict[str, Effect] = {
     "wgmma": Effect("wgmma"),  # descriptors hide the addresses: kernels call multiply_stage
     "wgmma_registers": Effect("wgmma"),
     "wgmma_fp8": Effect("wgmma"),
+    "wgmma_tf32": Effect("wgmma"),
     "wgmma_converted": Effect("wgmma"),
     "multiply_stage": Effect("multiply_stage", shared=1),
     "multiply_stage_fp8": Effect("multiply_stage", shared=1),

@@ -1,7 +1,8 @@
 // A TMA + wgmma matrix product on 16-bit operands: its main loop, and the steps of that. One thread
 // loads, warpgroups multiply, and a ring of stages in shared memory, each 64 elements of K deep,
 // lies between them. `Config` is the struct at the top of a kernel: its tile, stages, roles, and
-// where in shared memory the ring and its barriers are.
+// where in shared memory the ring and its barriers are. Of f32 in 10 bits (Tf32) a stage is 32
+// elements deep, and both operands are K-major.
 // An operand is K-major (contiguous along K) or not (contiguous along M or N). Its shared tile is
 // 128-byte swizzled: K-major, one row of 64 elements of K per row of the tile; else blocks of 64
 // rows of the tile, each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024
@@ -100,8 +101,12 @@ __device__ __forceinline__ u64 operand_descriptor(const unsigned char* tile, int
   }
 }
 
+struct Tf32;  // wgmma_tf32.cuh
+template <int kN>
+__device__ __forceinline__ void wgmma_tf32(float* d, u64 a, u64 b, int scale_d);
+
 // One warpgroup: sums += A B for 64 rows of A and as many further ones as kBlocks says, kTileN
-// columns of B and the 64 elements of K of a stage; without `adds` they begin as 0. Asynchronous:
+// columns of B and the elements of K of a stage; without `adds` they begin as 0. Asynchronous:
 // between wgmma_fence and wgmma_commit.
 template <class T, int kTileN, bool kAKMajor, bool kBKMajor, int kBlocks = 1>
 __device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 2],
@@ -111,22 +116,28 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 
   for (int step = 0; step < 4; ++step) {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      wgmma<kTileN, T, !kAKMajor, !kBKMajor>(
-          sums + block * (kTileN / 2),
-          operand_descriptor<kAKMajor>(a_tile + block * kBlockBytes, step),
-          operand_descriptor<kBKMajor>(b_tile, step), step > 0 ? 1 : adds);
+      const u64 a = operand_descriptor<kAKMajor>(a_tile + block * kBlockBytes, step);
+      const u64 b = operand_descriptor<kBKMajor>(b_tile, step);
+      float* const d = sums + block * (kTileN / 2);
+      if constexpr (kIsSame<T, Tf32>) {
+        static_assert(kAKMajor && kBKMajor);
+        wgmma_tf32<kTileN>(d, a, b, step > 0 ? 1 : adds);
+      } else {
+        wgmma<kTileN, T, !kAKMajor, !kBKMajor>(d, a, b, step > 0 ? 1 : adds);
+      }
     }
   }
 }
 
 // One thread: the barriers of a ring; the block's barrier, or the cluster's, follows. kReaders:
-// warps that read a stage, of all CTAs that it is loaded for.
-template <class Config, int kReaders = 4 * Config::kConsumers>
+// warps that read a stage, of all CTAs that it is loaded for; kFillers: threads that arrive when they
+// have asked for, or written, what is theirs of one.
+template <class Config, int kReaders = 4 * Config::kConsumers, int kFillers = 1>
 __device__ __forceinline__ void init_stages(unsigned char* shared) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   for (int s = 0; s < Config::kStages; ++s) {
-    full[s].init(1);
+    full[s].init(kFillers);
     empty[s].init(kReaders);
   }
   fence_barrier_init();

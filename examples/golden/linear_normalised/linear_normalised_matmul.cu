@@ -1,0 +1,148 @@
+// linear_normalised_matmul: A linear layer of a few tokens that are normalised by known statistics,
+//   in one kernel.
+// Source: examples/linear_normalised.yaml
+//   16: scaled = mul(mul(sub(cast(x, f32), mean), rstd), cast(gamma, f32))
+//   17: normalised = cast(add(scaled, cast(beta, f32)), bf16)
+//   18: y = linear(normalised, w)
+// Schedule: M_size x 1024 x 1024 in tiles of 16 x 128, bulk copies into wgmma, K split over 2 CTAs.
+#include "cluster.cuh"
+#include "computed_rows.cuh"
+#include "matmul_computed.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_share.cuh"
+#include "matmul_tile.cuh"
+#include "matmul_turns.cuh"
+#include "named_barrier.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 16;     // rows of an output tile
+  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 12;    // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = true;                  // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 8;                      // of a thread that multiplies
+  static constexpr int kReaders = 8;                      // warps that read a stage
+  static constexpr int kWriters = 3;                      // warps that compute A, a stage each
+  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
+  static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
+  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
+  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
+  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 2048;   // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 18432;  // of one stage
+  static constexpr int kSumsPitch = 132;     // floats from row to row of the tile of sums
+  static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 221280;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 4;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __cluster_dims__(Config::kCluster)
+    __launch_bounds__(Config::kThreads, Config::kResident)
+        linear_normalised_matmul(const __grid_constant__ fusec::TensorMap w_map,
+                                 const fusec::bf16* __restrict__ x,
+                                 const float* __restrict__ mean,
+                                 const float* __restrict__ rstd,
+                                 const fusec::bf16* __restrict__ gamma,
+                                 const fusec::bf16* __restrict__ beta,
+                                 fusec::bf16* __restrict__ y,
+                                 fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  // The sums lie over the ring, which is empty by then.
+  float* const sums_tile = reinterpret_cast<float*>(shared);
+  const int rank = fusec::cluster_rank();
+  const int M = M_size;
+  constexpr int N = 1024;
+  constexpr int K = 1024;
+  constexpr int splits = 1;  // clusters that sum a tile
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+
+  if (threadIdx.x == Config::kMultipliers) {
+    fusec::prefetch_tensormap(&w_map);
+  }
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders, fusec::kFillers>(shared);
+  __syncthreads();
+  const int work = blockIdx.x / Config::kCluster;
+  const int tile_index = work / splits;
+  const int turn = work % splits;
+  const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
+  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
+  const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
+  const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
+  const int first_step = static_cast<int>(steps * chunk / chunks);
+  const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
+
+  const bool is_consumer = threadIdx.x < Config::kMultipliers;
+  if (is_consumer) {
+    float sums[Config::kSumsOwn] = {};
+    int stage = 0;
+    fusec::u32 parity = 0;
+    fusec::multiply_stages<Config>(sums, shared, first_step, last_step, stage, parity);
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
+    fusec::store_tile<Config>(sums_tile, sums);
+  } else {
+    // The producers: one thread has B copied, warps compute the rows of A.
+    // Neighbouring elements of row m of normalised, from column k on.
+    const auto a_row = [&](Index m, Index k) {
+      const float mean_value = mean[m];
+      const float rstd_value = rstd[m];
+      const auto x_vec = fusec::load_readonly<fusec::kComputed>(x + m * 1024 + k);
+      const auto gamma_vec = fusec::load_readonly<fusec::kComputed>(gamma + k);
+      const auto beta_vec = fusec::load_readonly<fusec::kComputed>(beta + k);
+      fusec::Vec<Config::T, fusec::kComputed> made;
+#pragma unroll
+      for (int i = 0; i < fusec::kComputed; ++i) {
+        const float scaled =
+            (fusec::to_float(x_vec[i]) - mean_value) * rstd_value * fusec::to_float(gamma_vec[i]);
+        made[i] = fusec::convert<fusec::bf16>(scaled + fusec::to_float(beta_vec[i]));
+      }
+      return made;
+    };
+    const auto a_part = fusec::computed_rows(a_row, tile_m, M);
+    const int n = tile.column * Config::kTileN;
+    const fusec::TileSource b_columns = {&w_map, n, 0};
+    fusec::fill_stages<Config>(shared, a_part, b_columns, K, first_step, last_step);
+  }
+
+  // The CTAs of a cluster sum their share of the tile over all ranks.
+  fusec::cluster_sync();
+  float4 share[Config::kOwned];
+  if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
+  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  if (!is_consumer) return;
+
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kWidth> y_vec;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+    }
+    fusec::store(y + m * 1024 + n, y_vec);
+  };
+
+  const auto visit = [&](int row, int column, const Sums& acc) {
+    const Index m = tile_m + row;
+    const Index n = tile_n + column;
+    if (m < M && n < N) finish(m, n, acc);
+  };
+  fusec::visit_share<Config, kWidth>(share, rank, visit);
+}
