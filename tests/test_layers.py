@@ -195,3 +195,9 @@ def test_a_check_loads_neither_cuda_nor_templates() -> None:
     loaded = modules_after("check", "examples/layernorm.yaml")
     assert "yaml" in loaded
     assert not loaded & {"cuda", "jinja2", "safetensors", "scipy"}
+
+
+def test_the_text_of_a_product_loads_no_arithmetic() -> None:
+    loaded = modules_after("dump", "--cuda-kernel", "examples/linear_gelu.yaml")
+    assert "jinja2" in loaded
+    assert not loaded & {"numpy", "ml_dtypes", "cuda", "scipy", "safetensors"}

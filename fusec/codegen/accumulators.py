@@ -15,7 +15,7 @@ from fusec.ir.expression import Index, contiguous_strides, linearize, of_var
 from fusec.ir.graph import Node
 from fusec.ir.op import OpDef
 from fusec.ir.roles import Combine
-from fusec.reference.spreads import results_of
+from fusec.ops.statistics import results_of
 
 
 @dataclass(frozen=True)

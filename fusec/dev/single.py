@@ -26,9 +26,9 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.graph import Const, Fusion, Node, Value, needed_nodes
 from fusec.ir.roles import Combine
+from fusec.ops.statistics import results_of
 from fusec.reference.evaluate import find_values, input_array, last_uses
 from fusec.reference.order import Order, Stage, as_terms, performed
-from fusec.reference.spreads import results_of
 
 BLOCKED = Order((Stage(32),))
 """The order of sums that is taken unless another one is given."""

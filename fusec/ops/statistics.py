@@ -7,7 +7,7 @@ from typing import Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import I64
-from fusec.ir.graph import Operand, Type
+from fusec.ir.graph import Node, Operand, Type
 from fusec.ir.op import Cost, Infer
 from fusec.ir.roles import Combine
 from fusec.ir.totals import total
@@ -93,3 +93,9 @@ def welford(arg: Array, dims: Dims) -> Array:
     """Return the mean, the sum of squared deviations and the count over `dims`."""
     mean, squares, count = _moments(arg, dims, keepdim=False)
     return mean, squares, np.full(np.shape(mean), count, np.int64)
+
+
+def results_of(node: Node) -> tuple[str, ...]:
+    """Return what each result of a node is: `mean`, `m2`, `var` or `count`."""
+    names = {"avg": "mean", "mean": "mean", "var": "var", "var_sum": "m2", "n": "count"}
+    return tuple(names.get(result, "var") for result in node.op.results)

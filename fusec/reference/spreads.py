@@ -18,6 +18,7 @@ import numpy as np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node, Value
+from fusec.ops.statistics import results_of
 from fusec.reference.estimate import LARGEST, LIMIT, SPREAD, Estimate, result, squared, unit
 from fusec.reference.order import Order, roundings
 from fusec.reference.sums import (
@@ -164,13 +165,3 @@ def _certain(where: Array, independent: Array, common: Array | None) -> tuple[Ar
 def _filled(value: Value, shape: tuple[int, ...], count: int) -> Array:
     kind: Any = value.dtype.numpy
     return np.full(shape if value.rank else (), count, dtype=kind)
-
-
-def results_of(node: Node) -> tuple[str, ...]:
-    """Return what each result of a node is: `mean`, `m2`, `var` or `count`."""
-    names = {"avg": "mean", "mean": "mean", "var": "var", "var_sum": "m2", "n": "count"}
-    return tuple(names.get(_result_name(node, v), "var") for v in node.outputs)
-
-
-def _result_name(node: Node, value: Value) -> str:
-    return node.op.results[node.outputs.index(value)]

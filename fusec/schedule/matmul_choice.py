@@ -55,6 +55,8 @@ COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
 PARTIALS = ("f32", "half")
 """What clusters leave of their sums: f32, or the 16 bits of the result's type, which rounds each
 once more: only where that is asked for."""
+TURNS = ("serial_tma", "serial")
+"""The methods by which clusters wait for each other."""
 SLICED = ("slices", "two_kernel")
 """The methods that read each cluster's sums once, and add them in f32."""
 MULTICASTS = ("none", "b", "a", "both")
@@ -177,7 +179,7 @@ class MatmulParameters(Parameters):
     @property
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
-        return self.splits > 1 and self.split_method in ("serial_tma", "serial")
+        return self.splits > 1 and self.split_method in TURNS
 
     @property
     def has_second(self) -> bool:

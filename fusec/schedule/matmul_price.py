@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusec.schedule.matmul_beside import RESIDENT, beside
-from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, TURNS, MatmulParameters
 from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_work import ProductWork, computing_seconds, line_cost, part_of_rate
@@ -170,14 +170,16 @@ def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) 
 
 def hand_off_seconds(p: MatmulParameters, tiles: int) -> float:
     """Return the time that the clusters of each of so many tiles spend on each other's sums."""
-    if p.splits == 1:
-        return 0.0
+    return 0.0 if p.splits == 1 else _waiting_seconds(p, p.split_method, tiles)
+
+
+def _waiting_seconds(p: MatmulParameters, method: str, tiles: int) -> float:
     each = 2 if p.leaves_halves else 4
-    if p.has_second:
+    if method == "two_kernel":
         return _SECOND + tiles * p.splits * p.tile_m * p.tile_n * each / _PARTS_RATE
-    if p.takes_turns:
+    if method in TURNS:
         return (p.splits - 1) * TURN_SECONDS
-    slices = (1 if p.in_arrival_order else p.splits) * p.tile_m * p.tile_n * each / p.cluster
+    slices = (1 if method == "parallel" else p.splits) * p.tile_m * p.tile_n * each / p.cluster
     return _ARRIVAL + slices / _SLICE_RATE
 
 
@@ -185,9 +187,9 @@ def best_method(p: MatmulParameters, tiles: int) -> MatmulParameters:
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    made = [replace(p, split_method=m) for m in COMPARED_METHODS]
-    made = [each for each in made if not (each.moves_registers and each.takes_turns)]
-    return min(made, key=lambda each: hand_off_seconds(each, tiles))
+    able = [m for m in COMPARED_METHODS if not (p.moves_registers and m in TURNS)]
+    method = min(able, key=lambda m: _waiting_seconds(p, m, tiles))
+    return p if method == p.split_method else replace(p, split_method=method)
 
 
 def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:
