@@ -137,6 +137,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         has_epilogue=not parameters.has_second,
         leaves_fragments=parameters.leaves_fragments,
         moves_registers=parameters.moves_registers,
+        fetches_factors=parameters.converted and bool(problem.scales),
         part=part_type(problem, parameters),
         **{role: names[space.name] for role, space in spaces.items()},
     )

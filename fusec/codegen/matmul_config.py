@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusec.codegen.ctext import compute_type, storage_type
+from fusec.codegen.matmul_scales import lift
 from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
@@ -125,15 +126,19 @@ def _weights(p: MatmulParameters, problem: Product) -> list[str]:
     """Return how weights become halves."""
     if not p.converted:
         return []
-    b = problem.b
+    b, lifted = problem.b, lift(problem) != 0
     name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
-    kind = f"{name}<T, {flip}>" if b.flipped else f"{name}<T>"
+    given = ["T", flip if b.flipped else "0", "true" if lifted else "0"]
+    while given[-1] == "0":
+        given.pop()
+    halves = "as halves, and a large number" if lifted else "as halves"
+    raised = 0 if b.zeros is None or lifted else b.zeros.raised
     zeros = [] if b.zeros is None else [
-        integer("kRaised", b.zeros.raised, "added to what B's elements are around 0")
+        integer("kRaised", raised, "added to what B's elements are around 0")
     ]  # fmt: skip
     return [
         f"using W = {storage_type(b.buffer.dtype)};  // of B's elements in memory",
-        f"using Codes = fusec::{kind};  // as halves",
+        f"using Codes = fusec::{name}<{', '.join(given)}>;  // {halves}",
         boolean("kScaled", b.scales is not None, "each group of K has scales of its own"),
         boolean("kLowered", b.zeros is not None, "and zero points"),
         *zeros,

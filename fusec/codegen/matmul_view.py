@@ -209,10 +209,11 @@ class SplitKView(MatmulView):
     each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
     a kernel of its own without has_epilogue. leaves_fragments: whether CTAs leave their sums for it
     as wgmma has them; moves_registers: whether a thread that loads gives registers to those that
-    multiply, and then returns; part: the type of four sums in a slice. in_clusters: whether several
-    CTAs sum in shared memory; in_pairs: whether two CTAs take neighbouring tiles, and share what
-    they load; readers: further template arguments of what then multiplies a stage; has_partials:
-    whether there are several clusters.
+    multiply, and then returns; fetches_factors: whether warps beside it fetch scales and zero
+    points into L2; part: the type of four sums in a slice. in_clusters: whether several CTAs sum in
+    shared memory; in_pairs: whether two CTAs take neighbouring tiles, and share what they load;
+    readers: further template arguments of what then multiplies a stage; has_partials: whether there
+    are several clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
@@ -227,6 +228,7 @@ class SplitKView(MatmulView):
     has_epilogue: bool
     leaves_fragments: bool
     moves_registers: bool
+    fetches_factors: bool
     part: str
     tickets: str = ""
     turns: str = ""

@@ -1,6 +1,7 @@
 // Factors of an operand of a matrix product that vary along K.
 #pragma once
 
+#include "l2_policy.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -21,10 +22,28 @@ struct BlockScales {
     return to_float(value(row, step));
   }
   __device__ __forceinline__ S value(int row, int step) const {
+    return load_readonly(place(row, step))[0];
+  }
+  __device__ __forceinline__ const S* place(int row, int step) const {
     const Index wanted = position + row;
     const Index last = extent - 1;
-    const Index place = (wanted < last ? wanted : last) / kRows * stride + step * depth_stride;
-    return load_readonly(first + place)[0];
+    return first + (wanted < last ? wanted : last) / kRows * stride + step * depth_stride;
+  }
+  // Of `count` threads that have nothing else to do the own-th: those of kTileRows rows, steps `begin`
+  // to before `end`, are fetched into L2.
+  template <int kTileRows>
+  __device__ __forceinline__ void prefetch(int begin, int end, int own, int count) const {
+    constexpr int kSector = kSectorBytes / sizeof(S);
+    const bool are_rows = stride == 1;  // that are neighbours in memory, else steps
+    const int length = are_rows ? (kTileRows + kRows - 1) / kRows : end - begin;
+    const int runs = are_rows ? end - begin : (kTileRows + kRows - 1) / kRows;
+    const int each = are_rows || depth_stride == 1 ? kSector : 1;
+    const int parts = (length + each - 2) / each + 1;  // the last begins at the last of a run
+    for (int i = own; i < runs * parts; i += count) {
+      const int run = i / parts;
+      const int within = i % parts * each < length ? i % parts * each : length - 1;
+      prefetch_l2(are_rows ? place(within * kRows, begin + run) : place(run * kRows, begin + within));
+    }
   }
 };
 
@@ -39,6 +58,11 @@ struct ZeroPoints {
   // As it lies in memory.
   __device__ __forceinline__ Value value(int row, int group) const {
     return values.value(row, group / kGroupsOfByte);
+  }
+  template <int kTileRows>
+  __device__ __forceinline__ void prefetch(int begin, int end, int own, int count) const {
+    values.template prefetch<kTileRows>(begin / kGroupsOfByte,
+                                        (end + kGroupsOfByte - 1) / kGroupsOfByte, own, count);
   }
   // That, twice, as a half.
   template <class T>

@@ -61,10 +61,27 @@ struct LoadedFactors {
   }
 };
 
+// The warps beside the one that loads: what a CTA's steps are lowered and multiplied by is fetched into
+// L2. Across K each stage has lines of its own, for which memory would be waited for.
+template <class Config, class Scales, class Zeros>
+__device__ __forceinline__ void prefetch_factors(int first, int last, const Scales& scales,
+                                                 const Zeros& zeros) {
+  constexpr int kOthers = Config::kThreads - Config::kMultipliers - 32;
+  const int own = static_cast<int>(threadIdx.x) - Config::kMultipliers - 32;
+  const int begin = first * Config::kTileK / Config::kGroup;
+  const int end = (last * Config::kTileK + Config::kGroup - 1) / Config::kGroup;
+  if constexpr (Config::kScaled) {
+    scales.template prefetch<Config::kTileN>(begin, end, own, kOthers);
+  }
+  if constexpr (Config::kLowered) {
+    zeros.template prefetch<Config::kTileN>(begin, end, own, kOthers);
+  }
+}
+
 // A thread: two neighbours along K of one of its rows, of 16 elements of K from `depth` on of a stage,
 // the first half of them or the second. tile: of B, swizzled, a row of which has the bytes of a stage
-// along K, and 128 across it, or 64 where they are half as many. Along K its rows are `row` and the eighth after it; across K `row`, which is
-// even, and the next.
+// along K, and 128 across it, or 64 where they are half as many. Along K its rows are `row` and the
+// eighth after it; across K `row`, which is even, and the next.
 template <class Config>
 __device__ __forceinline__ u32 widen_neighbours(const unsigned char* tile, int row, int which,
                                                 int depth, int half) {
