@@ -62,6 +62,9 @@ WRONG = {
     "the group of half of a stage": (
         "halves of bytes", "step * Config::kTileK / Config::kGroup", "step"
     ),
+    "the number that zero points take off, too": (
+        "along N, lowered", "zero_points<1, 2, 0, 128>", "zero_points<1, 2, 0, 129>"
+    ),
     "registers are written early": (
         "bytes", "    wgmma_wait<1>();\n    widen_fragments<Config, 0>",
         "    widen_fragments<Config, 0>",
