@@ -318,6 +318,9 @@ VARIANTS: Mapping[str, Variant] = {
     "int8 of many rows": _weighted(
         250, 264, 8208, **{**_SPLIT, "tile_m": 256}, splits=16, split_method="slices"
     ),
+    "int8 in ranges": _weighted(
+        150, 17000, 400, **{**_SPLIT, "tile_m": 160}, splits=2, split_method="ranges"
+    ),
     "joined": _joined(2300, 1160, 72, **_WGMMA, ping_pong=False, staged=True, multicast="b"),
     "joined ping-pong": _joined(
         1100, 1160, 72, **{**_WGMMA, "tile_m": 64, "tile_n": 256}, ping_pong=True, staged=True

@@ -103,7 +103,7 @@ STREAMED = {
 }
 CONVERTED = {
     "the scales of a stage": ("zeros, row, step + kAhead)", "zeros, row, first)"),
-    "the scales of a row": ("of_scales.value(own, group)", "of_scales.value(row, group)"),
+    "the scales of a row": ("of_scales.bits(own, group)", "of_scales.bits(row, group)"),
     "the place of a nibble": ("lane % 4 * 2) / Codes::kNeighbours;", "lane % 4 * 2);"),
     "the swizzle of 64 bytes": ("lane / (4 * (128 / kPitch))", "lane / 4 % 4"),
 }

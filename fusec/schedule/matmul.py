@@ -166,7 +166,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
-        if parameters.kernel == "wgmma":  # the last wave's parts stay in L2
+        if parameters.kernel == "wgmma" or parameters.in_ranges:  # parts of tiles stay in L2
             scratch = 0
         estimate = Estimate(
             bytes=bytes_,
@@ -223,7 +223,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         layout = shared_layout(parameters, product)
         kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
-            template=f"matmul_{parameters.kernel}",
+            template="matmul_ranges" if parameters.in_ranges else f"matmul_{parameters.kernel}",
             grid=(_grid(product, parameters, target), dim(slices(parameters)), dim(1)),
             block=(parameters.threads, 1, 1),
             arguments=_arguments(fusion, product, parameters, workspaces),
@@ -301,6 +301,8 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = tiles_of(problem, p)
     if p.kernel == "wgmma":
         return minimum(tiles, clusters(p, target.sms)) * p.ctas
+    if p.in_ranges:
+        return dim(target.sms)
     return tiles * (p.ctas * p.splits // slices(p))
 
 

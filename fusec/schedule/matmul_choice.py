@@ -11,6 +11,7 @@ from fusec.schedule.matmul_computed import computed_trouble
 from fusec.schedule.matmul_joined import no_join
 from fusec.schedule.matmul_persistent import no_persistent, no_promotion
 from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_ranges import RANGES, ranges_trouble
 from fusec.schedule.matmul_shared import shared_layout
 from fusec.schedule.matmul_vector import (
     COLUMNS,
@@ -46,10 +47,11 @@ SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 MOST_SWAPPED_ROWS = 112
 """Rows of such a tile with 256 columns, whose sums a thread can hold."""
-SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel")
+SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel", RANGES)
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up, or each adds its own as it comes,
-so that results differ between runs: only where that is asked for."""
+so that results differ between runs: only where that is asked for. With `ranges` the steps of all
+tiles are divided evenly among the SMs, so that two share a tile where one's range ends."""
 COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
 """Those that are compared by price."""
 PARTIALS = ("f32", "half")
@@ -202,6 +204,11 @@ class MatmulParameters(Parameters):
         return self.splits > 1 and self.split_method == "parallel"
 
     @property
+    def in_ranges(self) -> bool:
+        """Return whether each SM has an equal range of the steps of all tiles."""
+        return self.splits > 1 and self.split_method == RANGES
+
+    @property
     def threads(self) -> int:
         """Return the threads of a CTA."""
         return 128 * (self.consumers + 1) if self.kernel in HOPPER else 256
@@ -282,6 +289,7 @@ def trouble(
         return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     own = own or computed_trouble(p, problem)
+    own = own or ranges_trouble(p, problem, sizes_of(problem, hints), target)
     if own is not None:
         return own
     streamed = vector_trouble(p, problem) if p.kernel == "vector" else None

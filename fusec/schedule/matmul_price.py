@@ -81,6 +81,8 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     ctas = needed.sizes.clusters(p) * p.ctas * p.splits  # the last of a pair may be alone
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
+    if p.in_ranges:
+        return _range_seconds(p, needed, target)
     filled = target.sms * RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
     resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
@@ -98,6 +100,19 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
             step = _step_seconds(p, needed, running, tiles * steps, target)
             taken += count * (own * step + tile)
     return taken
+
+
+def _range_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of CTAs that have as many steps each, of the end of a tile and further ones.
+
+    At the end a CTA adds what another has left at its beginning.
+    """
+    tiles, steps = needed.sizes.tiles(p), -(-needed.sizes.k // p.tile_k)
+    own = -(-tiles * steps // target.sms)
+    step = _step_seconds(p, needed, target.sms, tiles * steps, target)
+    tile = _TILE + _RANK + _epilogue_seconds(p, needed, target)
+    met = 2 * 4 * p.tile_m * p.tile_n / _SLICE_RATE
+    return own * step + (own / steps + 1) * tile + met
 
 
 def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:

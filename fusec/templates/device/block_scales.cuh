@@ -24,6 +24,10 @@ struct BlockScales {
   __device__ __forceinline__ S value(int row, int step) const {
     return load_readonly(place(row, step))[0];
   }
+  // As it lies in memory.
+  __device__ __forceinline__ u32 bits(int row, int step) const {
+    return load_bits(place(row, step));
+  }
   __device__ __forceinline__ const S* place(int row, int step) const {
     const Index wanted = position + row;
     const Index last = extent - 1;
@@ -56,8 +60,8 @@ struct ZeroPoints {
   Values values;
 
   // As it lies in memory.
-  __device__ __forceinline__ Value value(int row, int group) const {
-    return values.value(row, group / kGroupsOfByte);
+  __device__ __forceinline__ u32 bits(int row, int group) const {
+    return values.bits(row, group / kGroupsOfByte);
   }
   template <int kTileRows>
   __device__ __forceinline__ void prefetch(int begin, int end, int own, int count) const {
@@ -66,11 +70,11 @@ struct ZeroPoints {
   }
   // That, twice, as a half.
   template <class T>
-  __device__ __forceinline__ u32 pair_of(Value found, int row, int group) const {
+  __device__ __forceinline__ u32 pair_of(u32 found, int row, int group) const {
     if constexpr (kIsSame<Value, T>) {
-      return found.bits * 0x10001u;
+      return found * 0x10001u;
     } else {
-      int number = found;
+      int number = static_cast<Value>(found);
       if constexpr (kRowsOfByte * kGroupsOfByte == 2) {
         const bool is_second = (kGroupsOfByte == 2 ? group : values.position + row) % 2;
         number = (number >> (is_second ? 4 : 0) & 15) ^ kFlip;
@@ -80,7 +84,7 @@ struct ZeroPoints {
   }
   template <class T>
   __device__ __forceinline__ u32 pair(int row, int group) const {
-    return pair_of<T>(value(row, group), row, group);
+    return pair_of<T>(bits(row, group), row, group);
   }
 };
 
@@ -92,7 +96,6 @@ __device__ __forceinline__ ZeroPoints<kRowsOfByte, kGroupsOfByte, kFlip, kAdded,
 
 // An operand without scales.
 struct Unscaled {
-  using Value = float;
   __device__ __forceinline__ float at(int, int) const { return 1.0f; }
 };
 

@@ -25,23 +25,25 @@ struct StageFactors {
 };
 
 // The same as it lies in memory: nobody waits for it before a stage needs it.
-template <class Config, class Scales, class Zeros>
+template <class Config>
 struct LoadedFactors {
   static constexpr int kApart = Config::kBKMajor ? 8 : 1;
-  typename Scales::Value scales[kStageGroups<Config>][2];
-  typename Zeros::Value zeros[kStageGroups<Config>][2];
+  u32 scales[kStageGroups<Config>][2];
+  u32 zeros[kStageGroups<Config>][2];
 
+  template <class Scales, class Zeros>
   __device__ __forceinline__ void load(const Scales& of_scales, const Zeros& of_zeros, int row,
                                        int step) {
 #pragma unroll
     for (int i = 0; i < 2 * kStageGroups<Config>; ++i) {
       const int group = step * Config::kTileK / Config::kGroup + i / 2;
       const int own = row + i % 2 * kApart;
-      if constexpr (Config::kScaled) scales[i / 2][i % 2] = of_scales.value(own, group);
-      if constexpr (Config::kLowered) zeros[i / 2][i % 2] = of_zeros.value(own, group);
+      if constexpr (Config::kScaled) scales[i / 2][i % 2] = of_scales.bits(own, group);
+      if constexpr (Config::kLowered) zeros[i / 2][i % 2] = of_zeros.bits(own, group);
     }
   }
 
+  template <class Zeros>
   __device__ __forceinline__ StageFactors<Config> factors(const Zeros& of_zeros, int row,
                                                           int step) const {
     StageFactors<Config> result = {};
@@ -50,7 +52,7 @@ struct LoadedFactors {
       const int group = step * Config::kTileK / Config::kGroup + i / 2;
       const int own = row + i % 2 * kApart;
       if constexpr (Config::kScaled) {
-        result.scales[i / 2][i % 2] = scales[i / 2][i % 2].bits * 0x10001u;
+        result.scales[i / 2][i % 2] = scales[i / 2][i % 2] * 0x10001u;
       }
       if constexpr (Config::kLowered) {
         result.zeros[i / 2][i % 2] =
@@ -167,7 +169,7 @@ __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOw
                   lane / 4 * (Config::kBKMajor ? 1 : 2);
   u32 even[kPieceSteps<Config>][4];
   u32 odd[kPieceSteps<Config>][4];
-  LoadedFactors<Config, Scales, Zeros> ahead[kAhead] = {};
+  LoadedFactors<Config> ahead[kAhead] = {};
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
     if (first + i < last) ahead[i].load(scales, zeros, row, first + i);
