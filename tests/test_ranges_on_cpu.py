@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from test_converted_on_cpu import weighted
-from test_hopper_on_cpu import ORDERS, dies, find_matmul, wrong
+from test_hopper_on_cpu import ORDERS, dies, wrong
 from test_matmul_kernels import compile_cuda, headers_for
 from test_weights_on_cpu import CAT, grouped
 from weight_forms import Form, weights_of
@@ -17,6 +17,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
+from fusec.schedule.matmul import Matmul
 from fusec.schedule.plan import KernelPlan
 
 LOWERED = Form("n", "n", group=128, zeros="packed")
@@ -33,7 +34,7 @@ def plan_of(fusion: Fusion, sms: int, **wanted: Setting) -> KernelPlan:
     """Return the plan of a GPU of so many SMs, whose ranges these are."""
     gpu = replace(target.find("sm_90a"), sms=sms)
     fields = {"kernel": "split_k", "tile_n": 128, "stages": 3, "cluster": 1, "splits": 2}
-    return find_matmul().build(fusion, gpu, {**fields, "split_method": "ranges", **wanted})
+    return Matmul().build(fusion, gpu, {**fields, "split_method": "ranges", **wanted})
 
 
 @pytest.mark.parametrize(

@@ -128,17 +128,14 @@ def _weights(p: MatmulParameters, problem: Product) -> list[str]:
         return []
     b, lifted = problem.b, lift(problem) != 0
     name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
-    given = ["T", flip if b.flipped else "0", "true" if lifted else "0"]
-    while given[-1] == "0":
-        given.pop()
-    halves = "as halves, and a large number" if lifted else "as halves"
+    kind = f"{'Lifted' if lifted else name}<{f'T, {flip}' if b.flipped else 'T'}>"
     raised = 0 if b.zeros is None or lifted else b.zeros.raised
     zeros = [] if b.zeros is None else [
         integer("kRaised", raised, "added to what B's elements are around 0")
     ]  # fmt: skip
     return [
         f"using W = {storage_type(b.buffer.dtype)};  // of B's elements in memory",
-        f"using Codes = fusec::{name}<{', '.join(given)}>;  // {halves}",
+        f"using Codes = fusec::{kind};  // as halves",
         boolean("kScaled", b.scales is not None, "each group of K has scales of its own"),
         boolean("kLowered", b.zeros is not None, "and zero points"),
         *zeros,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fusec.codegen.ctext import dim_text, storage_type
 from fusec.ir.dtype import BF16
-from fusec.schedule.matmul_block_scales import BlockScales
+from fusec.schedule.matmul_block_scales import BIAS, BlockScales
 from fusec.schedule.matmul_choice import MatmulParameters
-from fusec.schedule.matmul_packed import BIAS
 from fusec.schedule.matmul_problem import Product
 
 _LARGE = {True: 128, False: 1024}

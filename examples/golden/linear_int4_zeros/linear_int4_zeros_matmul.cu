@@ -28,19 +28,19 @@ using Index = int;
 
 // Tile, stages and roles of this kernel, and where its shared memory holds what.
 struct Config {
-  using T = fusec::bf16;                     // of the operands in shared memory
-  static constexpr int kTileM = 64;          // rows of an output tile
-  static constexpr int kTileN = 128;         // columns of an output tile
-  static constexpr int kTileK = 128;         // depth of a stage
-  using W = fusec::u8;                       // of B's elements in memory
-  using Codes = fusec::Nibbles<T, 0, true>;  // as halves, and a large number
-  static constexpr bool kScaled = true;      // each group of K has scales of its own
-  static constexpr bool kLowered = true;     // and zero points
-  static constexpr int kRaised = 0;          // added to what B's elements are around 0
-  static constexpr int kGroup = 64;          // elements of K that share them
-  static constexpr bool kPaired = true;      // a byte has two columns
-  static constexpr int kStages = 9;          // stages in flight
-  static constexpr int kConsumers = 2;       // warpgroups that multiply 64 rows each; one more loads
+  using T = fusec::bf16;                  // of the operands in shared memory
+  static constexpr int kTileM = 64;       // rows of an output tile
+  static constexpr int kTileN = 128;      // columns of an output tile
+  static constexpr int kTileK = 128;      // depth of a stage
+  using W = fusec::u8;                    // of B's elements in memory
+  using Codes = fusec::Lifted<T>;         // as halves
+  static constexpr bool kScaled = true;   // each group of K has scales of its own
+  static constexpr bool kLowered = true;  // and zero points
+  static constexpr int kRaised = 0;       // added to what B's elements are around 0
+  static constexpr int kGroup = 64;       // elements of K that share them
+  static constexpr bool kPaired = true;   // a byte has two columns
+  static constexpr int kStages = 9;       // stages in flight
+  static constexpr int kConsumers = 2;    // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = true;                  // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 32;                     // of a thread that multiplies

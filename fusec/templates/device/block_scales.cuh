@@ -7,6 +7,14 @@
 
 namespace fusec {
 
+// One element of 8 or 16 bits: these, and zeros above them.
+template <class T>
+__device__ __forceinline__ u32 load_bits(const T* source) {
+  static_assert(sizeof(T) <= 2);
+  if constexpr (sizeof(T) == 1) return __ldg(reinterpret_cast<const unsigned char*>(source));
+  return __ldg(reinterpret_cast<const u16*>(source));
+}
+
 // The scales of an operand's rows (or columns) from `position` on, of `extent` in all: one for
 // kRows of them and for each group of elements of K, which are counted by `step`.
 template <int kRows, class S, class Index>

@@ -83,14 +83,6 @@ __device__ __forceinline__ Vec<T, N> load_readonly(const T* source) {
   return result;
 }
 
-// One element of 8 or 16 bits: these, and zeros above them.
-template <class T>
-__device__ __forceinline__ u32 load_bits(const T* source) {
-  static_assert(sizeof(T) <= 2);
-  if constexpr (sizeof(T) == 1) return __ldg(reinterpret_cast<const unsigned char*>(source));
-  return __ldg(reinterpret_cast<const u16*>(source));
-}
-
 template <int N = 1, class T>
 __device__ __forceinline__ Vec<T, N> load_streaming(const T* source) {
   using W = typename Words<T, N>::type;

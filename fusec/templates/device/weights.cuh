@@ -94,8 +94,7 @@ struct Bytes {
 };
 
 // Of weights of 4 bits, less 8: a byte holds two neighbours, the first in its low bits. A pair has
-// every fourth of eight. kLifted: they are what they are and the number of kLargePair, which zero
-// points take off.
+// every fourth of eight.
 template <class T, u32 kFlip = 0, bool kLifted = false>
 struct Nibbles {
   static constexpr int kPairs = 16;
@@ -129,5 +128,9 @@ struct Nibbles {
     return __byte_perm(eight[0], eight[2], i % 2 == 0 ? 0x5410 : 0x7632);
   }
 };
+
+// The same that keep the number of kLargePair, which zero points take off, and are not less 8.
+template <class T, u32 kFlip = 0>
+using Lifted = Nibbles<T, kFlip, true>;
 
 }  // namespace fusec
