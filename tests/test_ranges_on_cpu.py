@@ -102,7 +102,6 @@ def test_registers_suffice(fusion: Fusion, changes: dict[str, Setting]) -> None:
 @pytest.mark.parametrize(
     ("fusion", "changes", "because"),
     [
-        (weighted(64, 8192, 512), {}, "64 tiles are fewer than the 132 ranges"),
         (weighted(64, 28672, 512), {"splits": 3}, "splits of 2"),
         (weighted(64, 28672, 512), {"cluster": 2}, "CTAs by themselves"),
         (weighted(64, 28672, 512), {"partials": "half"}, "adds to sums that others have left"),

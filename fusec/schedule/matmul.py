@@ -136,7 +136,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     ) -> Iterator[MatmulParameters]:
         """Yield parameters that may be legal, without those that are to be asked for."""
         for p in super().candidates(problem, likeliest, target, settings):
-            if p.in_arrival_order and "split_method" not in settings:
+            if (p.in_arrival_order or p.in_ranges) and "split_method" not in settings:
                 continue
             if not p.leaves_halves or "partials" in settings:
                 yield p
@@ -302,7 +302,7 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     if p.kernel == "wgmma":
         return minimum(tiles, clusters(p, target.sms)) * p.ctas
     if p.in_ranges:
-        return dim(target.sms)
+        return minimum(tiles, target.sms)
     return tiles * (p.ctas * p.splits // slices(p))
 
 

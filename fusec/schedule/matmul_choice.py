@@ -289,7 +289,7 @@ def trouble(
         return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     own = own or computed_trouble(p, problem)
-    own = own or ranges_trouble(p, problem, sizes_of(problem, hints), target)
+    own = own or ranges_trouble(p, problem)
     if own is not None:
         return own
     streamed = vector_trouble(p, problem) if p.kernel == "vector" else None

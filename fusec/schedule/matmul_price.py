@@ -8,6 +8,7 @@ from fusec.schedule.matmul_beside import RESIDENT, beside
 from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, TURNS, MatmulParameters
 from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_once import displaced_bytes
+from fusec.schedule.matmul_ranges import ranges
 from fusec.schedule.matmul_work import ProductWork, computing_seconds, line_cost, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, TF32_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
@@ -108,8 +109,9 @@ def _range_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     At the end a CTA adds what another has left at its beginning.
     """
     tiles, steps = needed.sizes.tiles(p), -(-needed.sizes.k // p.tile_k)
-    own = -(-tiles * steps // target.sms)
-    step = _step_seconds(p, needed, target.sms, tiles * steps, target)
+    count = ranges(tiles, target)
+    own = -(-tiles * steps // count)
+    step = _step_seconds(p, needed, count, tiles * steps, target)
     tile = _TILE + _RANK + _epilogue_seconds(p, needed, target)
     met = 2 * 4 * p.tile_m * p.tile_n / _SLICE_RATE
     return own * step + (own / steps + 1) * tile + met

@@ -8,7 +8,7 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters, Sizes
+    from fusec.schedule.matmul_choice import MatmulParameters
     from fusec.schedule.matmul_problem import Product
 
 RANGES = "ranges"
@@ -17,9 +17,12 @@ PARTS = 2
 """Ranges that share a tile at most: none has fewer steps than a tile."""
 
 
-def ranges_trouble(
-    p: MatmulParameters, problem: Product, sizes: Sizes, target: Target
-) -> Refusal | None:
+def ranges(tiles: int, target: Target) -> int:
+    """Return how many ranges the steps of so many tiles are divided into."""
+    return min(tiles, target.sms)
+
+
+def ranges_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why the steps of all tiles cannot be divided among the SMs, or None."""
     if not p.in_ranges:
         return None
@@ -33,7 +36,4 @@ def ranges_trouble(
         return Refusal("splits", "`ranges` are of one product")
     if not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
         return Refusal("splits", "the tiles of `ranges` are counted where sizes are known")
-    if sizes.tiles(p) < target.sms:
-        because = f"{sizes.tiles(p)} tiles are fewer than the {target.sms} ranges of their steps"
-        return Refusal("splits", because)
     return None
