@@ -41,8 +41,8 @@ struct BlockScales {
     const Index last = extent - 1;
     return first + (wanted < last ? wanted : last) / kRows * stride + step * depth_stride;
   }
-  // Of `count` threads that have nothing else to do the own-th: those of kTileRows rows, steps `begin`
-  // to before `end`, are fetched into L2.
+  // Of `count` threads that have nothing else to do the own-th: those of kTileRows rows, steps
+  // `begin` to before `end`, are fetched into L2.
   template <int kTileRows>
   __device__ __forceinline__ void prefetch(int begin, int end, int own, int count) const {
     constexpr int kSector = kSectorBytes / sizeof(S);
@@ -54,7 +54,8 @@ struct BlockScales {
     for (int i = own; i < runs * parts; i += count) {
       const int run = i / parts;
       const int within = i % parts * each < length ? i % parts * each : length - 1;
-      prefetch_l2(are_rows ? place(within * kRows, begin + run) : place(run * kRows, begin + within));
+      prefetch_l2(are_rows ? place(within * kRows, begin + run)
+                           : place(run * kRows, begin + within));
     }
   }
 };

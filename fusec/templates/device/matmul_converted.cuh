@@ -161,7 +161,9 @@ __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOw
                                                    int& stage, u32& parity, const Scales& scales,
                                                    const Zeros& zeros) {
   static_assert(Config::kTileK == 128 || Config::kTileK == 64);
-  constexpr int kAhead = kStageGroups<Config> == 1 ? 2 : 1;  // stages whose factors are on their way
+  // Stages whose factors are on their way, as registers are left for.
+  constexpr bool kFew = Config::kResident == 1 && kStageGroups<Config> * Config::kTileM <= 256;
+  constexpr int kAhead = kStageGroups<Config> == 1 || kFew ? 2 : 1;
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   const int lane = threadIdx.x % 32;

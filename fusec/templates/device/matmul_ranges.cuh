@@ -1,8 +1,8 @@
 // A product's tiles whose steps along K, end to end, are divided evenly among CTAs, so that all of
-// them end together: each has the end of a tile, whole ones, and the beginning of another. It has as
-// many steps as a tile at least, so that a tile is in two ranges at most. Whoever comes second to a tile adds
-// what the other has left: nobody waits, and a sum of two does not depend on who is second. `Config`
-// is the struct at the top of the kernel.
+// them end together: each has the end of a tile, whole ones, and the beginning of another. A range
+// has no fewer steps than a tile, so that a tile is in two ranges at most. Whoever comes second to a
+// tile adds what the other has left: nobody waits, and a sum of two does not depend on who is second.
+// `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "matmul_slices.cuh"
@@ -45,8 +45,8 @@ __device__ __forceinline__ StepRange step_range(int tiles, int steps) {
           static_cast<int>(all * (blockIdx.x + 1) / gridDim.x), steps};
 }
 
-// The ring holds the sums of a part when the loads of the next could begin. A warp that loads waits,
-// until all who multiply have their shares in registers.
+// The sums of a part lie where the stages of the next will. The warp that loads waits until all who
+// multiply have their shares in registers.
 inline constexpr int kRingIsFree = 2;  // a named barrier
 template <class Config>
 __device__ __forceinline__ void wait_for_ring() {
@@ -58,8 +58,8 @@ __device__ __forceinline__ void free_ring() {
   named_barrier_arrive<Config::kMultipliers + 32>(kRingIsFree);
 }
 
-// Zero, which the compiler does not know: addresses with it are computed anew for each part, where they
-// would take registers beside all sums.
+// Zero, which the compiler does not know: addresses with it are computed anew for each part, where
+// they would take registers beside all sums.
 __device__ __forceinline__ int unknown_zero() {
   int zero = 0;
   asm volatile("" : "+r"(zero));
