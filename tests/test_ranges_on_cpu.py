@@ -17,8 +17,8 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
-from fusec.schedule.matmul import Matmul
-from fusec.schedule.plan import KernelPlan
+from fusec.schedule.matmul import Matmul, MatmulPlan, MatmulProblem
+from fusec.segment.protocol import Refusal
 
 LOWERED = Form("n", "n", group=128, zeros="packed")
 FUSIONS = {
@@ -30,7 +30,7 @@ FUSIONS = {
 }
 
 
-def plan_of(fusion: Fusion, sms: int, **wanted: Setting) -> KernelPlan:
+def plan_of(fusion: Fusion, sms: int, **wanted: Setting) -> MatmulPlan:
     """Return the plan of a GPU of so many SMs, whose ranges these are."""
     gpu = replace(target.find("sm_90a"), sms=sms)
     fields = {"kernel": "split_k", "tile_n": 128, "stages": 3, "cluster": 1, "splits": 2}
@@ -97,6 +97,26 @@ def test_registers_suffice(fusion: Fusion, changes: dict[str, Setting]) -> None:
         [],
         0,
     )
+
+
+@pytest.mark.parametrize(("columns", "is_quicker"), [(28672, True), (132 * 128, False)])
+def test_price_knows_what_a_last_wave_leaves_idle(columns: int, is_quicker: bool) -> None:
+    family, gpu, fusion = Matmul(), target.find("sm_90a"), weighted(256, columns, 8192)
+    problem = family.problem(fusion)
+    assert isinstance(problem, MatmulProblem)
+    made = plan_of(fusion, 132, tile_m=256, stages=5).parameters
+    whole = replace(made, splits=1, split_method="slices")
+    assert (family.seconds(problem, made, gpu) < family.seconds(problem, whole, gpu)) == is_quicker
+
+
+@pytest.mark.parametrize("rows", [64, 128, 256])
+def test_only_a_pin_has_ranges(rows: int) -> None:
+    family, gpu, fusion = Matmul(), target.find("sm_90a"), weighted(rows, 28672, 8192)
+    problem = family.problem(fusion)
+    assert isinstance(problem, MatmulProblem)
+    space = family.space(problem, gpu)
+    assert not isinstance(space, Refusal)
+    assert not any(p.in_ranges for p in space)
 
 
 @pytest.mark.parametrize(
