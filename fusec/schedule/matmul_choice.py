@@ -176,7 +176,7 @@ class MatmulParameters(Parameters):
     @property
     def moves_registers(self) -> bool:
         """Return whether who multiplies in `split_k` takes registers of who loads."""
-        return self.kernel == "split_k" and self.converted and self.tile_m > 128
+        return self.kernel == "split_k" and self.converted and (self.tile_m > 128 or self.in_ranges)
 
     @property
     def takes_turns(self) -> bool:
