@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+from cuda_on_cpu import run_plan
 from test_hopper_on_cpu import dies, wrong
 
 from fusec import target
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.run.inputs import random_inputs
 from fusec.schedule.matmul import Matmul
 from fusec.schedule.plan import KernelPlan
 
@@ -103,7 +106,8 @@ WRONG = {
         "kStageBytes",
     ),
     "the swizzle": ("lane % kInRow ^ row % kInRow", "lane % kInRow"),
-    "what lies behind K": ("m < a.extent && k < depth", "m < a.extent"),
+    "elements behind K are read": ("min(k, depth - kComputed)", "k"),
+    "rows behind the last are read": (" / kInRow, a.extent - 1);", " / kInRow, a.extent);"),
     "statistics of another row": ("r[m]", "r[m ^ 1]"),
     "a scale of another column": ("(g + k)", "(g + (k ^ 8))"),
 }
@@ -111,9 +115,26 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_rings_are_seen(name: str, tmp_path: Path) -> None:
-    fusion = normalised(16, 72, 584)
+    fusion = normalised(14, 72, 584)
     fields: dict[str, Setting] = {"tile_m": 16, "tile_n": 128, "stages": 3}
     dies(fusion, plan_of(fusion, "split_k", **fields, cluster=1, splits=1), *WRONG[name], tmp_path)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_infinite_elements_do_not_meet_zeros_behind_k(masked: bool, tmp_path: Path) -> None:
+    fusion = normalised(4, 72, 584)
+    plan = plan_of(fusion, "split_k", tile_m=16, tile_n=128, stages=3, cluster=1, splits=1)
+    inputs = random_inputs(fusion, fusion.hints, 0)
+    for given in inputs.values():
+        given.storage[:] = 1
+    inputs["x"].storage[4 * 584 - 8 : 4 * 584] = np.inf
+
+    def edit(text: str) -> str:
+        return text if masked else text.replace("k < depth ? made[own][i] : 0", "made[own][i]")
+
+    found = run_plan(plan, inputs, tmp_path, edit=edit)["y"].astype(np.float32)
+    assert np.isposinf(found[3]).all() == masked
+    assert (found[:3] == 584).all()
 
 
 @pytest.mark.parametrize("name", ["statistics of another row", "a scale of another column"])

@@ -46,8 +46,8 @@ def test_few_rows_are_computed_in_front(by: tuple[str, str], rows: int, kernel: 
     assert chosen(normalised(rows, 4096, 4096, by)).kernel == kernel
 
 
-def test_no_rows_are_until_that_is_timed() -> None:
-    assert families(normalised(4, 4096, 4096)) == ["pointwise", "matmul"]
+def test_few_rows_are_computed_by_price() -> None:
+    assert families(normalised(4, 4096, 4096)) == ["matmul"]
 
 
 def test_more_rows_are_written_once() -> None:

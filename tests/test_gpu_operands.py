@@ -83,6 +83,23 @@ def test_tiles_of_joined_products(fields: dict[str, object]) -> None:
     check_on_gpu(fusion, scheduler="matmul", repeats=3)
 
 
+@pytest.mark.parametrize(
+    ("rows", "fields"),
+    [
+        (1, {"tile_m": 16, "tile_n": 128, "cluster": 1, "splits": 1}),
+        (29, {"tile_m": 32, "tile_n": 256, "cluster": 2, "splits": 2, "split_method": "slices"}),
+        (130, {"tile_m": 64, "tile_n": 128, "splits": 3, "split_method": "serial_tma"}),
+        (300, {"tile_m": 128, "tile_n": 128, "cluster": 2, "splits": 2, "split_method": "slices"}),
+        (300, {"tile_m": 128, "tile_n": 256, "multicast": "a", "splits": 1}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("along", [True, False])
+def test_split_joined_products(rows: int, fields: dict[str, object], along: bool) -> None:
+    fusion = joined(rows, 2312, 2056, RESIDUAL, along=along)
+    check_on_gpu(with_fields(fusion, kernel="split_k", **fields), scheduler="matmul", repeats=3)
+
+
 @pytest.mark.parametrize("half", ["bf16", "f16"])
 @pytest.mark.parametrize("rows", [1, 16, 100, 256])
 def test_converted_weights(rows: int, half: str) -> None:

@@ -217,9 +217,9 @@ SPLIT = {
     "no commit": ("    commit_group();", ""),
     "the turn is not passed on": ("(semaphore, turn + 1)", "(semaphore, turn)"),
     "stages are overwritten early": (f"    fusec::{NAMED}  // all", "    // all"),
-    "the share of a rank": ("f * Config::kCluster + rank", "f * Config::kCluster"),
-    "the slab of a rank": ("* Config::kCluster + rank) * C", "* Config::kCluster) * C"),
-    "the columns of a quad": ("number % kQuads * 4", "number % kQuads * 2"),
+    "the share of a rank": ("Products * Config::kCluster + rank", "Products * Config::kCluster"),
+    "the slab of a rank": ("(tile_index) * Config::kCluster + rank", "(tile_index) * 1"),
+    "the columns of a quad": ("% (kColumns / 4) * 4;", "% (kColumns / 4) * 2;"),
     "the row of a sum": ("at + kApart * Config::kSumsPitch", "at + 4 * Config::kSumsPitch"),
     "a step of K twice": ("(chunk + 1) / chunks", "(chunk + 1) / chunks + 1"),
 }  # fmt: skip

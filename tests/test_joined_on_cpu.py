@@ -9,6 +9,7 @@ import pytest
 from test_hopper_on_cpu import dies, wrong
 from test_persistent_on_cpu import PLAIN, TURNS, plan_of
 
+from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 
@@ -38,13 +39,56 @@ def test_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: P
     assert wrong(fusion, plan_of(fusion, **changes), tmp_path) == ""
 
 
+SPLIT = {
+    "kernel": "split_k", "tile_m": 16, "tile_n": 128, "stages": 4, "cluster": 1, "splits": 1,
+    "split_method": "slices", "multicast": "none", "staged": False, "ping_pong": False,
+}  # fmt: skip
+DOWN = {**SPLIT, "tile_m": 128, "tile_n": 64}
+
+
+@pytest.mark.parametrize(
+    ("fusion", "changes"),
+    [
+        (joined(13, 72, 264), SPLIT),
+        (joined(13, 200, 264, RESIDUAL), {**SPLIT, "tile_n": 256, "cluster": 2}),
+        (joined(61, 136, 528, along=False), {**SPLIT, "tile_m": 64, "splits": 3}),
+        (joined(130, 72, 528), {**SPLIT, "tile_m": 64, "splits": 2, "split_method": "serial_tma"}),
+        (joined(100, 72, 264, RESIDUAL), {**DOWN, "cluster": 4}),
+        (joined(300, 72, 264), {**DOWN, "multicast": "b", "splits": 2}),
+        (joined(100, 136, 264, along=False), {**DOWN, "tile_n": 128, "multicast": "a"}),
+    ],
+)
+def test_split_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
+    assert wrong(fusion, plan_of(fusion, **changes), tmp_path) == ""
+
+
 WRONG = {
     "the operand of the second": ("kColumns * 128, b.second", "kColumns * 128, b.map"),
     "the sums of the second": ("i + Config::kColumns / 2", "i + Config::kColumns / 4"),
 }  # fmt: skip
 
 
+WRONG_SPLIT = {
+    "the operand of the second": ("kColumns * 128, b.second", "kColumns * 128, b.map"),
+    "the sums of the second": ("share[f], share[f + 1]", "share[f], share[f]"),
+    "the columns of the second": ("f % Config::kProducts * kColumns", "f % Config::kProducts * 4"),
+    "the quads of a thread": ("f / Config::kProducts * Config", "f * Config"),
+}
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_joined_products_are_seen(name: str, tmp_path: Path) -> None:
     fusion = joined(300, 72, 136)
     dies(fusion, plan_of(fusion, **{**PLAIN, "tile_m": 256}), *WRONG[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", WRONG_SPLIT)
+def test_wrong_split_joined_products_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = joined(29, 72, 264)
+    plan = plan_of(fusion, **{**SPLIT, "tile_m": 32, "splits": 2})
+    dies(fusion, plan, *WRONG_SPLIT[name], tmp_path)
+
+
+def test_slices_of_joined_products_are_not_added_elsewhere() -> None:
+    with pytest.raises(FusecError, match="has the sums of one product"):
+        plan_of(joined(29, 72, 528), **{**SPLIT, "splits": 2, "split_method": "two_kernel"})

@@ -132,6 +132,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_arrival_order=parameters.in_arrival_order,
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
+        second_map=second_map,
         readers=split_readers(parameters),
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
@@ -165,7 +166,7 @@ def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> st
     """Return the template arguments behind the Config of what loads a stage of a split product."""
     if problem.computed is not None:
         return ", true" if once[1] else ""
-    shares = (p.multicast == "a", p.multicast == "b", False)
+    shares = (p.multicast == "a", p.multicast == "b", p.joined)
     panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
     halved = [2 if problem.b.packed == axis else 1 for axis in ("depth", "row")]
     across = halved[1] if p.converted and not problem.b.k_major else 0

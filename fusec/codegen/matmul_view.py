@@ -210,14 +210,16 @@ class SplitKView(MatmulView):
     a kernel of its own without has_epilogue. leaves_fragments: whether CTAs leave their sums for it
     as wgmma has them; moves_registers: whether a thread that loads gives registers to those that
     multiply, and then returns; fetches_factors: whether warps beside it fetch scales and zero
-    points into L2; part: the type of four sums in a slice. in_clusters: whether several CTAs sum in
-    shared memory; in_pairs: whether two CTAs take neighbouring tiles, and share what they load;
-    readers: further template arguments of what then multiplies a stage; has_partials: whether there
-    are several clusters.
+    points into L2; part: the type of four sums in a slice.
+    second_map: the map of the B of a joined product, if there is one.
+    in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
+    neighbouring tiles, and share what they load; readers: further template arguments of what then
+    multiplies a stage; has_partials: whether there are several clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
 
+    second_map: str
     takes_turns: bool
     in_bulk: bool
     in_arrival_order: bool

@@ -26,7 +26,6 @@ from fusec.schedule.matmul_choice import (
     trouble,
 )
 from fusec.schedule.matmul_compared import compared, tile_of
-from fusec.schedule.matmul_computed import UNTIMED
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
 from fusec.schedule.matmul_maps import tensor_maps
@@ -159,8 +158,6 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, replace(problem.work, bytes=bytes_), target)
-        if problem.product.computed is not None:
-            taken += UNTIMED
         # What schedules are compared by has the launch of a second kernel.
         taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)

@@ -139,9 +139,14 @@ class MatmulParameters(Parameters):
         return self.kernel == "split_k" and (self.converted or self.tile_m in SWAPPED_ROWS)
 
     @property
+    def products(self) -> int:
+        """Return the products whose columns share a tile."""
+        return 2 if self.joined else 1
+
+    @property
     def columns(self) -> int:
         """Return the columns of the result that a tile has."""
-        return self.tile_n // 2 if self.joined else self.tile_n
+        return self.tile_n // self.products
 
     @property
     def pair_rows(self) -> int:
@@ -284,7 +289,7 @@ def trouble(
     halves = _no_half_partials(p, problem) if p.leaves_halves else ""
     if halves:
         return Refusal("partials", halves)
-    swapped = _no_swap(p, problem)
+    swapped = _no_swap(p, problem) or _no_shares(p)
     if swapped or (p.tile_m == 8) > (p.kernel == "vector"):
         return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
@@ -344,9 +349,18 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
         return f"with {p.tile_m} rows, two warpgroups multiply {found} columns, not {p.tile_n}"
     if p.tile_m % 64 and not problem.a.k_major:
         return f"`{problem.a.buffer.name}` lies in blocks of 64 rows, not {p.tile_m}"
-    if p.tile_m * p.tile_n % (4 * MULTIPLIERS * p.cluster):
-        return f"{p.cluster} CTAs of a cluster have not as many quads of sums of {p.tile_m} rows"
     return ""
+
+
+def _no_shares(p: MatmulParameters) -> str:
+    """Return why the threads of a cluster cannot have as many sums each, empty where they can."""
+    if (
+        p.kernel != "split_k"
+        or p.tile_m * p.tile_n % (4 * p.products * MULTIPLIERS * p.cluster) == 0
+    ):
+        return ""
+    what = "pairs of quads of two products" if p.joined else "quads"
+    return f"{p.cluster} CTAs of a cluster have not as many {what} of sums of {p.tile_m} rows"
 
 
 def shared_bytes(p: MatmulParameters, problem: Product) -> int:

@@ -73,9 +73,7 @@ def compared(
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
     worse = {"simt"} if len(able) > 1 else set[str]()
-    if problem.dtype == F32:  # by wgmma only where a schedule says so, until that is timed
-        worse |= {*HOPPER} & {*able} if not reasons["mma"] else set()
-    elif {*HOPPER} & {*able}:
+    if {*HOPPER} & {*able}:
         worse.add("mma")
     if problem.has_converted_weights:
         most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m
@@ -94,7 +92,7 @@ def compared(
             number = sizes.tiles(whole)
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
-                    alone = tile.converted or problem.computed is not None
+                    alone = tile.converted or tile.joined or problem.computed is not None
                     yield from _splits(tile, number, steps, target.sms, alone=alone)
                     if problem.computed is None:
                         yield from _pairs(tile, sizes, steps, target.sms)
@@ -191,7 +189,7 @@ def _splits(
         if alone and cluster <= 2:
             most = max(1, most)
         for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
-            if splits * cluster > 1 or tile.swapped:
+            if splits * cluster > 1 or tile.swapped or tile.joined:
                 yield best_method(replace(tile, cluster=cluster, splits=splits), tiles)
 
 

@@ -23,8 +23,6 @@ MOST_ROWS = 32
 """Rows up to which they are computed: each tile of columns computes them again."""
 WRITERS = 3
 """Warps of `split_k` that compute rows; another one has B copied."""
-UNTIMED = 1e-5
-"""Seconds that price has too many, until these kernels are timed on a GPU: a pin has them taken."""
 FAMILIES = ("pointwise", "movement", "factory", "scalar")
 
 

@@ -112,7 +112,10 @@ def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile has not the columns of two products, or None."""
     if problem.joined is None:
         return None
-    if not p.staged:
+    if p.has_second:
+        because = "who adds slices up in a kernel of its own has the sums of one product"
+        return Refusal("splits", because)
+    if p.kernel == "wgmma" and not p.staged:
         return Refusal("staged", "joined products have their sums visited as staged rows")
     by = join_multiple(problem, p.pair_rows)
     if p.tile_n % by:

@@ -76,8 +76,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
     if not hopper and not problem.slots.sizes:
         hopper = "joined products need an output or operand with aligned rows along the result's"
-    alone = hopper or "joined products have kernel `wgmma` alone"
-    return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
+    alone = split or "joined products have kernels `wgmma` and `split_k` alone"
+    return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
 
 
 def relied_on(

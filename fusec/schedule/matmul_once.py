@@ -28,7 +28,7 @@ def read_once(
     What other kernels have left in L2 need not be written back then for what nobody asks for again
     (decision 107). widths: bytes of an element of A, and of B.
     """
-    moved = (sizes.m * widths[0] + sizes.n * widths[1]) * sizes.k
+    moved = (sizes.m * widths[0] + p.products * sizes.n * widths[1]) * sizes.k
     if p.kernel != "split_k" or sizes.batches != 1:
         return False, False
     if not target.l2 < moved <= MOST_TIMES * target.l2:

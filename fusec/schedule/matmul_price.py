@@ -10,7 +10,7 @@ from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_ranges import ranges
 from fusec.schedule.matmul_work import ProductWork, computing_seconds, line_cost, part_of_rate
-from fusec.schedule.persistent_price import FP8_RATE, TF32_RATE, persistent_seconds
+from fusec.schedule.persistent_price import FP8_RATE, ROUNDED, TF32_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -149,7 +149,7 @@ def _step_seconds(
     running: CTAs at a time; steps: of all tiles.
     """
     sizes = needed.sizes
-    rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
+    rows, columns = min(p.tile_m, sizes.m), p.products * min(p.columns, sizes.n)
     (a, b), depth = needed.widths, p.tile_k
     # What a pair shares is asked for once.
     asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
@@ -166,6 +166,7 @@ def _step_seconds(
         -(-running // target.sms) * p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
         -(-running // target.sms) * taken / _INGEST,
+        -(-running // target.sms) * loaded / ROUNDED if needed.is_tf32 else 0.0,
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     if needed.computing[0]:
@@ -178,7 +179,7 @@ def _step_seconds(
 def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue = needed.sizes, needed.epilogue
-    count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n) / p.cluster
+    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
     issued = epilogue.flops / (target.flops / 2 * _EPILOGUE_ISSUE)
     special = epilogue.sfu / target.special
     turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
@@ -204,8 +205,9 @@ def best_method(p: MatmulParameters, tiles: int) -> MatmulParameters:
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    able = [m for m in COMPARED_METHODS if not (p.moves_registers and m in TURNS)]
-    method = min(able, key=lambda m: _waiting_seconds(p, m, tiles))
+    without = {*(TURNS if p.moves_registers else ()), *(("two_kernel",) if p.joined else ())}
+    methods = [m for m in COMPARED_METHODS if m not in without]
+    method = min(methods, key=lambda m: _waiting_seconds(p, m, tiles))
     return p if method == p.split_method else replace(p, split_method=method)
 
 

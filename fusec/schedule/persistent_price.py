@@ -24,6 +24,8 @@ FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
 TF32_RATE = 0.5
 """The same of 10 bits of f32."""
+ROUNDED = 8.5e10
+"""Bytes a second of an SM that copies in bulk round to 10 bits on their way (8192 cubed)."""
 _INGEST = 1.66e11
 """Bytes a second that an SM takes of L2, where rows begin at lines of memory."""
 _LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
@@ -152,6 +154,7 @@ def _stage_seconds(
         products / rate,
         busy * products / (_POWERED * more),
         (taken + zeros) / _INGEST,
+        loaded / ROUNDED if needed.is_tf32 else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
         / max(1, p.stages - 1),
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),

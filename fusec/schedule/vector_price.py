@@ -30,8 +30,8 @@ _L2_RATE = 1.25
 """Of `l2_bandwidth`, where rows of A are more than the columns of weights (8 rows and more)."""
 _ACROSS_RATE = 2.6e10
 """Weights along N a second that a block makes halves of, whatever their bits."""
-_COMPUTING_ISSUE = 0.5
-"""Of the issue slots, those in which rows of A are computed beside loads of B (estimated)."""
+_COMPUTING_ISSUE = 0.45
+"""Of the issue slots, those in which rows of A are computed beside loads of B."""
 _SLICES = 3.9e-6
 """A slice stored and counted, and the first of the others there."""
 _NORM = 4

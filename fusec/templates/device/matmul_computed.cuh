@@ -41,9 +41,11 @@ __device__ __forceinline__ void copy_columns(unsigned char* shared, TileSource b
   }
 }
 
-// A warp, number `writer` of kWriters: writes the rows of A of every kWriters-th step. Rows and
-// columns beyond those of A are zeros, as copies in bulk have them. Row r of a tile has 64 elements
-// of K, of which neighbouring eights change places as the 128-byte swizzle has it.
+// A warp, number `writer` of kWriters: writes the rows of A of every kWriters-th step. Rows beyond
+// those of A are the last one, for sums that nobody stores; columns are zeros there as those of B
+// are, which infinite ones must not meet. No branch is in the way: what all of a lane's elements are
+// made of is on its way before the first one is. Row r of a tile has 64 elements of K, of which
+// neighbouring eights change places as the 128-byte swizzle has it.
 template <class Config, class A, class Index>
 __device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, Index depth,
                                            int first, int last, int writer) {
@@ -58,9 +60,11 @@ __device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, In
     Vec<u32, 4> made[kOwn];
 #pragma unroll
     for (int own = 0; own < kOwn; ++own) {
-      const Index m = a.position + own * (32 / kInRow) + lane / kInRow;
+      const Index m = min(a.position + own * (32 / kInRow) + lane / kInRow, a.extent - 1);
       const Index k = begin + lane % kInRow * kComputed;
-      made[own] = m < a.extent && k < depth ? words_of(a.make(m, k)) : splat<u32, 4>(0);
+      made[own] = words_of(a.make(m, min(k, depth - kComputed)));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) made[own][i] = k < depth ? made[own][i] : 0;
     }
     const int stage = number % Config::kStages;
     const int turn = number / Config::kStages;

@@ -187,7 +187,7 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
           b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch);
     }
     if constexpr (kJoined) {
-      load_operand<kColumns, Config::kBKMajor, kSharesB, false, false, kBoth>(
+      load_operand<kColumns, Config::kBKMajor, kSharesB, kOnceB, false, kBoth>(
           b_tile + kColumns * 128, b.second, &full[stage], b.position, depth, b.batch);
     }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;

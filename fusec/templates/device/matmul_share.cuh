@@ -1,7 +1,8 @@
 // The sums of a split product's tile in shared memory, as rows of kSumsPitch floats, and what of
 // them a thread owns: quads, four neighbours of a row. Every CTA of a cluster owns as many, and the
 // CTAs take turns along the tile, so that a tile with few rows leaves none without work. `Config` is
-// the struct at the top of the kernel.
+// the struct at the top of the kernel. Of kProducts joined products the columns of a tile lie side by
+// side, and what a thread owns alternates between them: the same columns of both.
 #pragma once
 
 #include "shuffle.cuh"
@@ -51,9 +52,11 @@ struct Quad {
 
 template <class Config>
 __device__ __forceinline__ Quad quad_of(int f, int rank) {
-  constexpr int kQuads = Config::kTileN / 4;
-  const int number = (f * Config::kCluster + rank) * Config::kMultipliers + threadIdx.x;
-  return {number / kQuads, number % kQuads * 4};
+  constexpr int kColumns = Config::kTileN / Config::kProducts;
+  const int turn = f / Config::kProducts * Config::kCluster + rank;
+  const int number = turn * Config::kMultipliers + threadIdx.x;
+  const int column = number % (kColumns / 4) * 4;
+  return {number / (kColumns / 4), column + f % Config::kProducts * kColumns};
 }
 
 // The same of a quad by its number in the share of a CTA.
@@ -100,13 +103,32 @@ __device__ __forceinline__ void visit_quad(float4 sums, Quad quad, const Visit& 
   }
 }
 
-// visit(row, column, acc) for what a thread owns, kWidth neighbouring columns at a time.
+// The same of two joined products: visit(row, column, acc, acc2).
+template <int kWidth, class Visit>
+__device__ __forceinline__ void visit_quads(float4 sums, float4 sums2, Quad quad,
+                                            const Visit& visit) {
+  const float second[4] = {sums2.x, sums2.y, sums2.z, sums2.w};
+  visit_quad<kWidth>(sums, quad, [&](int row, int column, const Vec<float, kWidth>& acc) {
+    Vec<float, kWidth> acc2;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) acc2[e] = second[column - quad.column + e];
+    visit(row, column, acc, acc2);
+  });
+}
+
+// visit(row, column, acc), of joined products with acc2 too, for what a thread owns, kWidth
+// neighbouring columns at a time.
 template <class Config, int kWidth, class Visit>
 __device__ __forceinline__ void visit_share(const float4 (&share)[Config::kOwned], int rank,
                                             const Visit& visit) {
 #pragma unroll
-  for (int f = 0; f < Config::kOwned; ++f) {
-    visit_quad<kWidth>(share[f], quad_of<Config>(f, rank), visit);
+  for (int f = 0; f < Config::kOwned; f += Config::kProducts) {
+    const Quad quad = quad_of<Config>(f, rank);
+    if constexpr (Config::kProducts == 1) {
+      visit_quad<kWidth>(share[f], quad, visit);
+    } else {
+      visit_quads<kWidth>(share[f], share[f + 1], quad, visit);
+    }
   }
 }
 

@@ -1,0 +1,44 @@
+// norm_dropout_residual_backward_column_finish: Layer norm of a residual sum after dropout, with
+//   its backward pass.
+// Source: examples/joint/norm_dropout_residual.yaml
+//   28: dw = cast(sum(mul(dyf, xn), dims=[0]), bf16)
+//   29: db = cast(sum(dyf, dims=[0]), bf16)
+// Schedule: 16 columns by 16 partial rows at a time; partial rows are added in a fixed order.
+#include "combine.cuh"
+#include "overlap.cuh"
+#include "reduce_strided.cuh"
+#include "types.cuh"
+
+constexpr int kThreads = 256;
+constexpr int kColumns = 4096;
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    norm_dropout_residual_backward_column_finish(fusec::bf16* __restrict__ dw,
+                                                 fusec::bf16* __restrict__ db,
+                                                 float* sum_3_partials,
+                                                 float* sum_4_partials) {
+  fusec::wait_for_kernels_before();
+  int block = blockIdx.x;
+  // The sums over i0.
+  constexpr int kThreadsX = 16;  // columns of a block
+  constexpr int kThreadsY = 16;  // partial rows side by side
+  constexpr int kRanges = 128;   // partial rows of a group
+  const int column_of_thread = block * kThreadsX + threadIdx.x % kThreadsX;
+  // Threads past the last column repeat it, so that every thread takes part in the reductions.
+  const int column = min(column_of_thread, kColumns - 1);
+  float sum_3_part = fusec::Sum<float>::identity();
+  float sum_4_part = fusec::Sum<float>::identity();
+#pragma unroll 8
+  for (int range = threadIdx.x / kThreadsX; range < kRanges; range += kThreadsY) {
+    const int place = range * kColumns + column;
+    sum_3_part += sum_3_partials[place];
+    sum_4_part += sum_4_partials[place];
+  }
+  const float sum_3 =
+      fusec::block_reduce_strided<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_3_part);
+  const float sum_4 =
+      fusec::block_reduce_strided<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_4_part);
+  if (threadIdx.x >= kThreadsX || column_of_thread >= kColumns) return;
+  dw[column] = fusec::convert<fusec::bf16>(sum_3);
+  db[column] = fusec::convert<fusec::bf16>(sum_4);
+}

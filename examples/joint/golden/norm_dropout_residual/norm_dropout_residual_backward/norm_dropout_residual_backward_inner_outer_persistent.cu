@@ -1,0 +1,181 @@
+// norm_dropout_residual_backward_inner_outer_persistent: Layer norm of a residual sum after
+//   dropout, with its backward pass.
+// Source: examples/joint/norm_dropout_residual.yaml
+//   14: keep = lt(uniform(0.0, 1.0, [B, H], dtype=f32), 0.9)
+//   15: xd = where(keep, div(cast(x, f32), 0.9), 0.0)
+//   16: s = add(xd, cast(r, f32))
+//   19: xn = mul(sub(s, mean), rstd)
+//   20: y = cast(add(mul(xn, cast(w, f32)), cast(b, f32)), bf16)
+//   21: dyf = cast(dy, f32)
+//   22: dxn = mul(dyf, cast(w, f32))
+//   23: m1 = mean(mul(dxn, xn), dims=[1], keepdim=true)
+//   24: m2 = mean(dxn, dims=[1], keepdim=true)
+//   25: ds = mul(sub(dxn, add(mul(xn, m1), m2)), rstd)
+//   26: dr = cast(ds, bf16)
+//   27: dx = cast(where(keep, div(ds, 0.9), 0.0), bf16)
+//   28: dw = cast(sum(mul(dyf, xn), dims=[0]), bf16)
+//   29: db = cast(sum(dyf, dims=[0]), bf16)
+// Schedule: 128 ranges of rows, 256 threads per row, 1 at a time, 1 rows in flight; column sums
+//   stay in registers.
+#include "async_copy.cuh"
+#include "combine.cuh"
+#include "math.cuh"
+#include "overlap.cuh"
+#include "philox.cuh"
+#include "reduce_in_turns.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+constexpr int kVec = 8;         // elements per access
+constexpr int kThreadsX = 256;  // threads per row
+constexpr int kThreadsY = 1;    // rows at a time
+constexpr int kThreads = kThreadsX * kThreadsY;
+constexpr int kBlocks = 2;  // blocks per SM
+constexpr int kChunks = 2;  // vectors of a row per thread
+constexpr int kColumns = 4096;
+constexpr int kDyRing = 0;        // first byte of dy_ring
+constexpr int kRRing = 16384;     // first byte of r_ring
+constexpr int kXRing = 32768;     // first byte of x_ring
+constexpr int kGroupRows = 2048;  // rows that are summed up together at least
+constexpr int kRangeRows = 16;    // rows of a range
+constexpr int kStages = 2;        // rows in the ring, all but one in flight
+
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+    norm_dropout_residual_backward_inner_outer_persistent(const fusec::bf16* __restrict__ x,
+                                                          const fusec::bf16* __restrict__ r_,
+                                                          const fusec::bf16* __restrict__ w,
+                                                          const fusec::bf16* __restrict__ dy,
+                                                          const fusec::u64* __restrict__ rng_seed,
+                                                          const fusec::u64* __restrict__ rng_offset,
+                                                          const float* __restrict__ mean,
+                                                          const float* __restrict__ rstd,
+                                                          fusec::bf16* __restrict__ dx,
+                                                          fusec::bf16* __restrict__ dr,
+                                                          float* sum_4_partials,
+                                                          float* sum_3_partials) {
+  fusec::let_next_kernel_start();  // it waits for this kernel's end
+  const int range = blockIdx.x;
+  const int first = range * kRangeRows;
+  const int end = min(first + kRangeRows, kGroupRows);
+  const fusec::u64 rng_seed_value = rng_seed[0];
+  const fusec::u64 rng_offset_value = rng_offset[0];
+
+  // What only the column determines stays in registers.
+  fusec::Vec<float, kVec> cast_3_columns[kChunks];
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int column = (c * kThreadsX + threadIdx.x) * kVec;
+    const auto w_vec = fusec::load_readonly<kVec>(w + column);
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) {
+      cast_3_columns[c][v] = fusec::to_float(w_vec[v]);
+    }
+  }
+
+  // The sums down the columns of this range; each thread owns its columns.
+  fusec::Vec<float, kVec> sum_4_part[kChunks];
+  fusec::Vec<float, kVec> sum_3_part[kChunks];
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    sum_4_part[c] = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
+    sum_3_part[c] = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
+  }
+
+  // Rows on their way: each thread copies, and later reads, its own columns only.
+  extern __shared__ __align__(16) char shared_memory[];
+  auto* dy_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kDyRing);
+  auto* r_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kRRing);
+  auto* x_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kXRing);
+  const int thread = threadIdx.x;
+  const auto fetch = [&](int row_ahead, int next_slot) {
+    if (row_ahead < end) {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const int column = (c * kThreadsX + threadIdx.x) * kVec;
+        fusec::copy_async_16(&dy_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             dy + row_ahead * kColumns + column);
+        fusec::copy_async_16(&r_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             r_ + row_ahead * kColumns + column);
+        fusec::copy_async_16(&x_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             x + row_ahead * kColumns + column);
+      }
+    }
+    fusec::copy_commit();
+  };
+#pragma unroll
+  for (int slot = 0; slot < kStages - 1; ++slot) {
+    fetch(first + slot, slot);
+  }
+  int slot = 0;
+  int turn = 0;
+
+  for (int row = first; row < end; row += kThreadsY) {
+    fusec::Vec<fusec::bf16, kVec> dy_row[kChunks];
+    fusec::Vec<fusec::bf16, kVec> r_row[kChunks];
+    fusec::Vec<fusec::bf16, kVec> x_row[kChunks];
+    const float mean_value = mean[row];
+    const float rstd_value = rstd[row];
+    fusec::copy_wait<kStages - 2>();
+    fetch(row + (kStages - 1) * kThreadsY, slot == 0 ? kStages - 1 : slot - 1);
+    float sum_1_part = fusec::Sum<float>::identity();
+    float sum_2_part = fusec::Sum<float>::identity();
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int column = (c * kThreadsX + threadIdx.x) * kVec;
+      dy_row[c] = dy_ring[(slot * kChunks + c) * kThreads + thread];
+      r_row[c] = r_ring[(slot * kChunks + c) * kThreads + thread];
+      x_row[c] = x_ring[(slot * kChunks + c) * kThreads + thread];
+      const auto uniform_1_words = fusec::drawn_words<kVec>(
+          rng_seed_value, rng_offset_value, fusec::convert<fusec::u64>(row * kColumns + column));
+#pragma unroll
+      for (int v = 0; v < kVec; ++v) {
+        const float dyf = fusec::to_float(dy_row[c][v]);
+        const float dxn = dyf * cast_3_columns[c][v];
+        const bool keep = fusec::uniform_f32(0.0f, 1.0f, uniform_1_words, v) < 0.9f;
+        const float xd = keep ? fusec::divide(fusec::to_float(x_row[c][v]), 0.9f) : 0.0f;
+        const float xn = (xd + fusec::to_float(r_row[c][v]) - mean_value) * rstd_value;
+        sum_1_part += dxn * xn;
+        sum_2_part += dxn;
+        sum_3_part[c][v] += dyf * xn;
+        sum_4_part[c][v] += dyf;
+      }
+    }
+    const auto row_totals =
+        fusec::block_reduce_rows_in_turns<fusec::Sum<float>, kThreadsX, kThreadsY>(
+            fusec::Vec<float, 2>{sum_1_part, sum_2_part}, turn);
+    const float sum_1 = row_totals[0];
+    const float sum_2 = row_totals[1];
+    const float m1 = fusec::divide(sum_1, static_cast<float>(kColumns));
+    const float m2 = fusec::divide(sum_2, static_cast<float>(kColumns));
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const int column = (c * kThreadsX + threadIdx.x) * kVec;
+      const auto uniform_1_words = fusec::drawn_words<kVec>(
+          rng_seed_value, rng_offset_value, fusec::convert<fusec::u64>(row * kColumns + column));
+      fusec::Vec<fusec::bf16, kVec> dx_vec;
+      fusec::Vec<fusec::bf16, kVec> dr_vec;
+#pragma unroll
+      for (int v = 0; v < kVec; ++v) {
+        const bool keep = fusec::uniform_f32(0.0f, 1.0f, uniform_1_words, v) < 0.9f;
+        const float dyf = fusec::to_float(dy_row[c][v]);
+        const float dxn = dyf * cast_3_columns[c][v];
+        const float xd = keep ? fusec::divide(fusec::to_float(x_row[c][v]), 0.9f) : 0.0f;
+        const float xn = (xd + fusec::to_float(r_row[c][v]) - mean_value) * rstd_value;
+        const float ds = (dxn - (xn * m1 + m2)) * rstd_value;
+        dx_vec[v] = fusec::convert<fusec::bf16>(keep ? ds * 1.1111112f : 0.0f);
+        dr_vec[v] = fusec::convert<fusec::bf16>(ds);
+      }
+      fusec::store(dx + row * kColumns + column, dx_vec);
+      fusec::store(dr + row * kColumns + column, dr_vec);
+    }
+    slot = slot == kStages - 1 ? 0 : slot + 1;
+  }
+
+  // One partial row per range and sum; the finish adds them up.
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int column = (c * kThreadsX + threadIdx.x) * kVec;
+    fusec::store(sum_4_partials + (range * kColumns + column), sum_4_part[c]);
+    fusec::store(sum_3_partials + (range * kColumns + column), sum_3_part[c]);
+  }
+}
