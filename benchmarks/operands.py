@@ -104,10 +104,11 @@ def rows() -> tuple[Row, ...]:
         ("fp8", FP8), ("blocks", BLOCKS), ("joined", JOINED), ("weighted", WEIGHTED),
         ("packed", WEIGHTED), ("across", ACROSS), ("tf32", FEW_BITS), ("tf32across", FEW_BITS[:3]),
     )  # fmt: skip
-    return tuple(_row(kind, shape) for kind, shapes in kinds for shape in shapes)
+    return tuple(row_of(kind, shape) for kind, shapes in kinds for shape in shapes)
 
 
-def _row(kind: str, shape: tuple[int, int, int]) -> Row:
+def row_of(kind: str, shape: tuple[int, int, int]) -> Row:
+    """Return a row of one kind."""
     m, n, k = shape
     name = f"{kind}_{m}x{n}x{k}"
     return Row(name, name, text=text_of(kind, shape), function=f"operands_{kind}")
@@ -147,7 +148,7 @@ def measure(session: Session, row: Row, work: Work, repeats: int) -> dict[str, A
             names = (i.value.name for i in row.fusion.inputs)
             given = dict(zip(names, arguments_of(row.fusion, inputs), strict=True))
             error = _error(row, bound, given)
-            contenders += [Contender(n, f) for n, f in _peers(kind, given).items()]
+            contenders += [Contender(n, f) for n, f in peers_of(kind, given).items()]
         own, *others = session.timer.race(contenders, repeats, WARM_UP)
     m, n, k = map(int, row.name.split("_")[1].split("x"))
     flops = (4.0 if kind == "joined" else 2.0) * m * n * k / own.seconds / 1e12
@@ -167,7 +168,7 @@ def measure(session: Session, row: Row, work: Work, repeats: int) -> dict[str, A
     return {**found, "line": (row.name, *cells)}
 
 
-def _peers(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+def peers_of(kind: str, given: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return what PyTorch has for a kind of row, its operands made ready before."""
     import torch
 

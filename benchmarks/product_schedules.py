@@ -1,14 +1,15 @@
 """Times of many schedules of thin products, beside what their price says: what that is fitted to.
 
-python -m benchmarks.product_schedules [--only GLOB,...] [--part K/N] [--methods] [--lines FILE]
-                                       [--most N] [--repeat N] [--seconds S] [--jobs N]
-                                       [--out FILE.json]
+python -m benchmarks.product_schedules [--only GLOB,...] [--part K/N] [--weights] [--methods]
+                                       [--lines FILE] [--most N] [--repeat N] [--seconds S]
+                                       [--jobs N] [--out FILE.json]
 
 Of each product as many schedules as --most says, unlike ones and cheap ones, run in turn with a
 cold L2, beside cuBLAS; a time is the median. --methods compares the ways to sum a split product
 instead: the same tile and split by each of them. --lines has products and schedules of a file: a
 product's name alone on a line, `4328x272x8888_tn`, then a line for each of its schedules, beside
-what price chooses; `# ...` is left out. --part takes every Nth product from the Kth on.
+what price chooses; `# ...` is left out. --part takes every Nth product from the Kth on. --weights
+takes products of weights of 8 and 4 bits, beside cuBLAS on weights that are halves already.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.operands import peers_of
+from benchmarks.operands import row_of as row_of_kind
 from benchmarks.products import FEW_ROWS, SKINNY, Shape, text_of
 from benchmarks.rows import Row
 from fusec.ir.text import to_text
@@ -35,8 +38,14 @@ from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul import Matmul, MatmulProblem
 from fusec.schedule.matmul_beside import room
 from fusec.schedule.matmul_choice import BAND, SPLIT_METHODS, WIDTHS, MatmulParameters
-from fusec.schedule.matmul_compared import SPLIT_TILES, most_stages, swapped_tiles
+from fusec.schedule.matmul_compared import (
+    SPLIT_TILES,
+    WEIGHED_TILES,
+    most_stages,
+    swapped_tiles,
+)
 from fusec.schedule.matmul_price import seconds
+from fusec.schedule.matmul_ranges import PARTS, RANGES
 from fusec.schedule.matmul_tiles import PERSISTENT
 from fusec.schedule.matmul_work import ProductWork, work_of
 from fusec.segment.price import traffic
@@ -53,6 +62,14 @@ DRAWN: tuple[tuple[Shape, str], ...] = (
 )  # fmt: skip
 """Products whose rows, many of them, begin inside lines of memory."""
 PRODUCTS = (*((s, "nt") for s in dict.fromkeys((*SKINNY, *FEW_ROWS))), *DRAWN)
+WEIGHTS: tuple[tuple[Shape, str], ...] = tuple(
+    ((m, n, 8192), kind)
+    for kind in ("weighted", "packed", "across")
+    for n in (8192, 28672)
+    for m in (64, 128, 192, 256)
+)
+"""Products of weights of 8 bits, of 4 bits, and of 4 bits along N with zero points."""
+KINDS = tuple(dict.fromkeys(kind for _, kind in WEIGHTS))
 DEAREST = 2.5
 """How many times the lowest price a schedule may have that is measured."""
 PER_FORM = 3
@@ -68,7 +85,9 @@ def name_of(shape: Shape, layout: str) -> str:
 
 
 def row_of(shape: Shape, layout: str) -> Row:
-    """Return a plain product of bf16."""
+    """Return a plain product of bf16, or one of weights."""
+    if layout in KINDS:
+        return replace(row_of_kind(layout, shape), name=name_of(shape, layout))
     text = text_of(shape, layout, "")
     return Row(name_of(shape, layout), "product", text=text, function=f"product_{layout}")
 
@@ -113,6 +132,7 @@ class Priced:
     def __init__(self, shape: Shape, layout: str, target: Target) -> None:
         """Analyse it."""
         self.row, self.target, self.family = row_of(shape, layout), target, Matmul()
+        self.kind = layout
         found = self.family.problem(self.row.fusion)
         assert isinstance(found, MatmulProblem), found
         self.problem = found
@@ -160,8 +180,10 @@ def every(product: Priced) -> Iterator[MatmulParameters]:
 
 def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
     swapped = ((rows, columns) for rows, columns, _ in swapped_tiles(product.work.sizes.m))
-    for rows, columns in dict.fromkeys((*SPLIT_TILES, *swapped)):
+    weighed = WEIGHED_TILES if product.kind in KINDS else ()
+    for rows, columns in dict.fromkeys((*SPLIT_TILES, *weighed, *swapped)):
         p = schedule_of(f"split_k {rows}x{columns} 2 2 1", product.chosen)
+        p = product.family.completed(product.problem, p)
         found: set[int] = set()
         for count in (1, 2, 3):
             found.add(most_stages(replace(p, splits=2), product.problem.product, room(count)))
@@ -177,6 +199,8 @@ def _split(tile: MatmulParameters, product: Priced) -> Iterator[MatmulParameters
         for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
             for pairs in ("a", "b"):
                 yield replace(tile, cluster=1, splits=splits, split_method=method, multicast=pairs)
+    if product.kind in KINDS:
+        yield replace(tile, cluster=1, splits=PARTS, split_method=RANGES)
     for cluster in (1, 2, 4, 8):
         for splits in range(1, most // cluster + 1):
             for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
@@ -290,8 +314,12 @@ def measured(
         stack.callback(forget)
         function, arguments = row.torch_function(), arguments_of(row.fusion, inputs)
         expected = function(*arguments)
-        offer = peers.Offer(row, function, arguments)
-        found = {n: peers.found(n, offer)[0] for n in ("eager", "cublaslt")}
+        if product.kind in KINDS:
+            names = (i.value.name for i in row.fusion.inputs)
+            found = peers_of(product.kind, dict(zip(names, arguments, strict=True)))
+        else:
+            offer = peers.Offer(row, function, arguments)
+            found = {n: peers.found(n, offer)[0] for n in ("eager", "cublaslt")}
         contenders += [Contender(n, issue) for n, issue in found.items() if issue is not None]
         peer_count = len(contenders)
         for p, future in wanted:
@@ -340,6 +368,7 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="patterns of names, with *, ? and [...]")
     parser.add_argument("--part", default="0/1", help="K/N: every Nth product from the Kth")
+    parser.add_argument("--weights", action="store_true", help="products of weights of few bits")
     parser.add_argument("--methods", action="store_true", help="compare the ways to sum")
     parser.add_argument("--lines", type=Path, help="products and their schedules")
     parser.add_argument("--most", type=int, default=60, help="schedules of a product")
@@ -357,8 +386,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     part, parts = map(int, given.part.split("/"))
     only = [o for o in given.only.split(",") if o] or ["*"]
     lines = {} if given.lines is None else lines_of(given.lines.read_text("utf-8"))
-    named = [s for s in lines or PRODUCTS if any(fnmatch(name_of(*s), o) for o in only)]
-    shapes = named[part::parts]
+    products = lines or (WEIGHTS if given.weights else PRODUCTS)
+    shapes = [s for s in products if any(fnmatch(name_of(*s), o) for o in only)][part::parts]
     target = find(TARGET)
     select: Callable[[Priced], list[MatmulParameters]] = partial(picked, most=given.most)
     if lines:

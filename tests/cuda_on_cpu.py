@@ -159,7 +159,7 @@ def tensor_map(described: TensorMapArgument, address: int, sizes: Mapping[str, i
     rank = len(given["extents"])
     missing = 4 - rank
     item = described.dtype.size
-    swizzle = {"NONE": 0, "64B": 3, "128B": 7}[described.swizzle]
+    swizzle = {"NONE": 0, "32B": 1, "64B": 3, "128B": 7}[described.swizzle]
     names = ("u8", "f64", "f32", "f16", "bf16", "i64", "i32", "u64", "u32", "TFLOAT32")
     name = described.data_type or described.dtype.name
     kind = names.index(name) if name in names else 0

@@ -320,6 +320,12 @@ VARIANTS: Mapping[str, Variant] = {
         60, 264, 8208, "f8e4m3", "f8e4m3", **{**_PARTS, "tile_m": 64, "splits": 2}
     ),
     "int8": _weighted(60, 264, 8208, **{**_PARTS, "tile_m": 64}),
+    "int8 of many rows": _weighted(
+        250, 264, 8208, **{**_SPLIT, "tile_m": 256}, splits=16, split_method="slices"
+    ),
+    "int8 in ranges": _weighted(
+        150, 17000, 400, **{**_SPLIT, "tile_m": 160}, splits=2, split_method="ranges"
+    ),
     "joined": _joined(2300, 1160, 72, **_WGMMA, ping_pong=False, staged=True, multicast="b"),
     "joined ping-pong": _joined(
         1100, 1160, 72, **{**_WGMMA, "tile_m": 64, "tile_n": 256}, ping_pong=True, staged=True

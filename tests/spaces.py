@@ -39,11 +39,20 @@ AT_ONCE = 24
 
 @dataclass(frozen=True)
 class Case:
-    """A fusion for a scheduler, and the values that are tried of fields that have many."""
+    """A fusion for a scheduler, and the values that are tried of fields that have many.
+
+    sms: the SMs of the GPU, where those of GPU are too many.
+    """
 
     scheduler: str
     text: str
     values: dict[str, tuple[Setting, ...]]
+    sms: int = 0
+
+    @property
+    def gpu(self) -> target.Target:
+        """Return the GPU."""
+        return replace(GPU, sms=self.sms) if self.sms else GPU
 
     @property
     def fusion(self) -> Fusion:
@@ -51,10 +60,12 @@ class Case:
         return read_text(f"fusion: small\n{self.text}")
 
 
-def _case(scheduler: str, inputs: str, *ops: str, outputs: str = "y", **values: Any) -> Case:
+def _case(
+    scheduler: str, inputs: str, *ops: str, outputs: str = "y", sms: int = 0, **values: Any
+) -> Case:
     lines = "".join(f"  - {op}\n" for op in ops)
     text = f"inputs:\n  {inputs}\nops:\n{lines}outputs: [{outputs}]\n"
-    return Case(scheduler, text, values)
+    return Case(scheduler, text, values, sms)
 
 
 X, Y = (1, 4, 32, 96), (1, 2, 8, 32)
@@ -186,6 +197,13 @@ CASES = {
         stages=(2,), cluster=(1,), splits=(1,), split_method=("slices",), vector_width=(2,),
         band=(1, 8), partials=("f32",),
     ),
+    "matmul_ranges": _case(
+        "matmul", "x: bf16[40, 144]\n  w: i8[392, 144]\n  s: bf16[392, 1]",
+        "y = linear(x, mul(cast(w, bf16), s))", sms=3, kernel=("split_k",),
+        tile_m=(16, 48, 144, 256), tile_n=(128,), stages=(2, 3, 5), cluster=(1,), splits=(2,),
+        split_method=("ranges",), ping_pong=(False,), multicast=("none",), staged=(False,),
+        band=(8,), partials=("f32",),
+    ),
 }  # fmt: skip
 
 
@@ -230,14 +248,14 @@ def space_of(name: str) -> Space:
     fusion, family = case.fusion, find_scheduler(case.scheduler)
     problem: Any = family.built(fusion)  # type: ignore[attr-defined]
     assert not isinstance(problem, Refusal), problem
-    first = family.likeliest(problem, GPU)  # type: ignore[attr-defined]
+    first = family.likeliest(problem, case.gpu)  # type: ignore[attr-defined]
     assert not isinstance(first, Refusal), first
     values = [case.values.get(f.name, f.values) for f in first.free]
     found: dict[Any, None] = {}
     for chosen in product(*values):
         names = (f.name for f in first.free)
         record = family.completed(problem, replace(first, **dict(zip(names, chosen, strict=True))))  # type: ignore[attr-defined]
-        if family.legal(problem, record, GPU) is None:  # type: ignore[attr-defined]
+        if family.legal(problem, record, case.gpu) is None:  # type: ignore[attr-defined]
             found[record] = None
     return Space(case, fusion, tuple(found))
 
@@ -249,7 +267,7 @@ def failures(
     family: Any = find_scheduler(space.case.scheduler)
     problem, sizes = family.built(space.fusion), space.fusion.hints
     inputs = random_inputs(space.fusion, sizes, 0)
-    plans = [family.plan(problem, record, GPU) for record in records]
+    plans = [family.plan(problem, record, space.case.gpu) for record in records]
     kernels = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]
     built: list[Any] = []
     for start in range(0, len(kernels), AT_ONCE):

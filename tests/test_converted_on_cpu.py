@@ -47,10 +47,10 @@ WRONG = {
         "    widen_fragments<Config, 0>",
     ),
     "a stage is handed back early": (
-        "    if (step > first && lane == 0) release_stage<1, 1>(empty[previous]);",
-        "    if (lane == 0) release_stage<1, 1>(empty[stage]);",
+        "    if (step > first && lane == 0) release_stage<kRows, kColumns>(empty[previous]);",
+        "    if (lane == 0) release_stage<kRows, kColumns>(empty[stage]);",
     ),
-    "the swizzle": ("at / 16 ^ (lane / (4 * Codes::kNeighbours))", "at / 16"),
+    "the swizzle": ("at / 16 ^ (lane / (4 * (128 / kPitch)))", "at / 16"),
     "the sign": ("0x00800080u", "0x00000080u"),
 }  # fmt: skip
 

@@ -220,7 +220,7 @@ SPLIT = {
     "the share of a rank": ("Products * Config::kCluster + rank", "Products * Config::kCluster"),
     "the slab of a rank": ("(tile_index) * Config::kCluster + rank", "(tile_index) * 1"),
     "the columns of a quad": ("% (kColumns / 4) * 4;", "% (kColumns / 4) * 2;"),
-    "the row of a sum": ("i / 2 % 2 * kApart", "i / 2 % 2 * 4"),
+    "the row of a sum": ("at + kApart * Config::kSumsPitch", "at + 4 * Config::kSumsPitch"),
     "a step of K twice": ("(chunk + 1) / chunks", "(chunk + 1) / chunks + 1"),
 }  # fmt: skip
 
@@ -248,7 +248,7 @@ def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
 SWAPPED = {
     "the operand of a warpgroup": ("b_tile + own, a_tile", "b_tile, a_tile"),
     "the layouts of the operands": ("kBKMajor, Config::kAKMajor", "kAKMajor, Config::kBKMajor"),
-    "the neighbour of a sum": ("(second + 1) * Config::kSumsPitch", "second * Config::kSumsPitch"),
+    "the neighbour of a sum": ("at[Config::kSumsPitch] = sums[i + 1]", "at[0] = sums[i + 1]"),
     "stages are overwritten early": SPLIT["stages are overwritten early"],
 }
 

@@ -38,6 +38,7 @@ SIZES = {
     "matmul": (263, 359),
     "matmul_vector": (33, 190),
     "matmul_persistent": (182, 312),
+    "matmul_ranges": (36, 178),
     "ring": (192, 212),
     "reduction_in_bulk": (224, 164),
 }

@@ -14,6 +14,7 @@ ALONG = (
     Form(group=256, zeros="halves"), Form(packed="k", group=32, zeros="packed"),
     Form(packed="k", group=128, zeros="halves", half="f16"),
     Form(packed="k", group=64, zeros="bytes"),
+    Form(packed="k", group=128, zeros="packed", half="f16"),
 )  # fmt: skip
 ACROSS = (
     Form("n"), Form("n", group=16), Form("n", group=64, zeros="packed"),
@@ -35,7 +36,7 @@ def test_weights_across_are_streamed(form: Form, tmp_path: Path) -> None:
     assert wrong(fusion, plan, tmp_path, ORDERS[:1]) == ""
 
 
-CONVERTED = (ALONG[1], ALONG[2], ALONG[5], ACROSS[1], ACROSS[2], ACROSS[4], ACROSS[5])
+CONVERTED = (ALONG[1], ALONG[2], ALONG[5], ALONG[7], ACROSS[1], ACROSS[2], ACROSS[4], ACROSS[5])
 
 
 @pytest.mark.parametrize("form", CONVERTED, ids=str)
@@ -49,6 +50,7 @@ WRONG = {
     "the next column": (ACROSS[5], "column / 2 * 0x1111", "column * 0x1111"),
     "the swizzle across": (ACROSS[5], "row / 32 ^ line % 4", "row / 32"),
     "the columns of a lane": (ACROSS[2], "kApart == 1 ? 2 : 1", "1"),
+    "the neighbour of a sum": (ACROSS[2], "{sums[i], sums[i + 2]}", "{sums[i], sums[i + 1]}"),
 }
 
 

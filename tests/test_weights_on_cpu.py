@@ -102,10 +102,10 @@ STREAMED = {
     "the scale of a column": ("part.scales[own]", "part.scales[2 * i]"),
 }
 CONVERTED = {
-    "the scales of a stage": ("zeros, row, step + 1)", "zeros, row, first)"),
-    "the scales of a row": ("row + i % 2 * kApart", "row"),
+    "the scales of a stage": ("zeros, row, step + kAhead)", "zeros, row, first)"),
+    "the scales of a row": ("of_scales.bits(own, group)", "of_scales.bits(row, group)"),
     "the place of a nibble": ("lane % 4 * 2) / Codes::kNeighbours;", "lane % 4 * 2);"),
-    "the swizzle of 64 bytes": ("lane / (4 * Codes::kNeighbours)", "lane / 4 % 4"),
+    "the swizzle of 64 bytes": ("lane / (4 * (128 / kPitch))", "lane / 4 % 4"),
 }
 
 

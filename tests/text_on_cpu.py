@@ -64,6 +64,7 @@ INSTRUCTIONS = {
     "cp.async.bulk.wait_group.read": "bulk_wait_read",
     "elect.sync": "elect",
     "prefetch.tensormap": "prefetch",
+    "prefetch.global.L2": "prefetch_l2",
     "createpolicy.fractional.L2::evict_first.b64": "no_policy",
     "createpolicy.fractional.L2::evict_last.b64": "no_policy",
     "cp.async.bulk.global.shared::cta.bulk_group": "bulk_store",

@@ -41,6 +41,7 @@ VIEWS = {
     "matmul_vector": "fusec.codegen.matmul",
     "matmul_wgmma": "fusec.codegen.matmul",
     "matmul_split_k": "fusec.codegen.matmul",
+    "matmul_ranges": "fusec.codegen.matmul",
     "matmul_sum_slices": "fusec.codegen.matmul",
 }
 

@@ -134,10 +134,12 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
         second_map=second_map,
-        readers=_arguments(parameters, narrow=False)["readers"],
+        readers=_arguments(parameters, narrow=parameters.converted)["readers"],
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
         leaves_fragments=parameters.leaves_fragments,
+        moves_registers=parameters.moves_registers,
+        fetches_factors=parameters.converted and bool(problem.scales),
         part=part_type(problem, parameters),
         **{role: names[space.name] for role, space in spaces.items()},
     )
@@ -225,6 +227,8 @@ def _parts(p: MatmulParameters) -> str:
     """Return what a split product's K is split over."""
     if p.splits == 1:
         return f"{p.cluster} CTAs" if p.cluster > 1 else "one CTA"
+    if p.in_ranges:
+        return "ranges of all tiles' steps, one for each CTA"
     each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
     how = "turns" if p.takes_turns else "parts" if p.in_arrival_order else "slices"
     halves = ", half work buffer" if p.leaves_halves else ""
@@ -264,7 +268,7 @@ def _constants(
         lines.append(constant("int", "groups", problem.groups.count))
     if p.kernel == "wgmma":
         lines.append(constant("int", "batches", problem.batches))
-    if p.kernel == "split_k":
+    if p.kernel == "split_k" and not p.in_ranges:
         lines.append(f"constexpr int splits = {p.splits};  // clusters that sum a tile")
     if p.kernel == "vector" and p.splits > 1:
         lines.append(f"constexpr int splits = {p.splits};  // blocks that sum a tile")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusec.codegen.ctext import compute_type, storage_type
+from fusec.codegen.matmul_scales import lift
 from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
@@ -17,6 +18,9 @@ from fusec.schedule.matmul_shared import MatmulKernel
 from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
 from fusec.schedule.matmul_vector import WARPS, resident
 from fusec.schedule.matmul_weights import STAGE
+
+_WEIGHED = (40, 232)
+"""Registers of a thread that loads, and of one that multiplies by weights of many rows."""
 
 
 def config(
@@ -115,11 +119,12 @@ def _weights(p: MatmulParameters, problem: Product) -> list[str]:
     """Return how weights become halves."""
     if not p.converted:
         return []
-    b = problem.b
+    b, lifted = problem.b, lift(problem) != 0
     name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
-    kind = f"{name}<T, {flip}>" if b.flipped else f"{name}<T>"
+    kind = f"{'Lifted' if lifted else name}<{f'T, {flip}' if b.flipped else 'T'}>"
+    raised = 0 if b.zeros is None or lifted else b.zeros.raised
     zeros = [] if b.zeros is None else [
-        integer("kRaised", b.zeros.raised, "added to what B's elements are around 0")
+        integer("kRaised", raised, "added to what B's elements are around 0")
     ]  # fmt: skip
     return [
         f"using W = {storage_type(b.buffer.dtype)};  // of B's elements in memory",
@@ -175,10 +180,16 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     if p.splits > 1:
         members.append(integer("kSplits", p.splits, "parts of K of a tile of the last wave"))
     readers = 4 * p.readers * (1 if p.ping_pong else p.consumers)
-    producer, consumer = _registers(p)
     return [
         *members,
         integer("kReaders", readers, "warps that read a stage"),
+        *_moved(*_registers(p)),
+    ]
+
+
+def _moved(producer: int, consumer: int) -> list[str]:
+    """Return how many registers a thread has that loads, and one that multiplies."""
+    return [
         integer("kProducerRegisters", producer, "of a thread that loads"),
         integer("kConsumerRegisters", consumer, "of a thread that multiplies"),
     ]
@@ -192,7 +203,9 @@ def _registers(p: MatmulParameters) -> tuple[int, int]:
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
-    pairs: list[str] = []
+    pairs, registers = list[str](), list[str]()
+    if p.moves_registers:
+        registers = _moved(*_WEIGHED)
     if p.multicast != "none":
         pairs = [
             integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
@@ -208,6 +221,7 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         *_weights(p, problem),
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
         *pairs,
+        *registers,
         integer("kProducts", p.products, "of whose sums a thread has the same columns"),
         integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from fusec.codegen.ctext import dim_text, storage_type
-from fusec.schedule.matmul_block_scales import BlockScales
+from fusec.ir.dtype import BF16
+from fusec.schedule.matmul_block_scales import BIAS, BlockScales
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product
+
+_LARGE = {True: 128, False: 1024}
+"""The number whose last bit is worth 1 (weights.cuh): of bf16, and of f16."""
+_MOST_ADDED = 64
+"""What zero points may have added besides, so that halves are exact."""
+
+
+def lift(problem: Product) -> int:
+    """Return what is added to zero points where weights remain last bits of a large number, else 0.
+
+    Both have 4 bits: one subtraction then takes both off.
+    """
+    b = problem.b
+    if b.zeros is None or not (b.packed and b.zeros.packed):
+        return 0
+    own = BIAS - b.zeros.raised
+    large = _LARGE[problem.dtype == BF16]
+    return large + own if abs(b.zeros.added + own) <= _MOST_ADDED else 0
 
 
 def scales_of(problem: Product) -> tuple[str, ...]:
@@ -25,7 +44,8 @@ def scales_of(problem: Product) -> tuple[str, ...]:
         if zeros is not None:
             kind, values = _block_scales(zeros.values, place)
             halved = [2 if zeros.packed == axis else 1 for axis in ("row", "depth")]
-            how = f"{halved[0]}, {halved[1]}, {zeros.flipped}, {zeros.added}"
+            added = zeros.added + lift(problem)
+            how = f"{halved[0]}, {halved[1]}, {zeros.flipped}, {added}"
             held = f"{name}_zero_values"
             lines.append(f"const {kind} {held} = {values};")
             lines.append(f"const auto {name}_zeros = fusec::zero_points<{how}>({held});")

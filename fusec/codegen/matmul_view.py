@@ -210,7 +210,9 @@ class SplitKView(MatmulView):
     takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
     each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
     a kernel of its own without has_epilogue. leaves_fragments: whether CTAs leave their sums for it
-    as wgmma has them; part: the type of four sums in a slice.
+    as wgmma has them; moves_registers: whether a thread that loads gives registers to those that
+    multiply, and then returns; fetches_factors: whether warps beside it fetch scales and zero
+    points into L2; part: the type of four sums in a slice.
     second_map: the map of the B of a joined product, if there is one.
     in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
     neighbouring tiles, and share what they load; readers: further template arguments of what then
@@ -229,6 +231,8 @@ class SplitKView(MatmulView):
     has_partials: bool
     has_epilogue: bool
     leaves_fragments: bool
+    moves_registers: bool
+    fetches_factors: bool
     part: str
     tickets: str = ""
     turns: str = ""

@@ -144,7 +144,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     ) -> Iterator[MatmulParameters]:
         """Yield parameters that may be legal, without those that are to be asked for."""
         for p in super().candidates(problem, likeliest, target, settings):
-            if p.in_arrival_order and "split_method" not in settings:
+            if (p.in_arrival_order or p.in_ranges) and "split_method" not in settings:
                 continue
             if not p.leaves_halves or "partials" in settings:
                 yield p
@@ -155,7 +155,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         width = product.staged_width if parameters.staged else parameters.vector_width
         if parameters.kernel == "wgmma" and parameters.swapped:
             width = next(w for w in parameters.widths if divides(product.n, w))
-        tile = tile_of(parameters.kernel, product)
+        tile = tile_of(parameters.kernel, product, parameters.tile_m)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(
@@ -174,7 +174,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
-        if parameters.kernel == "wgmma":  # the last wave's parts stay in L2
+        if parameters.kernel == "wgmma" or parameters.in_ranges:  # parts of tiles stay in L2
             scratch = 0
         estimate = Estimate(
             bytes=bytes_,
@@ -231,7 +231,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         layout = shared_layout(parameters, product)
         kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
-            template=f"matmul_{parameters.kernel}",
+            template="matmul_ranges" if parameters.in_ranges else f"matmul_{parameters.kernel}",
             grid=(_grid(product, parameters, target), dim(slices(parameters)), dim(1)),
             block=(parameters.threads, 1, 1),
             arguments=_arguments(fusion, product, parameters, workspaces),
@@ -309,6 +309,8 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = tiles_of(problem, p)
     if p.kernel == "wgmma":
         return minimum(tiles * p.splits, clusters(p, target)) * p.ctas
+    if p.in_ranges:
+        return minimum(tiles, target.sms)
     return tiles * (p.ctas * p.splits // slices(p))
 
 

@@ -11,6 +11,8 @@ from fusec.ir.expression import Atom, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_located import Located
 
+BIAS = 8
+"""What is taken off the unsigned number that four bits are."""
 PROMOTED = 128
 """Elements of K whose products are summed before a scale of 8-bit floats is applied."""
 

@@ -11,6 +11,7 @@ from fusec.schedule.matmul_computed import computed_trouble
 from fusec.schedule.matmul_joined import no_join
 from fusec.schedule.matmul_persistent import no_persistent, no_promotion
 from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_ranges import RANGES, ranges_trouble
 from fusec.schedule.matmul_shared import shared_layout
 from fusec.schedule.matmul_vector import (
     COLUMNS,
@@ -48,10 +49,11 @@ TURNED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
 """The same of `wgmma`, any that are no rows of other tiles."""
 MOST_SWAPPED_ROWS = 112
 """Rows of such a tile with 256 columns, whose sums a thread can hold."""
-SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel")
+SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel", RANGES)
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up, or each adds its own as it comes,
-so that results differ between runs: only where that is asked for."""
+so that results differ between runs: only where that is asked for. With `ranges` the steps of all
+tiles are divided evenly among the SMs, so that two share a tile where one's range ends."""
 COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
 """Those that are compared by price."""
 PARTIALS = ("f32", "half")
@@ -202,6 +204,11 @@ class MatmulParameters(Parameters):
         return WIDTHS["split_k" if self.swapped else self.kernel]
 
     @property
+    def moves_registers(self) -> bool:
+        """Return whether who multiplies in `split_k` takes registers of who loads."""
+        return self.kernel == "split_k" and self.converted and (self.tile_m > 128 or self.in_ranges)
+
+    @property
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
         return self.splits > 1 and self.split_method in TURNS
@@ -225,6 +232,11 @@ class MatmulParameters(Parameters):
     def in_arrival_order(self) -> bool:
         """Return whether the clusters of a tile add to its sums whenever they are done."""
         return self.splits > 1 and self.split_method == "parallel"
+
+    @property
+    def in_ranges(self) -> bool:
+        """Return whether each SM has an equal range of the steps of all tiles."""
+        return self.splits > 1 and self.split_method == RANGES
 
     @property
     def threads(self) -> int:
@@ -307,6 +319,7 @@ def trouble(
         return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     own = own or computed_trouble(p, problem)
+    own = own or ranges_trouble(p, problem)
     if own is not None:
         return own
     streamed = vector_trouble(p, problem) if p.kernel == "vector" else None
@@ -352,8 +365,10 @@ def _no_swap(p: MatmulParameters, problem: Product) -> str:
         return f"kernel `split_k` has multiples of 16 rows, not {p.tile_m}"
     if not p.swapped or p.kernel == "wgmma":
         return ""
-    if p.converted and p.tile_m > 128:
-        return f"a thread would hold the sums of {p.tile_m} rows beside what it converts"
+    if p.moves_registers and p.takes_turns:
+        return (
+            f"with {p.tile_m} rows a thread holds no second share of sums, as `slices` needs none"
+        )
     wide = 0 if p.converted or problem.narrow is not None else MOST_SWAPPED_ROWS
     columns = (128, 256) if p.tile_m <= wide else (128,)
     if p.tile_n not in columns:

@@ -40,6 +40,10 @@ from fusec.target import Target
 TILE_K_BYTES = 128
 """Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted. Of f32
 there are as many bytes."""
+MOST_DEEP_ROWS = 128
+"""Rows of A beside which a stage of weights is as deep: of more, two would fill an SM."""
+WEIGHED_TILES = ((256, 128),)
+"""Tiles of weights that are converted once for twice as many rows."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
@@ -80,8 +84,7 @@ def compared(
     if sizes.m > most and len(able) > 1:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
-        given = tile_of(name, problem)
-        for shape in _shapes(name, given, sizes, problem, target, without):
+        for shape in _shapes(name, sizes, problem, target, without):
             if problem.computed is not None and shape.tile_m > MOST_COMPUTED:
                 continue
             width = problem.staged_width if shape.staged else _width(problem, shape.widths)
@@ -114,8 +117,10 @@ def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterato
         yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
 
 
-def _tile_k(kernel: str, problem: Product) -> int:
-    """Return the elements of K of a step of a kernel."""
+def _tile_k(kernel: str, problem: Product, rows: int = 0) -> int:
+    """Return the elements of K of a step of a kernel, of a tile of so many rows."""
+    if kernel in HOPPER and problem.has_converted_weights and rows > MOST_DEEP_ROWS:
+        return TILES[kernel]["tile_k"]
     if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
         return TILE_K_BYTES
     if kernel in HOPPER and problem.dtype == F32:
@@ -125,34 +130,33 @@ def _tile_k(kernel: str, problem: Product) -> int:
     return TILES[kernel]["tile_k"]
 
 
-def tile_of(kernel: str, problem: Product) -> dict[str, int]:
-    """Return the fields that follow from the kernel and from what it multiplies."""
+def tile_of(kernel: str, problem: Product, rows: int) -> dict[str, int]:
+    """Return the fields that follow from the kernel, from what it multiplies and a tile's rows."""
     return {
         **TILES[kernel],
-        "tile_k": _tile_k(kernel, problem),
+        "tile_k": _tile_k(kernel, problem, rows),
         "joined": problem.joined is not None,
         "converted": kernel in ("split_k", "vector") and problem.has_converted_weights,
     }
 
 
 def _shapes(
-    kernel: str,
-    given: Mapping[str, int],
-    sizes: Sizes,
-    problem: Product,
-    target: Target,
-    without: Collection[str],
+    kernel: str, sizes: Sizes, problem: Product, target: Target, without: Collection[str]
 ) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel, whose K nobody shares yet."""
+    given = tile_of(kernel, problem, 0)
     if kernel == "wgmma":
         tiles = persistent_tiles(problem, sizes, target, without)
         yield from dict.fromkeys(replace(p, **given) for p in tiles)
     elif kernel == "split_k":
         wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
+        if problem.has_converted_weights and sizes.m > MOST_DEEP_ROWS:
+            wide = WEIGHED_TILES
         padded = next((r for r in (16, 32, 64) if r >= sizes.m), -(-sizes.m // 128) * 128)
         fitting = [(r, c) for r, c, whole in swapped_tiles(sizes.m) if whole <= padded]
         for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *fitting)):
-            yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **given)
+            own = tile_of(kernel, problem, rows)
+            yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **own)
     elif kernel == "vector":
         converted = problem.has_converted_weights
         if problem.b.k_major or not converted:
@@ -211,7 +215,8 @@ def _pairs(
         return
     for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
         pair = replace(tile, multicast=multicast)
-        if extent <= by or (multicast == "a" and tile.tile_m < MOST_BESIDE):
+        few = tile.tile_m < MOST_BESIDE if multicast == "a" else tile.converted
+        if extent <= by or few:
             continue
         most = max(1, min(2 * steps // LEAST_STEPS, 2 * sms // sizes.tiles(tile)))
         for splits in _counts(most, _filling(pair, sizes.tiles(tile), 1, sms)):

@@ -33,27 +33,27 @@ def tensor_maps(problem: Product, parameters: MatmulParameters) -> tuple[TensorM
     a, *columns = problem.operands
     rows: tuple[TensorMapArgument, ...] = ()
     if problem.computed is None:
-        rows = (_map(names[0], a, problem.m, problem.k, p.tile_m, p.pair_columns),)
+        rows = (_map(names[0], a, problem.m, problem.k, p.tile_m, p.tile_k, p.pair_columns),)
     return (
         *rows,
         *(
-            _map(each, b, problem.n, problem.k, p.columns, p.pair_rows)
+            _map(each, b, problem.n, problem.k, p.columns, p.tile_k, p.pair_rows)
             for each, b in zip(names[len(rows) :], columns, strict=True)
         ),
     )
 
 
 def _map(
-    name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int, parts: int
+    name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int, tile_k: int, parts: int
 ) -> TensorMapArgument:
     """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
     swizzled = STAGE_BYTES // size
-    columns = deep = swizzled
+    columns, deep = swizzled, min(swizzled, tile_k)
     # wgmma cuts off the other bits of f32: copies round them.
     rounds = {"data_type": "TFLOAT32"} if operand.buffer.dtype == F32 else {}
     if operand.packed == "depth":
-        depth, deep = depth // 2, swizzled // 2
+        depth, deep = depth // 2, deep // 2
     elif operand.packed == "row":
         rows, columns = rows // 2, swizzled // 2
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)

@@ -20,7 +20,8 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     promoted = p.kernel in HOPPER and problem.narrow is not None
     group = TF32_GROUP if problem.dtype == F32 else GROUP
     groups = slice_groups(p) if p.has_second else 1
+    splits = 1 if p.in_ranges else p.splits  # most tiles are whole
     return of_tensor_cores(
-        problem.k, part, each, p.splits, groups=groups, promoted=promoted, group=group,
+        problem.k, part, each, splits, groups=groups, promoted=promoted, group=group,
         kept=partials_dtype(problem, p).name if p.leaves_halves else "",
     )  # fmt: skip

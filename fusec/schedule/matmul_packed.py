@@ -23,13 +23,11 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.expression import Index, Quotient, Var, linearize, of_var
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.schedule.matmul_block_scales import Found, FoundZeros, is_byte
+from fusec.schedule.matmul_block_scales import BIAS, Found, FoundZeros, is_byte
 from fusec.schedule.matmul_located import Located, located
 
 MOST_CONSTANTS = 256
 """Elements of a tensor of constants that is evaluated."""
-BIAS = 8
-"""What is taken off the unsigned number that four bits are."""
 MOST = 256
 """Up to here halves of all types hold every integer."""
 _RANGES = {I8: (-128, 127), U8: (0, 255)}

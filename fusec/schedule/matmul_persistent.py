@@ -101,8 +101,12 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("multicast", "the CTAs of a cluster share K or an operand, not both")
     if p.ctas > 2:
         return Refusal("multicast", "four tiles of a split product are not summed together")
-    if problem.narrow is not None or p.converted:
-        return Refusal("multicast", "split products of 8-bit types share no operand")
+    if problem.narrow is not None:
+        return Refusal("multicast", "split products of 8-bit floats share no operand")
+    if p.converted and not (p.moves_registers and p.multicast == "a"):
+        return Refusal(
+            "multicast", "of converted weights tiles of more than 128 rows share A alone"
+        )
     return _no_halves(p)
 
 

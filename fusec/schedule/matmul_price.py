@@ -8,6 +8,7 @@ from fusec.schedule.matmul_beside import RESIDENT, beside
 from fusec.schedule.matmul_choice import COMPARED_METHODS, MULTIPLIERS, TURNS, MatmulParameters
 from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_once import displaced_bytes
+from fusec.schedule.matmul_ranges import ranges
 from fusec.schedule.matmul_work import ProductWork, computing_seconds, line_cost, part_of_rate
 from fusec.schedule.persistent_price import FP8_RATE, ROUNDED, TF32_RATE, persistent_seconds
 from fusec.schedule.vector_price import vector_seconds
@@ -81,6 +82,8 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     ctas = needed.sizes.clusters(p) * p.ctas * p.splits  # the last of a pair may be alone
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
+    if p.in_ranges:
+        return _range_seconds(p, needed, target)
     filled = target.sms * RESIDENT.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
     resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
@@ -98,6 +101,20 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
             step = _step_seconds(p, needed, running, tiles * steps, target)
             taken += count * (own * step + tile)
     return taken
+
+
+def _range_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of CTAs that have as many steps each, of the end of a tile and further ones.
+
+    At the end a CTA adds what another has left at its beginning.
+    """
+    tiles, steps = needed.sizes.tiles(p), -(-needed.sizes.k // p.tile_k)
+    count = ranges(tiles, target)
+    own = -(-tiles * steps // count)
+    step = _step_seconds(p, needed, count, tiles * steps, target)
+    tile = _TILE + _RANK + _epilogue_seconds(p, needed, target)
+    met = 2 * 4 * p.tile_m * p.tile_n / _SLICE_RATE
+    return own * step + (own / steps + 1) * tile + met
 
 
 def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:
@@ -188,7 +205,8 @@ def best_method(p: MatmulParameters, tiles: int) -> MatmulParameters:
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    methods = [m for m in COMPARED_METHODS if not (p.joined and m == "two_kernel")]
+    without = {*(TURNS if p.moves_registers else ()), *(("two_kernel",) if p.joined else ())}
+    methods = [m for m in COMPARED_METHODS if m not in without]
     method = min(methods, key=lambda m: _waiting_seconds(p, m, tiles))
     return p if method == p.split_method else replace(p, split_method=method)
 

@@ -94,6 +94,8 @@ def work_buffers(
     tiles = tiles_of(problem, p) * (p.pair_rows * p.pair_columns)
     if p.kernel == "wgmma":  # parts of the last wave's tiles: no more than a wave has places
         tiles = dim(target.sms // p.splits)
+    if p.in_ranges:  # tiles that two ranges share: no more than ranges
+        tiles = dim(target.sms)
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
 
     def free(name: str) -> str:

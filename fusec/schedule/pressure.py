@@ -57,6 +57,7 @@ TEMPLATES = {
     "attention_wgmma": 20,
     "column_finish": 18,
     "matmul_mma": 36,
+    "matmul_ranges": 36,
     "matmul_simt": 20,
     "matmul_split_k": 36,
     "matmul_sum_slices": 24,

@@ -59,6 +59,8 @@ void begin_bulk(const char* what) {
   if (self->acquired) fail("%s after a flag was read, without a proxy fence", what);
 }
 
+void prefetch_l2(const void* from) { read_of(from, 1); }
+
 void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier, u64) {
   const char* what = "a bulk load";
   const auto source = reinterpret_cast<std::uintptr_t>(global);

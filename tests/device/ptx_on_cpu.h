@@ -126,6 +126,7 @@ void bulk_wait_read(int pending);
 void elect(u32& elected);
 static void no_policy(u64& policy) { policy = 0; }
 static void prefetch(const void*) {}
+void prefetch_l2(const void* from);
 static void let_next_kernel_start() {}
 void wait_for_kernels();
 void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy = 0);

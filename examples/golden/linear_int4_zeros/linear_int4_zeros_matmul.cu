@@ -33,7 +33,7 @@ struct Config {
   static constexpr int kTileN = 128;      // columns of an output tile
   static constexpr int kTileK = 128;      // depth of a stage
   using W = fusec::u8;                    // of B's elements in memory
-  using Codes = fusec::Nibbles<T>;        // as halves
+  using Codes = fusec::Lifted<T>;         // as halves
   static constexpr bool kScaled = true;   // each group of K has scales of its own
   static constexpr bool kLowered = true;  // and zero points
   static constexpr int kRaised = 0;       // added to what B's elements are around 0
@@ -101,20 +101,23 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
   const int first_step = static_cast<int>(steps * chunk / chunks);
   const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
+  const fusec::BlockScales<1, fusec::bf16, Index> b_scales = {scale, tile_n, N, 1, 512};
+  const fusec::BlockScales<2, fusec::u8, Index> b_zero_values = {zero, tile_n, N, 1, 256};
+  const auto b_zeros = fusec::zero_points<2, 1, 0, 128>(b_zero_values);
 
   const bool is_consumer = threadIdx.x < Config::kMultipliers;
   if (is_consumer) {
     float sums[Config::kSumsOwn] = {};
     int stage = 0;
     fusec::u32 parity = 0;
-    const fusec::BlockScales<1, fusec::bf16, Index> b_scales = {scale, tile_n, N, 1, 512};
-    const fusec::BlockScales<2, fusec::u8, Index> b_zero_values = {zero, tile_n, N, 1, 256};
-    const auto b_zeros = fusec::zero_points<2, 1, 0, -8>(b_zero_values);
     fusec::multiply_converted<Config>(sums, shared, first_step, last_step, stage, parity, b_scales,
                                       b_zeros);
     fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
     fusec::store_tile<Config, 1>(sums_tile, sums);
   } else {
+    if (threadIdx.x >= Config::kMultipliers + 32) {
+      fusec::prefetch_factors<Config>(first_step, last_step, b_scales, b_zeros);
+    }
     // The producer: one thread keeps kStages loads in flight.
     if (threadIdx.x == Config::kMultipliers) {
       const int m = tile.row * Config::kTileM;

@@ -2,66 +2,118 @@
 //   count.
 // Source: examples/linear_tf32.yaml
 //   13: y = silu(linear(tf32(x), tf32(w), bias))
-// Schedule: M_size x 1024 x 1024 in tiles of 128 x 128, one CTA per tile, asynchronous copies into
-//   mma.sync.
+// Schedule: M_size x 1024 x 1024 in tiles of 128 x 128, bulk copies into wgmma, K split over 2
+//   CTAs.
+#include "cluster.cuh"
 #include "math.cuh"
-#include "matmul_fragments.cuh"
-#include "matmul_tf32.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_share.cuh"
 #include "matmul_tile.cuh"
+#include "matmul_turns.cuh"
+#include "named_barrier.cuh"
+#include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
+#include "wgmma_tf32.cuh"
 
 using Index = int;
 
 // Tile, stages and roles of this kernel, and where its shared memory holds what.
 struct Config {
-  using T = float;                    // of the operands in shared memory
-  static constexpr int kTileM = 128;  // rows of an output tile
-  static constexpr int kTileN = 128;  // columns of an output tile
-  static constexpr int kTileK = 32;   // depth of a stage
-  static constexpr int kStages = 3;   // stages in flight
-  static constexpr int kWarpM = 64;   // rows of a warp's part
-  static constexpr int kWarpN = 32;   // columns of a warp's part
-  static constexpr int kThreads = 32 * (kTileM / kWarpM) * (kTileN / kWarpN);
-  static constexpr bool kAAsync = true;   // A is copied by cp.async, 16 bytes at a time
-  static constexpr bool kBAsync = true;   // B too
-  static constexpr int kBand = 8;         // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;  // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = true;  // B is contiguous along K, else along N
+  using T = fusec::Tf32;                // 10 bits of the operands, to which copies round them
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileK = 32;     // depth of a stage
+  static constexpr int kStages = 7;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;                 // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
+  static constexpr int kProducts = 1;                     // of whose sums a thread has the same columns
+  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
+  static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
+  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
+  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
+  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
-  static constexpr int kAPitch = 36;         // elements from row to row of A's tile
-  static constexpr int kBPitch = 36;         // and of B's
-  static constexpr int kATileBytes = 18432;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 36864;  // of one stage
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 32768;  // of one stage
+  static constexpr int kSumsPitch = 136;     // floats from row to row of the tile of sums
+  static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 8;  // neighbouring columns of one access
+constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
-    linear_tf32_matmul(const float* __restrict__ x,
-                       const float* __restrict__ w,
-                       const float* __restrict__ bias,
-                       float* __restrict__ y,
-                       fusec::i64 M_size) {
-  extern __shared__ __align__(16) unsigned char shared[];
+extern "C" __global__ void __cluster_dims__(Config::kCluster)
+    __launch_bounds__(Config::kThreads, Config::kResident)
+        linear_tf32_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                           const __grid_constant__ fusec::TensorMap w_map,
+                           const float* __restrict__ bias,
+                           float* __restrict__ y,
+                           fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  // The sums lie over the ring, which is empty by then.
+  float* const sums_tile = reinterpret_cast<float*>(shared);
+  const int rank = fusec::cluster_rank();
   const int M = M_size;
   constexpr int N = 1024;
   constexpr int K = 1024;
-  constexpr int a_stride_m = 1024;
-  constexpr int a_stride_k = 1;
-  constexpr int b_stride_k = 1;
-  constexpr int b_stride_n = 1024;
+  constexpr int splits = 1;  // clusters that sum a tile
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
-  const auto tile = fusec::matmul_tile<Config::kBand>(blockIdx.x, tile_rows, tile_columns);
+
+  if (threadIdx.x == Config::kMultipliers) {
+    fusec::prefetch_tensormap(&x_map);
+    fusec::prefetch_tensormap(&w_map);
+  }
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  __syncthreads();
+  const int work = blockIdx.x / Config::kCluster;
+  const int tile_index = work / splits;
+  const int turn = work % splits;
+  const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
   const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
   const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
-  const int a_offset = 0;
-  const int b_offset = 0;
-  const auto a_part = fusec::matmul_operand(x + a_offset, tile_m, M, a_stride_m, a_stride_k);
-  const auto b_part = fusec::matmul_operand(w + b_offset, tile_n, N, b_stride_n, b_stride_k);
+  const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
+  const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
+  const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
+  const int first_step = static_cast<int>(steps * chunk / chunks);
+  const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
+
+  const bool is_consumer = threadIdx.x < Config::kMultipliers;
+  if (is_consumer) {
+    float sums[Config::kSumsOwn] = {};
+    int stage = 0;
+    fusec::u32 parity = 0;
+    fusec::multiply_stages<Config>(sums, shared, first_step, last_step, stage, parity);
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
+    fusec::store_tile<Config>(sums_tile, sums);
+  } else {
+    // The producer: one thread keeps kStages loads in flight.
+    if (threadIdx.x == Config::kMultipliers) {
+      const int m = tile.row * Config::kTileM;
+      const int n = tile.column * Config::kTileN;
+      const fusec::TileSource a_rows = {&x_map, m, 0};
+      const fusec::TileSource b_columns = {&w_map, n, 0};
+      int stage = 0;
+      fusec::u32 parity = 1;
+      fusec::load_stages<Config>(shared, a_rows, b_columns, first_step, last_step, stage, parity);
+    }
+    __syncwarp();
+  }
+
+  // The CTAs of a cluster sum their share of the tile over all ranks.
+  fusec::cluster_sync();
+  float4 share[Config::kOwned];
+  if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
+  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  if (!is_consumer) return;
 
   // The epilogue of neighbouring sums of row m, from column n on.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
@@ -74,20 +126,10 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::store(y + m * 1024 + n, y_vec);
   };
 
-  const int warp = threadIdx.x / 32;
-  const int warp_m = warp / (Config::kTileN / Config::kWarpN) * Config::kWarpM;
-  const int warp_n = warp % (Config::kTileN / Config::kWarpN) * Config::kWarpN;
-  float sums[Config::kWarpM / 16][Config::kWarpN / 8][4] = {};
-  fusec::multiply_tf32_steps<Config>(sums, shared, a_part, b_part, K, warp_m, warp_n);
-
-#pragma unroll
-  for (int i = 0; i < Config::kWarpM / 16; ++i) {
-    const auto held = [&](int block, int e) { return sums[i][block][e]; };
-    const auto visit = [&](int row, int column, const Sums& acc) {
-      const Index m = tile_m + warp_m + 16 * i + row;
-      const Index n = tile_n + warp_n + column;
-      if (m < M && n < N) finish(m, n, acc);
-    };
-    fusec::visit_blocks<kWidth, Config::kWarpN / 8>(held, visit);
-  }
+  const auto visit = [&](int row, int column, const Sums& acc) {
+    const Index m = tile_m + row;
+    const Index n = tile_n + column;
+    if (m < M && n < N) finish(m, n, acc);
+  };
+  fusec::visit_share<Config, kWidth>(share, rank, visit);
 }

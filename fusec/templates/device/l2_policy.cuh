@@ -1,4 +1,4 @@
-// What L2 is to do with what a load brings (sm_80).
+// What L2 is to do with what a load brings, and what it is to fetch (sm_80).
 #pragma once
 
 #include "types.cuh"
@@ -15,6 +15,12 @@ __device__ __forceinline__ u64 l2_evict_last() {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
+}
+
+// What L2 fetches at a time, and one thread: the sector of an address, for which nobody waits.
+inline constexpr int kSectorBytes = 32;
+__device__ __forceinline__ void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
 }
 
 }  // namespace fusec

@@ -22,15 +22,24 @@ __device__ __forceinline__ void store_tile(float* tile, const float (&sums)[Conf
                     lane / 4 * (kApart == 1 ? 2 : 1);
   const int across = lane % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < Config::kSumsOwn; i += 2) {
-    const int first = along + i / kBlockSums * 64 + i / 2 % 2 * kApart;
+  for (int i = 0; i < Config::kSumsOwn; i += 4) {
+    const int first = along + i / kBlockSums * 64;
     const int second = i % kBlockSums / 4 * 8 + across;
     if constexpr (Config::kSwapped) {
-      tile[second * Config::kSumsPitch + first] = sums[i];
-      tile[(second + 1) * Config::kSumsPitch + first] = sums[i + 1];
+      float* const at = tile + second * Config::kSumsPitch + first;
+      if constexpr (kApart == 1) {  // one by one, two lanes would meet in a bank
+        store(at, Vec<float, 2>{sums[i], sums[i + 2]});
+        store(at + Config::kSumsPitch, Vec<float, 2>{sums[i + 1], sums[i + 3]});
+      } else {
+        at[0] = sums[i];
+        at[Config::kSumsPitch] = sums[i + 1];
+        at[kApart] = sums[i + 2];
+        at[Config::kSumsPitch + kApart] = sums[i + 3];
+      }
     } else {
-      const Vec<float, 2> pair = {sums[i], sums[i + 1]};
-      store(tile + first * Config::kSumsPitch + second, pair);
+      float* const at = tile + first * Config::kSumsPitch + second;
+      store(at, Vec<float, 2>{sums[i], sums[i + 1]});
+      store(at + kApart * Config::kSumsPitch, Vec<float, 2>{sums[i + 2], sums[i + 3]});
     }
   }
 }

@@ -95,7 +95,7 @@ struct Bytes {
 
 // Of weights of 4 bits, less 8: a byte holds two neighbours, the first in its low bits. A pair has
 // every fourth of eight.
-template <class T, u32 kFlip = 0>
+template <class T, u32 kFlip = 0, bool kLifted = false>
 struct Nibbles {
   static constexpr int kPairs = 16;
   static constexpr int kNeighbours = 2;
@@ -103,7 +103,8 @@ struct Nibbles {
   // The low four bits of a number in each of its halves, of which only these count.
   __device__ static __forceinline__ u32 unbiased(u32 bits) {
     constexpr u32 kLarge = kLargePair<T>;
-    return subtract_pair<T>(and_or(bits, 0x000f000fu, kLarge), kLarge + 0x00080008u);
+    const u32 pair = and_or(bits, 0x000f000fu, kLarge);
+    return kLifted ? pair : subtract_pair<T>(pair, kLarge + 0x00080008u);
   }
   __device__ static __forceinline__ u32 neighbours(const unsigned char* place) {
     return unbiased((*place ^ (kFlip & 0xffu)) * 0x1001u);
@@ -127,5 +128,9 @@ struct Nibbles {
     return __byte_perm(eight[0], eight[2], i % 2 == 0 ? 0x5410 : 0x7632);
   }
 };
+
+// The same that keep the number of kLargePair, which zero points take off, and are not less 8.
+template <class T, u32 kFlip = 0>
+using Lifted = Nibbles<T, kFlip, true>;
 
 }  // namespace fusec

@@ -26,7 +26,7 @@ __device__ __forceinline__ void wgmma_converted(float* d, const u32 (&a)[4], u64
       FUSEC_WGMMA_CONVERTED(N, "f16", __VA_ARGS__);  \
     }                                                \
   }
-  static_assert(kN % 16 == 0 && kN >= 16 && kN <= 128);
+  static_assert(kN % 16 == 0 && kN >= 16 && kN <= 256);
   FUSEC_WGMMA_CONVERTED_OF(16, "8", "9", "10", "11", "12", "13")
   FUSEC_WGMMA_CONVERTED_OF(32, "16", "17", "18", "19", "20", "21")
   FUSEC_WGMMA_CONVERTED_OF(48, "24", "25", "26", "27", "28", "29")
@@ -35,6 +35,14 @@ __device__ __forceinline__ void wgmma_converted(float* d, const u32 (&a)[4], u64
   FUSEC_WGMMA_CONVERTED_OF(96, "48", "49", "50", "51", "52", "53")
   FUSEC_WGMMA_CONVERTED_OF(112, "56", "57", "58", "59", "60", "61")
   FUSEC_WGMMA_CONVERTED_OF(128, "64", "65", "66", "67", "68", "69")
+  FUSEC_WGMMA_CONVERTED_OF(144, "72", "73", "74", "75", "76", "77")
+  FUSEC_WGMMA_CONVERTED_OF(160, "80", "81", "82", "83", "84", "85")
+  FUSEC_WGMMA_CONVERTED_OF(176, "88", "89", "90", "91", "92", "93")
+  FUSEC_WGMMA_CONVERTED_OF(192, "96", "97", "98", "99", "100", "101")
+  FUSEC_WGMMA_CONVERTED_OF(208, "104", "105", "106", "107", "108", "109")
+  FUSEC_WGMMA_CONVERTED_OF(224, "112", "113", "114", "115", "116", "117")
+  FUSEC_WGMMA_CONVERTED_OF(240, "120", "121", "122", "123", "124", "125")
+  FUSEC_WGMMA_CONVERTED_OF(256, "128", "129", "130", "131", "132", "133")
 #undef FUSEC_WGMMA_CONVERTED_OF
 #undef FUSEC_WGMMA_CONVERTED
 }

@@ -1,0 +1,39 @@
+"""Products whose tiles' steps along K, end to end, are divided among the SMs: which may be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+if TYPE_CHECKING:
+    from fusec.schedule.matmul_choice import MatmulParameters
+    from fusec.schedule.matmul_problem import Product
+
+RANGES = "ranges"
+"""The way to sum of a kernel with one CTA per SM, which have as many steps each."""
+PARTS = 2
+"""Ranges that share a tile at most: none has fewer steps than a tile."""
+
+
+def ranges(tiles: int, target: Target) -> int:
+    """Return how many ranges the steps of so many tiles are divided into."""
+    return min(tiles, target.sms)
+
+
+def ranges_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why the steps of all tiles cannot be divided among the SMs, or None."""
+    if not p.in_ranges:
+        return None
+    if p.kernel != "split_k" or not p.converted:
+        because = "`ranges` are of weights of 8 and 4 bits, of kernel `split_k`"
+        return Refusal("splits", because)
+    if p.splits != PARTS or p.ctas > 1 or p.leaves_halves:
+        because = f"`ranges` have CTAs by themselves, splits of {PARTS}, and sums in f32"
+        return Refusal("splits", because)
+    if problem.cuts or problem.batches != 1:
+        return Refusal("splits", "`ranges` are of one product")
+    if not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
+        return Refusal("splits", "the tiles of `ranges` are counted where sizes are known")
+    return None
