@@ -14,18 +14,8 @@ with FusionDefinition("linear_normalised") as fd:
     beta = fd.define_tensor(shape=[K], contiguity=True, dtype=DataType.BFloat16)
     w = fd.define_tensor(shape=[N, K], contiguity=True, dtype=DataType.BFloat16)
 
-    wide = fd.ops.cast(x, DataType.Float)
-    deviation = fd.ops.sub(wide, mean)
-    unit = fd.ops.mul(deviation, rstd)
-    factor = fd.ops.broadcast_in_dim(fd.ops.cast(gamma, DataType.Float), [M, K], [1])
-    scaled = fd.ops.mul(unit, factor)
-    offset = fd.ops.broadcast_in_dim(fd.ops.cast(beta, DataType.Float), [M, K], [1])
-    shifted = fd.ops.add(scaled, offset)
-    normalised = fd.ops.cast(shifted, DataType.BFloat16)
-    y = fd.ops.linear(normalised, w)
-    fd.pin(
-        "product",
-        [wide, deviation, unit, factor, scaled, offset, shifted, normalised, y],
-        scheduler="matmul",
-    )
+    deviation = fd.ops.sub(fd.ops.cast(x, DataType.Float), mean)
+    scaled = fd.ops.mul(fd.ops.mul(deviation, rstd), fd.ops.cast(gamma, DataType.Float))
+    shifted = fd.ops.add(scaled, fd.ops.cast(beta, DataType.Float))
+    y = fd.ops.linear(fd.ops.cast(shifted, DataType.BFloat16), w)
     fd.add_output(y)

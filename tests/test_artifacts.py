@@ -160,7 +160,7 @@ def keys_of(data: Any) -> Iterator[str]:
 
 def test_every_key_is_documented(tmp_path: Path, capsys: Capture) -> None:
     found: set[str] = set()
-    for name in (*OPTIONS, "seed_2146", "linear_gelu", "swiglu"):
+    for name in (*OPTIONS, "seed_2146", "linear_gelu", "linear_tf32", "swiglu"):
         path = EXAMPLES / f"{name}.yaml"
         out = tmp_path / path.stem
         assert fusec(capsys, "compile", path, "-o", out, *OPTIONS.get(name, [])).code == 0

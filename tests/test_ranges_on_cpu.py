@@ -109,14 +109,20 @@ def test_price_knows_what_a_last_wave_leaves_idle(columns: int, is_quicker: bool
     assert (family.seconds(problem, made, gpu) < family.seconds(problem, whole, gpu)) == is_quicker
 
 
-@pytest.mark.parametrize("rows", [64, 128, 256])
-def test_only_a_pin_has_ranges(rows: int) -> None:
-    family, gpu, fusion = Matmul(), target.find("sm_90a"), weighted(rows, 28672, 8192)
+@pytest.mark.parametrize(("columns", "in_ranges"), [(28672, True), (8192, False)])
+@pytest.mark.parametrize("rows", [64, 128])
+def test_ranges_are_taken_where_a_last_wave_is_ragged(
+    rows: int, columns: int, in_ranges: bool
+) -> None:
+    family, gpu, fusion = Matmul(), target.find("sm_90a"), weighted(rows, columns, 8192)
     problem = family.problem(fusion)
     assert isinstance(problem, MatmulProblem)
+    likeliest = family.likeliest(problem, gpu)
+    assert not isinstance(likeliest, Refusal)
+    assert likeliest.in_ranges == in_ranges
     space = family.space(problem, gpu)
     assert not isinstance(space, Refusal)
-    assert not any(p.in_ranges for p in space)
+    assert any(p.in_ranges for p in space)
 
 
 @pytest.mark.parametrize(

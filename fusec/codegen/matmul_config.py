@@ -222,7 +222,7 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
         *pairs,
         *registers,
-        integer("kProducts", p.products, "of whose sums a thread has the same columns"),
+        integer("kProducts", p.products, "products that share a tile"),
         integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         integer("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),

@@ -23,6 +23,7 @@ from fusec.schedule.matmul_choice import (
 from fusec.schedule.matmul_computed import MOST_ROWS as MOST_COMPUTED
 from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_ranges import PARTS, RANGES
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_tiles import persistent_tiles
 from fusec.schedule.matmul_vector import (
@@ -98,6 +99,8 @@ def compared(
                     yield from _splits(tile, number, steps, target.sms, alone=alone)
                     if problem.computed is None:
                         yield from _pairs(tile, sizes, steps, target.sms)
+                    if tile.converted:
+                        yield replace(tile, splits=PARTS, split_method=RANGES)
             elif name == "vector":
                 each = MOST_BLOCKS[problem.b.k_major or not whole.converted]
                 most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // number))

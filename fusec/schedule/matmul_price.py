@@ -50,9 +50,9 @@ _INGEST = 1.08e11
 _LINES = ({16: 2.0, 32: 2.0, 64: 2.0}, {16: 1.75, 32: 1.75, 64: 1.75})
 # Weights a second that an SM makes halves of (estimated).
 _CONVERTED = 4.7e10
-# Of the issue slots, those of the warps that compute rows of A; and from asking for what elements
-# are made of to having written them, while others of these warps do the same (estimated).
-_COMPUTING_ISSUE, _COMPUTING_LATENCY = 0.3, 0.8e-6
+# Of the issue slots, those that the warps fill which compute rows of A (32 x 8192 x 8192); and from
+# asking for what elements are made of to having written them, while others do the same.
+_COMPUTING_ISSUE, _COMPUTING_LATENCY = 0.14, 0.8e-6
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
 # Of that, of 10 bits of f32: where both operands lie along K, one across it, and both (4096 cubed).

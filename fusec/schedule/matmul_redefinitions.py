@@ -58,8 +58,7 @@ def definitions_of_product(
     first = slice_before_product(fusion, own)
     if product is not None:
         first = (*first, *aligned_copies(product, own))
-        is_set = any(o.name == "kernel" for o in fusion.schedules)
-        first = (*first, *(copies_along_depth(product, own) if target.has_wgmma and is_set else ()))
+        first = (*first, *(copies_along_depth(product, own) if target.has_wgmma else ()))
     tiles = 1
     for extent in node.output.shape:
         tiles *= -(-extent.evaluate(segment.hints) // 128)
