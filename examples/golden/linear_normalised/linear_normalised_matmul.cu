@@ -32,7 +32,7 @@ struct Config {
   static constexpr int kSumsOwn = 8;                      // of a thread that multiplies
   static constexpr int kReaders = 8;                      // warps that read a stage
   static constexpr int kWriters = 3;                      // warps that compute A, a stage each
-  static constexpr int kProducts = 1;                     // of whose sums a thread has the same columns
+  static constexpr int kProducts = 1;                     // products that share a tile
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
   static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread

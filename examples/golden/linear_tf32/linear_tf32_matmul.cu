@@ -29,7 +29,7 @@ struct Config {
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;                 // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
-  static constexpr int kProducts = 1;                     // of whose sums a thread has the same columns
+  static constexpr int kProducts = 1;                     // products that share a tile
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
   static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread

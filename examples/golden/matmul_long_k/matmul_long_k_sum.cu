@@ -26,7 +26,7 @@ struct Config {
   static constexpr int kPairRows = 2;                     // tile rows of a cluster of two CTAs
   static constexpr int kPairColumns = 1;                  // and tile columns; they share an operand
   static constexpr int kReaders = 16;                     // warps that read a stage
-  static constexpr int kProducts = 1;                     // of whose sums a thread has the same columns
+  static constexpr int kProducts = 1;                     // products that share a tile
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
   static constexpr int kCluster = 1;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
