@@ -330,7 +330,7 @@ VARIANTS: Mapping[str, Variant] = {
     "joined ping-pong": _joined(
         1100, 1160, 72, **{**_WGMMA, "tile_m": 64, "tile_n": 256}, ping_pong=True, staged=True
     ),
-    "joined split": _joined(45, 264, 4104, **{**_PARTS, "tile_m": 48}),
+    "joined split": _joined(45, 264, 4104, **{**_PARTS, "tile_m": 64}),
     "attention": _attention(
         *PLAIN, m=300, n=360, exact=lambda d: _pointed(d, copies=4), wanted=_full,
         tile_keys=128, stages=2, warpgroups=2, ping_pong=True,

@@ -144,6 +144,17 @@ def test_the_text_and_the_script_keep_what_is_set(tmp_path: Path) -> None:
     assert all(o.span is not None and o.span.file.endswith("rows.py") for o in found)
 
 
+def test_a_value_may_be_two_extents() -> None:
+    text = (
+        "fusion: p\ninputs: {a: 'bf16[2048, 256]', b: 'bf16[2048, 256]'}\nops:\n  - y = linear(a, b)\n"
+        "outputs: [y]\nschedules:\n  matmul: {kernel: wgmma, multicast: 4x1, tile_m: 128}\n"
+    )
+    fusion = read_text(text)
+    assert parameters_of(fusion).multicast == "4x1"
+    again = read_text(to_text(fusion)).schedules
+    assert [(o.name, o.value) for o in again] == [(o.name, o.value) for o in fusion.schedules]
+
+
 def test_a_definition_sets_fields_of_a_value() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[64, 64], contiguity=True, dtype=DataType.Float)

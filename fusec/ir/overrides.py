@@ -13,6 +13,8 @@ from fusec.ir.graph import Fusion
 from fusec.options import SCHEDULERS
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|\d+x\d+)\Z", re.ASCII)
+"""What a field may be that is no number: a word, or two extents as `4x2`."""
 SEGMENT = re.compile(r"s(0|[1-9]\d{0,5})\Z", re.ASCII)
 """What segments are called by their number."""
 
@@ -45,7 +47,7 @@ def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
             raise FusecError(message, span=each.of_span, help="name a value that it makes")
         if not IDENTIFIER.match(each.name) or iskeyword(each.name):
             raise FusecError(f"no schedule has a field `{each.name}`", span=each.name_span)
-        if isinstance(each.value, str) and not IDENTIFIER.match(each.value):
+        if isinstance(each.value, str) and not WORD.match(each.value):
             raise FusecError(f"no field can be `{each.value}`", span=each.span)
         earlier = first.setdefault((each.of, each.name), each)
         if earlier is not each:
