@@ -106,9 +106,11 @@ def test_other_products_are_not_joined() -> None:
     assert "not of one first operand" in found.because
 
 
-def test_joined_products_have_one_kernel() -> None:
+def test_joined_products_have_two_kernels() -> None:
     fusion = joined(512, 2048, 1024)
-    assert set(reasons(fusion).values()) == {"", "joined products have kernel `wgmma` alone"}
+    alone = "joined products have kernels `wgmma` and `split_k` alone"
+    assert set(reasons(fusion).values()) == {"", alone}
+    assert [k for k, why in reasons(fusion).items() if not why] == ["wgmma", "split_k"]
     assert all("sm_80 has no wgmma" in r for r in reasons(fusion, AMPERE).values())
     assert "staged rows" in why(fusion, kernel="wgmma", staged=False, tile_n=128)
     assert "no multiple of 16" in why(fusion, kernel="wgmma", staged=True, tile_n=72)

@@ -140,7 +140,10 @@ STREAM = {
         ({"splits": 9}, "9 CTAs share 8 steps along K"),
         ({"tile_m": 32, "tile_n": 64}, "shared memory has 1024"),
         ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words of parts in flight"),
-        ({"kernel": "split_k", "tile_m": 8, "tile_n": 128}, "kernel `split_k` has no tile_m 8"),
+        (
+            {"kernel": "split_k", "tile_m": 8, "tile_n": 128},
+            "kernel `split_k` has multiples of 16 rows, not 8",
+        ),
     ],
 )
 def test_what_a_stream_has_not_is_refused(wanted: dict[str, Any], why: str) -> None:
