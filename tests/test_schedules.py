@@ -146,8 +146,9 @@ def test_the_text_and_the_script_keep_what_is_set(tmp_path: Path) -> None:
 
 def test_a_value_may_be_two_extents() -> None:
     text = (
-        "fusion: p\ninputs: {a: 'bf16[2048, 256]', b: 'bf16[2048, 256]'}\nops:\n  - y = linear(a, b)\n"
-        "outputs: [y]\nschedules:\n  matmul: {kernel: wgmma, multicast: 4x1, tile_m: 128}\n"
+        "fusion: p\ninputs: {a: 'bf16[2048, 256]', b: 'bf16[2048, 256]'}\n"
+        "ops:\n  - y = linear(a, b)\noutputs: [y]\n"
+        "schedules:\n  matmul: {kernel: wgmma, multicast: 4x1, tile_m: 128}\n"
     )
     fusion = read_text(text)
     assert parameters_of(fusion).multicast == "4x1"
