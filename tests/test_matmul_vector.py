@@ -59,6 +59,11 @@ def test_the_sum_does_not_depend_on_who_is_last(tmp_path: Path) -> None:
     assert all(np.array_equal(each.view(np.uint16), found[0].view(np.uint16)) for each in found)
 
 
+def test_what_a_thread_cannot_hold_is_refused_as_such() -> None:
+    with pytest.raises(Unsupported, match="a thread would hold 112 words"):
+        streamed(product(17, 24, 8), stages=2)
+
+
 @given(
     st.integers(1, 20), st.integers(1, 90), st.integers(1, 160), st.integers(1, 3),
     st.sampled_from([1, 2]),
@@ -69,6 +74,7 @@ def test_drawn_products(m: int, n: int, eights: int, splits: int, stages: int) -
 
     fusion = product(m, n, 8 * eights)
     splits = min(splits, -(-8 * eights // 512))
+    stages = stages if m <= 16 else 1  # a thread holds no two of 32 rows
     with TemporaryDirectory() as folder:
         plan = streamed(fusion, splits=splits, stages=stages)
         assert wrong(fusion, plan, Path(folder), ORDERS[:1]) == ""

@@ -144,7 +144,7 @@ def test_known_but_unsupported_types(name: str) -> None:
 
 def test_every_pointwise_op_takes_scalars() -> None:
     for op in TABLE.values():
-        if op.family != "pointwise" or op.name == "cast":
+        if op.family != "pointwise" or op.name in ("cast", "tf32"):  # of f32, which no scalar is
             continue
         builder = GraphBuilder()
         whole = op.name.startswith("bitwise") or op.name in (

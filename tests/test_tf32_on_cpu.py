@@ -12,6 +12,8 @@ from gpu_check import check_on_gpu
 from test_hopper_on_cpu import dies, model_of, wrong
 
 from fusec import target
+from fusec.diagnostics import Unsupported
+from fusec.index.domain import Refusal
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
@@ -86,16 +88,50 @@ def test_wrong_ones_across_k_are_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion), *ACROSS[name], tmp_path)
 
 
-def test_fewer_bits_are_not_within_the_bound() -> None:
-    """Factors of 5 bits are told from those of 10."""
-    fusion = product(64, 64, 1000)
+@pytest.mark.parametrize(
+    "factors",
+    ["tf32(a), b", "a, tf32(b)", "cast(tf32(a), f64), cast(tf32(b), f64)", "tf32(a), cast(h, f32)"],
+)
+def test_no_kernel_leaves_a_rounding_out(factors: str) -> None:
+    """Factors that tensor cores do not take are rounded in memory."""
+    fusion = read_text(
+        "fusion: one\ninputs:\n  a: f32[64, 128]\n  b: f32[64, 128]\n  h: bf16[64, 128]\n"
+        f"ops:\n  - y = linear({factors})\noutputs: [y]\n"
+    )
+    refused = Matmul().problem(fusion)
+    assert isinstance(refused, Refusal)
+    assert refused.rule == "operand"
+
+
+@pytest.mark.parametrize("kernel", ["simt", "vector"])
+def test_kernels_that_do_not_round_are_refused(kernel: str) -> None:
+    with pytest.raises(Unsupported, match=r"10 bits of f32|f32 is not streamed"):
+        plan_of(product(64, 64, 64), kernel=kernel)
+
+
+def test_other_bits_are_not_within_the_bound() -> None:
+    """Factors of 9 bits, or of all, are told from those of 10."""
+    fusion, exact = product(64, 64, 1000), product(64, 64, 1000, few=False)
     inputs = random_inputs(fusion, fusion.hints, 0)
     model = model_of(fusion, plan_of(fusion))
-    for bits, ok in ((10, True), (5, False)):
+    for bits, ok in ((10, True), (9, False), (11, False), (22, False)):
         given = {n: _cut(np.asarray(x), bits) if n != "bias" else x for n, x in inputs.items()}
-        outputs = evaluate(fusion, given, fusion.hints)
+        outputs = evaluate(exact, given, fusion.hints)
         found = {n: np.asarray(x, np.float32) for n, x in outputs.items()}
         assert compare(fusion, fusion.hints, inputs, found, model=model).ok == ok
+
+
+def test_numbers_in_the_middle_of_two_may_be_either() -> None:
+    """cvt.rna rounds them away from 0, copies in bulk to the even one; others have one result."""
+    fusion = read_text("fusion: few\ninputs:\n  x: f32[6]\nops:\n  - y = tf32(x)\noutputs: [y]\n")
+    unit = 2.0**-10
+    x = np.array([1 + unit / 2, -1 - unit / 2, 1 + unit / 2 + 2**-23, 3.0, 0.0, 2.0**-140])
+    inputs = {"x": x.astype(np.float32)}
+    away = np.array([1 + unit, -1 - unit, 1 + unit, 3.0, 0.0, 0.0], np.float32)
+    even = np.array([1, -1, 1 + unit, 3.0, 0.0, 0.0], np.float32)
+    for found, ok in ((away, True), (even, True), (away + unit * (x == 3), False)):
+        assert compare(fusion, {}, inputs, {"y": found.astype(np.float32)}).ok == ok
+    assert not compare(fusion, {}, inputs, {"y": np.where(x > 1 + unit / 2, 1, even)}).ok
 
 
 def _cut(x: np.ndarray, bits: int) -> np.ndarray:

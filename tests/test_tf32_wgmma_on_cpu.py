@@ -205,7 +205,7 @@ def test_an_operand_across_k_is_read_by_mma() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", SHAPES)
 @pytest.mark.parametrize(
-    "shape", [(520, 1032, 2056), (67, 133, 1001), (1000, 1500, 68), (16, 2048, 4096)]
+    "shape", [(520, 1032, 2056), (67, 133, 1001), (1000, 1500, 1068), (16, 2048, 4096)]
 )
 def test_copies_and_products_on_a_gpu(layout: str, shape: tuple[int, int, int]) -> None:
     assert check_on_gpu(asked(product(*shape, layout))).verdict.ok

@@ -116,6 +116,13 @@ def _full_width(name: str, operands: Operands) -> DType:
     return dtype
 
 
+def _single(name: str, operands: Operands) -> DType:
+    dtype = _floating(name, operands)
+    if dtype.compute != F32:
+        raise Unsupported(f"`{name}` of {dtype}: only f32 and half types have fewer bits to take")
+    return dtype
+
+
 def _whole(name: str, operands: Operands) -> DType:
     dtype = common_type(name, operands)
     if dtype.is_float:
@@ -161,6 +168,8 @@ FLOAT = DTypeRule(_floating, _in_result)
 """The promoted type; integers and bools become floats."""
 FULL_WIDTH = DTypeRule(_full_width, _in_result)
 """As FLOAT; half types are refused."""
+SINGLE = DTypeRule(_single, _in_result)
+"""As FLOAT; what is not computed in f32 is refused."""
 WHOLE = DTypeRule(_whole, _in_result)
 """The promoted type; floats are refused."""
 INTEGER = DTypeRule(_integer, _in_result)

@@ -4,21 +4,45 @@ from __future__ import annotations
 
 from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise
-from fusec.ops.dtypes import FLOAT
+from fusec.ops.dtypes import SINGLE
+from fusec.ops.lazy import np
 
-TF32_UNITS = 2.0**12
-"""Half of a unit of 10 bits behind the point, in units of 2^-23."""
+TF32_BITS = 10
+"""Bits behind the point that tensor cores take of an f32 (PTX ISA, `.tf32`)."""
+
+LEAST_EXPONENT = -126
+"""Of a normal f32: smaller numbers have as few bits as they need."""
+
+
+def _ties(x: Array, rounded: Array) -> Array:
+    """Return the numbers that lie in the middle of two of 10 bits, 0 for others.
+
+    Copies in bulk round those to the even one, cvt.rna away from 0.
+    """
+    scaled = _in_units(x)[0]
+    return np.where(np.abs(scaled - np.trunc(scaled)) == 0.5, x, 0.0)
+
+
+def _in_units(x: Array) -> tuple[Array, Array]:
+    """Return numbers in units of their 10th bit behind the point, and the exponents of these."""
+    _, exponents = np.frexp(x)
+    exponents = np.maximum(exponents - 1, LEAST_EXPONENT) - TF32_BITS
+    return np.ldexp(x, -exponents), exponents
 
 
 @pointwise(
-    cuda={"f32": "fusec::round_to_tf32({x})", "default": "{x}"},
-    dtype=FLOAT,
+    cuda={"f32": "fusec::round_to_tf32({x})"},
+    dtype=SINGLE,
     cost=Cost(1),
-    accuracy=TF32_UNITS,
+    discontinuous=True,
+    accuracy=2.0 ** (24 - TF32_BITS),
+    terms=_ties,
 )
 def tf32(x: Array) -> Array:
-    """Return x, of which no more than 10 bits behind the point count: tensor cores multiply these.
+    """Return x rounded to 10 bits behind the point, to nearest: tensor cores multiply these.
 
     Where both factors of a product in f32 are such, it is off by 2^-11 of each, and is quicker.
     """
-    return x
+    with np.errstate(all="ignore"):
+        scaled, exponents = _in_units(x)
+        return np.ldexp(np.rint(scaled), exponents)

@@ -180,11 +180,12 @@ def rounding(
     """Return the variances of one operation of `ulps` accuracy, relative to `value`.
 
     Every one rounds by at most half a unit; what approximations are off beside may have one sign. A
-    correctly rounded one adds nothing where its operands are `exact` and the result is a float. On
+    correctly rounded one adds nothing where its operands are `exact` and the result is a float, and
+    none does where all of `value` is 0. On
     an H200 the approximations declared with 1 to 6 units are off by 0.21 to 0.45 (root mean square)
     and 0.6 to 2.7 units (most of a million): decision 040.
     """
-    if not ulps or not dtype.is_rounded:
+    if not ulps or not dtype.is_rounded or not value.any():
         return None, None
     with np.errstate(all="ignore"):
         squares = squared(value)

@@ -149,6 +149,19 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             if not p.leaves_halves or "partials" in settings:
                 yield p
 
+    def _refusal(
+        self,
+        problem: MatmulProblem,
+        likeliest: MatmulParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> Refusal:
+        """Return why fields cannot be set: of a set kernel, beside its own likeliest ones."""
+        if "kernel" in settings and len(settings) > 1:
+            found = self.chosen(problem, target, {"kernel": settings["kernel"]})
+            likeliest = likeliest if isinstance(found, Refusal) else found
+        return super()._refusal(problem, likeliest, target, settings)
+
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
         product = problem.product

@@ -73,7 +73,8 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
         alone = hopper or "results are reduced tile by tile by kernel `wgmma` alone"
         return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
     if problem.joined is None:
-        return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": ""}
+        exact = "" if empty or problem.dtype != F32 else "10 bits of f32 are for tensor cores"
+        return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": exact}
     if not hopper and not problem.slots.sizes:
         hopper = "joined products need an output or operand with aligned rows along the result's"
     alone = split or "joined products have kernels `wgmma` and `split_k` alone"

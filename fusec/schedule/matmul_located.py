@@ -20,12 +20,13 @@ def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
     """Return the input behind an operand, and its address.
 
     What a cast widens is read as it is: products of halves are exact in f32. So is that of which
-    10 bits are asked for.
+    10 bits are asked for, but not of what is cast then.
     """
-    name = value.name
+    name, dtype = value.name, value.dtype
     while value not in fusion.input_of:
         node = fusion.producer[value]
-        if node.op is tf32 or (node.op.converts and _keeps(node.inputs, value.dtype)):
+        rounds = node.op is tf32 and value.dtype == dtype
+        if rounds or (node.op.converts and _keeps(node.inputs, value.dtype)):
             (value,) = node.inputs
             continue
         pulled = pull(node, at) if node.op.access is not None else None

@@ -278,10 +278,15 @@ def _problem(
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
     first, rows, columns = result
-    few = all(is_tf32(fusion, value) for value in node.inputs[:2])
+    few = {is_tf32(fusion, value) for value in node.inputs[:2]}
+    buffers = {a.buffer.dtype, b.buffer.dtype}
+    if True in few and F32 in buffers and (False in few or len(buffers) > 1):
+        because = "tensor cores take 10 bits of both operands in f32, not of one"
+        return Refusal("operand", because)
     return Product(
-        node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups, tf32=few
-    )
+        node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups,
+        tf32=False not in few,
+    )  # fmt: skip
 
 
 def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> Product | Refusal:
