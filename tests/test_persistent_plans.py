@@ -7,7 +7,7 @@ from test_matmul_plans import HOPPER, bias_gelu, built, plain
 
 from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import Unsupported
-from fusec.ir.dtype import BF16
+from fusec.ir.dtype import BF16, F32, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.schedule.matmul import Matmul
@@ -73,6 +73,29 @@ def test_an_output_lies_where_an_input_of_its_size_was_read() -> None:
     assert [n for n in names if n.startswith("kStaged")][-2:] == ["kStaged0", "kStaged1"]
     text = plan_sources(plan)[0].text
     assert text.count("shared + Config::kStaged0") == 2  # r, and the sum
+
+
+@pytest.mark.parametrize("columns", range(64, 257, 8))
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_pairs_of_eight_staged_rows_are_in_all_banks(columns: int, dtype: DType) -> None:
+    """A warp writes eight rows by four pairs, in as many turns as its bytes take (staged_rows)."""
+
+    def biased(g: GraphBuilder):
+        y = g.apply("linear", g.input("x", BF16, [256, 512]), g.input("w", BF16, [2048, 512]))
+        return g.apply("add", g.apply("cast", y, dtype=dtype), g.input("r", dtype, [256, 2048]))
+
+    plan = plan_of(built(biased), tile_m=128, tile_n=columns, stages=3, staged=True)
+    layout = plan.kernels[0].layout
+    constants = {name: value for name, value, _ in layout.constants}  # type: ignore[attr-defined]
+    assert constants["kStagedColumns"] == columns
+    words = [
+        (lane // 4 * constants["kStagedPitch"] + lane % 4 * 2) * dtype.size // 4 + word
+        for lane in range(32)
+        for word in range(2 * dtype.size // 4)
+    ]
+    turns = len(words) // 32
+    banks = [word % 32 for word in words]
+    assert all(banks.count(bank) == turns for bank in range(32))
 
 
 @pytest.mark.parametrize(("columns", "width"), [(300, 2), (301, 1), (304, 2)])

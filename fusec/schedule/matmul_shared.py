@@ -19,7 +19,8 @@ SUMS_PAD = 8
 """Floats behind a row of sums: a quarter of the banks on, where the next row of a warp begins; with
 swapped operands it begins two rows on."""
 STAGED_PAD = 8
-"""Elements behind a staged row, so that pairs of eight rows are in all banks (staged_rows.cuh)."""
+"""Elements behind a staged row, or twice as many: an odd multiple of 8 from row to row, so that
+pairs of eight rows are in all banks (staged_rows.cuh)."""
 _ELEMENT = 2
 STAGE_BYTES = 128
 """Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
@@ -118,14 +119,15 @@ def _layout(
     if p.staged:
         columns = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
         rows = 16 * p.row_blocks if slots.fetched else 16
+        staged_pitch = columns + STAGED_PAD * (1 + columns // STAGED_PAD % 2)
         constants += [
             ("kStagedRows", rows, "rows of a warp that are staged at a time"),
             ("kStagedColumns", columns, "and columns"),
-            ("kStagedPitch", columns + STAGED_PAD, "elements from one such row to the next"),
+            ("kStagedPitch", staged_pitch, "elements from one such row to the next"),
         ]
         for number, size in enumerate(slots.sizes):
             constants.append((f"kStaged{number}", at, f"rows of {8 * size} bits"))
-            at += 4 * p.consumers * rows * (columns + STAGED_PAD) * size
+            at += 4 * p.consumers * rows * staged_pitch * size
     for name, meaning in (
         ("kFull", "barriers, one per stage: its loads have landed"),
         ("kEmpty", "barriers, one per stage: all have read it"),
