@@ -15,19 +15,13 @@ from benchmarks.product_schedules import (
     lines_of,
     listed,
     name_of,
-    row_of,
     schedule_of,
     schedule_text,
 )
 from fusec import target
-from fusec.ir.annotations import Setting
 from fusec.schedule import persistent_price, vector_price
-from fusec.schedule.matmul import Matmul, MatmulProblem
 from fusec.schedule.matmul_beside import beside, room
-from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_once import read_once
-from fusec.schedule.persistent_price import is_untimed
-from fusec.segment.protocol import Refusal
 
 HOPPER = target.find("sm_90a")
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -138,39 +132,3 @@ def test_small_tiles_share_an_sm_where_their_stages_fit(tile_m: int, count: int)
     small = schedule_of(f"split_k {tile_m}x128 2 1 1", product.chosen)
     assert beside(small, 40_000) == count
     assert beside(small, room(1)) == 1
-
-
-def chosen(shape: tuple[int, int, int], **settings: Setting) -> MatmulParameters:
-    """Return what is chosen for a product where some fields are set."""
-    family = Matmul()
-    problem = family.problem(row_of(shape, "nt").fusion)
-    assert isinstance(problem, MatmulProblem)
-    found = family.chosen(problem, HOPPER, settings)
-    assert isinstance(found, MatmulParameters), found
-    return found
-
-
-def test_price_does_not_choose_what_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    few_rows = (800, 5752, 6048)
-    assert not is_untimed(chosen(few_rows))
-    monkeypatch.setattr(persistent_price, "UNTIMED", frozenset())
-    assert chosen(few_rows).swapped
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"multicast": "4x1"}, {"multicast": "2x4"}, {"kernel": "wgmma", "tile_m": 168}],
-)
-def test_a_schedule_has_what_is_not_timed(settings: dict[str, Setting]) -> None:
-    found = chosen((1000, 4096, 4096), **settings)
-    assert {n: getattr(found, n) for n in settings} == settings
-    assert is_untimed(found)
-
-
-def test_what_is_not_timed_is_tuned() -> None:
-    product = Priced((1000, 4096, 4096), "nt", HOPPER)
-    space = product.family.space(product.problem, HOPPER)
-    assert not isinstance(space, Refusal)
-    untimed = [p for p in space if is_untimed(p)]
-    assert any(p.swapped for p in untimed)
-    assert any(p.multicast in persistent_price.UNTIMED for p in untimed)

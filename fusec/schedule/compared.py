@@ -27,11 +27,6 @@ class ComparedFamily(Family[P, R, L]):
     def compared(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> Iterable[R]:
         """Yield the records to compare, to which settings are put; some may be no kernel."""
 
-    def untimed(self, problem: P, target: Target) -> Iterable[R]:
-        """Yield records that are not compared, as nothing like them is timed, but to be tuned."""
-        del problem, target
-        return ()
-
     @abstractmethod
     def seconds(self, problem: P, parameters: R, target: Target) -> float:
         """Return the predicted time of a record."""
@@ -54,9 +49,6 @@ class ComparedFamily(Family[P, R, L]):
     ) -> Iterator[R]:
         """Yield the parameters that are compared by price, then others near the likeliest."""
         yield from islice(self._by_price(problem, target, settings), MOST_RECORDS // 2)
-        if not settings:
-            others = self._sorted(problem, self.untimed(problem, target), target)
-            yield from islice(others, MOST_RECORDS // 4)
         yield from super().candidates(problem, likeliest, target, settings)
 
     def _by_price(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> Iterator[R]:

@@ -48,7 +48,6 @@ from fusec.schedule.matmul_totals import find_totals, totals_in_tiles, without_t
 from fusec.schedule.matmul_vector import held_sums, held_words, slices
 from fusec.schedule.matmul_work import ProductWork, work_of
 from fusec.schedule.orders import is_sum, of_all
-from fusec.schedule.persistent_price import is_untimed, left_out
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
@@ -115,15 +114,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
     ) -> Iterable[MatmulParameters]:
         """Return the parameters to compare, of one kernel where that is set."""
-        kernel, without = str(settings.get("kernel", "")), left_out(settings)
-        reasons = problem.kernels(target)
-        return compared(problem.product, problem.hints, reasons, target, kernel, without)
-
-    def untimed(self, problem: MatmulProblem, target: Target) -> Iterable[MatmulParameters]:
-        """Yield the clusters and tiles of `wgmma` that price does not choose."""
-        reasons = problem.kernels(target)
-        found = compared(problem.product, problem.hints, reasons, target, "wgmma", ())
-        return (p for p in found if is_untimed(p))
+        kernel, reasons = str(settings.get("kernel", "")), problem.kernels(target)
+        return compared(problem.product, problem.hints, reasons, target, kernel)
 
     def seconds(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target

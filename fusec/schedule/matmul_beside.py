@@ -23,8 +23,6 @@ _THREADS = 256
 
 def clusters(p: MatmulParameters, target: Target) -> int:
     """Return the clusters of a kernel with one CTA per SM that run at once."""
-    if p.multicast == "both":  # as was timed; the driver says one more
-        return max(1, int(target.sms * RESIDENT[p.ctas]) // p.ctas)
     return max(1, min(target.resident_clusters(p.ctas), target.sms // p.ctas))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fusec.ir.dtype import F32
@@ -35,7 +35,6 @@ from fusec.schedule.matmul_vector import (
     across_shapes,
     vector_shapes,
 )
-from fusec.schedule.persistent_price import UNTIMED
 from fusec.target import Target
 
 TILE_K_BYTES = 128
@@ -63,12 +62,10 @@ def compared(
     reasons: Mapping[str, str],
     target: Target,
     kernel: str = "",
-    without: Collection[str] = UNTIMED,
 ) -> Iterator[MatmulParameters]:
     """Yield the parameters to price, of one kernel or of those that can run the product.
 
-    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma. without:
-    what is left out of `wgmma`.
+    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
     """
     sizes = sizes_of(problem, hints)
     steps = -(-sizes.k // _tile_k("wgmma", problem))
@@ -85,7 +82,7 @@ def compared(
     if sizes.m > most and len(able) > 1:
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
-        for shape in _shapes(name, sizes, problem, target, without):
+        for shape in _shapes(name, sizes, problem, target):
             if problem.computed is not None and shape.tile_m > MOST_COMPUTED:
                 continue
             width = problem.staged_width if shape.staged else _width(problem, shape.widths)
@@ -108,7 +105,7 @@ def compared(
             else:
                 yield whole
                 if name == "wgmma" and not problem.cuts:
-                    yield from _parts(whole, sizes, steps, target, without)
+                    yield from _parts(whole, sizes, steps, target)
 
 
 def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
@@ -144,12 +141,12 @@ def tile_of(kernel: str, problem: Product, rows: int) -> dict[str, int]:
 
 
 def _shapes(
-    kernel: str, sizes: Sizes, problem: Product, target: Target, without: Collection[str]
+    kernel: str, sizes: Sizes, problem: Product, target: Target
 ) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel, whose K nobody shares yet."""
     given = tile_of(kernel, problem, 0)
     if kernel == "wgmma":
-        tiles = persistent_tiles(problem, sizes, target, without)
+        tiles = persistent_tiles(problem, sizes, target)
         yield from dict.fromkeys(replace(p, **given) for p in tiles)
     elif kernel == "split_k":
         wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
@@ -201,11 +198,11 @@ def _splits(
 
 
 def _parts(
-    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target, without: Collection[str]
+    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target
 ) -> Iterator[MatmulParameters]:
     """Yield a tile whose last wave is divided along K, where it leaves half of the SMs idle."""
-    waves, left = divmod(sizes.clusters(tile), clusters(tile, target))
-    if left and (waves or "parts" not in without):
+    left = sizes.clusters(tile) % clusters(tile, target)
+    if left:
         most = min(clusters(tile, target) // left, steps // LEAST_STEPS, MOST_PARTS)
         yield from (replace(tile, splits=n) for n in sorted({min(most, 4), most}) if n > 1)
 

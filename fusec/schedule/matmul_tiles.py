@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from fusec.schedule.matmul_beside import clusters
@@ -32,25 +32,22 @@ _BESIDE = 32
 """Columns by which a stage seems wider than it is: what its time has beside their products."""
 
 
-def persistent_tiles(
-    problem: Product, sizes: Sizes, target: Target, without: Collection[str]
-) -> Iterator[MatmulParameters]:
+def persistent_tiles(problem: Product, sizes: Sizes, target: Target) -> Iterator[MatmulParameters]:
     """Yield the tiles, and what is shared and staged with each.
 
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
-    without, there are fewer to compare. without: clusters that are left out, `swapped` tiles, and
-    such as come in `parts`.
+    without, there are fewer to compare.
     """
     narrow = problem.narrow is not None
     can_stage = bool(problem.slots.sizes or problem.totals)
-    for multicast in (m for m in MULTICASTS if m not in without):
+    for multicast in MULTICASTS:
         stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
         if not narrow:
             for rows, ping_pong in FITTED:
                 tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
                 pair = replace(tile, multicast=multicast)
-                for in_parts in (False,) if "parts" in without else (False, True):
+                for in_parts in (False, True):
                     columns = _fitted(pair, problem, sizes, target, in_parts=in_parts)
                     tiles.append((rows, columns, ping_pong))
         for rows, columns, ping_pong in dict.fromkeys(tiles):
@@ -59,7 +56,7 @@ def persistent_tiles(
                     "wgmma", rows, columns, 64, 2,
                     ping_pong=ping_pong, multicast=multicast, staged=staged,
                 )  # fmt: skip
-        if "swapped" not in without and sizes.m <= MOST_SWAPPED:
+        if sizes.m <= MOST_SWAPPED:
             for columns, ping_pong in SWAPPED:
                 tile = MatmulParameters("wgmma", 80, columns, 64, 2, ping_pong=ping_pong)
                 pair = replace(tile, multicast=multicast)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import gcd
 
-from fusec.ir.annotations import Setting
 from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul_once import displaced_bytes
@@ -13,87 +11,56 @@ from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.target import Target
 
-UNTIMED = frozenset({"4x1", "1x4", "4x2", "2x4", "swapped", "parts"})
-"""What price does not choose, since nothing of it is timed on a GPU: clusters, by what their CTAs
-load together, tiles whose operands are swapped, and parts of tiles that are fewer than SMs. What a
-schedule sets it has, and `fusec tune` tries all."""
-
-# All of what follows is fitted to 2 300 schedules of 180 products on an H200 (decisions 118, 124).
-_RATES = ((0, 0.0), (64, 0.61), (128, 1.01), (192, 1.01), (256, 1.09))
+# All of what follows is fitted to 2 600 schedules of 280 products on an H200 (decisions 118, 124,
+# 142), those of epilogues and of other types than halves apart.
+_RATES = ((0, 0.0), (64, 0.84), (128, 1.17), (192, 1.2), (256, 1.22))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-_POWERED = 9.5e14
+_POWERED = 8.8e14
 """Operations a second of all SMs, for which the power lasts."""
-_TURNS = 1.11
-"""The same with ping-pong, where one warpgroup's products follow each other without the other's."""
-_FEW_ROWS = 0.89
-"""The same where a stage has 64 rows of A for all of its columns of B."""
 FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
 TF32_RATE = 0.5
 """The same of 10 bits of f32."""
 ROUNDED = 8.5e10
 """Bytes a second of an SM that copies in bulk round to 10 bits on their way (8192 cubed)."""
-_INGEST = 1.66e11
+_L2_RATE = 1.34e11
 """Bytes a second that an SM takes of L2, where rows begin at lines of memory, and all SMs do."""
-_CROWDED = 0.4
-"""The power of the part of the SMs at work by which that takes longer (464 x 3904 x 10272)."""
-_LINES = ({16: 3.16, 32: 2.1, 64: 2.1}, {16: 3.4, 32: 2.4, 64: 2.0})
+_CROWDED = 0.38
+"""The power of the part of the SMs at work by which that takes longer."""
+_LINES = ({16: 2.16, 32: 1.46, 64: 1.25},) * 2
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
 begin where they do: along K, and along M or N."""
-_BEYOND = 2.4
-"""The same of rows of a tile that lie beyond A, or B, and arrive as zeros."""
-_EMPTY = 3.0
-"""The same of the tiles of a cluster that lie beyond as a whole: the others wait for these."""
-_L2_STAGE, _MEMORY_STAGE = 1.2e-6, 0.75e-6
-"""From asking for a stage to having it, where operands are found in L2, and the more of those that
-are read from memory; one stage is in the hands of the tensor cores."""
-_MEMORY_RATE = 0.97
+_WANTED = 143.0
+"""Rows at a time of an operand for which all SMs ask that take twice as long: they lie in few
+places of L2 (56 x 15576 x 8224: 93 us, where four CTAs ask once 76)."""
+_INGEST, _BEYOND = 3.5e11, 14.0
+"""Bytes a second that arrive at an SM, and how much longer rows take that lie beyond A, or B, and
+arrive as zeros."""
+_STAGE, _SHARED_STAGE = 1.1e-6, 0.42e-6
+"""From asking for a stage to having it, and the more of one that CTAs share; one stage is in the
+hands of the tensor cores."""
+_MEMORY_RATE = 0.86
 """Of the bandwidth, where operands are read once."""
-_START = 2.3e-6
+_START = 3.6e-6
 """Beyond a launch, before the first products: what these read comes from memory."""
-_PAIR = 1.03
-"""How much longer a stage takes where two CTAs hand it back."""
-_SHARED_STAGE = {
-    "none": 0.0, "a": 0.59e-6, "b": 0.29e-6, "both": 0.64e-6,
-    "4x1": 0.5e-6, "1x4": 0.7e-6, "4x2": 0.8e-6, "2x4": 0.8e-6,
-}  # fmt: skip
-"""How much later it is there (the second line is estimated)."""
-_STAGED, _EXCHANGED = {1: 3.4e-8, 2: 1.1e-8}, {1: 1.6e-7, 2: 4.2e-8, 4: 2.6e-8, 8: 2.3e-8}
+_STAGED = {1: 5.3e-8, 2: 1.22e-8}
+_EXCHANGED = {1: 1.6e-7, 2: 2.7e-8, 4: 1.65e-8, 8: 1.97e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
-so many columns, as rows or as lanes have them, and the next products begin (4, of swapped operands,
-are estimated)."""
-_STORE_RATE = 0.84
+so many columns, as rows or as lanes have them, and the next products begin."""
+_STORE_RATE = 0.71
 """Of the bandwidth, where results are stored and little else is done."""
-SECTOR, _PARTIAL = 32, 2.3
-"""Bytes of a line that memory takes at once, and what it costs to write a part of them, in whole
-ones (13288 x 13288 x 32)."""
 _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
 """Loads of an operand of the epilogue, for which a warp waits before its next columns."""
-_ARRIVAL, _SLICE_RATE = 4.9e-6, 4e10
+_ARRIVAL, _SLICE_RATE = 3.6e-6, 7e10
 """From the sums of a part of a tile to those of all, and bytes a second of these."""
 _JOINED = 1.15
 """How much longer the operations of an epilogue that joins two products take, where both warpgroups
 are at it together (4096 x 11008 x 4096: 1050 us, by ping-pong 1009)."""
-_NORM = 8
-"""Resources of a stage are used together: the time is little above that of the scarcest."""
-
-
-def is_untimed(p: MatmulParameters) -> bool:
-    """Return whether price does not choose some parameters."""
-    has_swap = p.kernel == "wgmma" and p.swapped
-    return p.multicast in UNTIMED or (has_swap and "swapped" in UNTIMED)
-
-
-def left_out(settings: Mapping[str, Setting]) -> frozenset[str]:
-    """Return what is not compared by price, where settings do not ask for it."""
-    asked = {settings.get("multicast")}
-    rows = settings.get("tile_m")
-    if settings.get("kernel") == "wgmma":
-        asked |= {"swapped"} if isinstance(rows, int) and rows % 64 else set[str]()
-        asked |= {"parts"} if settings.get("splits", 1) != 1 else set[str]()
-    return UNTIMED - asked
+_NORM, _STORES_NORM = 6, 3
+"""Resources of a stage are used together: the time is little above that of the scarcest. Stores are
+less evenly spread."""
 
 
 def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
@@ -103,26 +70,24 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     takes longer than these.
     """
     sizes = needed.sizes
-    pairs = sizes.clusters(p)
     places = clusters(p, target)
+    waves, left = divmod(sizes.clusters(p), places)
     steps = -(-sizes.k // p.tile_k)
-    waves, parts = -(-pairs // places), p.splits if pairs * p.splits <= places else 1
-    running = min(pairs * parts, places) * p.ctas
-    busy = pairs * parts * p.ctas / waves
-    main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, busy, target)
     after = _stored_seconds(p) + epilogue_seconds(p, needed, target)
-    if p.ctas > 1:
-        main *= _PAIR
-    turn = max(main, (main + after) / 2) if p.ping_pong else main + after
-    turns, left = divmod(pairs, places)
-    taken = turns * turn
+    stage = _Stage(p, needed, target)
+
+    def turn(count: int) -> float:
+        main = steps * stage.seconds(count * p.ctas)
+        return max(main, (main + after) / 2) if p.ping_pong else main + after
+
+    taken = waves * turn(places) if waves else 0.0
     if p.splits > 1 and 0 < left * p.splits <= places:
-        handed = _ARRIVAL + p.splits * p.tile_m * p.tile_n * 4 / _SLICE_RATE
-        taken += main * -(-steps // p.splits) / steps + handed + after
+        main = -(-steps // p.splits) * stage.seconds(left * p.splits * p.ctas)
+        taken += main + _ARRIVAL + p.splits * p.tile_m * p.tile_n * 4 / _SLICE_RATE + after
     else:
-        taken += (turn if left else 0.0) + (after if p.ping_pong else 0.0)
+        taken += (turn(left) if left else 0.0) + (after if p.ping_pong else 0.0)
     stores = _lines_stored(p, needed) / (target.bandwidth * _STORE_RATE)
-    return _START + (taken**_NORM + stores**_NORM) ** (1 / _NORM)
+    return _START + (taken**_STORES_NORM + stores**_STORES_NORM) ** (1 / _STORES_NORM)
 
 
 def _stored_seconds(p: MatmulParameters) -> float:
@@ -140,65 +105,75 @@ def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
         # Neighbouring tiles of a cluster fill the line between them together.
         columns *= p.pair_columns if stored.whole else 1
     piece = columns * stored.element
-    begin = gcd(stored.begin, piece)
-    more = (LINE - begin) * (1.0 if begin >= SECTOR else _PARTIAL)
-    return stored.bytes * (1 + more / piece)
+    return stored.bytes * (1 + (LINE - gcd(stored.begin, piece)) / piece)
 
 
-def _stage_seconds(
-    p: MatmulParameters,
-    needed: ProductWork,
-    running: int,
-    stages: int,
-    busy: float,
-    target: Target,
-) -> float:
-    """Return the time of a stage: of its products, or of what brings the next one.
+class _Stage:
+    """What the time of a stage follows from, whatever runs beside it.
 
-    running: CTAs at a time; stages: of all tiles; busy: CTAs of a wave in the mean.
+    It is that of its products, or of what brings the next one.
     """
-    a = min(-(-p.tile_m // needed.blocks[0]) * needed.blocks[0], needed.sizes.m)
-    b = min(-(-p.columns // needed.blocks[1]) * needed.blocks[1], needed.sizes.n)
-    b *= 2 if p.joined else 1
-    # Of L2; what a cluster shares is asked for once.
-    asked = (a / p.pair_columns, b / p.pair_rows)
-    bytes_ = [rows * w * p.tile_k for rows, w in zip(asked, needed.widths, strict=True)]
-    lines = (line_cost(needed, 0, _LINES, p.tile_m), line_cost(needed, 1, _LINES, p.columns))
-    taken = sum(part * cost for part, cost in zip(bytes_, lines, strict=True))
-    beyond = (
-        _beyond(p.tile_m, p.pair_rows, needed.sizes.m),
-        _beyond(p.columns, p.pair_columns, needed.sizes.n),
-    )
-    zeros = p.tile_k * sum(part * w for part, w in zip(beyond, needed.widths, strict=True))
-    loaded = sum(bytes_)
-    from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
-    displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
-    rate = target.half_flops * part_of_rate(_RATES, p.across) / target.sms
-    more = FP8_RATE if needed.is_narrow else TF32_RATE if needed.is_tf32 else 1.0
-    rate *= more
-    if p.ping_pong:
-        rate *= _TURNS * (_FEW_ROWS if p.row_blocks == 1 else 1.0)
-    products = 2.0 * p.tile_m * p.tile_n * p.tile_k
-    parts = (
-        products / rate,
-        busy * products / (_POWERED * more),
-        (taken + zeros) / _INGEST * (busy / target.sms) ** _CROWDED,
-        loaded / ROUNDED if needed.is_tf32 else 0.0,
-        (_L2_STAGE + _MEMORY_STAGE * from_memory + _SHARED_STAGE[p.multicast])
-        / max(1, p.stages - 1),
-        running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
-    )
-    return sum(part**_NORM for part in parts) ** (1 / _NORM)
+
+    def __init__(self, p: MatmulParameters, needed: ProductWork, target: Target) -> None:
+        """Add up the bytes of a stage and what their lines cost."""
+        self.target, sizes, depth = target, needed.sizes, p.tile_k
+        extents = (p.tile_m, p.columns)
+        loaded = [
+            -(-extent // block) * block
+            for extent, block in zip(extents, needed.blocks, strict=True)
+        ]
+        within = [min(x, size) for x, size in zip(loaded, (sizes.m, sizes.n), strict=True)]
+        # Of L2; what a cluster shares is asked for once.
+        shared, products = (p.pair_columns, p.pair_rows), (1, p.products)
+        bytes_ = [
+            depth * n * rows * width
+            for n, rows, width in zip(products, within, needed.widths, strict=True)
+        ]
+        asked = [each / by for each, by in zip(bytes_, shared, strict=True)]
+        wanted = _rows_at_once(p, needed, clusters(p, target) * p.ctas)
+        self.taken = sum(
+            part * line_cost(needed, side, _LINES, extents[side]) * (1 + _WANTED / wanted[side])
+            for side, part in enumerate(asked)
+        )
+        beyond = sum(
+            depth * width * max(0.0, rows - size / max(1, -(-size // extent)))
+            for width, rows, size, extent in zip(
+                needed.widths, loaded, (sizes.m, sizes.n), extents, strict=True
+            )
+        )
+        stages = sizes.clusters(p) * p.ctas * -(-sizes.k // depth)
+        from_memory = min(1.0, needed.bytes / max(1, sum(asked) * stages))
+        displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
+        self.from_memory = sum(asked) * from_memory * displaced
+        more = FP8_RATE if needed.is_narrow else TF32_RATE if needed.is_tf32 else 1.0
+        self.products = 2.0 * p.tile_m * p.tile_n * depth / more
+        rate = target.half_flops * part_of_rate(_RATES, p.across) / target.sms
+        latency = _STAGE + (_SHARED_STAGE if p.ctas > 1 else 0.0)
+        alone = (
+            self.products / rate,
+            (sum(bytes_) + _BEYOND * beyond) / _INGEST,
+            sum(asked) / ROUNDED if needed.is_tf32 else 0.0,
+            latency / max(1, p.stages - 1),
+        )
+        self.alone = sum(part**_NORM for part in alone)
+
+    def seconds(self, running: int) -> float:
+        """Return the time of a stage of so many CTAs at once."""
+        parts = (
+            running * self.products / _POWERED,
+            self.taken / _L2_RATE * (running / self.target.sms) ** (1 - _CROWDED),
+            running * self.from_memory / (self.target.bandwidth * _MEMORY_RATE),
+        )
+        return (self.alone + sum(part**_NORM for part in parts)) ** (1 / _NORM)
 
 
-def _beyond(extent: int, parts: int, size: int) -> float:
-    """Return what a tile's rows beyond an operand cost, in rows within, of all tiles in the mean.
-
-    parts: tiles of a cluster, side by side; all of the last one's may lie beyond.
-    """
-    tiles = max(1, -(-size // extent))
-    placed = -(-tiles // parts) * parts
-    return _BEYOND * (extent - size / tiles) + _EMPTY * size * (1 / tiles - 1 / placed)
+def _rows_at_once(p: MatmulParameters, needed: ProductWork, running: int) -> tuple[float, float]:
+    """Return the rows of A, and of B, that so many CTAs ask for at once."""
+    sizes = needed.sizes
+    down, across = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
+    rows = min(down, max(p.band, running / across))
+    columns = min(across, running / rows)
+    return min(sizes.m, rows * p.tile_m), p.products * min(sizes.n, columns * p.columns)
 
 
 def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
