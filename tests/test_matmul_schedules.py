@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,40 @@ def test_of_other_products_the_price_of_split_ones_is_not_far_off(
     assert over_best(Priced(*product, HOPPER), *OWN) <= 1.3
 
 
-def test_a_price_that_does_not_know_of_idle_sms_shares_an_operand_too_often(
-    monkeypatch: pytest.MonkeyPatch,
+@cache
+def priced(name: str) -> Priced:
+    extents, _, layout = name.partition("_")
+    m, n, k = map(int, extents.split("x"))
+    return Priced((m, n, k), layout or "nt", HOPPER)
+
+
+def losses(*kernels: str) -> dict[str, float]:
+    """Return what price's choice loses, by product, of all that have such schedules."""
+    mine = {
+        name: [t for t, _ in row["schedules"] if not kernels or t.startswith(kernels)]
+        for name, row in ROWS.items()
+    }
+    return {n: over_best(priced(n), *kernels) for n, found in mine.items() if len(found) > 1}
+
+
+def test_most_choices_are_near_the_fastest() -> None:
+    """Of 170 products, most of them drawn."""
+    found = losses("wgmma")
+    assert len(found) > 150
+    assert sum(found.values()) / len(found) <= 1.02
+    assert sum(each > 1.05 for each in found.values()) <= len(found) / 8
+
+
+@pytest.mark.parametrize(
+    ("constant", "value"),
+    [("_WANTED", 0.0), ("_BESIDE_A", (1.0, 1.0)), ("_LINES", ({}, {})), ("_CROWDED", 1.0)],
+)
+def test_a_price_without_what_was_measured_chooses_others(
+    constant: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    product = Priced((464, 3904, 10272), "tn", HOPPER)
-    assert over_best(product, "wgmma") <= 1.05
-    monkeypatch.setattr(persistent_price, "_CROWDED", 0.0)
-    assert over_best(product, "wgmma") > 1.05
+    before = sum(losses("wgmma").values())
+    monkeypatch.setattr(persistent_price, constant, value)
+    assert sum(losses("wgmma").values()) > before + 0.3
 
 
 def test_a_price_that_does_not_know_of_stages_chooses_others(

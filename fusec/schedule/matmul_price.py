@@ -157,21 +157,22 @@ def _step_seconds(
     taken = sum(part * line_cost(needed, operand, _LINES) for operand, part in enumerate(asked))
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
-    rate = (
-        target.half_flops * part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n) / target.sms
-    )
+    # What one CTA of an SM leaves of the rate, others have.
+    count = -(-running // target.sms)
+    part = min(1.0 / count, part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n))
+    rate = target.half_flops * part / target.sms
     rate *= FP8_RATE if needed.is_narrow else TF32_RATE if needed.is_tf32 else 1.0
     parts = (
         2.0 * p.tile_m * p.tile_n * depth / rate,
-        -(-running // target.sms) * p.tile_n * depth / _CONVERTED if p.converted else 0.0,
+        count * p.tile_n * depth / _CONVERTED if p.converted else 0.0,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
-        -(-running // target.sms) * taken / _INGEST,
-        -(-running // target.sms) * loaded / ROUNDED if needed.is_tf32 else 0.0,
+        count * taken / _INGEST,
+        count * loaded / ROUNDED if needed.is_tf32 else 0.0,
         running * loaded * from_memory * displaced / (target.bandwidth * _MEMORY_RATE),
     )
     if needed.computing[0]:
-        count = running * p.tile_m * depth
-        computing = computing_seconds(needed, count, _COMPUTING_ISSUE, target)
+        elements = running * p.tile_m * depth
+        computing = computing_seconds(needed, elements, _COMPUTING_ISSUE, target)
         parts = (*parts, computing, _COMPUTING_LATENCY / WRITERS)
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 

@@ -13,9 +13,9 @@ from fusec.target import Target
 
 # All of what follows is fitted to 2 600 schedules of 280 products on an H200 (decisions 118, 124,
 # 142), those of epilogues and of other types than halves apart.
-_RATES = ((0, 0.0), (64, 0.84), (128, 1.17), (192, 1.2), (256, 1.22))
+_RATES = ((0, 0.0), (64, 0.97), (128, 1.18), (192, 1.22), (256, 1.26))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-_POWERED = 8.8e14
+_POWERED = 9.1e14
 """Operations a second of all SMs, for which the power lasts."""
 FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
@@ -23,37 +23,40 @@ TF32_RATE = 0.5
 """The same of 10 bits of f32."""
 ROUNDED = 8.5e10
 """Bytes a second of an SM that copies in bulk round to 10 bits on their way (8192 cubed)."""
-_L2_RATE = 1.34e11
+_L2_RATE = 1.39e11
 """Bytes a second that an SM takes of L2, where rows begin at lines of memory, and all SMs do."""
-_CROWDED = 0.38
+_CROWDED = 0.415
 """The power of the part of the SMs at work by which that takes longer."""
-_LINES = ({16: 2.16, 32: 1.46, 64: 1.25},) * 2
+_LINES = ({16: 2.08, 32: 1.42, 64: 1.28},) * 2
 """What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
 begin where they do: along K, and along M or N."""
-_WANTED = 143.0
+_WANTED = 169.0
 """Rows at a time of an operand for which all SMs ask that take twice as long: they lie in few
 places of L2 (56 x 15576 x 8224: 93 us, where four CTAs ask once 76)."""
-_INGEST, _BEYOND = 3.5e11, 14.0
+_BESIDE_A = (1.15, 1.3)
+"""What B, along K and across it, costs more in L2 where two CTAs share A (464 x 3904 x 10272: 80
+us, each CTA by itself 57)."""
+_INGEST, _BEYOND = 4.9e11, 19.0
 """Bytes a second that arrive at an SM, and how much longer rows take that lie beyond A, or B, and
 arrive as zeros."""
-_STAGE, _SHARED_STAGE = 1.1e-6, 0.42e-6
+_STAGE, _SHARED_STAGE = 1.02e-6, 0.48e-6
 """From asking for a stage to having it, and the more of one that CTAs share; one stage is in the
 hands of the tensor cores."""
-_MEMORY_RATE = 0.86
+_MEMORY_RATE = 0.88
 """Of the bandwidth, where operands are read once."""
-_START = 3.6e-6
+_START = 1.3e-6
 """Beyond a launch, before the first products: what these read comes from memory."""
-_STAGED = {1: 5.3e-8, 2: 1.22e-8}
-_EXCHANGED = {1: 1.6e-7, 2: 2.7e-8, 4: 1.65e-8, 8: 1.97e-8}
+_STAGED = {1: 5.4e-8, 2: 1.11e-8}
+_EXCHANGED = {1: 1.6e-7, 2: 2.26e-8, 4: 1.44e-8, 8: 1.96e-8}
 """Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
 so many columns, as rows or as lanes have them, and the next products begin."""
-_STORE_RATE = 0.71
+_STORE_RATE = 0.79
 """Of the bandwidth, where results are stored and little else is done."""
 _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
 """Loads of an operand of the epilogue, for which a warp waits before its next columns."""
-_ARRIVAL, _SLICE_RATE = 3.6e-6, 7e10
+_ARRIVAL, _SLICE_RATE = 3.65e-6, 8e10
 """From the sums of a part of a tile to those of all, and bytes a second of these."""
 _JOINED = 1.15
 """How much longer the operations of an epilogue that joins two products take, where both warpgroups
@@ -102,8 +105,8 @@ def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
     columns = min(p.tile_n, MULTIPLIERS // 8)
     if p.staged:
         columns = staged_columns(p.columns, whole=stored.whole, joined=p.joined)
-        # Neighbouring tiles of a cluster fill the line between them together.
-        columns *= p.pair_columns if stored.whole else 1
+        # Neighbouring tiles fill the line between them together.
+        columns *= min(2, p.pair_columns) if stored.whole else 1
     piece = columns * stored.element
     return stored.bytes * (1 + (LINE - gcd(stored.begin, piece)) / piece)
 
@@ -131,10 +134,12 @@ class _Stage:
         ]
         asked = [each / by for each, by in zip(bytes_, shared, strict=True)]
         wanted = _rows_at_once(p, needed, clusters(p, target) * p.ctas)
+        dearer = (1.0, _BESIDE_A[needed.blocks[1] > 1] if p.multicast == "a" else 1.0)
         self.taken = sum(
             part * line_cost(needed, side, _LINES, extents[side]) * (1 + _WANTED / wanted[side])
+            * dearer[side]
             for side, part in enumerate(asked)
-        )
+        )  # fmt: skip
         beyond = sum(
             depth * width * max(0.0, rows - size / max(1, -(-size // extent)))
             for width, rows, size, extent in zip(

@@ -1,8 +1,8 @@
 // matmul_reduce_scatter_s1_matmul: A product whose sum is scattered, the rows of a rank at a time.
 // Source: examples/parallel/matmul_reduce_scatter.yaml
 //   11: p = matmul(x, w)
-// Schedule: M_size x 2048 x 2048 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups
-//   in turn, bulk copies into wgmma.
+// Schedule: M_size x 2048 x 2048 in tiles of 128 x 256, one CTA per SM over all tiles, bulk copies
+//   into wgmma.
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
 #include "staged_rows.cuh"
@@ -17,29 +17,29 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileN = 256;    // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 6;     // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
+  static constexpr int kStages = 4;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;            // of a thread that multiplies
-  static constexpr int kReaders = 4;              // warps that read a stage
-  static constexpr int kProducerRegisters = 24;   // of a thread that loads
-  static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
   static constexpr int kBand = 8;                 // tile rows walked together, for the L2
   static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
   static constexpr bool kBKMajor = false;         // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 32768;  // of one stage
+  static constexpr int kStageBytes = 49152;  // of one stage
   static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
   static constexpr int kStagedColumns = 64;  // and columns
   static constexpr int kStagedPitch = 72;    // elements from one such row to the next
   static constexpr int kStaged0 = 196608;    // rows of 16 bits
   static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 215088;      // barriers, one per stage: all have read it
+  static constexpr int kEmpty = 215072;      // barriers, one per stage: all have read it
 };
 
 constexpr int kWidth = 2;  // neighbouring columns of one access
@@ -92,21 +92,15 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       }
       fusec::store(p_partial_rows + place, p_partial_vec);
     };
-    // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
-    // epilogue of one runs under the products of the other.
-    const int warpgroup = fusec::warpgroup_number();
-    const int warp_m = threadIdx.x / 32 % 4 * 16;
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
     int stage = 0;
     fusec::u32 parity = 0;
-    if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
-    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < tiles;
-         index += 2 * (gridDim.x)) {
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
       const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
-      fusec::skip_stages<Config>(steps, stage, parity);
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
         // Beyond the result its last elements are computed again, which nobody stores.
         const Index m = min(tile_m + warp_m + row, M - 1);
