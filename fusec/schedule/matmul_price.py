@@ -159,7 +159,8 @@ def _step_seconds(
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     # What one CTA of an SM leaves of the rate, others have.
     count = -(-running // target.sms)
-    part = min(1.0 / count, part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n))
+    part = part_of_rate(_RATES, p.tile_m if p.swapped else p.tile_n)
+    part = min(part, _RATES[-1][1] / count)
     rate = target.half_flops * part / target.sms
     rate *= FP8_RATE if needed.is_narrow else TF32_RATE if needed.is_tf32 else 1.0
     parts = (

@@ -15,8 +15,9 @@ from fusec.target import Target
 # 142), those of epilogues and of other types than halves apart.
 _RATES = ((0, 0.0), (64, 0.97), (128, 1.18), (192, 1.22), (256, 1.26))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-_POWERED = 9.1e14
-"""Operations a second of all SMs, for which the power lasts."""
+_POWERED, _TURNS = 8.4e14, 1.03
+"""Operations a second of all SMs, for which the power lasts, and the more with ping-pong (16384 x
+4096 x 4096: 701 us, without 734)."""
 FP8_RATE = 1.7
 """Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
 TF32_RATE = 0.5
@@ -61,6 +62,9 @@ _ARRIVAL, _SLICE_RATE = 3.65e-6, 8e10
 _JOINED = 1.15
 """How much longer the operations of an epilogue that joins two products take, where both warpgroups
 are at it together (4096 x 11008 x 4096: 1050 us, by ping-pong 1009)."""
+_JOINED_STAGE = 0.96
+"""The part of a stage's time that one of two joined products takes (8192 x 14336 x 4096: 2389 us,
+512 x 14336 x 4096: 160)."""
 _NORM, _STORES_NORM = 6, 3
 """Resources of a stage are used together: the time is little above that of the scarcest. Stores are
 less evenly spread."""
@@ -160,16 +164,19 @@ class _Stage:
             sum(asked) / ROUNDED if needed.is_tf32 else 0.0,
             latency / max(1, p.stages - 1),
         )
+        self.part = _JOINED_STAGE if p.joined else 1.0
+        self.powered = _POWERED * (_TURNS if p.ping_pong else 1.0)
         self.alone = sum(part**_NORM for part in alone)
 
     def seconds(self, running: int) -> float:
         """Return the time of a stage of so many CTAs at once."""
         parts = (
-            running * self.products / _POWERED,
+            running * self.products / self.powered,
             self.taken / _L2_RATE * (running / self.target.sms) ** (1 - _CROWDED),
             running * self.from_memory / (self.target.bandwidth * _MEMORY_RATE),
         )
-        return (self.alone + sum(part**_NORM for part in parts)) ** (1 / _NORM)
+        taken = (self.alone + sum(part**_NORM for part in parts)) ** (1 / _NORM)
+        return taken * self.part
 
 
 def _rows_at_once(p: MatmulParameters, needed: ProductWork, running: int) -> tuple[float, float]:

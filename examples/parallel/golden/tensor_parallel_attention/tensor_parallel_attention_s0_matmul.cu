@@ -2,17 +2,16 @@
 // Source: examples/parallel/tensor_parallel_attention.yaml
 //   14: q = permute(reshape(linear(x, wq), [B, S, H, E]), [0, 2, 1, 3])
 //   15: k = permute(reshape(linear(x, wk), [B, S, H, E]), [0, 2, 3, 1])
-// Schedule: two joined products of B * S x 256 x 1024 in tiles of 128 x 64, bulk copies into wgmma,
-//   K split over 2 CTAs.
-#include "cluster.cuh"
+// Schedule: two joined products of B * S x 256 x 1024 in tiles of 128 x 32, one CTA per SM over all
+//   tiles, bulk copies into wgmma.
+#include "joined_rows.cuh"
 #include "matmul_hopper.cuh"
-#include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
-#include "named_barrier.cuh"
+#include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
+#include "wgmma.cuh"
 
 using Index = int;
 
@@ -20,121 +19,124 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 128;    // columns of two output tiles
-  static constexpr int kColumns = 64;   // of each of two products
+  static constexpr int kTileN = 64;     // columns of two output tiles
+  static constexpr int kColumns = 32;   // of each of two products
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 7;     // stages in flight
+  static constexpr int kStages = 8;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapped = false;                 // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
-  static constexpr int kProducts = 2;                     // products that share a tile
-  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
-  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
-  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
-  static constexpr int kResident = 1;                     // CTAs that an SM has room for
-  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
+  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 32;             // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 32768;  // of one stage
-  static constexpr int kSumsPitch = 136;     // floats from row to row of the tile of sums
-  static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
+  static constexpr int kStageBytes = 24576;  // of one stage
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 32;  // and columns
+  static constexpr int kStagedPitch = 40;    // elements from one such row to the next
+  static constexpr int kStaged0 = 196608;    // rows of 16 bits
+  static constexpr int kStaged1 = 206848;    // rows of 16 bits
+  static constexpr int kFull = 217088;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 217152;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 4;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __cluster_dims__(Config::kCluster)
-    __launch_bounds__(Config::kThreads, Config::kResident)
-        tensor_parallel_attention_s0_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                                            const __grid_constant__ fusec::TensorMap wq_map,
-                                            const __grid_constant__ fusec::TensorMap wk_map,
-                                            fusec::bf16* __restrict__ linear_1,
-                                            fusec::bf16* __restrict__ linear_2,
-                                            fusec::i64 B,
-                                            fusec::i64 S) {
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    tensor_parallel_attention_s0_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                                        const __grid_constant__ fusec::TensorMap wq_map,
+                                        const __grid_constant__ fusec::TensorMap wk_map,
+                                        fusec::bf16* __restrict__ linear_1,
+                                        fusec::bf16* __restrict__ linear_2,
+                                        fusec::i64 B,
+                                        fusec::i64 S) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  // The sums lie over the ring, which is empty by then.
-  float* const sums_tile = reinterpret_cast<float*>(shared);
-  const int rank = fusec::cluster_rank();
   const int M = B * S;
   constexpr int N = 256;
   constexpr int K = 1024;
-  constexpr int splits = 1;  // clusters that sum a tile
+  constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kColumns);
+  const int tiles = tile_rows * tile_columns * batches;
+  const int steps = fusec::tile_count(K, Config::kTileK);
 
-  if (threadIdx.x == Config::kMultipliers) {
-    fusec::prefetch_tensormap(&x_map);
-    fusec::prefetch_tensormap(&wq_map);
-    fusec::prefetch_tensormap(&wk_map);
-  }
-  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
   __syncthreads();
-  const int work = blockIdx.x / Config::kCluster;
-  const int tile_index = work / splits;
-  const int turn = work % splits;
-  const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
-  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-  const Index tile_n = static_cast<Index>(tile.column) * Config::kColumns;
-  const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
-  const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
-  const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
-  const int first_step = static_cast<int>(steps * chunk / chunks);
-  const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
 
-  const bool is_consumer = threadIdx.x < Config::kMultipliers;
-  if (is_consumer) {
-    float sums[Config::kSumsOwn] = {};
-    int stage = 0;
-    fusec::u32 parity = 0;
-    fusec::multiply_stages<Config>(sums, shared, first_step, last_step, stage, parity);
-    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
-    fusec::store_tile<Config>(sums_tile, sums);
-  } else {
-    // The producer: one thread keeps kStages loads in flight.
-    if (threadIdx.x == Config::kMultipliers) {
-      const int m = tile.row * Config::kTileM;
-      const int n = tile.column * Config::kColumns;
-      const fusec::TileSource a_rows = {&x_map, m, 0};
-      const fusec::TileSource b_columns = {&wq_map, n, 0, &wk_map};
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
-      fusec::load_stages<Config, 1, 1, true>(shared, a_rows, b_columns, first_step, last_step,
-                                             stage, parity);
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kColumns;
+        const fusec::TileSource a_rows = {&x_map, m, 0};
+        const fusec::TileSource b_columns = {&wq_map, n, 0, &wk_map};
+        fusec::load_stages<Config, 1, 1, true>(shared, a_rows, b_columns, 0, steps, stage, parity);
+      }
     }
-    __syncwarp();
-  }
-
-  // The CTAs of a cluster sum their share of the tile over all ranks.
-  fusec::cluster_sync();
-  float4 share[Config::kOwned];
-  if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // nobody reads another's shared memory from here on
-  if (!is_consumer) return;
-
-  // The epilogue of neighbouring sums of row m, from column n on.
-  const auto finish = [&](Index m, Index n, const Sums& acc, const Sums& acc2) {
-    fusec::Vec<fusec::bf16, kWidth> linear_1_vec;
-    fusec::Vec<fusec::bf16, kWidth> linear_2_vec;
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const linear_1_rows =
+        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto linear_1_at = [&](Index m, Index n) { return linear_1 + m * 256 + n; };
+    fusec::bf16* const linear_2_rows =
+        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged1);
+    const auto linear_2_at = [&](Index m, Index n) { return linear_2 + m * 256 + n; };
+    // The epilogue of neighbouring sums of row m, from column n on.
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc, const Sums& acc2) {
+      fusec::Vec<fusec::bf16, kWidth> linear_1_vec;
+      fusec::Vec<fusec::bf16, kWidth> linear_2_vec;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      linear_1_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
-      linear_2_vec[i] = fusec::convert<fusec::bf16>(acc2[i]);
+      for (int i = 0; i < kWidth; ++i) {
+        linear_1_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+        linear_2_vec[i] = fusec::convert<fusec::bf16>(acc2[i]);
+      }
+      fusec::store(linear_1_rows + place, linear_1_vec);
+      fusec::store(linear_2_rows + place, linear_2_vec);
+    };
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kColumns;
+      float sums[Config::kSumsOwn];
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+      const auto visit = [&](int row, int column, int place, const Sums& acc, const Sums& acc2) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(m, n, place, acc, acc2);
+      };
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto linear_1_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return linear_1_at(m, n);
+        };
+        fusec::store_rows<Config>(linear_1_rows + place, linear_1_here,
+                                  M - tile_m - warp_m - first_row, N - tile_n - first_column);
+        const auto linear_2_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return linear_2_at(m, n);
+        };
+        fusec::store_rows<Config>(linear_2_rows + place, linear_2_here,
+                                  M - tile_m - warp_m - first_row, N - tile_n - first_column);
+      };
+      fusec::visit_joined_pairs<Config>(sums, visit, leave);
     }
-    fusec::store(linear_1 + m * 256 + n, linear_1_vec);
-    fusec::store(linear_2 + m * 256 + n, linear_2_vec);
-  };
-
-  const auto visit = [&](int row, int column, const Sums& acc, const Sums& acc2) {
-    const Index m = tile_m + row;
-    const Index n = tile_n + column;
-    if (m < M && n < N) finish(m, n, acc, acc2);
-  };
-  fusec::visit_share<Config, kWidth>(share, rank, visit);
+  }
 }

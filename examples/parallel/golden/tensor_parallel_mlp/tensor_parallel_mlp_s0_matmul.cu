@@ -1,10 +1,15 @@
 // tensor_parallel_mlp_s0_matmul: Llama's MLP, its weights divided over the ranks.
 // Source: examples/parallel/tensor_parallel_mlp.yaml
+//   13: g = linear(x, gate)
 //   14: u = linear(x, up)
-// Schedule: T x 7168 x 8192 in tiles of 128 x 184, one CTA per SM over all tiles, warpgroups in
-//   turn, bulk copies into wgmma.
+//   15: h = cast(mul(silu(cast(g, f32)), u), bf16)
+// Schedule: two joined products of T x 7168 x 8192 in tiles of 128 x 64, one CTA per SM over all
+//   tiles, warpgroups in turn, bulk copies into wgmma.
+#include "fast_math.cuh"
+#include "joined_rows.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
+#include "rounding.cuh"
 #include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -17,13 +22,14 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 184;    // columns of an output tile
+  static constexpr int kTileN = 128;    // columns of two output tiles
+  static constexpr int kColumns = 64;   // of each of two products
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 5;     // stages in flight
+  static constexpr int kStages = 6;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 184;            // of a thread that multiplies
+  static constexpr int kSumsOwn = 128;            // of a thread that multiplies
   static constexpr int kReaders = 4;              // warps that read a stage
   static constexpr int kProducerRegisters = 24;   // of a thread that loads
   static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
@@ -33,13 +39,13 @@ struct Config {
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 39936;  // of one stage
+  static constexpr int kStageBytes = 32768;  // of one stage
   static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
   static constexpr int kStagedColumns = 64;  // and columns
   static constexpr int kStagedPitch = 72;    // elements from one such row to the next
-  static constexpr int kStaged0 = 199680;    // rows of 16 bits
-  static constexpr int kFull = 218112;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 218152;      // barriers, one per stage: all have read it
+  static constexpr int kStaged0 = 196608;    // rows of 16 bits
+  static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 215088;      // barriers, one per stage: all have read it
 };
 
 constexpr int kWidth = 2;  // neighbouring columns of one access
@@ -47,8 +53,9 @@ using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     tensor_parallel_mlp_s0_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                                  const __grid_constant__ fusec::TensorMap gate_map,
                                   const __grid_constant__ fusec::TensorMap up_map,
-                                  fusec::bf16* __restrict__ u_tensor,
+                                  fusec::bf16* __restrict__ h,
                                   fusec::i64 T) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = T;
@@ -56,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   constexpr int K = 8192;
   constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
-  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  const int tile_columns = fusec::tile_count(N, Config::kColumns);
   const int tiles = tile_rows * tile_columns * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
 
@@ -72,25 +79,25 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
-        const int n = tile.column * Config::kTileN;
+        const int n = tile.column * Config::kColumns;
         const fusec::TileSource a_rows = {&x_map, m, 0};
-        const fusec::TileSource b_columns = {&up_map, n, 0};
-        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        const fusec::TileSource b_columns = {&gate_map, n, 0, &up_map};
+        fusec::load_stages<Config, 1, 1, true>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
-    fusec::bf16* const u_tensor_rows =
-        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
-    const auto u_tensor_at = [&](Index m, Index n) { return u_tensor + m * 7168 + n; };
+    fusec::bf16* const h_rows = fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto h_at = [&](Index m, Index n) { return h + m * 7168 + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
-    const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
-      fusec::Vec<fusec::bf16, kWidth> u_tensor_vec;
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc, const Sums& acc2) {
+      fusec::Vec<fusec::bf16, kWidth> h_vec;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        u_tensor_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+        const float silu_1 = fusec::silu_approx(fusec::round_to<fusec::bf16>(acc[i]));
+        h_vec[i] = fusec::convert<fusec::bf16>(silu_1 * fusec::round_to<fusec::bf16>(acc2[i]));
       }
-      fusec::store(u_tensor_rows + place, u_tensor_vec);
+      fusec::store(h_rows + place, h_vec);
     };
     // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
     // epilogue of one runs under the products of the other.
@@ -103,27 +110,26 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
          index += 2 * (gridDim.x)) {
       const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kColumns;
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
-      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+      const auto visit = [&](int row, int column, int place, const Sums& acc, const Sums& acc2) {
         // Beyond the result its last elements are computed again, which nobody stores.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
-        finish(m, n, place, acc);
+        finish(m, n, place, acc, acc2);
       };
-      const Index columns = min(N - tile_n, static_cast<Index>(Config::kTileN));
       const auto leave = [&](int first_row, int first_column, int place) {
-        const auto u_tensor_here = [&](int row, int column) {
+        const auto h_here = [&](int row, int column) {
           const Index m = tile_m + warp_m + first_row + row;
           const Index n = tile_n + first_column + column;
-          return u_tensor_at(m, n);
+          return h_at(m, n);
         };
-        fusec::store_rows<Config>(u_tensor_rows + place, u_tensor_here,
-                                  M - tile_m - warp_m - first_row, columns - first_column);
+        fusec::store_rows<Config>(h_rows + place, h_here, M - tile_m - warp_m - first_row,
+                                  N - tile_n - first_column);
       };
-      fusec::visit_pairs<Config>(sums, visit, leave);
+      fusec::visit_joined_pairs<Config>(sums, visit, leave);
     }
   }
 }

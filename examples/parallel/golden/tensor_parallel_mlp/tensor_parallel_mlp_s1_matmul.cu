@@ -1,14 +1,11 @@
 // tensor_parallel_mlp_s1_matmul: Llama's MLP, its weights divided over the ranks.
 // Source: examples/parallel/tensor_parallel_mlp.yaml
-//   13: g = linear(x, gate)
-//   15: h = cast(mul(silu(cast(g, f32)), u), bf16)
-// Schedule: T x 7168 x 8192 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups in
+//   16: y = linear(h, down)
+// Schedule: T x 8192 x 7168 in tiles of 128 x 192, one CTA per SM over all tiles, warpgroups in
 //   turn, bulk copies into wgmma.
-#include "fast_math.cuh"
-#include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
-#include "rounding.cuh"
+#include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -20,13 +17,13 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileN = 192;    // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 7;     // stages in flight
+  static constexpr int kStages = 5;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 128;            // of a thread that multiplies
+  static constexpr int kSumsOwn = 192;            // of a thread that multiplies
   static constexpr int kReaders = 4;              // warps that read a stage
   static constexpr int kProducerRegisters = 24;   // of a thread that loads
   static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
@@ -36,24 +33,27 @@ struct Config {
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 32768;  // of one stage
-  static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
+  static constexpr int kStageBytes = 40960;  // of one stage
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 204800;    // rows of 16 bits
+  static constexpr int kFull = 223232;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 223272;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 8;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
-    tensor_parallel_mlp_s1_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                                  const __grid_constant__ fusec::TensorMap gate_map,
-                                  const fusec::bf16* __restrict__ u_tensor,
-                                  fusec::bf16* __restrict__ h,
+    tensor_parallel_mlp_s1_matmul(const __grid_constant__ fusec::TensorMap h_map,
+                                  const __grid_constant__ fusec::TensorMap down_map,
+                                  fusec::bf16* __restrict__ y_partial,
                                   fusec::i64 T) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = T;
-  constexpr int N = 7168;
-  constexpr int K = 8192;
+  constexpr int N = 8192;
+  constexpr int K = 7168;
   constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
@@ -73,23 +73,24 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
-        const fusec::TileSource a_rows = {&x_map, m, 0};
-        const fusec::TileSource b_columns = {&gate_map, n, 0};
+        const fusec::TileSource a_rows = {&h_map, m, 0};
+        const fusec::TileSource b_columns = {&down_map, n, 0};
         fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const y_partial_rows =
+        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto y_partial_at = [&](Index m, Index n) { return y_partial + m * 8192 + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
-    const auto finish = [&](Index m, Index n, const Sums& acc) {
-      const auto u_tensor_vec = fusec::load_readonly<kWidth>(u_tensor + m * 7168 + n);
-      fusec::Vec<fusec::bf16, kWidth> h_vec;
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
+      fusec::Vec<fusec::bf16, kWidth> y_partial_vec;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float silu_1 = fusec::silu_approx(fusec::round_to<fusec::bf16>(acc[i]));
-        h_vec[i] = fusec::convert<fusec::bf16>(silu_1 * fusec::to_float(u_tensor_vec[i]));
+        y_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
       }
-      fusec::store(h + m * 7168 + n, h_vec);
+      fusec::store(y_partial_rows + place, y_partial_vec);
     };
     // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
     // epilogue of one runs under the products of the other.
@@ -106,20 +107,22 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
-      const auto visit = [&](int row, int column, const Sums& acc) {
-        const Index m = tile_m + warp_m + row;
-        const Index n = tile_n + column;
-        if (m < M && n < N) finish(m, n, acc);
+      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(m, n, place, acc);
       };
-      constexpr int kBlockSums = Config::kTileN / 2;
-#pragma unroll
-      for (int part = 0; part < Config::kSumsOwn / kBlockSums; ++part) {
-        const auto held = [&](int block, int e) { return sums[part * kBlockSums + 4 * block + e]; };
-        const auto visit_part = [&](int row, int column, const Sums& acc) {
-          visit(64 * part + row, column, acc);
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto y_partial_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return y_partial_at(m, n);
         };
-        fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit_part);
-      }
+        fusec::store_rows<Config>(y_partial_rows + place, y_partial_here,
+                                  M - tile_m - warp_m - first_row, N - tile_n - first_column);
+      };
+      fusec::visit_pairs<Config>(sums, visit, leave);
     }
   }
 }
