@@ -295,7 +295,8 @@ def test_large_tensors_are_addressed_with_64_bits():
 
 
 def test_a_quad_exchanges_its_columns_for_wide_accesses():
-    plan = Matmul().build(CASES["plain"][0], HOPPER, {"kernel": "wgmma", "staged": False})
+    settings = {"kernel": "wgmma", "staged": False, "tile_m": 128}
+    plan = Matmul().build(CASES["plain"][0], HOPPER, settings)
     assert plan.parameters.vector_width == 8
     assert "constexpr int kWidth = 8;" in plan_sources(plan)[0].text
     assert "constexpr int kWidth = 1;" in text_of("ragged")

@@ -86,7 +86,13 @@ def test_most_choices_are_near_the_fastest() -> None:
 
 @pytest.mark.parametrize(
     ("constant", "value"),
-    [("_WANTED", 0.0), ("_BESIDE_A", (1.0, 1.0)), ("_LINES", ({}, {})), ("_CROWDED", 1.0)],
+    [
+        ("_WANTED", 0.0),
+        ("_BESIDE_A", (1.0, 1.0)),
+        ("_LINES", ({}, {})),
+        ("_SHARED_STAGE", 0.0),
+        ("_BEYOND", 0.0),
+    ],
 )
 def test_a_price_without_what_was_measured_chooses_others(
     constant: str, value: object, monkeypatch: pytest.MonkeyPatch
