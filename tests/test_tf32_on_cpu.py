@@ -144,7 +144,7 @@ def _cut(x: np.ndarray, bits: int) -> np.ndarray:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_only_what_is_asked_for_has_few_bits(arch: str) -> None:
     own = Matmul().build(product(512, 512, 512), target.find(arch)).parameters.kernel
-    assert own == {"sm_80": "mma", "sm_90a": "split_k"}[arch]
+    assert own == {"sm_80": "mma", "sm_90a": "wgmma"}[arch]
     exact = product(512, 512, 512, few=False)
     assert Matmul().build(exact, target.find(arch)).parameters.kernel == "simt"
 

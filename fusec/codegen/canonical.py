@@ -18,6 +18,8 @@ _MEMBER = rf"(?:::|\.|->){_WORD}"
 _FOREIGN = re.compile(rf"({_WORD})(?=\(|::| {_WORD})")
 # What a header may call by its name: members and types that a kernel declares for it.
 _DECLARED = re.compile(rf"\b(?:static constexpr {_WORD}|using) ({_WORD}) =")
+# What a kernel calls, but declares itself.
+_LAMBDA = re.compile(rf"\bauto ({_WORD}) = \[")
 _TOKEN = re.compile(rf"({_WORD})|{_NUMBER}|{_MEMBER}|{_STRING}|{_DIRECTIVE}", re.MULTILINE)
 _SPACES = re.compile(r"[ \t]+")
 _MACRO = re.compile(rf"#define ({_WORD})")
@@ -32,7 +34,8 @@ def digest_without_names(text: str, entry: str) -> str:
     members or types. Those are kept, so that texts with equal digests mean the same.
     """
     text = _SPACES.sub(" ", _COMMENT.sub("", text))
-    kept = {*_FOREIGN.findall(text), *_DECLARED.findall(text), *KEYWORDS, *_macros()} - {entry}
+    kept = {*_FOREIGN.findall(text), *_DECLARED.findall(text), *KEYWORDS, *_macros()}
+    kept -= {entry, *_LAMBDA.findall(text)}
     numbers: dict[str, str] = {}
 
     def nameless(match: re.Match[str]) -> str:
