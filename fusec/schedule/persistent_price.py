@@ -11,8 +11,8 @@ from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.target import Target
 
-# All of what follows is fitted to 2 500 schedules of 180 products on an H200 (decision 143), but for
-# epilogues and other types than halves.
+# All of what follows is fitted to 2 500 schedules of 180 products on an H200 (decision 143), but
+# for epilogues and other types than halves.
 _RATES = ((0, 0.0), (64, 0.97), (128, 1.18), (192, 1.22), (256, 1.26))
 """The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
 _POWERED, _TURNS = 8.5e14, 1.015
