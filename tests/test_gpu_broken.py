@@ -61,7 +61,9 @@ def test_results_of_other_inputs_are_seen(name: str) -> None:
 
 def test_streams_that_share_memory_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     share_lanes(monkeypatch)
-    assert at_once(fusec.compile(SLICES.fusion), SLICES, 200) > 0
+    program = fusec.compile(SLICES.fusion)
+    # Beside other processes' kernels, those of both streams may happen to follow each other.
+    assert any(at_once(program, SLICES, 200) > 0 for _ in range(20))
 
 
 TRAPPED = """
