@@ -55,6 +55,9 @@ _STORE_RATE = 0.79
 """Of the bandwidth, where results are stored and little else is done."""
 _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
+_TALL = 1.8
+"""How much longer one takes that reads, of more than 128 rows (5000 x 4104 x 2056, silu(x) * r: 192
+x 176 177 us, 256 x 128 186, 128 x 192 161)."""
 _LOAD = 0.8e-6
 """Loads of an operand of the epilogue, for which a warp waits before its next columns."""
 _ARRIVAL, _SLICE_RATE = 3.65e-6, 8e10
@@ -201,4 +204,5 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0
     busy = count * max(issued, special) * target.sms
+    busy *= _TALL if epilogue.reads and p.tile_m > 128 else 1.0
     return busy * (_JOINED if p.joined and not p.ping_pong else 1.0) + turns * _LOAD
