@@ -84,6 +84,13 @@ def name_of(shape: Shape, layout: str) -> str:
     return "x".join(map(str, shape)) + ("" if layout == "nt" else f"_{layout}")
 
 
+def product_of(name: str) -> tuple[Shape, str]:
+    """Return the extents and the layout of what is called so."""
+    extents, _, layout = name.partition("_")
+    m, n, k = map(int, extents.split("x"))
+    return (m, n, k), layout or "nt"
+
+
 def row_of(shape: Shape, layout: str) -> Row:
     """Return a plain product of bf16, or one of weights."""
     if layout in KINDS:
@@ -258,9 +265,7 @@ def lines_of(text: str) -> dict[tuple[Shape, str], list[str]]:
         if " " in line:
             next(reversed(found.values())).append(line)
         elif line:
-            extents, _, layout = line.partition("_")
-            m, n, k = map(int, extents.split("x"))
-            found[(m, n, k), layout or "nt"] = []
+            found[product_of(line)] = []
     return found
 
 
@@ -271,9 +276,8 @@ def listed(
 
     Results are accessed by as many columns at once as can be.
     """
-    shape = next(s for s in lines if name_of(*s) == product.row.name)
     found = [product.chosen]
-    for text in lines[shape]:
+    for text in lines[product_of(product.row.name)]:
         p = schedule_of(text, product.chosen)
         made = (product.legal(replace(p, vector_width=w)) for w in p.widths)
         legal = next((m for m in made if m is not None), None)
