@@ -47,7 +47,10 @@ def planned(fusion: Fusion) -> tuple[list[str], list[str]]:
     return [str(p.parameters) for p in program.plans if isinstance(p, Plan)], tried
 
 
-@pytest.mark.parametrize("shape", [(512, 512, 32768), (256, 256, 65536), (128, 128, 524288)])
+@pytest.mark.parametrize(
+    "shape",
+    [(512, 512, 32768), (256, 256, 65536), (768, 768, 131072), (128, 128, 524288)],
+)
 def test_long_products_are_summed_by_a_second_kernel(shape: tuple[int, int, int]) -> None:
     (plan,) = driver.plan(product(*shape), OPTIONS).plans
     first, second = plan.kernels
