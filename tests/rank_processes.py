@@ -12,7 +12,8 @@ from typing import Any
 
 from fusec.run.links import Links
 from fusec.run.ranks import LOCAL, Ranks
-from fusec.run.rendezvous import Meeting, meet
+from fusec.run.monitor import Monitor
+from fusec.run.rendezvous import meet
 
 FORK = multiprocessing.get_context("fork")
 TOKEN = "a token of tests"
@@ -27,7 +28,7 @@ def start(
     size: int, work: Callable[[Links], Any], folder: Path, patience: float = 10.0
 ) -> list[Any]:
     """Return the started processes of ranks; each writes its result or error into a folder."""
-    meeting = Meeting.on_this_host(size, TOKEN, 30.0)
+    meeting = Monitor.on_this_host(size, TOKEN, 30.0, patience)
 
     def body(rank: int) -> None:
         try:

@@ -20,12 +20,14 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import DTYPES, I32
 from fusec.ir.sharding import Mesh
 from fusec.run.links import Links, RankFailure
-from fusec.run.rendezvous import Meeting, meet
+from fusec.run.monitor import Monitor
+from fusec.run.rendezvous import meet
 from fusec.run.transports.carriers import NCCL, PEERS, carrier_of
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.nccl import NcclTransport, reduction_of
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Transport
+from fusec.run.watchdog_order import Ends
 
 RANKS = 3
 BLOCK = 4
@@ -39,11 +41,11 @@ def in_threads(ranks: int, work: Callable[[Links], Any]) -> list[Any]:
     """Return what each rank, a thread, returns; the first error is raised."""
     found: list[Any] = [None] * ranks
 
-    with Meeting.on_this_host(ranks, TOKEN, 5.0) as meeting:
+    with Monitor.on_this_host(ranks, TOKEN, 5.0, 5.0) as meeting:
 
         def body(rank: int) -> None:
             try:
-                with meet(launched(rank, ranks, meeting.port), 5.0) as links:
+                with meet(launched(rank, ranks, meeting.port), 5.0, ends=Ends.NOBODY) as links:
                     found[rank] = work(links)
                     links.gather(None, "end of the test")
             except BaseException as error:

@@ -17,11 +17,11 @@ from typing import IO, Any
 import click
 
 from fusec.diagnostics import Diagnostic
+from fusec.run.loss import GRACE, Loss
+from fusec.run.monitor import Monitor
 from fusec.run.ranks import LOCAL, patience
-from fusec.run.rendezvous import MEETING, Meeting
+from fusec.run.rendezvous import MEETING
 
-GRACE = 5.0
-"""Seconds at most that ranks have to end by themselves, with errors of their own, after one."""
 _TICK = 0.02
 _FAILED_ELSEWHERE = 4
 
@@ -49,24 +49,25 @@ def launch(
     Rank 0 prints; what it and the others say on stderr comes at the end, the same error once.
     given: what each reads from standard input. aside: rank 0, too, prints to stderr.
     """
-    token = secrets.token_hex(32)
+    token, ranks = secrets.token_hex(32), list[_Rank]()
     sys.stdout.flush()
-    ranks, limit = list[_Rank](), min(GRACE, patience())
-    with ExitStack() as open_, Meeting.on_this_host(size, token, MEETING) as meeting:
+    with ExitStack() as open_, Monitor.on_this_host(size, token, MEETING, patience()) as monitor:
         try:
             for number in range(size):
                 told = {
                     "FUSEC_RANK": str(number), "FUSEC_RANKS": str(size), "MASTER_ADDR": LOCAL,
-                    "MASTER_PORT": str(meeting.port), "FUSEC_RANK_TOKEN": token,
+                    "MASTER_PORT": str(monitor.port), "FUSEC_RANK_TOKEN": token,
                 }  # fmt: skip
                 said = open_.enter_context(TemporaryFile())
                 process = _start(number, size, arguments, told, said, aside=aside)
                 ranks.append(_Rank(number, process, said))
+                monitor.expect(number, process.pid)
                 _give(process, given)
-            ended = _watch(ranks, limit)
+            _watch(ranks, monitor)
+            codes = [rank.process.poll() for rank in ranks]
         finally:
             _end_all(ranks)
-        return _code(ranks, ended), _say(ranks, ended)
+        return _code(codes), _say(ranks, codes, monitor.loss)
 
 
 def _start(
@@ -97,17 +98,18 @@ def _give(process: subprocess.Popen[bytes], given: bytes | None) -> None:
         pipe.write(given or b"")
 
 
-def _watch(ranks: list[_Rank], grace: float) -> set[int]:
-    """Wait for all ranks; return those that outlive one that failed by `grace` seconds."""
+def _watch(ranks: list[_Rank], monitor: Monitor) -> None:
+    """Wait for all ranks; after a loss for the grace period at most."""
     limit = float("inf")
-    while True:
-        running = [rank for rank in ranks if rank.process.poll() is None]
-        if not running:
-            return set()
-        if limit == float("inf") and any(rank.process.returncode for rank in ranks):
-            limit = time.monotonic() + grace
-        if time.monotonic() > limit:
-            return {rank.number for rank in running}
+    while any(rank.process.poll() is None for rank in ranks) and time.monotonic() < limit:
+        for rank in ranks:
+            code = rank.process.returncode
+            if code:
+                ended = f"rank {rank.number} has ended with exit code {code}"
+                died = Loss.died(rank.number)
+                monitor.lose(died if code < 0 else Loss(rank.number, ended, failed=True))
+        if monitor.loss is not None:
+            limit = min(limit, time.monotonic() + GRACE)
         time.sleep(_TICK)
 
 
@@ -120,39 +122,40 @@ def _end_all(ranks: list[_Rank]) -> None:
         rank.process.wait()
 
 
-def _code(ranks: list[_Rank], ended: set[int]) -> int:
+def _code(codes: Sequence[int | None]) -> int:
     """Return the exit code of a rank that failed by itself; else that others could not go on."""
-    codes = [rank.process.returncode for rank in ranks if rank.number not in ended]
-    own = [code for code in codes if code > 0 and code != _FAILED_ELSEWHERE]
+    own = [code for code in codes if code and code > 0 and code != _FAILED_ELSEWHERE]
     if own:
         return own[0]
-    return _FAILED_ELSEWHERE if ended or any(codes) else 0
+    return _FAILED_ELSEWHERE if any(code != 0 for code in codes) else 0
 
 
-def _say(ranks: list[_Rank], ended: set[int]) -> list[Diagnostic]:
-    """Print what ranks have said, each error once; return how they failed."""
+def _say(
+    ranks: list[_Rank], codes: Sequence[int | None], loss: Loss | None
+) -> list[Diagnostic]:
+    """Print what ranks have said, each error once; return how they failed.
+
+    codes: the exit code of each, None of one that had to be killed.
+    """
     known, failures = set[str](), list[Diagnostic]()
-    for rank in ranks:
+    for rank, code in zip(ranks, codes, strict=True):
         text = rank.text
         headline = text.partition("\n")[0]
         if text and headline not in known:
             known.add(headline)
             click.echo(text, err=True)
-            if rank.process.returncode and rank.number not in ended:
+            if code:
                 severity, _, message = headline.partition(": ")
                 failures.append(Diagnostic(severity, message))
-        failures += _how_it_ended(rank, ended)
-    return failures
-
-
-def _how_it_ended(rank: _Rank, ended: set[int]) -> list[Diagnostic]:
-    code = rank.process.returncode
-    if rank.number in ended:
-        why = f"rank {rank.number} did not end and was killed"
-    elif code < 0:
-        why = f"rank {rank.number} was ended by {signal.Signals(-code).name}"
-    else:
-        return []
-    found = Diagnostic("environment", why)
-    click.echo(found.render(), err=True)
-    return [found]
+    more = list[Diagnostic]()
+    if loss is not None and not loss.failed:
+        found = loss.error().diagnostic
+        if f"{found.severity}: {found.message}" not in known:
+            more.append(found)
+    for rank, code in zip(ranks, codes, strict=True):
+        if code is not None and code < 0 and (loss is None or rank.number == loss.rank):
+            why = f"rank {rank.number} was ended by {signal.Signals(-code).name}"
+            more.append(Diagnostic("environment", why))
+    for found in more:
+        click.echo(found.render(), err=True)
+    return [*failures, *more]

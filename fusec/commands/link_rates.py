@@ -56,6 +56,7 @@ def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
 def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target]) -> int:
     """Measure together with the other ranks; the first of them writes what was found."""
     with meet(ranks, patience()) as links, Device(device_of(links)) as device:
+        links.phase("measuring links", 3 * links.patience)
         transport = GpuTransport(links, device)
         try:
             probes = Probes(links, transport, device)

@@ -52,11 +52,13 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
         found = _executed(links, sized, own, options.repeats, slices)
     else:
         found = _interpreted(links, sized, own, slices)
+    links.phase("gathering outputs")
     parts = gather_arrays(links, found, COMPILING)
     if options.trace is not None:
         gather_trace(links, options.trace, fusion.name, slices or [])
     if parts is None:
         return 0
+    links.phase("verifying")
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh, shares)
     # Sums are taken of the ranks' own sums, in an order that no single plan tells.
     model = Model(parts=divided.parts, hops=on_gpu and adds_on_the_way(sized))
@@ -150,8 +152,10 @@ def _interpreted(
     from fusec.rank import run_rank as interpret
     from fusec.run.transports.host import HostTransport
 
+    links.phase("compiling", COMPILING)
     assert program.posts.name  # ready before others wait for this rank in an exchange
     links.gather(None, "begin of the run", COMPILING)
+    links.phase("interpreting the program")
     given = (inputs, HostTransport(links), links.rank)
     with working("interpreting the program"):
         observe = None if slices is None else noting(slices, links.rank)
@@ -174,12 +178,14 @@ def _executed(
 
     mesh = program.original.mesh
     assert mesh is not None
+    links.phase("compiling", COMPILING)
     with Device(device_of(links)) as device:
         target = driver.for_device(program.options, device.facts).target
         with build_progress() as progress:
             package = driver.build(program.on((target,)), progress)
         sizes = bind_sizes(package.program.local, inputs)
         links.gather(None, "begin of the run", COMPILING)
+        links.phase("setting up the run", COMPILING)
         transport = GpuTransport(links, device)
         try:
             member = Member(mesh, links.rank, transport)
@@ -197,6 +203,7 @@ def _executed(
                     )
                 if slices is not None:
                     slices += slices_of(bound, links.rank)
+                links.phase("freeing memory", links.patience)
                 transport.close()  # before memory is given back that others map
                 return outputs
         except BaseException as error:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -28,8 +26,6 @@ from fusec.run.rendezvous import meet
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
-
-_WATCH = 0.25
 
 
 def run_divided(
@@ -105,8 +101,6 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
     """Run as one rank; rank 0 reports."""
     # Streams that wait for other ranks must not share a queue of the GPU with streams that work.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    if ranks.launched:
-        _end_with_parent()
     if ranks.rank == 0 and not ranks.launched:
         report.warn(lint(program.original))
     with meet(ranks, patience()) if ranks.size > 1 else Links.alone() as links:
@@ -116,17 +110,7 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
                 return run_rank(links, program, options)
         except BaseException as error:
-            links.fail(headline(error))
+            lost = links.fail(headline(error))
+            if lost is not None and isinstance(error, Exception):
+                raise lost from error  # a call that fails since another rank is lost
             raise
-
-
-def _end_with_parent() -> None:
-    """End this process when fusec, which has started it, is no more."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH)
-        os._exit(4)
-
-    threading.Thread(target=watch, name="fusec parent", daemon=True).start()

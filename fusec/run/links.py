@@ -1,4 +1,4 @@
-"""The connections of one rank to all others: messages, signs of life, and how failures spread."""
+"""The connections of one rank to all others, and how it learns that one of them is lost."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from queue import Queue
 from types import TracebackType
 from typing import Any
 
-from fusec.diagnostics import EnvironmentProblem
 from fusec.run import wire
+from fusec.run.loss import Loss, RankFailure
+from fusec.run.status import ANY, NOBODY, Status
+from fusec.run.watchdog import Watchdog
 
-_LONGEST_BEAT = 2.0
-
-
-class RankFailure(EnvironmentProblem):
-    """A rank has died, hangs or has failed: no other can go on."""
+__all__ = ["Links", "Message", "RankFailure"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,9 @@ class Message:
 class Links:
     """One rank's connections; a thread for each other rank takes what it sends.
 
-    patience: seconds without progress after which a rank that is waited for counts as hung.
+    Nothing here has a time limit: each wait is noted for the watchdog (`run/watchdog.py`), and ends
+    with RankFailure when that tells of a loss. patience: seconds without progress after which a
+    rank that is waited for counts as hung.
     """
 
     def __init__(
@@ -42,24 +42,21 @@ class Links:
         sockets: Mapping[int, socket.socket],
         hosts: tuple[str, ...],
         patience: float,
+        watchdog: Watchdog | None,
     ) -> None:
         """Take connected sockets by the rank at their other end, and the hosts of all ranks."""
         self.rank, self.size, self.hosts = rank, len(hosts), hosts
         self.patience = patience
-        self._tick = min(0.2, patience / 8)
+        self._watchdog = watchdog
+        self._base = Status()
         self._sockets = dict(sockets)
         self._sending = {other: threading.Lock() for other in sockets}
         self._changed = threading.Condition()
         self._messages: dict[tuple[int, str], Message] = {}
-        self._heard = dict.fromkeys(range(self.size), time.monotonic())
-        self._progress = dict.fromkeys(range(self.size), 0.0)
-        self._waiting_of: dict[int, int | None] = {}
         self._left: set[int] = set()
-        self._failure: RankFailure | None = None
-        self._waiting: int | None = None
-        self._doing = ""
+        self._waits = NOBODY
         self._numbers = self._reads = 0
-        self._closed = threading.Event()
+        self._closed = False
         self._asked: Queue[tuple[int, wire.Head] | None] = Queue()
         self._find: Callable[[str], Any] | None = None
         named = {other: f"fusec from rank {other}" for other in sockets}
@@ -67,14 +64,16 @@ class Links:
             threading.Thread(target=self._read, args=(other,), name=name, daemon=True)
             for other, name in named.items()
         ]
-        self._threads.append(threading.Thread(target=self._beat, name="fusec beat", daemon=True))
         for thread in self._threads:
             thread.start()
+        if watchdog is not None:
+            watchdog.on_loss(self._give_up)
+            self.phase("")
 
     @classmethod
     def alone(cls) -> Links:
         """Return what one rank without others has."""
-        return cls(0, {}, ("",), 1.0)
+        return cls(0, {}, ("",), 1.0, None)
 
     def __enter__(self) -> Links:
         """Return the connections."""
@@ -96,8 +95,8 @@ class Links:
 
     @property
     def failed(self) -> bool:
-        """Return whether a rank has died, hangs or has failed."""
-        return self._failure is not None
+        """Return whether a rank is lost or has failed."""
+        return self._watchdog is not None and self._watchdog.loss is not None
 
     def on_host(self, group: tuple[int, ...]) -> bool:
         """Return whether ranks are all on one host."""
@@ -108,40 +107,43 @@ class Links:
         """Return the place of this rank among those of its host."""
         return self.hosts[: self.rank].count(self.hosts[self.rank])
 
+    def phase(self, doing: str, limit: float = 0.0) -> None:
+        """Note what this rank does from now on when it waits for no other.
+
+        limit: seconds after which it counts as hung; 0: never.
+        """
+        self._base = Status(doing, self.rank if limit else NOBODY, limit)
+        self._note(self._base)
+
     def send(self, to: int, key: str, doing: str, head: Mapping[str, Any], data: Any = b"") -> None:
-        """Send a message under a key that no other has; RankFailure where the rank dies or hangs.
+        """Send a message under a key that no other has; RankFailure where a rank is lost.
 
         A rank may send to itself.
         """
         frame, view = {"key": key, "head": dict(head)}, memoryview(data).cast("B")
         if to == self.rank:
             return self._take(to, frame, bytearray(view))
-        with self._for(to, doing):
-            self._deliver(to, frame, doing, view)
+        with self._waiting(to, doing, self.patience):
+            self._deliver(to, frame, view)
 
-    def _deliver(self, to: int, frame: wire.Head, doing: str, data: Any = b"") -> None:
-        view = memoryview(data).cast("B")
-        head = wire.pack(frame, view.nbytes)
-
-        def idle(seconds: float) -> None:
-            self.check()
-            if seconds > self.patience:
-                raise self._fail(self._hung(to, doing, self.patience))
-
+    def _deliver(self, to: int, frame: wire.Head, data: Any = b"") -> None:
         with self._sending[to]:
             try:
-                for part in (head, view):
-                    wire.send_all(self._sockets[to], part, self._tick, idle)
+                wire.send(self._sockets[to], frame, data, self._moved(to))
             except wire.Ended:
-                raise self._fail(self._last_words() or self._died(to)) from None
+                raise self._why_ended(to) from None
 
     def receive(self, origin: int, key: str, doing: str, patience: float | None = None) -> Message:
         """Return the message of a rank under a key; RankFailure where it cannot come."""
-        with self._for(origin, doing):
-            found = self._await(origin, key, doing, patience or self.patience)
-        if isinstance(found, RankFailure):
-            raise self._fail(found)
-        return found
+        with self._waiting(origin, doing, patience or self.patience), self._changed:
+            while (origin, key) not in self._messages:
+                self.check()
+                if origin in self._left:
+                    break
+                self._changed.wait()
+            else:
+                return self._messages.pop((origin, key))
+            raise self._why_ended(origin)
 
     def serve(self, find: Callable[[str], Any]) -> None:
         """Let others read memory of this rank while it does something else.
@@ -158,8 +160,8 @@ class Links:
         """Return bytes of another rank's memory, by a name; that rank may do what it likes."""
         self._reads += 1
         key = f"read {self._reads}"
-        with self._for(origin, doing):
-            self._deliver(origin, {"read": name, "as": key}, doing)
+        with self._waiting(origin, doing, self.patience):
+            self._deliver(origin, {"read": name, "as": key})
         message = self.receive(origin, key, doing)
         return message.data if message.head["found"] else None
 
@@ -170,20 +172,7 @@ class Links:
             data = None if self._find is None else self._find(frame["read"])
             answer = {"key": frame["as"], "head": {"found": data is not None}}
             with suppress(RankFailure):
-                self._deliver(origin, answer, "a read", b"" if data is None else data)
-
-    def _await(self, origin: int, key: str, doing: str, limit: float) -> Message | RankFailure:
-        begun = time.monotonic()
-        with self._changed:
-            while (origin, key) not in self._messages:
-                if self._failure is not None:
-                    return self._failure
-                if origin in self._left:
-                    return _failure(f"rank {origin} has ended before the others", self._in(doing))
-                if time.monotonic() - max(begun, self._progress[origin]) > limit:
-                    return self._hung(origin, doing, limit)
-                self._changed.wait(self._tick)
-            return self._messages.pop((origin, key))
+                self._deliver(origin, answer, b"" if data is None else data)
 
     def number(self) -> int:
         """Return a number for keys, the same on all ranks where they ask in the same order."""
@@ -201,169 +190,118 @@ class Links:
         return [found[rank] for rank in range(self.size)]
 
     def check(self) -> None:
-        """Raise RankFailure where a rank has died or failed."""
-        if self._failure is not None:
-            raise self._fail(self._failure)
+        """Raise RankFailure where a rank is lost."""
+        if self._watchdog is not None and self._watchdog.loss is not None:
+            raise self._watchdog.failure()
 
     def until(self, done: Callable[[], bool], doing: str, patience: float | None = None) -> None:
-        """Return when something is done; RankFailure where a rank dies first, or it takes long.
+        """Return when something is done; RankFailure where a rank is lost first.
 
         It is done elsewhere, as on a GPU, which does not tell for which rank it waits.
         """
-        limit, pause = patience or self.patience, 1e-5
-        begun = time.monotonic()
-        while not done():
-            self.check()
-            if time.monotonic() - begun > limit:
-                silent = [r for r in self.others if self._is_silent(r)]
-                who = f"rank {silent[0]} does not answer" if silent else "the ranks hang"
-                raise self._fail(_failure(who, *_waited(self.rank, doing, limit)))
-            time.sleep(pause)
-            pause = min(2 * pause, 1e-3)
+        pause = 1e-5
+        with self._waiting(ANY, doing, patience or self.patience):
+            while not done():
+                self.check()
+                time.sleep(pause)
+                pause = min(2 * pause, 1e-3)
 
-    def fail(self, reason: str) -> None:
-        """Tell all others that this rank fails, for a reason of its own."""
-        self._fail(_failure(f"rank {self.rank} has failed", reason))
+    def fail(self, reason: str) -> RankFailure | None:
+        """Tell all others that this rank fails, for a reason of its own.
+
+        Return the loss of another rank that was before, and so may be what the failure is due to.
+        """
+        if self._watchdog is None:
+            return None
+        own = Loss(self.rank, f"rank {self.rank} has failed", (reason,), failed=True)
+        first = self._watchdog.report(own)
+        return None if first.failed else first.error()
 
     def close(self) -> None:
         """Say goodbye, and end all connections."""
-        if self._closed.is_set():
+        if self._closed:
             return
-        self._closed.set()
+        self._closed = True
         self._asked.put(None)
+        # Without the goodbye the connection's end is a death.
         for other, link in self._sockets.items():
-            self._part(other)
-            with suppress(OSError):
+            with self._sending[other], suppress(wire.Ended, OSError):
+                wire.send(link, {"bye": True})
                 link.shutdown(socket.SHUT_WR)
         # A connection that is closed before the other's last words were read loses its own.
-        limit = time.monotonic() + (0.1 if self._failure else self.patience)
+        limit = time.monotonic() + self.patience
         for thread in self._threads:
             thread.join(max(0.0, limit - time.monotonic()))
-        for link in self._sockets.values():
-            wire.end(link)
+        self._end_sockets()
         for thread in self._threads:
             thread.join()
+        if self._watchdog is not None:
+            self._watchdog.leave()
         for link in self._sockets.values():
             wire.close(link)
 
     @contextmanager
-    def _for(self, other: int, doing: str) -> Generator[None]:
-        """Let the others know for whom this rank waits, and keep in what."""
-        self._waiting, self._doing = other, doing
+    def _waiting(self, other: int, doing: str, limit: float) -> Generator[None]:
+        """Note for whom this rank waits, and in what."""
+        self.check()
+        self._waits = other
+        self._note(Status(doing, other, limit))
         try:
-            self.check()
             yield
         finally:
-            self._waiting = None
+            self._waits = NOBODY
+            self._note(self._base)
 
-    def _fail(self, failure: RankFailure) -> RankFailure:
-        """Keep the first failure, tell it to all others, and return it."""
+    def _note(self, status: Status) -> None:
+        if self._watchdog is not None:
+            self._watchdog.note(status)
+
+    def _moved(self, other: int) -> Callable[[int], None]:
+        """Return what notes progress where this rank waits for another."""
+
+        def progress(_: int) -> None:
+            if self._watchdog is not None and self._waits == other:
+                self._watchdog.progress()
+
+        return progress
+
+    def _why_ended(self, other: int) -> RankFailure:
+        """Return why a rank takes and gives no more: it has left, or the watchdog tells of a loss.
+
+        Both may still be on their way.
+        """
+        assert self._watchdog is not None
         with self._changed:
-            if self._failure is not None:
-                return self._failure
-            self._failure = failure
+            self._changed.wait_for(lambda: self.failed or other in self._left, self.patience)
+        gone = Loss.died(other)
+        if other in self._left:
+            gone = Loss(other, f"rank {other} has ended before the others")
+        self._watchdog.report(gone)
+        return self._watchdog.failure()
+
+    def _give_up(self) -> None:
+        """Wake all that wait for other ranks, after a loss."""
+        self._end_sockets()
+        with self._changed:
             self._changed.notify_all()
-        said = failure.diagnostic
-        for other in self.others:
-            self._say(other, {"failed": said.message, "notes": list(said.notes)})
-        return failure
 
-    def _hung(self, origin: int, doing: str, limit: float) -> RankFailure:
-        """Return that a rank hangs: the one at the end of those that wait for one another."""
-        seen, culprit = {self.rank}, origin
-        while not self._is_silent(culprit) and culprit not in seen:
-            seen.add(culprit)
-            following = self._waiting_of.get(culprit)
-            if following is None:
-                break
-            culprit = following
-        if culprit == self.rank:
-            culprit = origin
-        state = "does not answer" if self._is_silent(culprit) else "hangs"
-        return _failure(f"rank {culprit} {state}", *_waited(self.rank, doing, limit))
-
-    def _died(self, other: int) -> RankFailure:
-        return _failure(f"rank {other} has died", self._in(self._doing))
-
-    def _in(self, doing: str) -> str:
-        return f"rank {self.rank} was in `{doing}`" if doing else ""
-
-    def _is_silent(self, other: int) -> bool:
-        if other == self.rank:
-            return False
-        return time.monotonic() - self._heard[other] > max(self.patience / 2, 3 * self._tick)
-
-    def _last_words(self) -> RankFailure | None:
-        """Return why another rank has ended, which may still be on its way."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None, 1.0)
-            return self._failure
-
-    def _say(self, other: int, head: wire.Head) -> None:
-        """Send a short frame if that needs no waiting."""
-        lock = self._sending[other]
-        if not lock.acquire(timeout=self._tick):
-            return
-        try:
-            wire.offer(self._sockets[other], wire.pack(head, 0), self._tick)
-        except (wire.Ended, OSError, ValueError):
-            pass  # it is gone, as the thread that reads of it finds, too
-        finally:
-            lock.release()
-
-    def _part(self, other: int) -> None:
-        """Say goodbye: without it the connection's end is a death."""
-        limit = self._tick if self._failure else self.patience
-
-        def idle(seconds: float) -> None:
-            if seconds > limit:
-                raise wire.Ended
-
-        with self._sending[other], suppress(wire.Ended):
-            wire.send_all(self._sockets[other], wire.pack({"bye": True}, 0), self._tick, idle)
-
-    def _beat(self) -> None:
-        """Tell the others from time to time that this process runs, and for whom it waits."""
-        while not self._closed.wait(min(_LONGEST_BEAT, self.patience / 8)):
-            for other in self.others:
-                self._say(other, {"waits": self._waiting})
+    def _end_sockets(self) -> None:
+        for link in self._sockets.values():
+            wire.end(link)
 
     def _read(self, origin: int) -> None:
         """Take what a rank sends, up to its end."""
-
-        def seen(_: int) -> None:
-            self._heard[origin] = time.monotonic()
-
-        def progress(_: int) -> None:
-            self._heard[origin] = self._progress[origin] = time.monotonic()
-
-        try:
+        progress = self._moved(origin)
+        with suppress(wire.Ended, wire.Refused, ValueError):
             while True:
-                head, data = wire.receive(self._sockets[origin], seen, progress)
-                self._take(origin, head, data)
-        except (wire.Ended, wire.Refused, ValueError):
-            if not (self._closed.is_set() or origin in self._left):
-                self._fail(self._died(origin))
+                self._take(origin, *wire.receive(self._sockets[origin], progress))
 
     def _take(self, origin: int, head: Mapping[str, Any], data: bytearray) -> None:
-        if "failed" in head:
-            self._fail(_failure(head["failed"], *head["notes"]))
         with self._changed:
             if "read" in head:
                 self._asked.put((origin, head))
             elif "key" in head:
                 self._messages[origin, head["key"]] = Message(head["head"], data)
-            elif "waits" in head:
-                self._waiting_of[origin] = head["waits"]
             elif "bye" in head:
                 self._left.add(origin)
             self._changed.notify_all()
-
-
-def _failure(message: str, *notes: str) -> RankFailure:
-    return RankFailure(message, notes=[note for note in notes if note])
-
-
-def _waited(rank: int, doing: str, seconds: float) -> tuple[str, str]:
-    how = "if ranks compute longer than that between exchanges, set FUSEC_RANK_TIMEOUT"
-    return f"rank {rank} waited {seconds:g} s for `{doing}`", how

@@ -13,12 +13,13 @@ from fusec.run.links import Links
 from fusec.run.ranks import from_environment, patience
 from fusec.run.rendezvous import meet
 from fusec.run.transports.choice import GpuTransport
+from fusec.run.watchdog_order import Ends
 
 
 @cache
 def links() -> Links:
     """Return the connections to the other ranks; the first call waits until all are there."""
-    made = meet(from_environment(), patience())
+    made = meet(from_environment(), patience(), ends=Ends.PROGRAM)
     atexit.register(made.close)
     return made
 

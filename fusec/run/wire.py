@@ -5,10 +5,8 @@ from __future__ import annotations
 import hmac
 import json
 import os
-import select
 import socket
 import struct
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -36,44 +34,10 @@ def pack(head: Head, size: int) -> bytes:
     return _LENGTHS.pack(len(text), size) + text
 
 
-def send_all(link: socket.socket, data: Any, tick: float, idle: Callable[[float], None]) -> None:
-    """Send bytes; `idle` is called with the seconds since some went, every `tick` seconds.
-
-    Ended where the other end is gone.
-    """
-    left = memoryview(data).cast("B")
-    poll = select.poll()
-    poll.register(link, select.POLLOUT)
-    moved = time.monotonic()
-    while left.nbytes:
-        try:
-            sent = link.send(left[:_CHUNK], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            left, moved = left[sent:], time.monotonic()
-        except BlockingIOError:
-            poll.poll(1000 * tick)
-            idle(time.monotonic() - moved)
-        except OSError as error:
-            raise Ended from error
-
-
-def offer(link: socket.socket, frame: bytes, tick: float) -> None:
-    """Send a short frame unless even its first byte would have to wait; Ended as in `send_all`.
-
-    The system is not asked for room: it may tell of none while short frames go out at once.
-    """
-    try:
-        sent = link.send(frame, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-    except BlockingIOError:
-        return
-    except OSError as error:
-        raise Ended from error
-    send_all(link, frame[sent:], tick, lambda _: None)
-
-
 def receive_exactly(
-    link: socket.socket, size: int, seen: Callable[[int], None] | None = None
+    link: socket.socket, size: int, progress: Callable[[int], None] | None = None
 ) -> bytearray:
-    """Return `size` bytes; `seen` hears of each part. Ended where the other end is gone."""
+    """Return `size` bytes; `progress` is called with each chunk's. Ended where the end is gone."""
     data = bytearray(size)
     left = memoryview(data)
     while left.nbytes:
@@ -84,31 +48,40 @@ def receive_exactly(
         if not count:
             raise Ended
         left = left[count:]
-        if seen is not None:
-            seen(count)
+        if progress is not None:
+            progress(count)
     return data
 
 
 def receive(
-    link: socket.socket,
-    seen: Callable[[int], None] | None = None,
-    progress: Callable[[int], None] | None = None,
+    link: socket.socket, progress: Callable[[int], None] | None = None
 ) -> tuple[dict[str, Any], bytearray]:
     """Return the next frame; Ended where there is none, Refused for what is no frame.
 
-    seen: hears of each part of the head; progress: of each part of the bytes.
+    progress: called with the size of each chunk of bytes that has arrived.
     """
-    head_size, size = _LENGTHS.unpack(receive_exactly(link, _LENGTHS.size, seen))
+    head_size, size = _LENGTHS.unpack(receive_exactly(link, _LENGTHS.size))
     if head_size > _HEAD_LIMIT:
         raise Refused
-    head = json.loads(receive_exactly(link, head_size, seen))
+    head = json.loads(receive_exactly(link, head_size))
     return head, receive_exactly(link, size, progress)
 
 
-def send(link: socket.socket, head: Head) -> None:
-    """Send a frame without bytes, within the socket's timeout; Ended where the end is gone."""
+def send(
+    link: socket.socket, head: Head, data: Any = b"", progress: Callable[[int], None] | None = None
+) -> None:
+    """Send a frame; `progress` is called with the size of each chunk of bytes that was sent.
+
+    It blocks until all is sent. Ended where the other end is gone, or another thread calls `end`.
+    """
+    left = memoryview(data).cast("B")
     try:
-        link.sendall(pack(head, 0))
+        link.sendall(pack(head, left.nbytes), socket.MSG_NOSIGNAL)
+        while left.nbytes:
+            count = link.send(left[:_CHUNK], socket.MSG_NOSIGNAL)
+            left = left[count:]
+            if progress is not None:
+                progress(count)
     except OSError as error:
         raise Ended from error
 
