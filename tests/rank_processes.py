@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fusec.run.links import Links
-from fusec.run.ranks import LOCAL, Ranks
 from fusec.run.monitor import Monitor
+from fusec.run.ranks import LOCAL, Ranks
 from fusec.run.rendezvous import meet
 
 FORK = multiprocessing.get_context("fork")

@@ -19,10 +19,10 @@ from rank_processes import TOKEN, launched
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.hostir.instructions import Collective
 from fusec.run import wire
-from fusec.run.links import Links, RankFailure
-from fusec.run.ranks import LOCAL, Ranks
 from fusec.run.join import PORTS
+from fusec.run.links import Links, RankFailure
 from fusec.run.monitor import Monitor
+from fusec.run.ranks import LOCAL, Ranks
 from fusec.run.rendezvous import meet
 from fusec.run.transports.host import HostTransport
 from fusec.run.watchdog_order import Ends

@@ -130,9 +130,7 @@ def _code(codes: Sequence[int | None]) -> int:
     return _FAILED_ELSEWHERE if any(code != 0 for code in codes) else 0
 
 
-def _say(
-    ranks: list[_Rank], codes: Sequence[int | None], loss: Loss | None
-) -> list[Diagnostic]:
+def _say(ranks: list[_Rank], codes: Sequence[int | None], loss: Loss | None) -> list[Diagnostic]:
     """Print what ranks have said, each error once; return how they failed.
 
     codes: the exit code of each, None of one that had to be killed.

@@ -69,9 +69,7 @@ class Monitor:
         self._thread.start()
 
     @classmethod
-    def on_this_host(
-        cls, size: int, token: str, seconds: float, patience: float = 20.0
-    ) -> Monitor:
+    def on_this_host(cls, size: int, token: str, seconds: float, patience: float = 20.0) -> Monitor:
         """Serve on a port of this host that is free."""
         listener = socket.create_server((LOCAL, 0), backlog=128)
         return cls(size, token, listener, seconds, patience)

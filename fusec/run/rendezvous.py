@@ -13,7 +13,7 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.run import wire
 from fusec.run.join import PORTS
-from fusec.run.links import Links, RankFailure
+from fusec.run.links import Links
 from fusec.run.loss import Loss, name_ranks
 from fusec.run.monitor import SLOW
 from fusec.run.ranks import LOCAL, Ranks

@@ -46,4 +46,5 @@ class Order:
     @classmethod
     def of_frame(cls, frame: dict[str, Any]) -> Order:
         """Return the order that plain data describes."""
-        return cls(**{**frame, "ranks": Ranks(**frame["ranks"])})
+        given: dict[str, Any] = {**frame, "ranks": Ranks(**frame["ranks"])}
+        return cls(**given)

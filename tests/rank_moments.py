@@ -1,0 +1,197 @@
+"""Moments at which a rank of `fusec run` is killed or stopped, on GPUs and without.
+
+`environment` lets the processes of a run import this module at their start, by `sitecustomize`:
+`install` then replaces the function that the moment begins with, in rank 1 alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+MOMENT, SIGNAL, FOLDER = "TEST_MOMENT", "TEST_SIGNAL", "TEST_FOLDER"
+ROOT = Path(__file__).parents[1]
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+HEADLINES = {"killed": "rank 1 has died", "stopped": "rank 1 is stopped"}
+
+SUMMED = """\
+fusion: summed
+mesh: [2]
+dims: {B: 16, H: 2048}
+inputs:
+  p: {type: "f32[2, B, H]", shard: {0: mesh}}
+  r: {type: "f32[B, H]", shard: {}}
+ops:
+  - t = add(sum(p, dims=[0]), r)
+  - m = max(t, dims=[1], keepdim=true)
+  - y = sub(t, m)
+outputs: [y, t]
+"""
+GATHERED = """\
+fusion: gathered
+mesh: [2]
+dims: {B: 24, H: 1000}
+inputs:
+  x: {type: "f32[B, H]", shard: {0: mesh}}
+ops:
+  - d = mul(x, 2.0)
+  - s = sum(d, dims=[1], keepdim=true)
+  - y = add(d, s)
+outputs:
+  - y: {shard: {}}
+"""
+RING = """\
+fusion: ring
+mesh: [2]
+dims: {M: 64, K: 64, N: 64}
+inputs:
+  x: {type: "bf16[M, K]", shard: {0: mesh}}
+  w: {type: "bf16[K, N]", shard: {1: mesh}}
+ops:
+  - y = matmul(x, w)
+outputs:
+  - y: {shard: {1: mesh}, stream: {0: 2}}
+"""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment: the fusion that comes to it, with options, and where it begins.
+
+    gpu, host: `module:Class.method`, or a phase of `Links.phase`; what it begins with on GPUs and
+    without. exchange: of which kind the first argument has to be.
+    """
+
+    text: str
+    gpu: str
+    host: str
+    options: tuple[str, ...] = ()
+    exchange: str = ""
+
+
+_GPU = "fusec.run.transports.choice:GpuTransport"
+_HOST = "fusec.run.transports.host:HostTransport"
+_NO_READS, _LOOPS = ("--without", "peer_reads"), ("--without", "loops_by_price")
+_BEGIN = (f"{_GPU}.begin", f"{_HOST}.begin")
+
+MOMENTS = {
+    "the rendezvous": Moment(
+        SUMMED, "fusec.run.rendezvous:_connect_all", "fusec.run.rendezvous:_connect_all"
+    ),
+    "compiling": Moment(SUMMED, "compiling", "compiling"),
+    "before the first exchange": Moment(GATHERED, f"{_GPU}.prepare", f"{_HOST}.prepare"),
+    "in all_reduce": Moment(SUMMED, *_BEGIN, _NO_READS, "all_reduce"),
+    "in all_gather": Moment(GATHERED, *_BEGIN, (), "all_gather"),
+    "in a peer read": Moment(SUMMED, *_BEGIN, (), "Share"),
+    "in a loop of sends": Moment(RING, *_BEGIN, _LOOPS, "Send"),
+    "waiting for the stream": Moment(
+        SUMMED, "fusec.run.device:Device.is_done", f"{_HOST}.wait", _NO_READS
+    ),
+    "freeing memory": Moment(SUMMED, "freeing memory", "fusec.run.links:Links.close"),
+    "gathering outputs": Moment(GATHERED, "gathering outputs", "gathering outputs"),
+}
+
+
+def environment(name: str, act: str, folder: Path, seconds: float, device: str) -> dict[str, str]:
+    """Return the environment of a run whose rank 1 comes to a moment; `folder` is its own."""
+    start = folder / "start"
+    start.mkdir(parents=True)
+    (start / "sitecustomize.py").write_text("import rank_moments\nrank_moments.install()\n")
+    moment = MOMENTS[name]
+    begins = moment.gpu if device == "cuda" else moment.host
+    paths = [str(start), str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "FUSEC_RANK_TIMEOUT": str(seconds),
+        MOMENT: f"{begins};{moment.exchange}",
+        SIGNAL: str(int(SIGNALS[act])),
+        FOLDER: str(folder),
+    }
+
+
+def command(name: str, folder: Path, device: str) -> list[str]:
+    """Return the command line of a run that comes to a moment."""
+    file, moment = folder / "fusion.yaml", MOMENTS[name]
+    file.write_text(moment.text)
+    fusec = [sys.executable, "-m", "fusec", "run", str(file), *moment.options]
+    return [*fusec, "--device", device]
+
+
+def processes(folder: Path) -> dict[str, int]:
+    """Return the processes that have noted themselves: ranks 0 and 1, and their watchdogs."""
+    return {path.name: int(path.read_text()) for path in (folder / "pids").iterdir()}
+
+
+def install() -> None:
+    """Let this process end or stop at its moment if it is rank 1; note its id if it is a rank."""
+    rank = os.environ.get("FUSEC_RANK", os.environ.get("RANK"))
+    if rank is None or MOMENT not in os.environ:
+        return
+    _note_watchdog(rank)
+    _write(rank, os.getpid())
+    if rank == "1":
+        begins, _, exchange = os.environ[MOMENT].partition(";")
+        _replace(begins, exchange)
+
+
+def _write(name: str, pid: int) -> None:
+    folder = Path(os.environ[FOLDER], "pids")
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(str(pid))
+
+
+def _note_watchdog(rank: str) -> None:
+    from fusec.run import watchdog
+
+    start: Callable[..., Any] = watchdog._start_process  # pyright: ignore[reportPrivateUsage]
+
+    def noting(*given: Any) -> Any:
+        process = start(*given)
+        _write(f"watchdog {rank}", process.pid)
+        return process
+
+    watchdog._start_process = noting  # pyright: ignore[reportPrivateUsage]
+
+
+def _act() -> None:
+    Path(os.environ[FOLDER], "acted").write_text(str(time.time()))
+    os.kill(os.getpid(), int(os.environ[SIGNAL]))
+
+
+def _replace(begins: str, exchange: str) -> None:
+    """Replace a function by one that acts before it does its work."""
+    if ":" not in begins:
+        from fusec.run.links import Links
+
+        phase = Links.phase
+
+        def entering(links: Links, doing: str, limit: float = 0.0) -> None:
+            phase(links, doing, limit)
+            if doing == begins:
+                _act()
+
+        Links.phase = entering  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    module, _, path = begins.partition(":")
+    owner: Any = import_module(module)
+    *classes, name = path.split(".")
+    for each in classes:
+        owner = getattr(owner, each)
+    work: Callable[..., Any] = getattr(owner, name)
+
+    def acting(*given: Any, **named: Any) -> Any:
+        kinds = {type(each).__name__ for each in given}
+        kinds |= {str(getattr(each, "kind", "")) for each in given}
+        if not exchange or exchange in kinds:
+            _act()
+        return work(*given, **named)
+
+    setattr(owner, name, acting)
