@@ -67,6 +67,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked `nightly`, unless `-m` names that mark."""
+    if "nightly" in config.getoption("markexpr"):
+        return
+    nightly = [item for item in items if item.get_closest_marker("nightly") is not None]
+    if nightly:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if item not in nightly]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a GPU test where there is no GPU."""
     if item.get_closest_marker("gpu") is not None and missing_gpu() is not None:

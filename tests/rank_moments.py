@@ -1,7 +1,8 @@
 """Moments at which a rank of `fusec run` is killed or stopped, on GPUs and without.
 
 `environment` lets the processes of a run import this module at their start, by `sitecustomize`:
-`install` then replaces the function that the moment begins with, in rank 1 alone.
+`install` then replaces the function that the moment begins with, in rank 1 alone. Tests that fork
+ranks call `replace` themselves.
 """
 
 from __future__ import annotations
@@ -138,8 +139,7 @@ def install() -> None:
     _note_watchdog(rank)
     _write(rank, os.getpid())
     if rank == "1":
-        begins, _, exchange = os.environ[MOMENT].partition(";")
-        _replace(begins, exchange)
+        replace(*os.environ[MOMENT].split(";"))
 
 
 def _write(name: str, pid: int) -> None:
@@ -166,7 +166,7 @@ def _act() -> None:
     os.kill(os.getpid(), int(os.environ[SIGNAL]))
 
 
-def _replace(begins: str, exchange: str) -> None:
+def replace(begins: str, exchange: str) -> None:
     """Replace a function by one that acts before it does its work."""
     if ":" not in begins:
         from fusec.run.links import Links

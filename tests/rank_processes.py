@@ -25,13 +25,21 @@ def launched(rank: int, size: int, port: int, token: str = TOKEN) -> Ranks:
 
 
 def start(
-    size: int, work: Callable[[Links], Any], folder: Path, patience: float = 10.0
+    size: int,
+    work: Callable[[Links], Any],
+    folder: Path,
+    patience: float = 10.0,
+    before: Callable[[int], None] = lambda _: None,
 ) -> list[Any]:
-    """Return the started processes of ranks; each writes its result or error into a folder."""
+    """Return the started processes of ranks; each writes its result or error into a folder.
+
+    before: called with the rank in its process, before it meets the others.
+    """
     meeting = Monitor.on_this_host(size, TOKEN, 30.0, patience)
 
     def body(rank: int) -> None:
         try:
+            before(rank)
             links = meet(launched(rank, size, meeting.port), patience)
             try:
                 result = work(links)

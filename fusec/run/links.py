@@ -232,6 +232,12 @@ class Links:
         limit = time.monotonic() + self.patience
         for thread in self._threads:
             thread.join(max(0.0, limit - time.monotonic()))
+        with self._changed:
+            # The connection of a rank that dies ends before the watchdog tells of its death.
+            self._changed.wait_for(
+                lambda: self.failed or self._left >= self._sockets.keys(),
+                max(0.0, limit - time.monotonic()),
+            )
         self._end_sockets()
         for thread in self._threads:
             thread.join()

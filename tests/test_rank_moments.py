@@ -1,0 +1,117 @@
+"""A rank that is killed or stopped at ten moments of a run is named, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rank_moments
+import rank_processes
+from gpu_rank_failures import try_moment
+from rank_moments import HEADLINES, MOMENTS, SIGNALS
+
+from fusec.commands.rank import run_rank
+from fusec.commands.run_inputs import RunOptions
+from fusec.driver import Compilation
+from fusec.options import CompileOptions
+from fusec.parse.reader import read_text
+from fusec.run.links import Links, RankFailure
+
+PATIENCE = 1.0
+"""Seconds; a stopped rank is lost after half of them."""
+DOING = {
+    "the rendezvous": "rendezvous",
+    "in all_reduce": "all_reduce sum sum_1 <- sum_1_partial over mesh: 2",
+    "in all_gather": "all_gather y <- y_part over mesh: 2",
+    "in a peer read": "share sum_1_partial_copy as sum_1_peer_views, sum_1_peer_views_2 over "
+    "mesh: 2",
+    "gathering outputs": "gather of `y`",
+}
+"""What the other rank does where that is always the same."""
+_COMPILED: dict[str, Compilation] = {}
+
+
+def compiled(name: str) -> Compilation:
+    """Return the program of a moment, planned before ranks are forked."""
+    if name not in _COMPILED:
+        moment = MOMENTS[name]
+        without = moment.options[1:]
+        program = Compilation(read_text(moment.text), CompileOptions(without=without))
+        assert program.posts.name
+        _COMPILED[name] = program
+    return _COMPILED[name]
+
+
+@pytest.mark.parametrize("act", SIGNALS)
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_rank_that_is_lost_at_any_moment_is_named(
+    name: str, act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, moment = compiled(name), MOMENTS[name]
+    options = RunOptions(device="reference", repeats=0, verify=False)
+    monkeypatch.setenv(rank_moments.SIGNAL, str(int(SIGNALS[act])))
+    monkeypatch.setenv(rank_moments.FOLDER, str(tmp_path))
+
+    def before(rank: int) -> None:
+        if rank:
+            rank_moments.replace(moment.host, moment.exchange)
+
+    def work(links: Links) -> None:
+        run_rank(links, program, options)
+        links.close()
+        links.check()
+
+    ranks = rank_processes.start(2, work, tmp_path, PATIENCE, before)
+    try:
+        ranks[0].join(20)
+        assert (tmp_path / "acted").exists()
+        took = time.time() - float((tmp_path / "acted").read_text())
+        error = rank_processes.results(ranks[:1], tmp_path)[0]
+    finally:
+        ranks[1].kill()
+    assert isinstance(error, RankFailure), error
+    assert error.diagnostic.message == HEADLINES[act]
+    (doing,) = error.diagnostic.notes
+    assert doing.startswith("rank 0 was in ")
+    if name in DOING and act == "stopped":  # the other may come later than one that is killed
+        assert doing == f"rank 0 was in `{DOING[name]}`"
+    assert took < PATIENCE + 5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("act", SIGNALS)
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_run_of_several_processes_ends_with_its_lost_rank(
+    name: str, act: str, tmp_path: Path
+) -> None:
+    case = try_moment(name, act, tmp_path, "reference", 2.0)
+    assert case.problems == (), case.said
+
+
+def collected(*more: str) -> str:
+    """Return what pytest finds of the tests above."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*command, str(Path(__file__)), *more],
+        capture_output=True, text=True, cwd=Path(__file__).parents[1], env=dict(os.environ),
+    ).stdout  # fmt: skip
+
+
+def test_nightly_tests_run_where_they_are_asked_for() -> None:
+    nightly = test_a_run_of_several_processes_ends_with_its_lost_rank.__name__
+    usual = collected()
+    assert nightly not in usual
+    assert "20 deselected" in usual
+    asked = collected("-m", "nightly")
+    assert asked.count(nightly) == 20
+    assert test_a_rank_that_is_lost_at_any_moment_is_named.__name__ not in asked
+
+
+def test_all_moments_have_their_own_place() -> None:
+    places: set[Any] = {(m.host, m.exchange) for m in MOMENTS.values()}
+    assert len(places) == len(MOMENTS) == 10
