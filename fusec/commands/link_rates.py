@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,8 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
     """Measure together with the other ranks; the first of them writes what was found."""
     with meet(ranks, patience()) as links, Device(device_of(links)) as device:
         transport = GpuTransport(links, device)
+        probes = Probes(links, transport, device)
         try:
-            probes = Probes(links, transport, device)
             known = target(device)
             found = {
                 kind: probes.link(kind, known.link) if kind != PEER_VIEWS.name
@@ -68,6 +68,7 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
             }  # fmt: skip
         finally:
             transport.close()
+            probes.free()
         if not links.rank:
             path = place / FOUND
             path.write_text(json.dumps({kind: asdict(link) for kind, link in found.items()}))
@@ -76,12 +77,16 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
 
 @dataclass(frozen=True)
 class Probes:
-    """Times exchanges among all ranks; each rank makes the same calls."""
+    """Times exchanges among all ranks; each rank makes the same calls.
+
+    Other ranks map the memory that is exchanged until the transport is closed: `free` comes after.
+    """
 
     links: Links
     transport: Transport
     device: Any
     clock: Callable[[], float] = time.perf_counter
+    _allocated: list[int] = field(default_factory=list[int])
 
     def link(self, kind: str, rate: float) -> Link:
         """Return what a kind of exchange makes of links of so many bytes per second."""
@@ -96,14 +101,13 @@ class Probes:
     def barriers(self) -> float:
         """Return how long it takes the slowest rank to share memory and to have it back."""
         group, own = tuple(range(self.links.size)), self.links.rank
-        source = self.device.allocate(SMALL, "what is shared")
+        source = self._allocate(SMALL, "what is shared")
         shared = DeviceMemory(source, SMALL // F32.size, F32, int(self.device.stream))
         views = tuple(f"view {place}" for place in group)
         exchanges = Share("source", views, AXIS), Unshare("source", views, AXIS)
         begins = [Begin(each, None, shared, group, own) for each in exchanges]
         self.transport.prepare(begins)
         best = min(self._batch(begins, waits=False) for _ in range(1 + TIMES))
-        self.device.free(source)
         found: list[float] = self.links.gather(best, "times of barriers")
         return float(f"{max(found):.3g}")
 
@@ -111,15 +115,23 @@ class Probes:
         """Return how long an exchange takes the slowest rank, to which each gives so many bytes."""
         sizes = {"all_gather": given * self.links.size, "reduce_scatter": given // self.links.size}
         taken = sizes.get(kind, given)
-        source = self.device.allocate(given, "what is sent")
-        target = self.device.allocate(taken, "what is received")
+        source = self._allocate(given, "what is sent")
+        target = self._allocate(taken, "what is received")
         self.device.fill(source, 0, given)
         begins = list(self._begins(kind, (source, given), (target, taken)))
         self.transport.prepare(begins)
         best = min(self._batch(begins) for _ in range(1 + TIMES))
-        self.device.free(source)
-        self.device.free(target)
         return max(self.links.gather(best, f"times of {kind}"))
+
+    def free(self) -> None:
+        """Free the memory of all measurements, which no rank maps any more."""
+        while self._allocated:
+            self.device.free(self._allocated.pop())
+
+    def _allocate(self, size: int, what: str) -> int:
+        address: int = self.device.allocate(size, what)
+        self._allocated.append(address)
+        return address
 
     def _batch(self, begins: list[Begin], *, waits: bool = True) -> float:
         self.links.gather(0, "start of a measurement")
@@ -128,7 +140,8 @@ class Probes:
             for b in begins:
                 self.transport.begin(b.exchange, b.target, b.source, b.group, b.place)
             if waits:
-                self.transport.wait("target")
+                # On the stream that begins the next one: it resets the flags that tell the peers.
+                self.transport.wait("target", int(self.device.stream))
         self.device.synchronise("measuring links")
         return (self.clock() - start) / AT_ONCE
 
