@@ -14,6 +14,7 @@ from fusec.driver import Compilation
 from fusec.files import with_sizes
 from fusec.hostir.overlap import program_time
 from fusec.ir.graph import Fusion
+from fusec.ir.sharding import STREAM, Part
 from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
@@ -75,6 +76,29 @@ def test_both_are_right(name: str) -> None:
     assert not loops(fusion)
     assert verdict_of(fusion).ok  # of the loop
     assert verdict_of(fusion, options=CompileOptions()).ok
+
+
+def sliced(name: str, ranks: int, pieces: int) -> Fusion:
+    """Return a small example whose loops take so many pieces of each rank's part."""
+    fusion = small(name, ranks)
+    shardings = {
+        n: replace(s, dims=tuple(tuple(_in_pieces(p, pieces) for p in parts) for parts in s.dims))
+        for n, s in fusion.shardings.items()
+    }
+    return replace(fusion, shardings=shardings)
+
+
+def _in_pieces(part: Part, pieces: int) -> Part:
+    return replace(part, parts=part.parts * pieces) if part.axis == STREAM else part
+
+
+@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize(("ranks", "pieces"), [(2, 2), (2, 3), (4, 3)])
+def test_pieces_of_parts_are_right(name: str, ranks: int, pieces: int) -> None:
+    fusion = sliced(name, ranks, pieces)
+    assert loops(fusion, LOOPED)
+    verdict = verdict_of(fusion)
+    assert verdict.ok, verdict.text()
 
 
 @pytest.mark.parametrize("name", RINGS)
