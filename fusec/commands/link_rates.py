@@ -135,7 +135,7 @@ class Probes:
         return address
 
     def _best(self, begins: list[Begin], *, waits: bool = True) -> float:
-        """Return the least seconds of what is begun, replayed: the host's time is not the links'."""
+        """Return the least seconds of what is begun, replayed: host time does not count."""
 
         def issue() -> None:
             for _ in range(AT_ONCE):
