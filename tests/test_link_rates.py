@@ -141,4 +141,4 @@ def test_target_files_hold_links() -> None:
     known = find("sm_90a")
     text = as_toml(known, "nothing")
     assert "link = 450000000000.0" in text
-    assert "[links.all_gather]\nreach = 0.82\nlatency = 1.2e-05" in text
+    assert "[links.all_gather]\nreach = 0.875\nlatency = 3e-05" in text

@@ -54,8 +54,8 @@ def test_a_loop_is_run_where_it_is_cheaper(name: str, sizes: dict[str, int], loo
     assert loops(fusion, LOOPED)
     decision = lowering.division(fusion, CompileOptions()).decision
     assert decision is not None
-    told = [float(part.split()[-1]) for part in decision.because.split(" us")[:2]]
-    assert (told[0] <= told[1]) == looped
+    *told, whole = [float(part.split()[-1]) for part in decision.because.split(" us")[:-1]]
+    assert (min(told) <= whole) == looped
     assert lowering.division(fusion, LOOPED).decision is None
 
 
@@ -107,8 +107,7 @@ def test_a_loop_takes_what_the_longer_part_does_and_an_end(name: str) -> None:
     whole = program_time(segmented, H200, 4)
     (loop,) = whole.loops
     assert loop.iterations == 4
-    longer = max(loop.exchanges, loop.kernels)
-    assert longer < loop.seconds < longer + (loop.exchanges + loop.kernels) / 4
+    assert loop.kernels < loop.seconds < loop.apart
     assert loop.apart == pytest.approx(loop.exchanges + loop.kernels)
     rest = sum(segmented.times(H200)) - loop.apart
     assert whole.seconds == pytest.approx(loop.seconds + rest)
@@ -126,13 +125,14 @@ def test_slow_links_bind_a_loop_and_memory_is_shared() -> None:
     fast, slow = (program_time(segmented, slower(rate), 4).loops[0] for rate in (1, 0.25))
     assert fast.kernels == slow.kernels
     assert slow.exchanges > 3 * fast.exchanges
-    assert slow.seconds == pytest.approx(slow.exchanges + slow.kernels / 4, rel=0.05)
+    # Three ranks' slices come together, and are computed when they are there.
+    assert slow.seconds == pytest.approx(slow.exchanges + 3 / 4 * slow.kernels, rel=0.1)
     # Kernels that wait for memory lose what exchanges take of it.
     poor = replace(H200, bandwidth=H200.bandwidth / 3)
     (found,) = program_time(segmented, poor, 4).loops
     assert found.seconds > 1.2 * max(found.kernels, found.exchanges)
     # So much of it that nothing is won: then the parts count one after the other.
-    assert program_time(segmented, replace(H200, bandwidth=H200.bandwidth / 8), 4).loops == ()
+    assert program_time(segmented, replace(H200, contention=10.0), 4).loops == ()
 
 
 MIXED = """
@@ -163,7 +163,7 @@ def test_explain_tells_both_times(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(EXAMPLES / "matmul_reduce_scatter.yaml")
     assert run_main(["explain", file]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "loop x a loop: " in text
+    assert "loop x a loop of 4 slices: " in text
     assert "us with reduce_scatter of the whole" in text
     assert "run beside kernels of" in text
     assert run_main(["explain", file, "--set", "M=512"]) == 0
