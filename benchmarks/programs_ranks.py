@@ -1,41 +1,13 @@
-"""Exchanges beside kernels, timed on several GPUs: called programs, and what PyTorch has.
-
-torchrun --nproc-per-node N -m benchmarks.programs_ranks [--out FILE]      needs N GPUs and PyTorch
-
-Times are of the GPU, between events around CALLS calls, in microseconds: medians over rounds in
-turn of what is compared, of the slowest rank. Results are compared with PyTorch's by NCCL.
-"""
+"""Fusions of several ranks that benchmarks measure, and arrays of the ranks of a run."""
 
 from __future__ import annotations
 
-import argparse
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import median
 from typing import Any
 
-import fusec
-from benchmarks.segmentation import ROOT, read, tree, write
-from fusec.call.memory import Arena
-from fusec.call.record import Record
-from fusec.hostir.instructions import Allocate, Collective, Wait
-from fusec.hostir.program import Buffer, HostProgram, dense_strides
-from fusec.ir.dim import dim
-from fusec.ir.dtype import BF16
-from fusec.ir.sharding import Mesh
-from fusec.run.device import open_device
-from fusec.run.execute import Executable
-from fusec.run.process import member_of
-
-OUT = ROOT / "benchmarks" / "results" / "h200-programs.json"
-CALLS, WARM, ROUNDS = 10, 3, 25
-ROWS, DEPTH, COLUMNS = (8192, 16384), 8192, (1024, 2048, 4096)
-NORM_ROWS, HIDDEN = (1, 8, 64, 512), 8192
+DEPTH, HIDDEN = 8192, 8192
 TOKENS, WIDE = 8192, 28672
-LEAST, MOST = 1 << 10, 1 << 28
-"""Bytes of an all-reduce."""
 
 Way = Callable[[], Any]
 
@@ -43,9 +15,9 @@ Way = Callable[[], Any]
 # Fusions, of whole shapes; 0 ranks: on one GPU.
 
 
-def gather_matmul(ranks: int, rows: int, depth: int, columns: int, *, looped: bool) -> str:
-    """Return the product of gathered rows and a rank's own columns, by blocks of a ring or not."""
-    stream = f", stream: {{0: {ranks}}}" if looped else ""
+def gather_matmul(ranks: int, rows: int, depth: int, columns: int, *, slices: int = 0) -> str:
+    """Return the matmul of gathered rows and a rank's own columns, in a loop over slices if any."""
+    stream = f", stream: {{0: {slices}}}" if slices else ""
     return (
         f"fusion: gather_matmul\nmesh: [{ranks}]\n"
         f"dims: {{M: {rows}, K: {depth}, N: {ranks * columns}}}\ninputs:\n"
@@ -55,9 +27,9 @@ def gather_matmul(ranks: int, rows: int, depth: int, columns: int, *, looped: bo
     )
 
 
-def matmul_scatter(ranks: int, rows: int, depth: int, columns: int, *, looped: bool) -> str:
-    """Return a product whose sum over the ranks is scattered by rows; `depth` is a rank's own."""
-    stream = f", stream: {{0: {ranks}}}" if looped else ""
+def matmul_scatter(ranks: int, rows: int, depth: int, columns: int, *, slices: int = 0) -> str:
+    """Return a matmul whose sum over the ranks is scattered by rows; `depth` is a rank's own."""
+    stream = f", stream: {{0: {slices}}}" if slices else ""
     return (
         f"fusion: matmul_scatter\nmesh: [{ranks}]\n"
         f"dims: {{M: {rows}, K: {ranks * depth}, N: {columns}}}\ninputs:\n"
@@ -72,6 +44,24 @@ def product(rows: int, depth: int, columns: int) -> str:
     return (
         f"fusion: product\ndims: {{M: {rows}, K: {depth}, N: {columns}}}\n"
         "inputs:\n  x: bf16[M, K]\n  w: bf16[K, N]\nops:\n  - y = matmul(x, w)\noutputs: [y]\n"
+    )
+
+
+def gathered(ranks: int, rows: int, depth: int) -> str:
+    """Return the rows of all ranks."""
+    return (
+        f"fusion: gathered\nmesh: [{ranks}]\ndims: {{M: {rows}, K: {depth}}}\ninputs:\n"
+        '  x: {type: "bf16[M, K]", shard: {0: mesh}}\n'
+        "ops:\n  - y = set(x)\noutputs:\n  - y: {shard: {}}\n"
+    )
+
+
+def total(ranks: int, elements: int) -> str:
+    """Return the sum of what all ranks have."""
+    return (
+        f"fusion: total\nmesh: [{ranks}]\ndims: {{R: {ranks}, N: {elements}}}\ninputs:\n"
+        '  x: {type: "bf16[R, N]", shard: {0: mesh}}\n'
+        "ops:\n  - y = sum(x, dims=[0])\noutputs: [y]\n"
     )
 
 
@@ -160,31 +150,6 @@ class Ranks:
         return buffer
 
 
-def compared(ranks: Ranks, ways: Mapping[str, Way]) -> dict[str, float]:
-    """Return the microseconds of a call of each, in turn, on the slowest rank."""
-    cuda = ranks.torch.cuda
-    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():
-        for _ in range(WARM):
-            way()
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            cuda.synchronize()
-            ranks.distributed.barrier()
-            way()
-            start.record()
-            for _ in range(CALLS):
-                way()
-            end.record()
-            cuda.synchronize()
-            times[name].append(start.elapsed_time(end) * 1e3 / CALLS)
-    own = {name: median(found) for name, found in times.items()}
-    every: list[Any] = [None] * ranks.size
-    ranks.distributed.all_gather_object(every, own)
-    return {name: round(max(each[name] for each in every), 2) for name in ways}
-
-
 def errors(ranks: Ranks, ways: Mapping[str, Way], right: Any) -> dict[str, float]:
     """Return the error of each, as a part of the norm of what is right, on the worst rank."""
     found: dict[str, float] = {}
@@ -194,173 +159,3 @@ def errors(ranks: Ranks, ways: Mapping[str, Way], right: Any) -> dict[str, float
         ranks.distributed.all_reduce(own, ranks.distributed.ReduceOp.MAX)
         found[name] = float(own)
     return found
-
-
-def contend(
-    ranks: Ranks, ways: Mapping[str, Way], right: Any, parts: Mapping[str, Way] | None = None
-) -> dict[str, Any]:
-    """Return the errors of ways to do the same, and their times beside those of parts alone."""
-    wrong = errors(ranks, ways, right)
-    return {"us": compared(ranks, {**ways, **(parts or {})}), "errors": wrong}
-
-
-def exchange(ranks: Ranks, kind: str, x: Any, y: Any) -> Way:
-    """Return what exchanges rows of x with all ranks, into y, and runs no kernel."""
-    device = open_device(ranks.torch.cuda.current_device())
-    mesh = Mesh((("mesh", ranks.size),), tuple(range(ranks.size)))
-    dims = {name: tuple(dim(e) for e in t.shape) for name, t in (("x", x), ("y", y))}
-    buffers = tuple(
-        Buffer(name, role, BF16, dims[name], dense_strides(dims[name]))
-        for name, role in (("x", "input"), ("y", "output"))
-    )
-    reduction = "" if kind == "all_gather" else "sum"
-    begun = Collective(kind, "y", "x", "mesh", ranks.size, reduction)
-    program = HostProgram(kind, buffers, (), (Allocate("y"), begun, Wait("y")), ("y",))
-    member = member_of(f"{kind} of {list(x.shape)}", mesh, device)
-    arena = Arena(device, ranks.torch.cuda.current_stream().cuda_stream)
-    record = Record(Executable(device, program, {}).among(member), {}, arena)
-
-    def issue() -> Any:
-        record.issue([x.data_ptr(), y.data_ptr()], {})
-        return y
-
-    return issue
-
-
-def gathering(ranks: Ranks, rows: int, columns: int) -> dict[str, Any]:
-    """Return the times of rows gathered for a product."""
-    torch, size = ranks.torch, ranks.size
-    x, w = ranks.random(rows // size, DEPTH), ranks.random(DEPTH, columns)
-    shape = size, rows, DEPTH, columns
-    loop = fusec.compile(gather_matmul(*shape, looped=True))
-    sequence = fusec.compile(gather_matmul(*shape, looped=False))
-    alone = fusec.compile(product(*shape[1:]))
-    whole, fused = ranks.gathered(x), torch.ops.symm_mem.fused_all_gather_matmul
-    ways: dict[str, Way] = {
-        "loop": lambda: loop(x, w),
-        "sequence": lambda: sequence(x, w),
-        "symmetric memory": lambda: fused(x, [w], gather_dim=0, group_name=ranks.group)[1][0],
-        "NCCL": lambda: torch.matmul(ranks.gathered(x), w),
-    }
-    parts: dict[str, Way] = {
-        "exchange": exchange(ranks, "all_gather", x, torch.empty_like(whole)),
-        "product": lambda: alone(whole, w),
-    }
-    return contend(ranks, ways, torch.matmul(whole, w), parts)
-
-
-def scattering(ranks: Ranks, rows: int, depth: int) -> dict[str, Any]:
-    """Return the times of a product whose sum is scattered."""
-    torch, size = ranks.torch, ranks.size
-    x, w = ranks.random(rows, depth), ranks.random(depth, DEPTH)
-    shape = size, rows, depth, DEPTH
-    loop = fusec.compile(matmul_scatter(*shape, looped=True))
-    sequence = fusec.compile(matmul_scatter(*shape, looped=False))
-    alone = fusec.compile(product(*shape[1:]))
-    sums, fused = torch.matmul(x, w), torch.ops.symm_mem.fused_matmul_reduce_scatter
-    ways: dict[str, Way] = {
-        "loop": lambda: loop(x, w),
-        "sequence": lambda: sequence(x, w),
-        "symmetric memory": lambda: fused(x, w, "sum", scatter_dim=0, group_name=ranks.group),
-        "NCCL": lambda: ranks.scattered(torch.matmul(x, w)),
-    }
-    parts: dict[str, Way] = {
-        "exchange": exchange(ranks, "reduce_scatter", sums, torch.empty_like(sums[: rows // size])),
-        "product": lambda: alone(x, w),
-    }
-    wide = torch.matmul(x.float(), w.float())
-    return contend(ranks, ways, ranks.scattered(wide), parts)
-
-
-def all_reduce(ranks: Ranks, size: int) -> dict[str, Any]:
-    """Return times and rates of an all-reduce of so many bytes."""
-    x = ranks.random(1, size // 2)
-    right, buffer = x.double(), x.clone()
-    ranks.distributed.all_reduce(right)
-    own = {"fusec": exchange(ranks, "all_reduce", x, ranks.torch.empty_like(x))}
-    found = contend(ranks, own, right, {"NCCL": lambda: ranks.mean(buffer)})
-    moves = 2 * (ranks.size - 1) / ranks.size * size
-    rates = {name: round(moves / us / 1e3, 2) for name, us in found["us"].items()}
-    return {**found, "GB/s": rates}
-
-
-def norms(ranks: Ranks, rows: int) -> dict[str, Any]:
-    """Return the times of a sum over ranks, its residual and norm."""
-    x, residual, weight = (
-        ranks.random(rows, HIDDEN),
-        ranks.shared(rows, HIDDEN),
-        ranks.shared(HIDDEN),
-    )
-    program, kernel = fusec.compile(norm(ranks.size, rows)), fusec.compile(norm(0, rows))
-    total, buffer = x.float(), x.clone()
-    ranks.distributed.all_reduce(total)
-    wide = total + residual
-    right = wide * (wide.pow(2).mean(1, keepdim=True) + 1e-5).rsqrt() * weight
-    ways: dict[str, Way] = {"fusec": lambda: program(x[None], residual, weight)[0]}
-    beside = {"NCCL and a kernel": lambda: kernel(ranks.mean(buffer), residual, weight)}
-    return contend(ranks, ways, right, beside)
-
-
-def mlps(ranks: Ranks) -> dict[str, Any]:
-    """Return the times of an MLP over all ranks and on one GPU, whose result is what is right."""
-    size, rank, wide = ranks.size, ranks.rank, WIDE // ranks.size
-    x, gate, up = ranks.shared(TOKENS, DEPTH), ranks.shared(WIDE, DEPTH), ranks.shared(WIDE, DEPTH)
-    down = ranks.shared(DEPTH, WIDE)
-    own = slice(rank * wide, (rank + 1) * wide)
-    parts = gate[own].clone(), up[own].clone(), down[:, own].contiguous()
-    divided, single = fusec.compile(mlp(size)), fusec.compile(mlp(0))
-    ways: dict[str, Way] = {
-        f"{size} ranks": lambda: divided(x, *parts),
-        "one GPU": lambda: single(x, gate, up, down),
-    }
-    return contend(ranks, ways, single(x, gate, up, down))
-
-
-def measure(ranks: Ranks) -> dict[str, Any]:
-    """Return what each part measures."""
-    found: dict[str, Any] = {}
-    for rows in ROWS:
-        for columns in COLUMNS:
-            shape = f"{rows}x{DEPTH}x{columns}"
-            found[f"gather_matmul_{shape}"] = gathering(ranks, rows, columns)
-            shape = f"{rows}x{columns}x{DEPTH}"
-            found[f"matmul_scatter_{shape}"] = scattering(ranks, rows, columns)
-    size = LEAST
-    while size <= MOST:
-        found[f"all_reduce_{size}"] = all_reduce(ranks, size)
-        size *= 4
-    for rows in NORM_ROWS:
-        found[f"norm_{rows}x{HIDDEN}"] = norms(ranks, rows)
-    found[f"mlp_{TOKENS}x{DEPTH}x{WIDE}"] = mlps(ranks)
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and let rank 0 put the results into the record."""
-    parser = argparse.ArgumentParser(prog="benchmarks.programs_ranks", description=__doc__)
-    parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args(arguments)
-    import torch
-    import torch.distributed._symmetric_memory as symmetric
-
-    cuda: Any = torch.cuda
-    cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed: Any = torch.distributed
-    distributed.init_process_group("nccl")
-    size, rank = distributed.get_world_size(), distributed.get_rank()
-    draw = torch.Generator("cuda").manual_seed(rank)
-    ranks = Ranks(size, rank, torch, draw)
-    symmetric.enable_symm_mem_for_group(ranks.group)
-    found = measure(ranks)
-    if rank == 0:
-        record = {"tree": tree(), "device": cuda.get_device_name(), **found}
-        write(given.out, {**read(given.out), f"ranks_{size}": record})
-        for name, each in found.items():
-            print(name, each)
-    distributed.barrier()
-    distributed.destroy_process_group()
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

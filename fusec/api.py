@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ def compile(
     schedule: str | None = None,
     check_bounds: bool = False,
     precise: bool = False,
+    without: Collection[str] = (),
     build: bool = True,
 ) -> Program:
     """Return a fusion compiled, to be called on arrays.
@@ -43,6 +44,7 @@ def compile(
     where there is a GPU or a target is named; others are built when a call brings them, unless
     `build` is False. schedule: a file of schedules. check_bounds: whether kernels check indices,
     which makes calls wait for them. precise: no cheaper arithmetic before results in half types.
+    without: passes and decisions to disable, as `--without` of the command line has them.
     FusecError says what is wrong with the source, and where.
     """
     options = CompileOptions(
@@ -52,6 +54,7 @@ def compile(
         schedule=schedule,
         check_bounds=check_bounds,
         precise=precise,
+        without=tuple(without),
     )
     fusion = _chosen(_fusions(source, options), part)
     local, make = partition(fusion), _maker(fusion, options)

@@ -48,8 +48,8 @@ _divisions = Recent[Division]()
 def division(fusion: Fusion, options: CompileOptions) -> Division:
     """Return what one rank runs of a fusion: with loops that pass slices around, or without.
 
-    Where such loops are all that the file asks for, one exchange of the whole is what they would
-    be instead, and price decides.
+    Where such loops are all that the file asks for, the cost model chooses among them, loops that
+    take pieces of each rank's part, and one exchange of the whole.
     """
     if not fusion.shardings:
         return Division(fusion)
@@ -60,30 +60,43 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     from fusec import target
     from fusec.hostir.overlap import has_rings, program_time
     from fusec.ir.sharding import STREAM
-    from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
     from fusec.segment.segmented import Decision
     from fusec.shard.partition import partition
+    from fusec.shard.pieces import in_pieces, slices_around
 
     _allow_depth(fusion)
     looped = partition(fusion)
-    passed = any(node.op in (RECEIVE_SLICE, SEND_SLICE) for node in looped.nodes)
-    if not passed or LOOPS_BY_PRICE in _left_out(options)[2]:
+    if not slices_around(looped) or LOOPS_BY_PRICE in _left_out(options)[2]:
         return Division(looped)
+    gpu = target.find(options.target, options.rates)
+
+    def timed(local: Fusion) -> tuple[float, SegmentedFusion]:
+        segmented = segment(optimise(local, options), options)
+        return program_time(segmented, gpu, options.streams).seconds, segmented
+
+    first = timed(looped)
+    if not has_rings(first[1]):
+        return Division(looped)
+    around = slices_around(looped)
+    loops = {around: (first[0], looped)}
+    for pieces in range(2, 1 + options.streams // around):  # each has a stream of its own
+        finer = in_pieces(fusion, pieces)
+        if finer is not None:
+            loops[slices_around(finer)] = timed(finer)[0], finer
     plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
     whole = replace(partition(replace(fusion, shardings=plain)), dims=looped.dims)
-    gpu = target.find(options.target, options.rates)
-    first, other = (segment(optimise(each, options), options) for each in (looped, whole))
-    if not has_rings(first):
-        return Division(looped)
-    times = [program_time(each, gpu, options.streams).seconds for each in (first, other)]
-    chosen, text = (looped, "a loop") if times[0] <= times[1] else (whole, "no loop")
+    seconds, other = timed(whole)
+    slices = min(loops, key=lambda count: loops[count][0])
+    best, chosen = loops[slices]
+    text = f"a loop of {slices} slices" if best <= seconds else "no loop"
     kinds = {s.nodes[0].op.name for s in other.segments if s.scheduler == "communication"}
+    times = ", ".join(f"{1e6 * t:.2f} us with {n} slices" for n, (t, _) in loops.items())
     because = (
-        f"{text}: {1e6 * times[0]:.2f} us with slices that are exchanged beside kernels, "
-        f"{1e6 * times[1]:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
+        f"{text}: {times} that are exchanged beside kernels, "
+        f"{1e6 * seconds:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
     )
     subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
-    return Division(chosen, Decision("loop", subject, because))
+    return Division(chosen if best <= seconds else whole, Decision("loop", subject, because))
 
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:

@@ -256,6 +256,10 @@ class FakeGpu:
         made.check(stream)
         return made
 
+    def _cuGraphInstantiate(self, graph: Capture, flags: int) -> Capture:
+        assert flags == 0
+        return graph
+
     def _cuGraphLaunch(self, graph: Capture, stream: int) -> None:
         """Give the origin's work to a stream, and that of others to new ones."""
         made = dict[int, Event]()

@@ -140,7 +140,7 @@ class Lockstep:
         if node.op is STREAM_SLICE:
             return node.attributes["parts"].evaluate(self.sizes)
         if node.op is RECEIVE_SLICE:
-            return node.attributes["ranks"]
+            return node.attributes["ranks"] * node.attributes["pieces"]
         lengths = {len(values[v]) for v in node.inputs if isinstance(values[v], list)}
         assert len(lengths) < 2, f"{node} is in two loops"
         return next(iter(lengths), None)
@@ -169,9 +169,11 @@ class Lockstep:
             assert len(group) == node.attributes["ranks"]
             given = [self.values[r][value] for r in group]
             if node.op is RECEIVE_SLICE:
-                found[rank] = given
+                found[rank] = [p for g in given for p in np.split(g, node.attributes["pieces"])]
             elif node.op is SEND_SLICE:
-                found[rank] = np.concatenate([slices[own] for slices in given])
+                pieces = node.attributes["pieces"]
+                sent = slice(own * pieces, (own + 1) * pieces)
+                found[rank] = np.concatenate([p for slices in given for p in slices[sent]])
             elif count is None:
                 found[rank] = collective(node, given, own)
             else:

@@ -200,7 +200,7 @@ class Threads:
         assert name not in self.pending, f"two exchanges of {name}"
         self.pending[name] = [end]
 
-    def wait(self, buffer: str, stream: int = 0) -> None:
+    def wait(self, buffer: str, stream: int) -> None:
         """End what was begun with a buffer."""
         for end in self.pending.pop(buffer):
             end()

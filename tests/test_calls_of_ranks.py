@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -382,58 +381,18 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
         return [s.scheduler for s in segments]
 
     before, behind = (ranks, 64, 64, 32), (ranks, 64, 32, 64)
-    loop = schedulers(measured.gather_matmul(*before, looped=True))
+    loop = schedulers(measured.gather_matmul(*before, slices=ranks))
     assert loop == ["communication", "matmul", "placement"]
-    loop = schedulers(measured.matmul_scatter(*behind, looped=True))
+    loop = schedulers(measured.matmul_scatter(*behind, slices=ranks))
     assert loop == ["placement", "matmul", "communication", "reduction"]
-    once = schedulers(measured.gather_matmul(*before, looped=False))
+    once = schedulers(measured.gather_matmul(*before))
     assert once == ["communication", "matmul"]
-    assert schedulers(measured.matmul_scatter(*behind, looped=False)) == once[::-1]
+    assert schedulers(measured.matmul_scatter(*behind)) == once[::-1]
     assert schedulers(measured.norm(ranks, 8)) == ["reduction", "communication", "inner_persistent"]
     assert schedulers(measured.norm(0, 8)) == ["inner_persistent"]
     # Gate and up may be one kernel, as it is cheaper by the columns of a rank.
     *products, last = schedulers(measured.mlp(ranks))
     assert ({*products}, last) == ({*schedulers(measured.mlp(0))}, "communication")
-
-
-@dataclass
-class Lying:
-    """A tensor of half precision on a GPU of tests."""
-
-    device: Any
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        self.address = self.device.allocate(2 * prod(self.shape), "a tensor")
-
-    def data_ptr(self) -> int:
-        return self.address
-
-
-def test_an_exchange_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a kernel."""
-    gpus, firsts = FakeGpus(2), dict[Any, GpuTransport]()
-
-    def member_of(called: str, mesh: Mesh, device: Any) -> Member:
-        return Member(mesh, device.rank, firsts[device].another(called))
-
-    def work(links: Links) -> list[int]:
-        device: Any = gpus.devices[links.rank]
-        stream = SimpleNamespace(cuda_stream=device.stream)
-        device.cuda = SimpleNamespace(
-            current_device=lambda: links.rank, current_stream=lambda: stream
-        )
-        first = firsts[device] = GpuTransport(links, device)
-        x, y = Lying(device, (2, 8)), Lying(device, (4, 8))
-        device.upload(x.address, np.full(x.shape, links.rank + 1, np.uint16))
-        measured.exchange(measured.Ranks(2, links.rank, device, None), "all_gather", x, y)()
-        first._links.until(device.is_done, "the end")
-        links.gather(None, "all have done")
-        return device.download(y.address, 64).view(np.uint16).tolist()
-
-    monkeypatch.setattr(measured, "member_of", member_of)
-    monkeypatch.setattr(measured, "open_device", lambda index: gpus.devices[index])
-    assert in_threads(2, work) == [[1] * 16 + [2] * 16] * 2
 
 
 # What is refused, and what is built.

@@ -353,7 +353,7 @@ class Carrier:
         """Note."""
         self.asked.append(("begin", Begin(exchange, target, source, group, place)))
 
-    def wait(self, buffer: str, stream: int = 0) -> None:
+    def wait(self, buffer: str, stream: int) -> None:
         """Note."""
         self.asked.append(("wait", buffer, stream))
 

@@ -65,7 +65,7 @@ def exchange_once(transport: HostTransport, kind: str, dtype: DType, rank: int) 
         root = dim(1) if name == "broadcast" else None
         exchange = Collective(name, "y", "x", "m", RANKS, reduction, root)
         transport.begin(exchange, target, source, group, rank)
-    transport.wait("y")
+    transport.wait("y", 0)
     return target
 
 
@@ -162,7 +162,7 @@ def test_groups_of_two_axes_do_not_meet(tmp_path: Path) -> None:
             transport.begin(
                 Collective("all_gather", "y", "x", axis, 2), target, source, group, place
             )
-            transport.wait("y")
+            transport.wait("y", 0)
             found.append(target.tolist())
         return found
 
@@ -181,7 +181,7 @@ def test_places_may_be_symbols_and_one_may_be_the_own(tmp_path: Path) -> None:
             origin = (symbol("m.place") + step) % links.size
             transport.begin(Send("x", "m", to), None, source, group, rank)
             transport.begin(Receive("y", "m", origin), target, None, group, rank)
-            transport.wait("y")
+            transport.wait("y", 0)
             found.append(int(target[0]))
         return found
 
@@ -198,8 +198,8 @@ def test_several_exchanges_are_open_at_once_and_end_in_any_order(tmp_path: Path)
         transport.begin(
             Collective("all_reduce", "z", "z", "m", 2, "sum"), z, np.array([rank + 5]), (0, 1), rank
         )
-        transport.wait("z")
-        transport.wait("y")
+        transport.wait("z", 0)
+        transport.wait("y", 0)
         return y.tolist(), z.tolist()
 
     assert rank_processes.run(2, work, tmp_path) == [([0, 1], [11])] * 2
@@ -212,7 +212,7 @@ def test_nothing_is_there_before_the_wait(tmp_path: Path) -> None:
         exchange = Collective("all_gather", "y", "x", "m", 2)
         transport.begin(exchange, target, source, (0, 1), links.rank)
         before = np.isnan(target).all()
-        transport.wait("y")
+        transport.wait("y", 0)
         return bool(before and (target == 1).all())
 
     assert rank_processes.run(2, work, tmp_path) == [True, True]
@@ -225,7 +225,7 @@ def test_a_source_that_is_written_meanwhile_is_named(tmp_path: Path) -> None:
         transport.begin(exchange, np.empty(2), source, (0, 1), links.rank)
         source[0] = 2
         with pytest.raises(InternalError) as caught:
-            transport.wait("y")
+            transport.wait("y", 0)
         return str(caught.value)
 
     for text in rank_processes.run(2, work, tmp_path):
@@ -238,16 +238,16 @@ def test_in_place_and_empty_exchanges(tmp_path: Path) -> None:
         both = np.array([links.rank + 1, 7])
         exchange = Collective("all_reduce", "x", "x", "m", 2, "prod")
         transport.begin(exchange, both, both, group, links.rank)
-        transport.wait("x")
+        transport.wait("x", 0)
         empty = np.empty((0, 3))
         gather = Collective("all_gather", "y", "e", "m", 2)
         transport.begin(gather, np.empty((0, 3)), empty, group, links.rank)
-        transport.wait("y")
+        transport.wait("y", 0)
         scalar, total = np.array(links.rank), np.array(0)
         transport.begin(
             Collective("all_reduce", "t", "s", "m", 2, "max"), total, scalar, group, links.rank
         )
-        transport.wait("t")
+        transport.wait("t", 0)
         return both.tolist(), int(total)
 
     assert rank_processes.run(2, work, tmp_path) == [([2, 49], 1)] * 2
@@ -285,7 +285,7 @@ def test_ranks_in_different_exchanges_are_told_apart(tmp_path: Path) -> None:
         target = np.empty(4 if links.rank == 0 else 2)
         transport.begin(Collective(kind, "y", "x", "m", 2), target, np.ones(2), (0, 1), links.rank)
         try:
-            transport.wait("y")
+            transport.wait("y", 0)
         except InternalError as error:
             return error.diagnostic.message
         return ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fusec.bench.graph import replayed
 from fusec.commands.launch import launch
 from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
@@ -58,8 +59,8 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
     with meet(ranks, patience()) as links, Device(device_of(links)) as device:
         links.phase("measuring links", 3 * links.patience)
         transport = GpuTransport(links, device)
+        probes = Probes(links, transport, device)
         try:
-            probes = Probes(links, transport, device)
             known = target(device)
             found = {
                 kind: probes.link(kind, known.link) if kind != PEER_VIEWS.name
@@ -69,6 +70,7 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
             }  # fmt: skip
         finally:
             transport.close()
+            probes.free()
         if not links.rank:
             path = place / FOUND
             path.write_text(json.dumps({kind: asdict(link) for kind, link in found.items()}))
@@ -77,12 +79,16 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
 
 @dataclass(frozen=True)
 class Probes:
-    """Times exchanges among all ranks; each rank makes the same calls."""
+    """Times exchanges among all ranks; each rank makes the same calls.
+
+    Other ranks map the memory that is exchanged until the transport is closed: `free` comes after.
+    """
 
     links: Links
     transport: Transport
     device: Any
     clock: Callable[[], float] = time.perf_counter
+    _allocated: list[int] = field(default_factory=list[int])
 
     def link(self, kind: str, rate: float) -> Link:
         """Return what a kind of exchange makes of links of so many bytes per second."""
@@ -97,14 +103,13 @@ class Probes:
     def barriers(self) -> float:
         """Return how long it takes the slowest rank to share memory and to have it back."""
         group, own = tuple(range(self.links.size)), self.links.rank
-        source = self.device.allocate(SMALL, "what is shared")
+        source = self._allocate(SMALL, "what is shared")
         shared = DeviceMemory(source, SMALL // F32.size, F32, int(self.device.stream))
         views = tuple(f"view {place}" for place in group)
         exchanges = Share("source", views, AXIS), Unshare("source", views, AXIS)
         begins = [Begin(each, None, shared, group, own) for each in exchanges]
         self.transport.prepare(begins)
-        best = min(self._batch(begins, waits=False) for _ in range(1 + TIMES))
-        self.device.free(source)
+        best = self._best(begins, waits=False)
         found: list[float] = self.links.gather(best, "times of barriers")
         return float(f"{max(found):.3g}")
 
@@ -112,26 +117,45 @@ class Probes:
         """Return how long an exchange takes the slowest rank, to which each gives so many bytes."""
         sizes = {"all_gather": given * self.links.size, "reduce_scatter": given // self.links.size}
         taken = sizes.get(kind, given)
-        source = self.device.allocate(given, "what is sent")
-        target = self.device.allocate(taken, "what is received")
+        source = self._allocate(given, "what is sent")
+        target = self._allocate(taken, "what is received")
         self.device.fill(source, 0, given)
         begins = list(self._begins(kind, (source, given), (target, taken)))
         self.transport.prepare(begins)
-        best = min(self._batch(begins) for _ in range(1 + TIMES))
-        self.device.free(source)
-        self.device.free(target)
+        best = self._best(begins)
         return max(self.links.gather(best, f"times of {kind}"))
 
-    def _batch(self, begins: list[Begin], *, waits: bool = True) -> float:
+    def free(self) -> None:
+        """Free the memory of all measurements, which no rank maps any more."""
+        while self._allocated:
+            self.device.free(self._allocated.pop())
+
+    def _allocate(self, size: int, what: str) -> int:
+        address: int = self.device.allocate(size, what)
+        self._allocated.append(address)
+        return address
+
+    def _best(self, begins: list[Begin], *, waits: bool = True) -> float:
+        """Return the least seconds of what is begun, replayed: host time does not count."""
+
+        def issue() -> None:
+            for _ in range(AT_ONCE):
+                for b in begins:
+                    self.transport.begin(b.exchange, b.target, b.source, b.group, b.place)
+                if waits:
+                    # On the stream that begins the next one: it resets the flags that peers write.
+                    self.transport.wait("target", int(self.device.stream))
+
+        replay = replayed(self.device, issue)
+        return min(self._seconds(replay) for _ in range(1 + TIMES)) / AT_ONCE
+
+    def _seconds(self, work: Callable[[], None]) -> float:
+        """Return how long some work takes that all ranks begin together."""
         self.links.gather(0, "start of a measurement")
         start = self.clock()
-        for _ in range(AT_ONCE):
-            for b in begins:
-                self.transport.begin(b.exchange, b.target, b.source, b.group, b.place)
-            if waits:
-                self.transport.wait("target")
+        work()
         self.device.synchronise("measuring links")
-        return (self.clock() - start) / AT_ONCE
+        return self.clock() - start
 
     def _begins(
         self, kind: str, source: tuple[int, int], target: tuple[int, int]

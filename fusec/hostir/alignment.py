@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fusec.codegen.alignment import alignments
@@ -10,6 +10,7 @@ from fusec.codegen.render import KernelSource
 from fusec.diagnostics import Unsupported
 from fusec.hostir.check import IN_LOOPS
 from fusec.hostir.instructions import Alias, For, Instruction
+from fusec.hostir.own_slices import own_slices
 from fusec.hostir.program import Buffer
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim, product
@@ -18,7 +19,7 @@ from fusec.schedule.plan import Guard, KernelPlan
 
 def aligned(
     buffers: Sequence[Buffer],
-    instructions: Iterable[Instruction],
+    instructions: Sequence[Instruction],
     plans: Sequence[KernelPlan],
     sources: Sequence[Sequence[KernelSource]],
 ) -> tuple[tuple[Buffer, ...], tuple[Guard, ...]]:
@@ -34,7 +35,7 @@ def aligned(
                 asked[name] = max(asked.get(name, 1), alignment)
     sizes = {b.name: b.dtype.size for b in buffers}
     guards: list[Guard] = []
-    for part in reversed([*_parts(instructions)]):
+    for part in reversed([*_parts(instructions, _own_parts(buffers, instructions))]):
         alignment, offset = asked[part.buffer], part.offset * sizes[part.buffer]
         guards += _numbered(part, offset, alignment)
         while not Facts.proven(offset, alignment):
@@ -46,12 +47,23 @@ def aligned(
     return found, tuple({str(g): g for g in guards}.values())
 
 
-def _parts(instructions: Iterable[Instruction]) -> Iterator[Alias]:
+def _parts(instructions: Iterable[Instruction], own: Mapping[str, Alias]) -> Iterator[Alias]:
     for instruction in instructions:
         if isinstance(instruction, Alias):
             yield instruction
+            if instruction.buffer in own:
+                yield own[instruction.buffer]
         elif isinstance(instruction, For):
-            yield from _parts(instruction.body)
+            yield from _parts(instruction.body, own)
+
+
+def _own_parts(
+    buffers: Sequence[Buffer], instructions: Sequence[Instruction]
+) -> Mapping[str, Alias]:
+    """Return by name the slices that lie elsewhere where they are a rank's own."""
+    loops = (i for i in instructions if isinstance(i, For))
+    found = (each for loop in loops for each in own_slices(loop, buffers, instructions))
+    return {each.alias.buffer: each.alias for each in found}
 
 
 def _numbered(part: Alias, offset: Dim, alignment: int) -> Iterator[Guard]:

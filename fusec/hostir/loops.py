@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from fusec.diagnostics import InternalError, Unsupported
@@ -26,8 +26,8 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.placing import Lowering
 from fusec.hostir.program import Buffer, dense_strides
-from fusec.hostir.units import Unit, alone, is_copied, varying
-from fusec.ir.dim import Dim, ceildiv, dim, mod, product, symbol
+from fusec.hostir.units import Unit, alone, is_copied, ring, varying
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv, mod, product, symbol
 from fusec.ir.effects import ALIGNMENT
 from fusec.ir.graph import Input, Node, Value
 from fusec.ops.communication import (
@@ -49,12 +49,26 @@ def place_of(axis: str) -> Dim:
 
 @dataclass(frozen=True)
 class _Loop:
-    """The loop in which something stands: its index, and by number the slice that it is about."""
+    """The loop in which something stands: its index, and by number the slice that it is about.
+
+    first: in a loop around ranks, how many places after its own a rank begins.
+    """
 
     name: str
     parts: Dim
     index: Dim
     slice: Dim
+    first: int = 0
+
+    def other(self, node: Node) -> Dim:
+        """Return the place of the rank whose own slice this rank's would be in an iteration.
+
+        It takes what this rank gives where slices are received, and gives what it takes where they
+        are sent.
+        """
+        given = node.attributes
+        step = floordiv(self.index, dim(given["pieces"])) + self.first
+        return mod(place_of(given["axis"]) - step, dim(given["ranks"]))
 
 
 def _aligned(elements: Dim, size: int) -> Dim:
@@ -124,8 +138,7 @@ class Lowered:
         name, self.ahead = f"loop{self.loops}", []
         self.loops += 1
         index = symbol(f"{name}.index", extent=False)
-        piece = index if unit.axis is None else mod(index + place_of(unit.axis), parts)
-        loop = _Loop(name, parts, index, piece)
+        loop = self._around(unit, _Loop(name, parts, index, index))
         caller, stream = f"{name}.caller", 1 + mod(index, self.streams)
         around = symbol(caller, extent=False)
         body: list[Instruction] = [GetStream(caller), SetStream(stream), Synchronize(around)]
@@ -134,6 +147,20 @@ class Lowered:
             body += self._segment(self.segments[number], self.plans[number], loop)
         body += [SetStream(around), Synchronize(stream)]
         return [*self.ahead, For(f"{name}.index", parts, tuple(body), self.streams)]
+
+    def _around(self, unit: Unit, loop: _Loop) -> _Loop:
+        """Return a loop with its slices in the order in which ranks come to them.
+
+        Each begins with its own where slices are received, since others' are still on their way,
+        and ends with its own where they are sent, so that something hides what is sent last.
+        """
+        if unit.axis is None:
+            return loop
+        nodes = [n for k in unit.segments if (n := alone(self.segments[k])) and ring(n)]
+        pieces = nodes[0].attributes["pieces"]
+        first = 0 if any(n.op is RECEIVE_SLICE for n in nodes) else 1
+        begin = (place_of(unit.axis) + first) * pieces
+        return replace(loop, slice=mod(loop.index + begin, loop.parts), first=first)
 
     def _check_in_place(self, unit: Unit) -> None:
         """Raise Unsupported where an iteration would read what another one has overwritten."""
@@ -298,17 +325,22 @@ class Lowered:
         if node.op is STREAM_SLICE:
             yield self._part_of(value, source.name, given["dim"], loop.slice, loop)
         elif node.op is RECEIVE_SLICE:
-            place = mod(place_of(given["axis"]) - loop.index, loop.parts)
+            pieces = dim(given["pieces"])
+            if pieces != 1:
+                piece = Value(f"{source.name}.piece", value.type)
+                yield self._part_of(piece, source.name, 0, mod(loop.index, pieces), loop)
+                source = piece
             yield self._place(value, loop)
-            yield Send(source.name, given["axis"], place)
-            yield Receive(value.name, given["axis"], loop.slice)
+            yield Send(source.name, given["axis"], loop.other(node))
+            yield Receive(value.name, given["axis"], floordiv(loop.slice, pieces))
             yield Wait(value.name)
         elif node.op is SEND_SLICE:
-            place = mod(place_of(given["axis"]) - loop.index, loop.parts)
+            place, pieces = loop.other(node), dim(given["pieces"])
             self._allocate_ahead(value)
             block = Value(f"{value.name}.block", source.type)
-            yield self._part_of(block, value.name, 0, place, loop)
-            yield Send(source.name, given["axis"], loop.slice)
+            number = place * pieces + mod(loop.index, pieces)
+            yield self._part_of(block, value.name, 0, number, loop)
+            yield Send(source.name, given["axis"], floordiv(loop.slice, pieces))
             yield Receive(block.name, given["axis"], place)
             yield Wait(block.name)
         elif source.name not in self._parts or self._parts[source.name].of != value.name:

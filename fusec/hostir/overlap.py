@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fusec.hostir.units import Unit, alone, ring, units_of
-from fusec.ops.communication import RECEIVE_SLICE, communicates
+from fusec.ops.communication import SEND_SLICE, communicates
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
 
@@ -38,20 +39,23 @@ def program_time(segmented: SegmentedFusion, target: Target, streams: int) -> Pr
     """Return the predicted time of a program whose loops run on so many streams in turn."""
     times = segmented.times(target)
     units = units_of(segmented) if any(s.iterations > 1 for s in segmented.segments) else ()
-    every = (_loop_time(segmented, unit, times, target) for unit in units if streams > 1)
+    every = (_loop_time(segmented, unit, times, target, streams) for unit in units if streams > 1)
     loops = tuple(loop for loop in every if loop is not None and loop.seconds < loop.apart)
     saved = sum(loop.apart - loop.seconds for loop in loops)
     return ProgramTime(sum(times) - saved, loops)
 
 
 def _loop_time(
-    segmented: SegmentedFusion, unit: Unit, times: tuple[float, ...], target: Target
+    segmented: SegmentedFusion,
+    unit: Unit,
+    times: tuple[float, ...],
+    target: Target,
+    streams: int,
 ) -> LoopTime | None:
-    """Return the time of a loop as of a pipeline of two stages; None of one without exchanges.
+    """Return the time of a loop whose exchanges run beside kernels; None of one without.
 
-    Copy engines move slices while SMs compute others, of whose memory bandwidth they take what they
-    need. What is received at first is the rank's own slice, a copy; what is sent last is sent while
-    nothing is computed. What adds numbers on its way takes SMs: it counts as in turn.
+    Copy engines move slices while SMs compute others. What adds numbers on its way takes SMs: it
+    counts as in turn.
     """
     parts = [segmented.segments[k] for k in unit.segments]
     moving = [k for k, s in zip(unit.segments, parts, strict=True) if _is_moved(s)]
@@ -60,40 +64,95 @@ def _loop_time(
     count = unit.parts.evaluate(segmented.fusion.hints)
     exchanges = sum(times[k] for k in moving)
     kernels = sum(times[k] for k in unit.segments if k not in moving)
-    slowed = kernels + _slower([segmented.segments[k] for k in moving], parts, target)
-    alone_at_an_end = sum(_at_an_end(segmented.segments[k], target) for k in moving)
-    seconds = max(exchanges + slowed / count, slowed + alone_at_an_end)
+    stages = [_Stage.of(segmented.segments[k], target) for k in moving]
+    slowed = kernels + sum(s.slows for s in stages) * count
+    launches = sum(s.estimate.kernels for s in parts if s.estimate is not None)
+    seconds = _pipeline(count, slowed / count, launches * target.launch, stages, streams)
     return LoopTime(unit.segments, count, seconds, exchanges + kernels, exchanges, kernels)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """An exchange that stands in each iteration of a loop.
+
+    seconds: of the links, for one slice; latency: until those who wait see that it is done. slows:
+    the seconds that kernels lose in an iteration to what it reads and writes. ranks, pieces: of an
+    exchange with one other rank at a time, as its operation has them; 1 of others.
+    """
+
+    seconds: float
+    latency: float
+    slows: float
+    sends: bool
+    ranks: int = 1
+    pieces: int = 1
+
+    @classmethod
+    def of(cls, segment: Segment, target: Target) -> _Stage:
+        """Return what a segment is in its loop."""
+        node, estimate = segment.nodes[0], segment.estimate
+        assert estimate is not None
+        latency = estimate.latency(target)
+        seconds = estimate.seconds(target) - latency
+        slows = target.contention * estimate.bytes / target.bandwidth
+        if ring(node) is None:
+            return cls(seconds, latency, slows, sends=False)
+        ranks, pieces = node.attributes["ranks"], node.attributes["pieces"]
+        # The estimate is the mean of all iterations; with its own slice a rank moves nothing.
+        others = ranks / (ranks - 1) if ranks > 1 else 0.0
+        sends = node.op is SEND_SLICE
+        return cls(seconds * others, latency, slows, sends, ranks, pieces)
+
+    def is_own(self, index: int, *, first: bool) -> bool:
+        """Return whether a rank's own slice is an iteration's; first: it begins with those."""
+        at = index // self.pieces
+        return self.ranks > 1 and at == (0 if first else self.ranks - 1)
+
+    def arrival(self, index: int, begun: float) -> float:
+        """Return when the slice is there that an iteration has begun to receive.
+
+        Other ranks' pieces come together, each rank's one after the other.
+        """
+        if self.ranks == 1:
+            return max(begun, index * self.seconds) + self.seconds + self.latency
+        together = (index % self.pieces + 1) * (self.ranks - 1)
+        return max(begun + self.seconds, together * self.seconds) + self.latency
+
+
+def _pipeline(
+    count: int, kernel: float, launch: float, stages: Sequence[_Stage], streams: int
+) -> float:
+    """Return when the last of `count` iterations is done.
+
+    kernel: seconds that an iteration computes, `launch` of them before its first block runs, which
+    kernels of other streams hide. Ranks begin with their own slices where they receive some, and
+    end with them where they only send. An iteration begins when the last one on its stream is over.
+    """
+    receives = any(not s.sends for s in stages)
+    over, sent, ends = 0.0, 0.0, list[float]()
+    for index in range(count):
+        begun = ends[index - streams] if index >= streams else 0.0
+        arrived = max(
+            (
+                s.arrival(index, begun)
+                for s in stages
+                if not s.sends and not s.is_own(index, first=True)
+            ),
+            default=begun,
+        )
+        over = max(over + kernel - launch, arrived + kernel)
+        ends.append(over)
+        for stage in stages:
+            if stage.sends and not stage.is_own(index, first=receives):
+                sent = max(sent, over) + stage.seconds
+                ends[-1] = sent + stage.latency
+    return max(ends)
 
 
 def _is_moved(segment: Segment) -> bool:
     """Return whether ranks exchange what a segment is, and nothing is added on the way."""
     node = alone(segment)
     return node is not None and communicates(node) and "reduction" not in node.attributes
-
-
-def _at_an_end(segment: Segment, target: Target) -> float:
-    """Return the seconds of an exchange while which nothing is computed."""
-    estimate = segment.estimate
-    if estimate is None:
-        return 0.0
-    if segment.nodes[0].op is RECEIVE_SLICE:
-        return estimate.parts(target)["memory"]
-    return estimate.seconds(target)
-
-
-def _slower(moving: list[Segment], parts: list[Segment], target: Target) -> float:
-    """Return the seconds that kernels lose to exchanges which read and write memory beside them."""
-    kernels = [s for s in parts if s.estimate is not None and s.estimate.kernels]
-    moved = sum(s.estimate.bytes for s in moving if s.estimate is not None)
-    lost = 0.0
-    for segment in kernels:
-        estimate = segment.estimate
-        assert estimate is not None
-        beside = replace(estimate, bytes=estimate.bytes + moved // len(kernels))
-        more = beside.seconds(target) - estimate.seconds(target)
-        lost += segment.iterations * max(0.0, more)
-    return lost
 
 
 def has_rings(segmented: SegmentedFusion) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from fusec.hostir.instructions import (
     Wait,
     loop_name,
 )
+from fusec.hostir.own_slices import OwnSlice, own_slices
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.dim import Dim, dim
 from fusec.schedule.plan import SizeArgument, TensorMapArgument
@@ -41,7 +42,7 @@ def unroll(program: HostProgram, sizes: Mapping[str, int]) -> HostProgram:
     sizes: also this rank's places along the axes of the mesh, by `AXIS.place`. Streams are numbers,
     0 the caller's; `synchronize` is an event recorded on the stream that it names and waited for on
     the current one. What a loop's body allocates, views or encodes has a name of its own for each
-    iteration, as `x.loop0.3`.
+    iteration, as `x.loop0.3`. A slice that a rank would send to itself stays where it is.
     """
     if not any(isinstance(i, _CHANGED) for i in program.instructions):
         return program
@@ -93,6 +94,7 @@ class _Unrolled:
             if isinstance(i, (Allocate, Alias, EncodeTensorMap))
         )
         self.inside.update(own)
+        exchanged = list(own_slices(loop, self.program.buffers, self.program.instructions))
         for k in range(self._number(loop.count, numbers)):
             renamed = {name: f"{name}.{loop_name(loop)}.{k}" for name in own}
             self.buffers += [
@@ -100,7 +102,25 @@ class _Unrolled:
                 for name in own
                 if name in self.program.buffer
             ]
-            yield from self.run(loop.body, {**numbers, loop.index: dim(k)}, {**names, **renamed})
+            inner = {**numbers, loop.index: dim(k)}
+            body = self._in_place(loop.body, exchanged, inner)
+            yield from self.run(body, inner, {**names, **renamed})
+
+    def _in_place(
+        self, body: tuple[Instruction, ...], found: Sequence[OwnSlice], numbers: Mapping[str, Dim]
+    ) -> tuple[Instruction, ...]:
+        """Return an iteration without what a rank would exchange with itself."""
+        for each in found:
+            own = self.sizes.get(f"{each.send.axis}.place")
+            if {self._number(i.place, numbers) for i in (each.send, each.receive)} != {own}:
+                continue
+            gone = each.send, each.receive, Wait(each.receive.target)
+            body = tuple(
+                each.alias if isinstance(i, Alias) and i.buffer == each.alias.buffer else i
+                for i in body
+                if i not in gone
+            )
+        return body
 
     def _number(self, value: Dim, numbers: Mapping[str, Dim]) -> int:
         return value.substitute(numbers).evaluate(self.sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
+from math import gcd
 from typing import Union
 
 from fusec.diagnostics import FusecError
@@ -308,13 +309,17 @@ def symbol(name: str, *, extent: bool = True) -> Dim:
 
 
 def floordiv(a: DimLike, b: DimLike) -> Dim:
-    """Return floor(a / b), simplified where a is a multiple of b or both are constants."""
+    """Return floor(a / b), simplified where both are constants or have a common factor."""
     left, right = dim(a), dim(b)
     if left.is_const and right.is_const and right.value:
         return dim(left.value // right.value)
     exact = left.divide(right)
     if exact is not None:
         return exact
+    common = gcd(right.value, *(c for _, c in left.terms)) if right.is_const else 1
+    reduced = left.divide(dim(common)) if common > 1 else None
+    if reduced is not None:
+        return floordiv(reduced, right.value // common)
     whole, rest = _split(left, right)
     if whole is not None and right.lower_bound() is not None:
         if rest >= 0 and right.at_least(rest + 1):

@@ -70,12 +70,23 @@ def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
     return (*shape[:at], part, *shape[at + 1 :])
 
 
-def _times(part: Dim, parts: Dim) -> Dim:
+def joined(part: Dim, parts: Dim) -> Dim:
     """Return the extent of which `_divided` makes a part."""
     for atom in part.atoms():
-        if isinstance(atom, Call) and floordiv(atom.left, parts) == part:
-            return atom.left
+        if isinstance(atom, Call) and floordiv(atom.left, atom.right) == part:
+            times = parts.divide(atom.right)
+            if times is not None:
+                return atom.left * times
     return part * parts
+
+
+def _piece(shape: Shape, attributes: Attributes) -> Shape:
+    return _divided(shape, 0, dim(attributes["pieces"]))
+
+
+def _sent(shape: Shape, attributes: Attributes) -> Shape:
+    whole = joined(shape[0], dim(attributes["pieces"]))
+    return (whole * dim(attributes["ranks"]), *shape[1:])
 
 
 def _scattered(shape: Shape, attributes: Attributes) -> Shape:
@@ -89,12 +100,13 @@ def _sliced(shape: Shape, attributes: Attributes) -> Shape:
 def _stacked(shape: Shape, attributes: Attributes) -> Shape:
     at: int = attributes["dim"]
     parts: Dim = attributes["parts"]
-    return (*shape[:at], _times(shape[at], parts), *shape[at + 1 :])
+    return (*shape[:at], joined(shape[at], parts), *shape[at + 1 :])
 
 
 _AXIS, _RANKS = Param("axis", "str"), Param("ranks", "int")
 _REDUCTION = Param("reduction", "str", "sum")
 _DIM, _PARTS = Param("dim", "axis"), Param("parts", "size")
+_PIECES = Param("pieces", "int", 1)
 
 ALL_GATHER = _op(
     "all_gather", FAMILY, "Return the blocks of all ranks along `axis`, one after the other.",
@@ -119,15 +131,15 @@ PEER_VIEWS = _op(
 )  # fmt: skip
 RECEIVE_SLICE = _op(
     "receive_slice", FAMILY,
-    "In a loop of as many iterations as there are ranks along `axis`: return the tensor of the rank"
-    " whose place the loop's slice has.",
-    _same, _AXIS, _RANKS,
+    "In a loop of `pieces` iterations for each rank along `axis`: return the piece of dim 0 of that"
+    " rank's tensor whose number the loop's slice has.",
+    _piece, _AXIS, _RANKS, _PIECES,
 )  # fmt: skip
 SEND_SLICE = _op(
     "send_slice", FAMILY,
-    "In such a loop: give the rank whose place the slice has what was computed for it. Return, "
+    "In such a loop: give the rank that the slice belongs to what was computed for it. Return, "
     "after the loop, the blocks that came from all ranks along `axis`, by their places.",
-    _gathered, _AXIS, _RANKS,
+    _sent, _AXIS, _RANKS, _PIECES,
 )  # fmt: skip
 RANK_SLICE = _op(
     "rank_slice", PLACEMENT, "Return the rank's own of `parts` equal parts of a dim.",
@@ -156,7 +168,9 @@ def slices_begun(node: Node) -> Dim | None:
     """Return into how many slices a loop divides what a node takes slices of."""
     if node.op is STREAM_SLICE:
         return node.attributes["parts"]
-    return dim(node.attributes["ranks"]) if node.op is RECEIVE_SLICE else None
+    if node.op is RECEIVE_SLICE:
+        return dim(node.attributes["ranks"] * node.attributes["pieces"])
+    return None
 
 
 def communicates(node: Node) -> bool:

@@ -282,7 +282,7 @@ class _Interpreter:
 
     def _wait(self, step: Step) -> Callable[[], None]:
         member = member_for(step, self.member)
-        return lambda: member.transport.wait(step.tag)
+        return lambda: member.transport.wait(step.tag, step.stream)
 
     def _dense(self, name: str, step: Step) -> Callable[[], Array]:
         """Return what gives a buffer as the contiguous array that ranks exchange."""

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.ir.graph import Fusion
-from fusec.ops.communication import FAMILY, PEER_VIEWS, PLACEMENT, communicates, places
+from fusec.ops.communication import (
+    FAMILY,
+    PEER_VIEWS,
+    PLACEMENT,
+    RECEIVE_SLICE,
+    communicates,
+    places,
+)
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Plan
 from fusec.schedule.problem import Problem
@@ -90,6 +97,8 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         node, hints = plan.fusion.nodes[0], plan.fusion.hints
         given, made = tensor_bytes(node.inputs[0], hints), tensor_bytes(node.output, hints)
         kind, ranks = plan.parameters.kind, plan.parameters.ranks
+        if kind == RECEIVE_SLICE.name:
+            given = made  # a piece of the tensor
         sent = bytes_sent(kind, ranks, given)
         if kind == PEER_VIEWS.name:
             # Its bytes go over the links while kernels read them, which have a price of their own.

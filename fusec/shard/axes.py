@@ -123,6 +123,17 @@ def slices_first(sharding: Sharding) -> bool:
     return True
 
 
+def pieces_of(slices: Dim, ranks: Dim, at: int) -> int | None:
+    """Return into how many slices of a loop each rank's part of a dim is divided.
+
+    None where a slice is no piece of one rank's part, or not contiguous.
+    """
+    pieces = slices.divide(ranks)
+    if pieces is None or not pieces.is_const or (pieces != 1 and at != 0):
+        return None
+    return pieces.value
+
+
 def _complete(parts: Parts, extent: Dim) -> Parts:
     """Return the factors of a dim with the one that they leave."""
     for part in parts:

@@ -10,8 +10,8 @@ from fusec.ir.dim import product
 from fusec.ir.dtype import BOOL
 from fusec.ir.graph import Node, Value
 from fusec.ir.roles import Combine
-from fusec.ir.sharding import STREAM, Part, Parts, Sharding
-from fusec.shard.axes import Axes, is_reshape, reshaped
+from fusec.ir.sharding import STREAM, Parts, Sharding
+from fusec.shard.axes import Axes, is_reshape, pieces_of, reshaped
 
 REDUCTIONS = {
     Combine.SUM: "sum",
@@ -165,7 +165,7 @@ def _computed(
     if said.along(STREAM) is None:
         sent = next((x for x in partial if _takes_slices(x, joined, said)), None)
         if sent is not None:
-            result = _renamed(said, sent, STREAM).without(*partial)
+            result = _sliced(said, sent, joined).without(*partial)
         else:
             joined = joined.without(STREAM)
     used = {axis for axis, _ in result.axes}
@@ -177,9 +177,10 @@ def _computed(
     return Sharding(tuple(dims)).normal, sent
 
 
-def _renamed(sharding: Sharding, axis: str, other: str) -> Sharding:
-    dims = (tuple(Part(other, p.parts) if p.axis == axis else p for p in parts)
-            for parts in sharding.dims)  # fmt: skip
+def _sliced(sharding: Sharding, axis: str, joined: Sharding) -> Sharding:
+    """Return a sharding with the slices of a loop instead of the parts of a mesh axis."""
+    slices = next(p for parts in joined.dims for p in parts if p.axis == STREAM)
+    dims = (tuple(slices if p.axis == axis else p for p in parts) for parts in sharding.dims)
     return Sharding(tuple(dims))
 
 
@@ -188,9 +189,12 @@ def _takes_slices(axis: str, joined: Sharding, said: Sharding) -> bool:
     at = said.along(axis)
     if at is None or at != joined.along(STREAM):
         return False
-    wanted = _renamed(said, axis, STREAM).dims[at]
-    end = [p.axis for p in wanted].index(STREAM) + 1
-    return joined.dims[at][:end] == wanted[:end]
+    place = [p.axis for p in said.dims[at]].index(axis)
+    own = joined.dims[at][: place + 1]
+    if len(own) <= place or own[:place] != said.dims[at][:place]:
+        return False
+    pieces = pieces_of(own[place].parts, said.dims[at][place].parts, at)
+    return own[place].axis == STREAM and pieces is not None
 
 
 def _needed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node, Type, Value
 from fusec.ops.communication import (
     ALL_GATHER,
@@ -68,9 +68,28 @@ class _Settling:
         """Yield what makes of a value that all iterations share what a loop would leave of it."""
         (value,), (result,) = node.inputs, node.outputs
         if node.op is SEND_SLICE:
-            yield Node(ALL_GATHER, (value,), node.attributes, node.outputs, node.span)
+            given = {k: v for k, v in node.attributes.items() if k != "pieces"}
+            pieces = node.attributes["pieces"]
+            if pieces == 1:
+                yield Node(ALL_GATHER, (value,), given, node.outputs, node.span)
+                return
+            (kind,) = ALL_GATHER.infer((value,), given)
+            blocks = Value(self._fresh(f"{result.name}_blocks"), kind)
+            yield Node(ALL_GATHER, (value,), given, (blocks,), node.span)
+            shape = (dim(given["ranks"]), *value.shape)
+            split = Value(self._fresh(f"{result.name}_split"), Type(value.dtype, shape))
+            attributes = {"new_shape": shape}
+            yield Node(find_op("reshape"), (blocks,), attributes, (split,), node.span)
+            yield from self._repeated(split, 1, dim(pieces), result, node)
             return
-        at, parts = node.attributes["dim"], node.attributes["parts"]
+        yield from self._repeated(
+            value, node.attributes["dim"], node.attributes["parts"], result, node
+        )
+
+    def _repeated(
+        self, value: Value, at: int, parts: Dim, result: Value, node: Node
+    ) -> Iterator[Node]:
+        """Yield what makes a result of so many repetitions of a value, along one of its dims."""
         shape = (*value.shape[:at], parts, *value.shape[at:])
         kept = tuple(k for k in range(len(shape)) if k != at)
         wide = Value(self._fresh(f"{result.name}_repeated"), Type(value.dtype, shape))

@@ -19,8 +19,9 @@ from fusec.ops.communication import (
     REDUCE_SCATTER,
     SEND_SLICE,
     STREAM_SLICE,
+    joined,
 )
-from fusec.shard.axes import slices_first
+from fusec.shard.axes import pieces_of, slices_first
 from fusec.shard.graph import LocalGraph
 
 
@@ -79,10 +80,11 @@ class Resharder:
                 f"slices of `{name}` that are parts of a whole factor: {wanted}", span=wanted.span
             )
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
-        same = own.dims[at][:place] == wanted.dims[at][:place] and ring.parts == part.parts
+        pieces = pieces_of(part.parts, ring.parts, at)
+        same = own.dims[at][:place] == wanted.dims[at][:place] and pieces is not None
         if same and ring.axis not in (None, STREAM):
             axis, ranks = ring.axis, self.ranks(str(ring.axis))
-            attributes = {"axis": axis, "ranks": ranks, "begins": part.parts}
+            attributes = {"axis": axis, "ranks": ranks, "pieces": pieces, "begins": part.parts}
             value = self.graph.apply(RECEIVE_SLICE, held.value, f"{name}_slice", **attributes)
             return self._noted(value, _with_part(own, at, place, part))
         before = wanted.without(STREAM)
@@ -221,13 +223,16 @@ class Resharder:
         assert at is not None
         place = [p.axis for p in own.dims[at]].index(STREAM)
         ranks, shape = self.ranks(axis), held.value.shape
-        attributes = {"axis": axis, "ranks": ranks}
+        pieces = pieces_of(own.dims[at][place].parts, dim(ranks), at)
+        assert pieces is not None
+        attributes = {"axis": axis, "ranks": ranks, "pieces": pieces}
         blocks = self.graph.apply(SEND_SLICE, held.value, f"{name}_blocks", **attributes)
+        shape = (joined(shape[0], dim(pieces)), *shape[1:])
         blocks = self._reshaped(blocks, (dim(ranks), *shape), f"{name}_split")
         kept = blocks.dtype if blocks.dtype.is_integer and blocks.dtype != I64 else None
         how = {"dims": (0,), "dtype": kept}
         value = self.graph.apply(reduction, blocks, name, **how)
-        part = Part(axis, own.dims[at][place].parts)
+        part = Part(axis, dim(ranks))
         return Held(value, _with_part(own, at, place, part))
 
 

@@ -45,7 +45,8 @@ class Target:
     a byte writing it takes, where as many are read as written. dirty: the part of L2 in which
     results may wait to be written back. draw: how many times its share of the bandwidth one SM
     draws where the others are idle. link: bytes a second that a GPU sends over its links to others,
-    while as many arrive; links: by kind of exchange, what that makes of it. clusters: how many
+    while as many arrive; links: by kind of exchange, what that makes of it. contention: the part of
+    an exchange's time on the memory that kernels beside it lose. clusters: how many
     clusters of so many blocks are resident, of blocks that have an SM each.
     """
 
@@ -67,6 +68,7 @@ class Target:
     dirty: float
     draw: float
     link: float
+    contention: float
     rates: Mapping[str, Mapping[str, float]] = field(hash=False)
     clusters: Mapping[int, int] = field(hash=False, default_factory=dict[int, int])
     links: Mapping[str, Link] = field(hash=False, default_factory=dict[str, Link])
@@ -97,7 +99,7 @@ class Target:
 
 FIELDS = tuple(f for f in fields(Target) if f.name not in ("rates", "clusters", "links"))
 """What is one string or number each, in the order in which target files have them."""
-TAKEN_OVER = ("issue", "write_cost", "dirty", "draw", "link")
+TAKEN_OVER = ("issue", "write_cost", "dirty", "draw", "link", "contention")
 """What a file may leave to that of the GPU which is named by `like`."""
 
 

@@ -133,7 +133,7 @@ class GpuTransport:
         elif not isinstance(exchange, Unshare):
             self._shared.nccl.begin(exchange, target, source, group, place)
 
-    def wait(self, buffer: str, stream: int = 0) -> None:
+    def wait(self, buffer: str, stream: int) -> None:
         """Let a stream wait for what was begun with a buffer, whoever carries it."""
         self._peers.wait(buffer, stream)
         if self._shared.nccl is not None:

@@ -81,7 +81,7 @@ class HostTransport:
         else:
             self._sent_and_received.append(pending)
 
-    def wait(self, buffer: str, stream: int = 0) -> None:
+    def wait(self, buffer: str, stream: int) -> None:
         """Take the blocks of the others."""
         together = self._sent_and_received
         if any(buffer in buffers_of(p.exchange) for p in together):

@@ -115,7 +115,7 @@ class NcclTransport:
         if 2 * sends == len(self._open):
             self._send_and_receive()
 
-    def wait(self, buffer: str, stream: int = 0) -> None:
+    def wait(self, buffer: str, stream: int) -> None:
         """Let a stream wait for what was begun with a buffer."""
         if any(buffer in buffers_of(begin.exchange) for begin in self._open):
             self._send_and_receive()

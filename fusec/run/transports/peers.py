@@ -154,7 +154,7 @@ class PeerTransport:
             self._side(peer).mark(key)
         self._names.add(buffers_of(exchange), _Open(plan, key, tuple(sorted(used))))
 
-    def wait(self, buffer: str, stream: int = 0) -> None:
+    def wait(self, buffer: str, stream: int) -> None:
         """Let a stream wait until what came has arrived, and what went is gone."""
         found: list[_Open] = self._names.take(buffer)
         if any(entry.joined for entry in found):

@@ -62,10 +62,11 @@ class Transport(Protocol):
         """Begin an exchange; until it is waited for its memory is not to be touched."""
         ...
 
-    def wait(self, buffer: str, stream: int = 0) -> None:
+    def wait(self, buffer: str, stream: int) -> None:
         """End what was begun with a buffer; what was sent and received goes together.
 
-        stream: of a GPU, which waits; the host does not.
+        stream: of a GPU, which waits; the host does not. The next exchange of the same memory is
+        begun on a stream that comes after it: flags between peers are reset in its order.
         """
         ...
 

@@ -1,0 +1,75 @@
+"""Loops around ranks leave a rank's own slice in place: nothing is copied from it to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fusec.hostir.instructions import Alias, For, Instruction, Receive, Send, reads, writes
+from fusec.hostir.program import Buffer
+from fusec.ir.dim import dim
+
+
+@dataclass(frozen=True)
+class OwnSlice:
+    """What a loop does in the iteration in which a rank is its own partner.
+
+    There `alias` takes the place of the alias of that name, and nothing is sent or received: what
+    is received lies where it is sent from, or what is sent is computed where it would be received.
+    """
+
+    send: Send
+    receive: Receive
+    alias: Alias
+
+
+def own_slices(
+    loop: For, buffers: Iterable[Buffer], instructions: Iterable[Instruction]
+) -> Iterator[OwnSlice]:
+    """Yield the exchanges of a loop that are left out where a rank is its own partner.
+
+    buffers, instructions: of the whole program, the loop among them. A slice moves only out of
+    temporary memory that nothing uses but as slices of this loop.
+    """
+    every = [*_flat(instructions)]
+    temporary = {b.name for b in buffers if b.role == "temporary"}
+    aliases = {i.buffer: i for i in loop.body if isinstance(i, Alias)}
+
+    def may_move(alias: Alias | None) -> bool:
+        if alias is None or alias.of not in temporary:
+            return False
+        users = [i for i in every if isinstance(i, Alias) and i.of == alias.of]
+        return len(users) == 1 and not any(alias.of in reads(i) | writes(i) for i in every)
+
+    for send, receive in pairwise(loop.body):
+        if not isinstance(send, Send) or not isinstance(receive, Receive):
+            continue
+        source, target = aliases.get(send.source), aliases.get(receive.target)
+        if target is None or send.axis != receive.axis:
+            continue
+        if any(send.source in writes(i) for i in loop.body):
+            if source is not None and may_move(source):
+                yield OwnSlice(send, receive, Alias(source.buffer, target.of, target.offset))
+        elif may_move(target) and _is_constant(send.source, loop, aliases):
+            yield OwnSlice(send, receive, Alias(target.buffer, send.source, dim(0)))
+
+
+def _is_constant(name: str, loop: For, aliases: Mapping[str, Alias]) -> bool:
+    """Return whether a loop writes nothing into the memory that a buffer is a part of."""
+    written = {_root(n, aliases) for i in loop.body for n in writes(i)}
+    return _root(name, aliases) not in written
+
+
+def _root(name: str, aliases: Mapping[str, Alias]) -> str:
+    while name in aliases:
+        name = aliases[name].of
+    return name
+
+
+def _flat(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
+    for instruction in instructions:
+        if isinstance(instruction, For):
+            yield from _flat(instruction.body)
+        else:
+            yield instruction

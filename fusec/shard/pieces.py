@@ -1,0 +1,43 @@
+"""Loops around ranks that take smaller slices than a rank's whole part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusec.diagnostics import FusecError
+from fusec.ir.graph import Fusion
+from fusec.ir.sharding import STREAM, Sharding
+from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
+from fusec.shard.partition import partition
+
+
+def slices_around(local: Fusion) -> int:
+    """Return how many slices the loops around ranks take in what one rank runs; 0 without any."""
+    counts = (
+        node.attributes["ranks"] * node.attributes["pieces"]
+        for node in local.nodes
+        if node.op in (RECEIVE_SLICE, SEND_SLICE)
+    )
+    return max(counts, default=0)
+
+
+def in_pieces(fusion: Fusion, pieces: int) -> Fusion | None:
+    """Return what one rank runs where each slice of a loop around ranks is so many.
+
+    None where extents are not divided so, or the slices are no longer those that ranks exchange.
+    """
+    shardings = {name: _finer(said, pieces) for name, said in fusion.shardings.items()}
+    try:
+        finer = partition(replace(fusion, shardings=shardings))
+    except FusecError:
+        return None
+    exchanged = slices_around(partition(fusion)) * pieces
+    return finer if slices_around(finer) == exchanged else None
+
+
+def _finer(said: Sharding, pieces: int) -> Sharding:
+    dims = (
+        tuple(replace(p, parts=p.parts * pieces) if p.axis == STREAM else p for p in parts)
+        for parts in said.dims
+    )
+    return replace(said, dims=tuple(dims))

@@ -1,0 +1,102 @@
+"""Loops around ranks against recorded times of two H200: predictions, and what is selected.
+
+`loop_times.json`: microseconds by replay on two H200 (torch 2.11, CUDA 13), of loops as PyTorch's
+streams run them with fusec's kernels; `benchmarks/results/two-gpus.json`, where it is there, those
+of fusec's own loops. Nothing is timed here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from benchmarks.paired import ratio
+from benchmarks.two_gpus import KNOWN, LOOPED, Matmul, sampled
+from fusec import lowering
+from fusec.driver import Compilation
+from fusec.hostir.overlap import program_time
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.shard.pieces import slices_around
+from fusec.target import find
+
+RANKS = 2
+H200 = find("sm_90a")
+ROOT = Path(__file__).parents[1]
+NOISE = 0.03
+"""By which times of one program differ from run to run."""
+
+
+def recorded() -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the name of each shape with microseconds by replay."""
+    yield from json.loads((ROOT / "tests" / "loop_times.json").read_text()).items()
+    path = ROOT / "benchmarks" / "results" / "two-gpus.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    for part in ("known", "sampled"):
+        for name, each in found.get(part, {}).items():
+            if isinstance(each, dict) and "replay" in each:
+                yield name, each["replay"]
+
+
+TIMES = [*recorded()]
+
+
+def shape_of(name: str) -> Matmul:
+    kind, rows, depth, columns = re.split("[ x]", name)
+    return Matmul(kind, int(rows), int(depth), int(columns))
+
+
+@cache
+def predicted(name: str, slices: int) -> float:
+    """Return the predicted microseconds of a loop of so many slices, or of the sequence."""
+    options = CompileOptions(without=LOOPED)
+    segmented = Compilation(read_text(shape_of(name).text(RANKS, slices)), options).segmented
+    return 1e6 * program_time(segmented, H200, options.streams).seconds
+
+
+@cache
+def selected(name: str) -> int:
+    """Return how many slices the loop takes that is selected; 0 of the sequence."""
+    fusion = read_text(shape_of(name).text(RANKS, RANKS))
+    return slices_around(lowering.divide(fusion, CompileOptions()))
+
+
+def measured(times: dict[str, float], slices: int) -> float:
+    return times[f"{slices} slices" if slices else "sequence"]
+
+
+@pytest.mark.parametrize(("name", "times"), TIMES)
+def test_what_is_selected_is_nearly_the_quickest(name: str, times: dict[str, float]) -> None:
+    taken = measured(times, selected(name))
+    assert taken <= 1.06 * min(measured(times, n) for n in (0, 2, 4))
+    assert taken <= (1 + NOISE) * times["sequence"]
+
+
+@pytest.mark.parametrize("slices", [0, 2, 4])
+def test_predictions_are_near(slices: int) -> None:
+    errors = [predicted(n, slices) / measured(t, slices) - 1 for n, t in TIMES]
+    assert abs(median(errors)) < 0.06
+    assert max(map(abs, errors)) < 0.2
+
+
+def test_shapes_are_sampled_from_a_seed() -> None:
+    assert sampled() == sampled()
+    shapes = (*KNOWN, *sampled())
+    assert len({s.name for s in shapes}) == 20
+    for shape in shapes:
+        assert shape_of(shape.name) == shape
+        assert shape.rows % (4 * RANKS) == 0
+
+
+def test_intervals_hold_the_ratio() -> None:
+    found = {"a": [1.0, 1.1, 0.9, 1.0, 1.05], "b": [2.0] * 5}
+    middle, low, high = ratio(found, "a", "b")
+    assert 0.45 <= low <= middle == 0.5 <= high <= 0.55
+    assert ratio(found, "b", "b") == [1, 1, 1]
