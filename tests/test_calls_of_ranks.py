@@ -43,7 +43,7 @@ from fusec.run.execute import Executable
 from fusec.run.links import Links, RankFailure
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
-from fusec.run.transports.protocol import DeviceMemory
+from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.run.transports.streams import SideStream
 from fusec.shard.partition import partitioned
 from fusec.shard.place import local_part, whole_sizes
@@ -162,9 +162,9 @@ def test_a_graph_of_exchanges_is_replayed(program: HostProgram) -> None:
 
 
 def test_the_stand_in_finds_a_stream_that_a_capture_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SideStream, "release", lambda self, stream, key: None)
+    monkeypatch.setattr(SideStream, "release", lambda self, stream, key: [])
     with pytest.raises(AssertionError, match="a stream that is not joined"):
-        replayed(gathered(), 0, 1)
+        replayed(ring(1), 0, 1)
 
 
 class Replayed(Graph):
@@ -254,6 +254,17 @@ class Lanes(CallDevice):
                 return super().call(function, *arguments, what=what)
 
 
+@dataclass
+class Issued:
+    """An operation of these tests."""
+
+    does: Any
+
+    def issue(self, device: Any, addresses: Any) -> None:
+        """Do it."""
+        self.does(addresses)
+
+
 class OverSockets(HostTransport):
     """Carries what is said to lie on a GPU; what kernels read of others are copies."""
 
@@ -266,9 +277,21 @@ class OverSockets(HostTransport):
             for b in shares
         }
 
-    def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
-        """Begin with the arrays that lie there."""
-        super().begin(exchange, _array(target), _array(source), group, place)
+    failure_address = 0
+
+    def begin_operations(self, begin: Begin) -> list[Any]:
+        """Return what begins with the arrays that lie there."""
+        return [Issued(lambda addresses: self.begin_at(begin, addresses))]
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Any]:
+        """Return what waits."""
+        return [Issued(lambda addresses: self.wait(buffer))]
+
+    def begin_at(self, begin: Begin, addresses: Any) -> None:
+        """Begin with what lies there in a call."""
+        exchange, ends = begin.exchange, (begin.target, begin.source)
+        given = [m and replace(m, address=m.place.address(addresses)) for m in ends]
+        self.begin(exchange, *map(_array, given), begin.group, begin.place)
         if isinstance(exchange, Share):
             for there, copy in enumerate(self.copies[exchange.source]):
                 copy[...] = super().view(exchange.source, there)

@@ -104,15 +104,3 @@ def room(device: Device, stream: int, size: int) -> int:
         piece.size = max(size, 2 * piece.size)
         piece.address = device.allocate(piece.size, "what other ranks write")
     return piece.address
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a buffer lies: a slot, whose address each call knows, and an offset in bytes."""
-
-    slot: int
-    offset: int = 0
-
-    def at(self, offset: int) -> Place:
-        """Return the place further on."""
-        return Place(self.slot, self.offset + offset)

@@ -74,6 +74,79 @@ int cuCtxPopCurrent_v2(void **context)
     return 0;
 }
 
+/* Events, flags and calls of NCCL are noted in order, with what they are given. */
+
+typedef struct {
+    int kind, count;
+    uint64_t given[16];
+} Noted;
+
+static Noted noted[256];
+static int notes;
+
+int take_notes(Noted *into)
+{
+    int count = notes;
+    memcpy(into, noted, (size_t)count * sizeof *into);
+    notes = 0;
+    return count;
+}
+
+static int note(int kind, int count, const uint64_t *given)
+{
+    if (refused)
+        return refused;
+    Noted *each = &noted[notes++ % 256];
+    each->kind = kind;
+    each->count = count;
+    memcpy(each->given, given, (size_t)count * sizeof *given);
+    return 0;
+}
+
+#define NOTE(kind, ...)                                                                            \
+    note(kind, (int)(sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)),                        \
+         (const uint64_t[]){__VA_ARGS__})
+#define WORD(pointer) ((uint64_t)(uintptr_t)(pointer))
+
+int cuEventRecord(void *event, void *stream) { return NOTE(1, WORD(event), WORD(stream)); }
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    return NOTE(2, WORD(stream), WORD(event), flags);
+}
+
+int cuStreamBatchMemOp_v2(void *stream, unsigned count, const void *operations, unsigned flags)
+{
+    const char *each = operations;
+    int status = NOTE(3, WORD(stream), count, flags);
+    for (unsigned k = 0; k < count && !status; k++, each += 48) {
+        uint64_t words[4];
+        memcpy(words, each, sizeof words);
+        status = NOTE(4, words[0], words[1], words[2], words[3]);
+    }
+    return status;
+}
+
+int ncclAllReduce(uint64_t source, uint64_t target, size_t count, int type, int operation,
+                  void *communicator, void *stream)
+{
+    return NOTE(5, source, target, count, (uint64_t)type, (uint64_t)operation, WORD(communicator),
+                WORD(stream));
+}
+
+int ncclAllGather(uint64_t source, uint64_t target, size_t count, int type, void *communicator,
+                  void *stream)
+{
+    return NOTE(6, source, target, count, (uint64_t)type, WORD(communicator), WORD(stream));
+}
+
+int ncclSend(uint64_t source, size_t count, int type, int peer, void *communicator, void *stream)
+{
+    return NOTE(7, source, count, (uint64_t)type, (uint64_t)peer, WORD(communicator), WORD(stream));
+}
+
+int ncclGroupStart(void) { return NOTE(8, 0); }
+
 int cuGraphExecKernelNodeSetParams_v2(void *graph, void *node, const void *parameters)
 {
     (void)node;

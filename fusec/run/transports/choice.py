@@ -10,6 +10,7 @@ from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.hostir.instructions import Collective, Share, Unshare
 from fusec.run.device import Device, gpu_of
 from fusec.run.links import Links
+from fusec.run.operations import Operation, issue_all
 from fusec.run.ranks import COMPILING
 from fusec.run.transports.carriers import NCCL, PEERS, READS, Carrier, carrier_of, kind_of
 from fusec.run.transports.nccl import NcclTransport
@@ -118,26 +119,39 @@ class GpuTransport:
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
         """Begin an exchange by its transport."""
-        if self.carrier(exchange, group).name != NCCL:
-            self._peers.begin(exchange, target, source, group, place)
-            return
+        self._links.check()
+        begin = Begin(exchange, target, source, group, place)
+        issue_all(self._device, self.begin_operations(begin))
+
+    def begin_operations(self, begin: Begin) -> list[Operation]:
+        """Return what begins an exchange by its transport."""
+        exchange = begin.exchange
+        if self.carrier(exchange, begin.group).name != NCCL:
+            return self._peers.begin_operations(begin)
         if self._shared.nccl is None:
             raise InternalError(f"`{exchange}` was not prepared")
         if isinstance(exchange, Share):
             # Ranks that do not reach one another's memory read copies.
             name, (room, _) = f"{exchange.source}.gathered", self._gathered[exchange.source]
-            room = replace(room, stream=source.stream)
-            gather = Collective("all_gather", name, exchange.source, exchange.axis, len(group))
-            self._shared.nccl.begin(gather, room, source, group, place)
-            self._shared.nccl.wait(name, source.stream)
-        elif not isinstance(exchange, Unshare):
-            self._shared.nccl.begin(exchange, target, source, group, place)
+            gather = Collective("all_gather", name, exchange.source, exchange.axis,
+                                len(begin.group))  # fmt: skip
+            room = replace(room, stream=begin.source.stream)
+            gathers = replace(begin, exchange=gather, target=room, waited_at_once=True)
+            return self._shared.nccl.begin_operations(gathers)
+        if isinstance(exchange, Unshare):
+            return []
+        return self._shared.nccl.begin_operations(begin)
 
     def wait(self, buffer: str, stream: int = 0) -> None:
         """Let a stream wait for what was begun with a buffer, whoever carries it."""
-        self._peers.wait(buffer, stream)
+        issue_all(self._device, self.wait_operations(buffer, stream))
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
+        """Return what lets a stream wait for what was begun with a buffer, whoever carries it."""
+        made = self._peers.wait_operations(buffer, stream)
         if self._shared.nccl is not None:
-            self._shared.nccl.wait(buffer, stream)
+            made += self._shared.nccl.wait_operations(buffer, stream)
+        return made
 
     def view(self, buffer: str, place: int) -> int:
         """Return where kernels read what the rank at a place shares, or its copy."""
@@ -158,6 +172,11 @@ class GpuTransport:
         for room, _ in self._gathered.values():
             self._device.free(room.address)
         self._gathered = {}
+
+    @property
+    def failure_address(self) -> int:
+        """Return the address of a word that is not 0 once a rank has failed."""
+        return self._links.failure_address
 
     def check(self) -> None:
         """Raise RankFailure where a rank has died or failed."""
