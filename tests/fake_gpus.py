@@ -49,6 +49,10 @@ class Event:
     recorded: int = 0
     reached: int = 0
 
+    def __int__(self) -> int:
+        """Return a handle."""
+        return id(self)
+
 
 @dataclass
 class Capture:

@@ -7,13 +7,54 @@
 typedef int (*Launch)(const void *config, void *function, void **parameters);
 
 static Launch launched;
-static int capturing, refused;
+static int capturing, refused, refused_calls;
 static void *current = (void *)1;
 
 void set_launch(Launch function) { launched = function; }
 void set_capturing(int status) { capturing = status; }
 void set_refused(int status) { refused = status; }
+void set_refused_calls(int status) { refused_calls = status; }
 void *context(void) { return current; }
+
+/* Events, flags and calls of NCCL are noted in order, with what they are given. */
+
+typedef struct {
+    int kind, count;
+    uint64_t given[16];
+} Noted;
+
+static Noted noted[256];
+static int notes;
+
+int take_notes(Noted *into)
+{
+    int count = notes;
+    memcpy(into, noted, (size_t)count * sizeof *into);
+    notes = 0;
+    return count;
+}
+
+static int note(int kind, int count, const uint64_t *given)
+{
+    if (refused_calls)
+        return refused_calls;
+    Noted *each = &noted[notes++ % 256];
+    each->kind = kind;
+    each->count = count;
+    if (count)
+        memcpy(each->given, given, (size_t)count * sizeof *given);
+    return 0;
+}
+
+#define NOTE(kind, ...)                                                                            \
+    note(kind, (int)(sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)),                        \
+         (const uint64_t[]){__VA_ARGS__})
+#define WORD(pointer) ((uint64_t)(uintptr_t)(pointer))
+
+/* Copies of addresses that are no memory of this process are noted alone. */
+static int notes_copies;
+
+void set_notes_copies(int whether) { notes_copies = whether; }
 
 int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra)
 {
@@ -30,7 +71,8 @@ int cuMemsetD8Async(uint64_t address, unsigned char value, size_t size, void *st
 
 int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t size, void *stream)
 {
-    (void)stream;
+    if (notes_copies)
+        return NOTE(9, target, source, size, WORD(stream));
     memcpy((void *)(uintptr_t)target, (void *)(uintptr_t)source, size);
     return 0;
 }
@@ -74,40 +116,6 @@ int cuCtxPopCurrent_v2(void **context)
     return 0;
 }
 
-/* Events, flags and calls of NCCL are noted in order, with what they are given. */
-
-typedef struct {
-    int kind, count;
-    uint64_t given[16];
-} Noted;
-
-static Noted noted[256];
-static int notes;
-
-int take_notes(Noted *into)
-{
-    int count = notes;
-    memcpy(into, noted, (size_t)count * sizeof *into);
-    notes = 0;
-    return count;
-}
-
-static int note(int kind, int count, const uint64_t *given)
-{
-    if (refused)
-        return refused;
-    Noted *each = &noted[notes++ % 256];
-    each->kind = kind;
-    each->count = count;
-    memcpy(each->given, given, (size_t)count * sizeof *given);
-    return 0;
-}
-
-#define NOTE(kind, ...)                                                                            \
-    note(kind, (int)(sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)),                        \
-         (const uint64_t[]){__VA_ARGS__})
-#define WORD(pointer) ((uint64_t)(uintptr_t)(pointer))
-
 int cuEventRecord(void *event, void *stream) { return NOTE(1, WORD(event), WORD(stream)); }
 
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
@@ -145,7 +153,28 @@ int ncclSend(uint64_t source, size_t count, int type, int peer, void *communicat
     return NOTE(7, source, count, (uint64_t)type, (uint64_t)peer, WORD(communicator), WORD(stream));
 }
 
-int ncclGroupStart(void) { return NOTE(8, 0); }
+int ncclReduceScatter(uint64_t source, uint64_t target, size_t count, int type, int operation,
+                      void *communicator, void *stream)
+{
+    return NOTE(10, source, target, count, (uint64_t)type, (uint64_t)operation, WORD(communicator),
+                WORD(stream));
+}
+
+int ncclRecv(uint64_t target, size_t count, int type, int peer, void *communicator, void *stream)
+{
+    return NOTE(11, target, count, (uint64_t)type, (uint64_t)peer, WORD(communicator), WORD(stream));
+}
+
+int ncclBroadcast(uint64_t source, uint64_t target, size_t count, int type, int root,
+                  void *communicator, void *stream)
+{
+    return NOTE(12, source, target, count, (uint64_t)type, (uint64_t)root, WORD(communicator),
+                WORD(stream));
+}
+
+int ncclGroupStart(void) { return note(8, 0, NULL); }
+
+int ncclGroupEnd(void) { return note(13, 0, NULL); }
 
 int cuGraphExecKernelNodeSetParams_v2(void *graph, void *node, const void *parameters)
 {
