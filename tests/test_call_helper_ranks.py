@@ -6,7 +6,6 @@ import ctypes
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +27,6 @@ from fusec.call import program as calls
 from fusec.call.fast import helper_steps
 from fusec.call.memory import Arena
 from fusec.call.record import Record
-from fusec.diagnostics import Unsupported
 from fusec.hostir.instructions import Allocate, Collective, SetStream, Synchronize, Wait
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
@@ -350,7 +348,7 @@ def test_a_call_of_the_helper_notices_a_rank_that_has_failed(reduced: Reduced) -
 
 
 def test_what_nccl_refuses_names_the_exchange(reduced: Reduced) -> None:
-    program, device, transport, driver = reduced
+    program, _, _, driver = reduced
     own = arrays()
     program(*own, 1.0)
     driver.set_refused_calls(3)

@@ -158,8 +158,8 @@ class Record:
 
     def _reserve(self) -> list[int]:
         """Return where other ranks write, if they do: all of these programs' memory is mapped."""
-        size, arena = self.memory.received, self.arena
-        return [room(arena.device, arena.stream, size)] if size else []
+        size = self.memory.received
+        return [room(self.arena, size)] if size else []
 
     def refresh(self) -> None:
         """Have the arena's memory as it is now."""
