@@ -20,12 +20,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fake_push import push_sum
 
 from fusec.run.device import Device
 from fusec.run.rows import Rows
 from fusec.run.streams import Pool
 
-MEMORY = 1 << 18
+MEMORY = 1 << 21
 SPAN = 1 << 32
 """Addresses of each GPU."""
 MAPPED = 1 << 40
@@ -130,7 +131,11 @@ class FakeGpu:
         self.exported: set[int] = set()
         self.capture: Capture | None = None
         self.captures = self.thread_mode = 0
+        self.kernels: list[str] = []
+        self.facts = SimpleNamespace(capability=90)
         self.driver = SimpleNamespace(
+            CUlaunchConfig=SimpleNamespace,
+            CUlaunchAttributeID=SimpleNamespace(),
             CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             CUipcMemHandle=Handle,
             cuIpcCloseMemHandle=lambda address: self.mapped.discard((address - MAPPED) // SPAN),
@@ -180,6 +185,14 @@ class FakeGpu:
         assert self.next <= MEMORY
         self.blocks[start] = max(size, 1)
         return self.rank * SPAN + start
+
+    def load(self, cubin: bytes, entry: str) -> int:
+        self.kernels.append(entry)
+        return len(self.kernels)
+
+    def _cuLaunchKernelEx(self, config: Any, function: int, packed: int, extra: int) -> None:
+        name = self.kernels[function - 1]
+        self.issue(config.hStream, name, push_sum(self, name, config.gridDimX, packed))
 
     def free(self, address: int) -> None:
         rank = self.rank

@@ -40,7 +40,7 @@ from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.protocol import Begin
 
 RECORD, WAIT, BATCH, FLAG, REDUCE, GATHER, SEND, START, COPY = range(1, 10)
-SCATTER, RECV, BROADCAST, END = range(10, 14)
+SCATTER, RECV, BROADCAST, END, LAUNCH = range(10, 15)
 NCCL = {
     "all_reduce": REDUCE, "all_gather": GATHER, "send": SEND, "recv": RECV,
     "reduce_scatter": SCATTER, "broadcast": BROADCAST, "group_start": START, "group_end": END,
@@ -90,6 +90,11 @@ class Watched:
                 self.notes.append((RECORD, *map(int, given)))
             case "cuStreamWaitEvent":
                 self.notes.append((WAIT, *map(int, given)))
+            case "cuLaunchKernelEx":
+                config, number, packed, _ = given
+                ends = ctypes.cast(packed, ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64)))
+                shape = config.gridDimX, config.blockDimX, config.hStream
+                self.notes.append((LAUNCH, number, *shape, ends[0][0], ends[1][0]))
             case "cuMemcpyDtoDAsync":
                 self.notes.append((COPY, *given))
             case "cuStreamBatchMemOp":
@@ -117,7 +122,9 @@ def collective(kind: str, reduction: str = "", *, beside: bool = False) -> HostP
 PROGRAMS: dict[str, tuple[HostProgram, bool]] = {
     "ring": (ring(2), True), "gathered": (gathered(), True),
     "read where it lies": (gathering(RANKS, "mesh"), True),
-    "all_reduce": (collective("all_reduce", "sum"), True),
+    "all_reduce": (collective("all_reduce", "min"), True),
+    "pushed sum": (collective("all_reduce", "sum"), True),
+    "sum by NCCL": (collective("all_reduce", "sum"), False),
     "all_reduce beside": (collective("all_reduce", "max", beside=True), True),
     "gathered by NCCL": (gathered(), False), "ring by NCCL": (ring(1), False),
     "broadcast by NCCL": (collective("broadcast"), False),
@@ -198,7 +205,8 @@ def test_the_helper_issues_what_python_issues(
         call = made.Call(
             owner=record.steps, failed=None, types=(), exchange=quick.exchange, context=1, stream=7,
             device=0, checks_capture=False, failure=0, generation=ctypes.addressof(zero),
-            busy=ctypes.addressof(zero), arguments=(), numbers=(), patches=(),
+            busy=ctypes.addressof(zero), arguments=(), numbers=(),
+            patches=tuple((s, ctypes.addressof(v), offset) for s, v, offset in record.patches),
             steps=helper_steps(record), fresh=(), results=(), addresses=tuple(record.addresses),
             graph=0,
         )  # fmt: skip
@@ -229,7 +237,7 @@ def test_one_that_waits_at_once_needs_no_stream_beside_its_own(
                 device: Any = Watched(gpus.devices[links.rank])
                 nccl(gpus, device)
                 member = Member(MESH, links.rank, GpuTransport(links, device))
-                reduction = "sum" if kind == "all_reduce" else ""
+                reduction = "max" if kind == "all_reduce" else ""
                 executable = Executable(device, collective(kind, reduction), {}, member)
                 record = Record(executable, {}, Arena(device, device.stream))
                 x, z = (device.allocate(B * H * 4 * RANKS, n) for n in "xz")

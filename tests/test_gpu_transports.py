@@ -315,7 +315,8 @@ def test_groups_along_two_axes(transport: str, nccl: Make) -> None:
         nccl(links, device)  # has the stand-in of NCCL found
         made = GpuTransport(links, device)
         if transport == "chosen":
-            assert made.carrier(over_both_axes(links.rank).exchanges[0][0], (0, 1)).name == PEERS
+            begin = Begin(over_both_axes(links.rank).exchanges[0][0], None, None, (0, 1), 0)
+            assert made.carrier(begin).name == PEERS
         return made
 
     for seed in SEEDS:

@@ -51,8 +51,10 @@ from fusec.run.launch import (
     pack_size,
 )
 from fusec.run.operations import (
+    FIXED,
     CopyMemory,
     FlagOperations,
+    LaunchKernel,
     NcclCall,
     Place,
     RecordEvent,
@@ -247,7 +249,18 @@ class Record:
         if isinstance(instruction, Wait):
             handle = int(self.streams.handles[step.stream])
             return transport.wait_operations(step.tag, handle)
-        return transport.begin_operations(self._exchanges[number])
+        operations = transport.begin_operations(self._exchanges[number])
+        return [self._launched(o, step) if isinstance(o, LaunchKernel) else o for o in operations]
+
+    def _launched(self, launch: LaunchKernel, step: ProgramStep) -> LaunchStep:
+        """Return the launch of a kernel of fusec's own, whose addresses are those of a call."""
+        words = [ctypes.c_uint64(place.offset) for place in launch.buffers]
+        ends = [*zip(launch.buffers, words, strict=True)]
+        moving = [(p.slot, word, p.offset) for p, word in ends if p.slot != FIXED]
+        self.patches += moving
+        packed = PackedArguments([*words, *launch.values])
+        slots = frozenset(slot for slot, *_ in moving)
+        return LaunchStep(launch.name, launch.function, launch.shape, packed, slots, step.stream)
 
     def _step(self, step: ProgramStep) -> Step | None:
         buffers, sizes, places = self._flat.buffer, self.sizes, self.memory.places
@@ -306,7 +319,8 @@ class Record:
         target = self._dense(exchange.target, step) if receives else None
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
         member = member_for(step, self.executable.member)
-        return member.exchange(step, target, source, waited_at_once=waited_at_once)
+        order = self.arena.order, step.stream
+        return member.exchange(step, target, source, waited_at_once=waited_at_once, order=order)
 
     def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []

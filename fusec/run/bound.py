@@ -301,7 +301,9 @@ class Bound:
         target = self._dense(exchange.target, step) if receives else None
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
         member = member_for(step, self.member)
-        return member.exchange(step, target, source, waited_at_once=waited_at_once)
+        return member.exchange(
+            step, target, source, waited_at_once=waited_at_once, order=self._handle(step)
+        )
 
     def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
         buffer = self.program.buffer[name]

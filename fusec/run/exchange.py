@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -42,9 +42,18 @@ class Member:
         return {f"{axis}.place": place for axis, place in self.mesh.place(self.rank).items()}
 
     def exchange(
-        self, step: Step, target: Any, source: Any, *, waited_at_once: bool = False
+        self,
+        step: Step,
+        target: Any,
+        source: Any,
+        *,
+        waited_at_once: bool = False,
+        order: Hashable = None,
     ) -> Begin:
-        """Return the exchange that a step begins, of memory that is the transport's to read."""
+        """Return the exchange that a step begins, of memory that is the transport's to read.
+
+        waited_at_once, order: as of `Begin`.
+        """
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
         named = (
@@ -54,7 +63,7 @@ class Member:
         )
         group = self.mesh.group(self.rank, exchange.axis)
         place = self.mesh.place(self.rank)[exchange.axis]
-        return Begin(named, target, source, group, place, waited_at_once)
+        return Begin(named, target, source, group, place, waited_at_once, order)
 
     def begin(self, exchange: Begin) -> None:
         """Begin an exchange."""

@@ -6,9 +6,12 @@ the C launch helper issues the same list (`fusec/call/fast.py` translates it).
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from fusec.run.launch import Geometry, PackedArguments, launch_config
 
 FIXED = -1
 """The slot of a place whose offset is its address."""
@@ -155,6 +158,35 @@ class NcclCall:
         if self.buffers:
             given += [*self.numbers, self.communicator, self.stream]
         self.library.call(self.function, given, self.doing)
+
+
+@dataclass(frozen=True)
+class LaunchKernel:
+    """Launch a kernel of fusec's own, with blocks and threads along one axis.
+
+    Its parameters are the addresses of `buffers`, then `values`, of ctypes.
+    """
+
+    name: str
+    function: Any = field(compare=False, repr=False)
+    blocks: int
+    threads: int
+    buffers: tuple[Place, ...]
+    values: tuple[Any, ...] = field(compare=False, repr=False)
+    stream: int
+
+    @property
+    def shape(self) -> Geometry:
+        """Return its blocks and threads."""
+        return Geometry((self.blocks, 1, 1), (self.threads, 1, 1), (1, 1, 1), 0)
+
+    def issue(self, device: Any, addresses: Sequence[int]) -> None:
+        """Issue it."""
+        places = [ctypes.c_uint64(place.address(addresses)) for place in self.buffers]
+        packed = PackedArguments([*places, *self.values])
+        config = launch_config(device.driver, self.shape, self.stream)
+        given = config, self.function, packed.address, 0
+        device.call("cuLaunchKernelEx", *given, what=f"kernel `{self.name}`")
 
 
 def issue_all(device: Any, operations: Iterable[Operation], addresses: Sequence[int] = ()) -> None:

@@ -59,6 +59,13 @@ void set_notes_copies(int whether) { notes_copies = whether; }
 int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra)
 {
     (void)extra;
+    if (!launched) { /* grid, block and stream as CUlaunchConfig has them, and two parameters */
+        const unsigned *shape = config;
+        uint64_t stream;
+        memcpy(&stream, (const char *)config + 32, sizeof stream);
+        return NOTE(14, WORD(function), shape[0], shape[3], stream, *(uint64_t *)parameters[0],
+                    *(uint64_t *)parameters[1]);
+    }
     return refused ? refused : launched(config, function, parameters);
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,7 +44,8 @@ class Begin:
     """One exchange as it is begun: what `Transport.begin` takes.
 
     group: the ranks along the exchange's axis in order of place; place: that of this rank.
-    waited_at_once: whether its stream waits for it before anything else.
+    waited_at_once: whether its stream waits for it before anything else. order: equal for exchanges
+    that come one after the other, whichever program they are of.
     """
 
     exchange: Exchange
@@ -53,6 +54,7 @@ class Begin:
     group: tuple[int, ...]
     place: int
     waited_at_once: bool = False
+    order: Hashable = None
 
 
 class Transport(Protocol):
