@@ -14,6 +14,8 @@ from fusec.run.transports.pushes import PushSum
 if TYPE_CHECKING:
     from fake_gpus import FakeGpu
 
+TURNS = 2
+"""Places of a mailbox that launches take in turns."""
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": bfloat16}
 
 
@@ -33,7 +35,7 @@ def push_sum(device: FakeGpu, name: str, blocks: int, packed: int) -> Callable[[
         return at(box + how.flags + rank * how.flag_pitch, 4 * blocks).view(np.int32)
 
     def half(number: int) -> int:
-        return how.data + (number - 1) % 2 * ranks * how.capacity
+        return how.data + (number - 1) % TURNS * ranks * how.capacity
 
     def operation() -> bool:
         others = [r for r in range(ranks) if r != own]

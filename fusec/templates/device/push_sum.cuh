@@ -1,7 +1,7 @@
 // Sums over the GPUs of one host, of few bytes: each GPU writes its elements into the memory of all
 // others and adds what has arrived, in order of place.
-// A mailbox lies in the memory of each rank: its turn, a counter of blocks, a flag for each block of
-// each rank, and for either of two turns a place for the elements of each rank. Turns grow, so a
+// A mailbox lies in the memory of each rank: its turn, a counter of blocks, a flag for each block
+// of each rank, and for either of two turns a place for the elements of each rank. Turns grow, so a
 // launch may be replayed; all launches with one mailbox come one after the other.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace fusec {
 
 constexpr int kMostRanks = 8;
 
-// boxes: the mailbox of each rank. capacity: bytes of a rank's elements, at most. flags, data: where
-// these begin in a mailbox; flag_pitch: bytes of the flags of one rank.
+// boxes: the mailbox of each rank. capacity: bytes of a rank's elements, at most. flags, data:
+// where these begin in a mailbox; flag_pitch: bytes of the flags of one rank.
 struct PushSum {
   u64 boxes[kMostRanks];
   u64 capacity;
@@ -116,7 +116,8 @@ __device__ __forceinline__ void push_sum(const T* x, T* y, const PushSum& how, i
         part.words = reinterpret_cast<const PushedWords*>(own + half + each * how.capacity)[v];
       }
       for (int lane = 0; lane < Vector::kLanes; ++lane)
-        sums[lane] = each == 0 ? to_float(part.lanes[lane]) : sums[lane] + to_float(part.lanes[lane]);
+        sums[lane] =
+            each == 0 ? to_float(part.lanes[lane]) : sums[lane] + to_float(part.lanes[lane]);
     }
     Vector total;
     for (int lane = 0; lane < Vector::kLanes; ++lane) total.lanes[lane] = convert<T>(sums[lane]);
