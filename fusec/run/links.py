@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import threading
 import time
@@ -55,6 +56,7 @@ class Links:
         self._messages: dict[tuple[int, str], Message] = {}
         self._left: set[int] = set()
         self._waits = NOBODY
+        self._failure_word = ctypes.c_int(0)
         self._numbers = self._reads = 0
         self._closed = False
         self._asked: Queue[tuple[int, wire.Head] | None] = Queue()
@@ -97,6 +99,11 @@ class Links:
     def failed(self) -> bool:
         """Return whether a rank is lost or has failed."""
         return self._watchdog is not None and self._watchdog.loss is not None
+
+    @property
+    def failure_address(self) -> int:
+        """Return the address of a 32-bit word that is 1 once `failed` is true, for C to read."""
+        return ctypes.addressof(self._failure_word)
 
     def on_host(self, group: tuple[int, ...]) -> bool:
         """Return whether ranks are all on one host."""
@@ -289,6 +296,7 @@ class Links:
         """Wake all that wait for other ranks, after a loss."""
         self._end_sockets()
         with self._changed:
+            self._failure_word.value = 1
             self._changed.notify_all()
 
     def _end_sockets(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.hostir.instructions import Collective
+from fusec.ir.dtype import DType
 from fusec.run.transports.protocol import Exchange
 
-PEERS, NCCL, READS = "peer copies", "NCCL", "peer reads"
+PEERS, NCCL, READS, PUSHES = "peer copies", "NCCL", "peer reads", "pushed sums"
 MOVING = (
     "all_gather", "all_to_all", "broadcast", "send", "receive", "send_slice", "receive_slice",
     "peer_views", "share", "unshare",
@@ -15,6 +16,19 @@ MOVING = (
 """Kinds of exchanges that change no number."""
 READ = ("peer_views", "share", "unshare")
 """Those of which kernels read memory of other ranks."""
+
+PUSHED_SUM = "pushed_sum"
+"""The kind of a sum of few bytes among GPUs of one host, for its cost and its carrier."""
+PUSHED_BYTES = 8 << 20
+"""Bytes that a rank sends in a pushed sum, at most: of more NCCL's rate counts."""
+_PUSHED_TYPES = ("f32", "f16", "bf16")
+_MOST_PUSHING = 8
+
+
+def pushes_sum(reduction: str, dtype: DType, size: int, ranks: int) -> bool:
+    """Return whether one kernel on each rank adds `size` bytes of each sooner than NCCL."""
+    few = 1 < ranks <= _MOST_PUSHING and size * (ranks - 1) <= PUSHED_BYTES
+    return few and reduction == "sum" and dtype.name in _PUSHED_TYPES
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,8 @@ def carrier_of(kind: str, *, one_host: bool = True, access: bool = True) -> Carr
     ranks of its group are on one host; access: whether their GPUs reach one another's memory. Where
     neither is known yet, it is what is to be expected on one host.
     """
+    if kind == PUSHED_SUM and one_host and access:
+        return Carrier(PUSHES, "few bytes: one kernel on each GPU writes to the others and adds")
     if kind not in MOVING:
         return Carrier(NCCL, "numbers are added, which copy engines cannot")
     if not one_host:
