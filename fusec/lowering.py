@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import Decision, SegmentedFusion
+    from fusec.shard.partition import Partition
 
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
@@ -38,8 +39,13 @@ def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
 class Division:
     """What one rank runs of a fusion, and what was decided of its loops, if anything."""
 
-    local: Fusion
+    partition: Partition
     decision: Decision | None = None
+
+    @property
+    def local(self) -> Fusion:
+        """Return the fusion that a rank runs."""
+        return self.partition.fusion
 
 
 _divisions = Recent[Division]()
@@ -51,8 +57,10 @@ def division(fusion: Fusion, options: CompileOptions) -> Division:
     Where such loops are all that the file asks for, one exchange of the whole is what they would
     be instead, and price decides.
     """
+    from fusec.shard.partition import partitioned
+
     if not fusion.shardings:
-        return Division(fusion)
+        return Division(partitioned(fusion))
     return _divisions.of(fusion, repr(options), lambda: _division(fusion, options))
 
 
@@ -62,17 +70,18 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     from fusec.ir.sharding import STREAM
     from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
     from fusec.segment.segmented import Decision
-    from fusec.shard.partition import partition
+    from fusec.shard.partition import partitioned
 
     _allow_depth(fusion)
-    looped = partition(fusion)
-    passed = any(node.op in (RECEIVE_SLICE, SEND_SLICE) for node in looped.nodes)
+    looped = partitioned(fusion)
+    passed = any(node.op in (RECEIVE_SLICE, SEND_SLICE) for node in looped.fusion.nodes)
     if not passed or LOOPS_BY_PRICE in _left_out(options)[2]:
         return Division(looped)
     plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
-    whole = replace(partition(replace(fusion, shardings=plain)), dims=looped.dims)
+    whole = partitioned(replace(fusion, shardings=plain))
+    whole = replace(whole, fusion=replace(whole.fusion, dims=looped.fusion.dims))
     gpu = target.find(options.target, options.rates)
-    first, other = (segment(optimise(each, options), options) for each in (looped, whole))
+    first, other = (segment(optimise(each.fusion, options), options) for each in (looped, whole))
     if not has_rings(first):
         return Division(looped)
     times = [program_time(each, gpu, options.streams).seconds for each in (first, other)]
