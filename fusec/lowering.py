@@ -37,15 +37,21 @@ def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
 
 @dataclass(frozen=True)
 class Division:
-    """What one rank runs of a fusion, and what was decided of its loops, if anything."""
+    """What one rank runs of a fusion, and what was decided of its loops, if anything.
 
-    partition: Partition
+    divided: None where nothing is divided.
+    """
+
+    local: Fusion
+    divided: Partition | None = None
     decision: Decision | None = None
 
     @property
-    def local(self) -> Fusion:
-        """Return the fusion that a rank runs."""
-        return self.partition.fusion
+    def partition(self) -> Partition:
+        """Return how the fusion is divided."""
+        from fusec.shard.partition import partitioned
+
+        return self.divided or partitioned(self.local)
 
 
 _divisions = Recent[Division]()
@@ -57,10 +63,8 @@ def division(fusion: Fusion, options: CompileOptions) -> Division:
     Where such loops are all that the file asks for, one exchange of the whole is what they would
     be instead, and price decides.
     """
-    from fusec.shard.partition import partitioned
-
     if not fusion.shardings:
-        return Division(partitioned(fusion))
+        return Division(fusion)
     return _divisions.of(fusion, repr(options), lambda: _division(fusion, options))
 
 
@@ -76,14 +80,14 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     looped = partitioned(fusion)
     passed = any(node.op in (RECEIVE_SLICE, SEND_SLICE) for node in looped.fusion.nodes)
     if not passed or LOOPS_BY_PRICE in _left_out(options)[2]:
-        return Division(looped)
+        return Division(looped.fusion, looped)
     plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
     whole = partitioned(replace(fusion, shardings=plain))
     whole = replace(whole, fusion=replace(whole.fusion, dims=looped.fusion.dims))
     gpu = target.find(options.target, options.rates)
     first, other = (segment(optimise(each.fusion, options), options) for each in (looped, whole))
     if not has_rings(first):
-        return Division(looped)
+        return Division(looped.fusion, looped)
     times = [program_time(each, gpu, options.streams).seconds for each in (first, other)]
     chosen, text = (looped, "a loop") if times[0] <= times[1] else (whole, "no loop")
     kinds = {s.nodes[0].op.name for s in other.segments if s.scheduler == "communication"}
@@ -92,7 +96,7 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
         f"{1e6 * times[1]:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
     )
     subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
-    return Division(chosen, Decision("loop", subject, because))
+    return Division(chosen.fusion, chosen, Decision("loop", subject, because))
 
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:

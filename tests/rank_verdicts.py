@@ -25,18 +25,14 @@ CHUNK = 24
 """Elements of a chunk, from rank to rank of which the ring begins one further on."""
 
 
-def narrow(sums: Any, like: Any) -> Any:
-    """Return sums in the type of the parts."""
-    return sums.astype(like.dtype)
-
-
-def added_in_f32(parts: Parts) -> Any:
+def added_once(parts: Parts) -> Any:
     """Return the sum that is rounded once, as sockets, peer reads and NVLS take it."""
+    half = parts[0].dtype.itemsize < 4
     with np.errstate(all="ignore"):
-        total = parts[0].astype(np.float32)
+        total = parts[0].astype(np.float32) if half else parts[0].copy()
         for part in parts[1:]:
-            total = total + part.astype(np.float32)
-    return narrow(total, parts[0])
+            total = total + part.astype(total.dtype)
+    return total.astype(parts[0].dtype)
 
 
 def added_in_a_ring(parts: Parts) -> Any:
@@ -48,14 +44,14 @@ def added_in_a_ring(parts: Parts) -> Any:
         order = [flat[(number + k) % len(flat)][chunk] for k in range(len(flat))]
         found[chunk] = order[0]
         for part in order[1:]:
-            found[chunk] = added_in_f32([found[chunk], part])
+            found[chunk] = added_once([found[chunk], part])
     return found.reshape(parts[0].shape)
 
 
 def added_in_a_tree(parts: Parts) -> Any:
     """Return the sum of sums of neighbours, each of them rounded."""
     while len(parts) > 1:
-        pairs = [added_in_f32(parts[k : k + 2]) for k in range(0, len(parts) - 1, 2)]
+        pairs = [added_once(parts[k : k + 2]) for k in range(0, len(parts) - 1, 2)]
         parts = [*pairs, *parts[len(parts) // 2 * 2 :]]
     return parts[0]
 
@@ -66,8 +62,7 @@ def transport_with(add: Callable[[Parts], Any]) -> type[Threads]:
     class Adding(Threads):
         def added(self, came: Parts) -> Any:
             """Return the sum over ranks."""
-            half = came[0].dtype.itemsize < 4
-            return add(came) if half else added_in_f32(came)
+            return add(came)
 
     return Adding
 
@@ -99,7 +94,7 @@ def verdict_of(
     fusion: Fusion,
     inputs_kind: str = "ranges",
     options: CompileOptions = LOOPED,
-    add: Callable[[Parts], Any] = added_in_f32,
+    add: Callable[[Parts], Any] = added_once,
     *,
     nccl: bool = True,
 ) -> Verdict:

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 Names = Mapping[str, str]
 
 
-def expected_of_ranks(
-    program: Compilation, local: Model, *, nccl: bool
-) -> tuple[Fusion, Model]:
+def expected_of_ranks(program: Compilation, local: Model, *, nccl: bool) -> tuple[Fusion, Model]:
     """Return the fusion that outputs are compared with, and the model of their errors.
 
     local: the model of one rank's program. nccl: whether NCCL carries exchanges that add numbers.
@@ -33,7 +31,7 @@ def expected_of_ranks(
 
 
 def renamed(model: Model, local: Names, hops: frozenset[str]) -> Model:
-    """Return a rank's model by the names of the whole fusion; local: a rank's name of each value."""
+    """Return a rank's model by the names of the whole fusion; local: what a rank calls them."""
     from fusec.reference.nodes import Model
 
     def named(names: frozenset[str]) -> frozenset[str]:

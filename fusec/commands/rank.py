@@ -24,8 +24,8 @@ from fusec.run.trace import Slice
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
-    from fusec.reference.nodes import Model
     from fusec.ir.sharding import Mesh, Sharding
+    from fusec.reference.nodes import Model
 
 Arrays = Mapping[str, Any]
 

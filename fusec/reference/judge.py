@@ -169,9 +169,10 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         if dtype.kind == "bool":
             sigma = np.where(sigma > 0, np.inf, 0.0)
         limit = LIMIT * sigma if expected.most is None else few(expected.reach)
-        reach = limit + np.minimum(OWN * sigma, limit)
-        reach = reach if expected.exact else reach + (LIMIT + OWN) * LOST
-        shown = reach + _to_next(value, sigma, limit, expected.rounds_to, dtype)
+        own = np.minimum(OWN * sigma, limit)
+        if not expected.exact:
+            limit, own = limit + LIMIT * LOST, own + OWN * LOST
+        shown = own + _next_beyond(value, limit, sigma, expected.rounds_to, dtype)
         size = np.abs(value)
         usable = np.isfinite(size) & np.isfinite(sigma)
         held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
@@ -185,21 +186,18 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         )
 
 
-def _to_next(
-    value: Array, sigma: Array, limit: Array, half: DType | None, dtype: DType
+def _next_beyond(
+    value: Array, limit: Array, sigma: Array, half: DType | None, dtype: DType
 ) -> Array:
-    """Return how far values may grow before they are rounded to another number."""
+    """Return how far values must grow to be rounded to a number beyond what is allowed."""
     if half is None:
         epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
         # Where f32 and f64 results have an error, their rounding is a part of it.
-        return np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
-    held = round_to(value, half)
-    step = ulp(held, half)
-    away = np.where(np.abs(value) >= np.abs(held), 1.5 * step, 0.5 * step)
-    # Beyond the limit of its error, a value is rounded up past the next boundary.
-    gap = np.abs(held) + away - np.abs(value)
-    gap = np.where(np.abs(value) >= np.abs(held), gap - step, gap)
-    return np.where(gap <= limit, gap + step, gap)
+        return limit + np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
+    size = np.abs(value)
+    furthest = np.abs(round_to(size + limit, half))
+    # Less than a rounding of f32 no kernel is off.
+    return np.maximum(furthest + ulp(furthest, half) / 2 - size, size * half.compute.epsilon)
 
 
 def _least(ratios: Array, usable: Array) -> Array:

@@ -21,8 +21,8 @@ from fusec.ir.evaluate import (
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
 from fusec.reference.contractions import contract
-from fusec.reference.hops import with_hops
 from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared, ulp
+from fusec.reference.hops import with_hops
 from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate

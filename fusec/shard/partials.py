@@ -1,7 +1,7 @@
 """The whole fusion with its sums over ranks written as ranks take them: in parts, then together.
 
-Each rank rounds its own partial result to the type that is exchanged, so a sum over ranks is another
-one than a sum in one piece. What such results are compared with is the fusion that this returns.
+Each rank rounds its partial result to the type that is exchanged, so that a sum over ranks differs
+from a sum in one piece. Results of ranks are compared with the fusion that this returns.
 """
 
 from __future__ import annotations
@@ -126,14 +126,16 @@ class _Speller:
             split: Shape = (*shape[:k], *map(dim, factors), rest, *shape[k + 1 :])
             starts, ends = [dim(0)] * len(split), list(split)
             for number, part in enumerate(parts, k):
-                if part.axis in places:
+                if part.axis is not None and part.axis in places:
                     starts[number] = dim(places[part.axis])
                     ends[number] = starts[number] + 1
             own = product(ends[n] - starts[n] for n in range(k, k + len(parts) + 1))
             value = self.graph.apply("reshape", value, new_shape=split)
-            how = {"start_indices": tuple(starts), "end_indices": tuple(ends)}
-            whole = {"strides": (1,) * len(split), "manual_normalization": False}
-            value = self.graph.apply("slice", value, **how, **whole)
+            window = {
+                "start_indices": tuple(starts), "end_indices": tuple(ends),
+                "strides": (1,) * len(split), "manual_normalization": False,
+            }  # fmt: skip
+            (value,) = self.graph.add(find_op("slice"), [value], window)
             joined = (*shape[:k], own, *shape[k + 1 :])
             value = self.graph.apply("reshape", value, new_shape=joined)
         return value
@@ -156,7 +158,13 @@ class _Speller:
             for output, own in zip(self.fusion.outputs, wanted, strict=True)
         )
         fusion = replace(
-            self.fusion, nodes=nodes, outputs=outputs, pins=(), schedules=(), shardings={}, mesh=None
+            self.fusion,
+            nodes=nodes,
+            outputs=outputs,
+            pins=(),
+            schedules=(),
+            shardings={},
+            mesh=None,
         )
         local = {now[own].name: name for own, name in self.local.items() if own in now}
         combined = frozenset(now[own].name for own in self.combined if own in now)

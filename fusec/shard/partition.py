@@ -43,9 +43,9 @@ class Partition:
 class RankSum:
     """How ranks compute a result that is a sum, or a product, over ranks.
 
-    reduction: `sum` or `prod`. operands: how each operand is divided, None for scalars. axes: of the
-    mesh, over which partial results are combined one after the other. results: the local name of each combined result.
-    bias: the operand that is added to the last of them, if any.
+    reduction: `sum` or `prod`. operands: how each operand is divided, None for scalars. axes: of
+    the mesh, over which partial results are combined one after the other. results: the local name
+    of each combined result. bias: the operand that is added to the last of them, if any.
     """
 
     reduction: str
@@ -250,7 +250,7 @@ class _Partitioner:
     def _settle(
         self, value: Value, own: Value, choice: Choice, added: _Added | None
     ) -> list[Value]:
-        """Note a result, combined over ranks and divided as it is to be; return what is combined."""
+        """Note a result, combined over ranks and divided as it is to be; return what is so."""
         combined = list[Value]()
         self.graph.lies(own, choice.result.along(STREAM))
         held, name = Held(own, choice.result), value.name
