@@ -27,6 +27,7 @@ from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate
 from fusec.reference.selections import selected
+from fusec.reference.shifts import free_shifts
 from fusec.reference.sums import Rules
 
 Environment = dict[Value, Estimate]
@@ -70,6 +71,7 @@ class Nodes:
         self.sizes, self.model = sizes, model
         self._bits = {node: 1 << number for number, node in enumerate(fusion.nodes)}
         self._halves = _half_origins(fusion) if model.eager else {}
+        self._shifts = free_shifts(fusion) if model.errors else frozenset[Value]()
 
     def results(
         self, node: Node, environment: Environment, block: tuple[int, int, int] | None = None
@@ -124,6 +126,8 @@ class Nodes:
             return found
         marked = list[Estimate]()
         for value, estimate in zip(node.outputs, found, strict=True):
+            if value in self._shifts:
+                estimate = _without_finite_errors(estimate)
             if value.name in self.model.early and self.model.errors:
                 estimate = _rounded_early(estimate, value.dtype)
             if value.name in self.model.unrounded and self.model.errors:
@@ -167,6 +171,16 @@ class Nodes:
 def operand_of(operand: Operand, environment: Environment) -> Estimate:
     """Return an operand's estimate; a literal is exact."""
     return Estimate(constant(operand)) if isinstance(operand, Const) else environment[operand]
+
+
+def _without_finite_errors(estimate: Estimate) -> Estimate:
+    """Return a value of which nothing depends as long as it is a number."""
+    variance = estimate.variance
+    unknown = variance is not None and np.isinf(variance)
+    if not np.any(unknown):
+        return Estimate(estimate.value, part=estimate.part, rounds_to=estimate.rounds_to)
+    independent = np.where(unknown, np.inf, 0.0)
+    return replace(estimate, independent=independent, common=None, alike=None, most=None)
 
 
 def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
