@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import Decision, SegmentedFusion
+    from fusec.shard.partition import Partition
 
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
@@ -36,10 +37,21 @@ def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
 
 @dataclass(frozen=True)
 class Division:
-    """What one rank runs of a fusion, and what was decided of its loops, if anything."""
+    """What one rank runs of a fusion, and what was decided of its loops, if anything.
+
+    divided: None where nothing is divided.
+    """
 
     local: Fusion
+    divided: Partition | None = None
     decision: Decision | None = None
+
+    @property
+    def partition(self) -> Partition:
+        """Return how the fusion is divided."""
+        from fusec.shard.partition import partitioned
+
+        return self.divided or partitioned(self.local)
 
 
 _divisions = Recent[Division]()
@@ -61,33 +73,35 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     from fusec.hostir.overlap import has_rings, program_time
     from fusec.ir.sharding import STREAM
     from fusec.segment.segmented import Decision
-    from fusec.shard.partition import partition
+    from fusec.shard.partition import partitioned
     from fusec.shard.pieces import in_pieces, slices_around
 
     _allow_depth(fusion)
-    looped = partition(fusion)
-    if not slices_around(looped) or LOOPS_BY_PRICE in _left_out(options)[2]:
-        return Division(looped)
+    looped = partitioned(fusion)
+    around = slices_around(looped.fusion)
+    if not around or LOOPS_BY_PRICE in _left_out(options)[2]:
+        return Division(looped.fusion, looped)
     gpu = target.find(options.target, options.rates)
 
-    def timed(local: Fusion) -> tuple[float, SegmentedFusion]:
-        segmented = segment(optimise(local, options), options)
+    def timed(divided: Partition) -> tuple[float, SegmentedFusion]:
+        segmented = segment(optimise(divided.fusion, options), options)
         return program_time(segmented, gpu, options.streams).seconds, segmented
 
     first = timed(looped)
     if not has_rings(first[1]):
-        return Division(looped)
-    around = slices_around(looped)
+        return Division(looped.fusion, looped)
     loops = {around: (first[0], looped)}
     for pieces in range(2, 1 + options.streams // around):  # each has a stream of its own
         finer = in_pieces(fusion, pieces)
         if finer is not None:
-            loops[slices_around(finer)] = timed(finer)[0], finer
+            loops[slices_around(finer.fusion)] = timed(finer)[0], finer
     plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
-    whole = replace(partition(replace(fusion, shardings=plain)), dims=looped.dims)
+    whole = partitioned(replace(fusion, shardings=plain))
+    whole = replace(whole, fusion=replace(whole.fusion, dims=looped.fusion.dims))
     seconds, other = timed(whole)
     slices = min(loops, key=lambda count: loops[count][0])
     best, chosen = loops[slices]
+    chosen = chosen if best <= seconds else whole
     text = f"a loop of {slices} slices" if best <= seconds else "no loop"
     kinds = {s.nodes[0].op.name for s in other.segments if s.scheduler == "communication"}
     times = ", ".join(f"{1e6 * t:.2f} us with {n} slices" for n, (t, _) in loops.items())
@@ -96,7 +110,7 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
         f"{1e6 * seconds:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
     )
     subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
-    return Division(chosen if best <= seconds else whole, Decision("loop", subject, because))
+    return Division(chosen.fusion, chosen, Decision("loop", subject, because))
 
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:

@@ -214,6 +214,10 @@ class Threads:
     def close(self) -> None:
         """Nothing is left to do."""
 
+    def added(self, came: Sequence[Any]) -> Any:
+        """Return the sum over ranks."""
+        return sum(came)
+
     def _collect(
         self, key: str, exchange: Collective, target: Any, group: tuple[int, ...], place: int
     ) -> None:
@@ -222,9 +226,9 @@ class Threads:
             case "all_gather":
                 _fill(target, np.concatenate(came))
             case "all_reduce":
-                _fill(target, sum(came))
+                _fill(target, self.added(came))
             case "reduce_scatter":
-                _fill(target, np.split(sum(came), len(group))[place])
+                _fill(target, np.split(self.added(came), len(group))[place])
             case "all_to_all":
                 _fill(target, np.concatenate([np.split(a, len(group))[place] for a in came]))
             case kind:
@@ -235,13 +239,15 @@ def _fill(target: Any, value: Any) -> None:
     target[...] = value
 
 
-def by_ranks(count: int, run: Callable[[int, Threads], Any]) -> list[Any]:
-    """Return what each rank returns, all of them run at once."""
+def by_ranks(
+    count: int, run: Callable[[int, Threads], Any], kind: type[Threads] = Threads
+) -> list[Any]:
+    """Return what each rank returns, all of them run at once; kind: of the transport."""
     shared, found = Exchanged(), dict[int, Any]()
 
     def one(rank: int) -> None:
         try:
-            found[rank] = run(rank, Threads(shared, rank))
+            found[rank] = run(rank, kind(shared, rank))
         except BaseException as error:
             found[rank] = error
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusec import driver
+from fusec.commands.judge_ranks import expected_of_ranks
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
 from fusec.commands.run_inputs import RunOptions, at_sizes, check_sizes, inputs_of
@@ -16,7 +17,6 @@ from fusec.commands.verify import agree, judge, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
 from fusec.explain.units import time_text
-from fusec.ops.communication import communicates
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
 from fusec.run.ranks import COMPILING
@@ -25,6 +25,7 @@ from fusec.run.trace import Slice
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.ir.sharding import Mesh, Sharding
+    from fusec.reference.nodes import Model
 
 Arrays = Mapping[str, Any]
 
@@ -34,8 +35,8 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
 
     Every rank draws the same inputs of the whole fusion and takes its part.
     """
+    from fusec.lowering import division
     from fusec.reference.nodes import Model
-    from fusec.shard.partition import partitioned
 
     inputs, sizes = inputs_of(program.original, options)
     check_sizes(program.options.sizes, sizes)
@@ -43,15 +44,15 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     fusion = sized.original
     assert fusion.mesh is not None
     expected = None if options.expect is None else load_expected(fusion, options.expect)
-    divided = partitioned(fusion)
+    divided = division(fusion, sized.options).partition
     placed, shares = divided.placed, divided.fusion.hints
     own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank, shares)
     on_gpu = _on_gpu(options)
     slices = list[Slice]() if options.trace else None
     if on_gpu:
-        found = _executed(links, sized, own, options.repeats, slices)
+        found, local = _executed(links, sized, own, options.repeats, slices)
     else:
-        found = _interpreted(links, sized, own, slices)
+        found, local = _interpreted(links, sized, own, slices), Model()
     links.phase("gathering outputs")
     parts = gather_arrays(links, found, COMPILING)
     if options.trace is not None:
@@ -60,11 +61,11 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
         return 0
     links.phase("verifying")
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh, shares)
-    # Sums are taken of the ranks' own sums, in an order that no single plan tells.
-    model = Model(parts=divided.parts, hops=on_gpu and adds_on_the_way(sized))
-    how = options.judging
-    right = not options.verify or judge(fusion, lambda: model, inputs, sizes, outputs, how)
-    right = right and not copies
+    right = not copies
+    if options.verify:
+        spelled, model = expected_of_ranks(sized, local, nccl=on_gpu)
+        how = options.judging
+        right = judge(spelled, lambda: model, inputs, sizes, outputs, how) and right
     for line in copies:
         print(line)
     if options.values:
@@ -78,12 +79,6 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
         given = (inputs, sizes, outputs, expected, options.expect)
         right = agree(fusion, *given, options.judging) and right
     return 0 if right else 1
-
-
-def adds_on_the_way(program: Compilation) -> bool:
-    """Return whether exchanges add numbers, each rank its own to what has come."""
-    nodes = (node for segment in program.segmented.segments for node in segment.nodes)
-    return any(communicates(node) and "reduction" in node.attributes for node in nodes)
 
 
 def parts_of(
@@ -168,7 +163,8 @@ def _executed(
     inputs: Arrays,
     repeats: int,
     slices: list[Slice] | None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Model]:
+    """Return the outputs, and the model of the program that has computed them."""
     from fusec.run.device import Device
     from fusec.run.exchange import Member
     from fusec.run.execute import Executable
@@ -205,7 +201,7 @@ def _executed(
                     slices += slices_of(bound, links.rank)
                 links.phase("freeing memory", links.patience)
                 transport.close()  # before memory is given back that others map
-                return outputs
+                return outputs, driver.model_of(package.program.host, sizes)
         except BaseException as error:
             links.fail(headline(error))  # the others wait for it no longer, nor it for them
             raise

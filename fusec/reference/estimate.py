@@ -66,7 +66,8 @@ class Estimate:
     node whose result is inexact and that this one was computed from: errors of values that have
     none in common are independent. part: what one of 64 parts of the last reduction adds, as far as
     it reaches this value. rounds_to: the half type that the value, held as computed, is rounded to
-    wherever it is read.
+    wherever it is read. most: an upper limit of the error where few roundings are added up, whose
+    largest sum is less than LIMIT standard deviations; None where none is known.
     """
 
     value: Array
@@ -76,6 +77,7 @@ class Estimate:
     part: Array | None = None
     rounds_to: DType | None = field(default=None)
     alike: Alike | None = None
+    most: Array | None = None
 
     @property
     def exact(self) -> bool:
@@ -94,6 +96,12 @@ class Estimate:
         if variance is None:
             return np.zeros(self.value.shape)
         return np.broadcast_to(np.sqrt(variance), self.value.shape)
+
+    @property
+    def reach(self) -> Array:
+        """Return how far the value may be off, in its shape."""
+        wide = LIMIT * self.sigma
+        return wide if self.most is None else np.minimum(wide, self.most)
 
     @property
     def settled(self) -> Estimate:
@@ -239,8 +247,7 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
     if variance is None:
         return Estimate(held, part=estimate.part)
     with np.errstate(all="ignore"):
-        sigma = np.sqrt(variance)
-        reach = LIMIT * sigma
+        sigma, reach = np.sqrt(variance), estimate.reach
         upper, lower = round_to(raw + reach, dtype), round_to(raw - reach, dtype)
         certain = np.isnan(held) & np.isfinite(reach)
         near = ~((upper == lower) | certain)
@@ -253,7 +260,9 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
         # From the largest number of the type it is not far to infinity.
         independent = np.where(near & ~np.isfinite(upper - lower), np.inf, independent)
         common = None if common is None else without_zeros(np.where(near, common, 0.0))
-    return Estimate(held, known(independent), common, estimate.ancestors, estimate.part)
+        most = None if estimate.most is None else known(np.maximum(upper - held, held - lower))
+    found = Estimate(held, known(independent), common, estimate.ancestors, estimate.part)
+    return found if most is None else replace(found, most=most)
 
 
 def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
@@ -286,7 +295,8 @@ def converted(operand: Operand, estimate: Estimate, dtype: DType) -> Estimate:
     if source == dtype or operand.is_scalar or not dtype.is_rounded:
         return held if value is held.value else replace(held, value=value)
     own = narrowing(value, source, dtype)
-    return replace(held, value=value, independent=add(held.independent, own))
+    most = held.most if own is None else None
+    return replace(held, value=value, independent=add(held.independent, own), most=most)
 
 
 def narrowing(value: Array, source: DType, target: DType) -> Array | None:

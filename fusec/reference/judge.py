@@ -45,7 +45,7 @@ class Judged:
 
     def limit(self, expected: Estimate) -> Array:
         """Return how far elements may be off."""
-        return LIMIT * expected.sigma
+        return expected.reach
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,15 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
         if dtype.kind == "bool":
             # One that may turn may be anything.
             sigma = np.where(sigma > 0, np.inf, 0.0)
-        wrong = errors > LIMIT * (sigma * SLACK + LOST)
+        wrong = errors > _limit(expected, sigma) * SLACK + LIMIT * LOST
         ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
     ratio = float(np.max(ratios, initial=0.0))
     return Judged(wrong, errors, _open(sigma), ratio if not np.isnan(ratio) else np.inf)
+
+
+def _limit(expected: Estimate, sigma: Array) -> Array:
+    """Return how far elements may be off, those with an infinite `sigma` anyhow."""
+    return LIMIT * sigma if expected.most is None else np.minimum(LIMIT * sigma, expected.most)
 
 
 def agree(found: Array, given: Array, expected: Estimate, dtype: DType) -> Judged:
@@ -115,7 +120,7 @@ def _judge_rounded(found: Array, expected: Estimate, dtype: DType) -> Judged:
     if not off.any():
         return Judged(off, errors, _open(sigma), 0.0)
     # Few elements are rounded otherwise; only these are looked at.
-    value, reach = raw[off], LIMIT * sigma[off]
+    value, reach = raw[off], expected.reach[off]
     with np.errstate(all="ignore"):
         low, high = round_to(value - reach, dtype), round_to(value + reach, dtype)
         here = found[off]
@@ -163,8 +168,11 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         sigma = np.sqrt(few(expected.variance))
         if dtype.kind == "bool":
             sigma = np.where(sigma > 0, np.inf, 0.0)
-        reach = (LIMIT + OWN) * (sigma if expected.exact else sigma + LOST)
-        shown = reach + _to_next(value, sigma, expected.rounds_to, dtype)
+        limit = LIMIT * sigma if expected.most is None else few(expected.reach)
+        own = np.minimum(OWN * sigma, limit)
+        if not expected.exact:
+            limit, own = limit + LIMIT * LOST, own + OWN * LOST
+        shown = own + _next_beyond(value, limit, sigma, expected.rounds_to, dtype)
         size = np.abs(value)
         usable = np.isfinite(size) & np.isfinite(sigma)
         held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
@@ -178,19 +186,18 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         )
 
 
-def _to_next(value: Array, sigma: Array, half: DType | None, dtype: DType) -> Array:
-    """Return how far values may grow before they are rounded to another number."""
+def _next_beyond(
+    value: Array, limit: Array, sigma: Array, half: DType | None, dtype: DType
+) -> Array:
+    """Return how far values must grow to be rounded to a number beyond what is allowed."""
     if half is None:
         epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
         # Where f32 and f64 results have an error, their rounding is a part of it.
-        return np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
-    held = round_to(value, half)
-    step = ulp(held, half)
-    away = np.where(np.abs(value) >= np.abs(held), 1.5 * step, 0.5 * step)
-    # Beyond the limit of its error, a value is rounded up past the next boundary.
-    gap = np.abs(held) + away - np.abs(value)
-    gap = np.where(np.abs(value) >= np.abs(held), gap - step, gap)
-    return np.where(gap <= LIMIT * sigma, gap + step, gap)
+        return limit + np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
+    size = np.abs(value)
+    furthest = np.abs(round_to(size + limit, half))
+    # Less than a rounding of f32 no kernel is off.
+    return np.maximum(furthest + ulp(furthest, half) / 2 - size, size * half.compute.epsilon)
 
 
 def _least(ratios: Array, usable: Array) -> Array:

@@ -20,14 +20,15 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
-from fusec.ir.roles import Combine
 from fusec.reference.contractions import contract
 from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared, ulp
+from fusec.reference.hops import with_hops
 from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate
 from fusec.reference.selections import selected
-from fusec.reference.sums import Rules, spread_of
+from fusec.reference.shifts import free_shifts
+from fusec.reference.sums import Rules
 
 Environment = dict[Value, Estimate]
 MANTISSA = 3 / (8 * log(2))
@@ -44,8 +45,8 @@ class Model:
     values that are computed by cheaper forms of their operations; inside: of products around them.
     early: half values that are rounded before they are scaled, by a factor of their own, not after;
     unrounded: those that are not rounded at all.
-    parts: of the values that are sums or products of what several ranks have computed, and rounded,
-    their number. hops: whether it is rounded again after each rank that has added its part.
+    hops: sums and products of half types, over axis 0, that round after every term, in an order
+    that is not known: as ranks do that add their own to what has come.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
@@ -55,8 +56,7 @@ class Model:
     inside: frozenset[str] = frozenset()
     early: frozenset[str] = frozenset()
     unrounded: frozenset[str] = frozenset()
-    parts: Mapping[str, int] = field(default_factory=dict[str, int])
-    hops: bool = False
+    hops: frozenset[str] = frozenset()
 
 
 PLAIN = Model(errors=False)
@@ -71,6 +71,7 @@ class Nodes:
         self.sizes, self.model = sizes, model
         self._bits = {node: 1 << number for number, node in enumerate(fusion.nodes)}
         self._halves = _half_origins(fusion) if model.eager else {}
+        self._shifts = free_shifts(fusion) if model.errors else frozenset[Value]()
 
     def results(
         self, node: Node, environment: Environment, block: tuple[int, int, int] | None = None
@@ -94,6 +95,8 @@ class Nodes:
                 found = (cast(node, operands[0].settled, attributes),)
             elif node.op.family == "reduction":
                 found = reduce_estimate(node, taken[0], attributes, self.rules(node))
+                if node.output.name in self.model.hops and self.model.errors:
+                    found = (with_hops(found[0], taken[0].value, node),)
             elif node.op.family == "contraction":
                 found = (contract(node, taken, attributes, self.rules(node)),)
             elif node.op.is_elementwise:
@@ -123,10 +126,8 @@ class Nodes:
             return found
         marked = list[Estimate]()
         for value, estimate in zip(node.outputs, found, strict=True):
-            if value.name in self.model.parts and value.dtype.is_half and self.model.errors:
-                parts = self.model.parts[value.name]
-                how = _of_factors if node.op.combine is Combine.PRODUCT else _in_parts
-                estimate = how(estimate, parts, value.dtype, hops=self.model.hops)
+            if value in self._shifts:
+                estimate = _without_finite_errors(estimate)
             if value.name in self.model.early and self.model.errors:
                 estimate = _rounded_early(estimate, value.dtype)
             if value.name in self.model.unrounded and self.model.errors:
@@ -134,7 +135,8 @@ class Nodes:
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
-                estimate = replace(estimate, independent=add(estimate.independent, own))
+                independent = add(estimate.independent, own)
+                estimate = replace(estimate, independent=independent, most=None)
             if not estimate.exact:
                 bits = estimate.ancestors | self._bits[node]
                 estimate = replace(estimate, ancestors=bits)
@@ -171,19 +173,14 @@ def operand_of(operand: Operand, environment: Environment) -> Estimate:
     return Estimate(constant(operand)) if isinstance(operand, Const) else environment[operand]
 
 
-def _in_parts(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Estimate:
-    """Return a sum of parts that were rounded to a half type; of `hops`, so were sums of them.
-
-    The square of a sum of n terms is that of n times their mean, and n times their spread.
-    """
-    whole = squared(estimate.value)
-    spread = whole if estimate.part is None else spread_of(estimate.value, estimate.part)
-    rounded = whole / parts + spread
-    if hops:
-        # Of k parts in turn, which are shares of the whole.
-        rounded = rounded + parts / 3 * whole + parts / 2 * spread
-    own = rounded * (dtype.epsilon**2 * SPREAD)
-    return replace(estimate, independent=add(estimate.independent, own))
+def _without_finite_errors(estimate: Estimate) -> Estimate:
+    """Return a value of which nothing depends as long as it is a number."""
+    variance = estimate.variance
+    unknown = variance is not None and np.isinf(variance)
+    if not np.any(unknown):
+        return Estimate(estimate.value, part=estimate.part, rounds_to=estimate.rounds_to)
+    independent = np.where(unknown, np.inf, 0.0)
+    return replace(estimate, independent=independent, common=None, alike=None, most=None)
 
 
 def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
@@ -193,22 +190,16 @@ def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
     """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
-    return replace(estimate, independent=add(estimate.independent, own), rounds_to=None)
+    independent = add(estimate.independent, own)
+    return replace(estimate, independent=independent, rounds_to=None, most=None)
 
 
 def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
     """Return the rounded value of one that is off by what its rounding takes away."""
     held = round_to(estimate.value, dtype)
     off = squared(estimate.value - held)
-    found = replace(estimate, value=held, rounds_to=None)
+    found = replace(estimate, value=held, rounds_to=None, most=None)
     return replace(found, independent=add(found.independent, off)) if off.any() else found
-
-
-def _of_factors(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Estimate:
-    """Return a product of parts that were rounded to a half type; of `hops`, so were products."""
-    times = 2 * parts if hops else parts
-    own = squared(estimate.value) * (times * dtype.epsilon**2 * SPREAD)
-    return replace(estimate, independent=add(estimate.independent, own))
 
 
 def _half_origins(fusion: Fusion) -> dict[Value, DType]:

@@ -66,7 +66,8 @@ def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
         return replace(operand, value=np.asarray(raw).astype(storage(target), copy=False))
     wide = np.asarray(raw, storage(target))
     independent = add(operand.independent, narrowing(wide, source, target))
-    return result(wide, target, independent, operand.common, operand.ancestors, operand.part)
+    found = result(wide, target, independent, operand.common, operand.ancestors, operand.part)
+    return replace(found, most=operand.most) if independent is operand.independent else found
 
 
 def pointwise(
@@ -150,9 +151,18 @@ def _joined(passed: Estimate, operand: Estimate, slope: Array | None) -> Estimat
         independent=join(passed.independent, own),
         common=join(passed.common, shared),
         alike=_joined_alike(passed.alike, taken.alike, square, join),
+        most=_joined_most(passed, operand, slope),
         ancestors=passed.ancestors | operand.ancestors,
         part=part,
     )
+
+
+def _joined_most(passed: Estimate, operand: Estimate, slope: Array | None) -> Array | None:
+    """Return the limit of an error with what passes of it from one more operand."""
+    if passed.most is None and operand.most is None:
+        return None
+    with np.errstate(all="ignore"):
+        return known(passed.reach + operand.reach * (1.0 if slope is None else np.abs(slope)))
 
 
 def _joined_alike(
@@ -329,7 +339,10 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
         passed.ancestors,
         passed.part,
     )
-    return replace(found, alike=passed.alike)
+    most, variance = passed.most, add(independent, common)
+    if most is not None and variance is not None:
+        most = most + LIMIT * np.sqrt(variance)
+    return replace(found, alike=passed.alike, most=most)
 
 
 def _approximated(
@@ -350,6 +363,7 @@ def _approximated(
         exact,
         independent=add(exact.independent, known(independent)),
         common=add(exact.common, known(common)),
+        most=None,
     )
 
 

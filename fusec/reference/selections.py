@@ -77,6 +77,13 @@ def _common(estimate: Estimate, own: tuple[int, ...]) -> Estimate:
     return replace(estimate, independent=None, common=estimate.variance, alike=alike)
 
 
+def _mosts(taken: Sequence[Estimate]) -> Sequence[Array | None]:
+    """Return the limits of errors, of all operands where one has any."""
+    if all(t.most is None for t in taken):
+        return [None] * len(taken)
+    return [t.reach for t in taken]
+
+
 def _movement(
     node: Node, operands: Sequence[Estimate], attributes: Attributes
 ) -> tuple[Estimate, ...]:
@@ -104,16 +111,16 @@ def _movement(
     values = apply_reference(node.op, [t.value for t in taken], attributes)
     parts = (
         move([t.independent for t in taken]), move([t.common for t in taken]),
-        move([t.part for t in taken]),
+        move([t.part for t in taken]), move(_mosts(taken)),
     )  # fmt: skip
     ancestors = 0
     for each in taken:
         ancestors |= each.ancestors
     rounds_to = next((t.rounds_to for t in taken if t.rounds_to is not None), None)
     found = list[Estimate]()
-    for value, independent, common, part in zip(values, *parts, strict=True):
+    for value, independent, common, part, most in zip(values, *parts, strict=True):
         held = value if rounds_to is not None else settle(node, node.output, value)
-        each = Estimate(held, independent, common, ancestors, part, rounds_to)
+        each = Estimate(held, independent, common, ancestors, part, rounds_to, most=most)
         access = node.op.access
         repeated = access is not None and access.repeats and each.independent is not None
         own = taken[0].value

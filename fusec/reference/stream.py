@@ -63,7 +63,7 @@ class Stream:
         self.fusion, self.sizes, self.wanted = fusion, sizes, wanted
         self.rules = Nodes(fusion, sizes, model)
         self.nodes = needed_nodes(fusion.nodes, wanted)
-        self.plan = choose_plan(fusion, self.nodes, sizes)
+        self.plan = choose_plan(fusion, self.nodes, sizes, model.hops)
         self.each = memory.DOUBLE * (memory.WITH_ERRORS if model.errors else memory.PLAIN)
         memory.require(fusion, self.needed_bytes())
         self.whole: Environment = {}
@@ -271,9 +271,9 @@ def _in_order(
 
 def _block_of(whole: Estimate, index: Index) -> Estimate:
     shape = whole.value.shape
-    independent, common, part = (
+    independent, common, part, most = (
         None if a is None else np.broadcast_to(a, shape)[index]
-        for a in (whole.independent, whole.common, whole.part)
+        for a in (whole.independent, whole.common, whole.part, whole.most)
     )
     return replace(
         whole,
@@ -282,6 +282,7 @@ def _block_of(whole: Estimate, index: Index) -> Estimate:
         common=common,
         part=part,
         alike=None,
+        most=most,
     )
 
 

@@ -320,12 +320,6 @@ def part_of(out: Array, squares: Array) -> Array:
         return np.sqrt(squares / PARTS + np.square(np.abs(out) / PARTS))
 
 
-def spread_of(out: Array, part: Array) -> Array:
-    """Return sum(x**2) of a sum, given what one of its parts is expected to be."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.maximum(PARTS * (np.square(part) - np.square(np.abs(out) / PARTS)), 0)
-
-
 def sums_of(state: State, name: str = TAKEN) -> list[Array]:
     """Return the sums really taken, in every order."""
     return [array for key, array in state.items() if key.startswith(name)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,8 +37,13 @@ def streamed(plan: Plan, node: Node) -> bool:
     return node in band.unbound or any(v in band.axes for v in node.inputs)
 
 
-def choose_plan(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> Plan:
-    """Return the plan that leaves the fewest elements to be evaluated whole."""
+def choose_plan(
+    fusion: Fusion, nodes: Sequence[Node], sizes: Sizes, whole_sums: Collection[str] = ()
+) -> Plan:
+    """Return the plan that leaves the fewest elements to be evaluated whole.
+
+    whole_sums: names of sums that need all of their terms at once.
+    """
     shape = {v: extents(v.type, sizes) for v in fusion.values}
     count = {v: int(np.prod(s, dtype=np.int64)) for v, s in shape.items()}
     used = dict.fromkeys(
@@ -50,6 +55,8 @@ def choose_plan(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> Plan:
         return whole
     best: tuple[tuple[int, int, int, int], Plan] | None = None
     for band in find_bands(fusion, nodes, sizes):
+        if any(node.output.name in whole_sums for node in band.summing):
+            continue
         plan = Plan(band, 1, _levels(nodes, band))
         inside = [v for n in nodes if streamed(plan, n) for v in n.outputs]
         slab = max((count[v] // band.extent for v in (*inside, *band.axes)), default=1)

@@ -28,13 +28,31 @@ from fusec.shard.tensors import Tensor
 class Partition:
     """The fusion that one rank runs.
 
-    placed: how ranks hold each input and output, by name. parts: of the values that are sums or
-    products of what ranks have computed, the number of those.
+    placed: how ranks hold each input and output, by name. sums: how ranks compute the results that
+    they sum or multiply, by name. local: by the name of a value what a rank calls its own result,
+    partial or whole.
     """
 
     fusion: Fusion
     placed: Mapping[str, Sharding]
-    parts: Mapping[str, int] = field(default_factory=dict[str, int])
+    sums: Mapping[str, RankSum] = field(default_factory=dict[str, "RankSum"])
+    local: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class RankSum:
+    """How ranks compute a result that is a sum, or a product, over ranks.
+
+    reduction: `sum` or `prod`. operands: how each operand is divided, None for scalars. axes: of
+    the mesh, over which partial results are combined one after the other. results: the local name
+    of each combined result. bias: the operand that is added to the last of them, if any.
+    """
+
+    reduction: str
+    operands: tuple[Sharding | None, ...]
+    axes: tuple[str, ...]
+    results: tuple[str, ...]
+    bias: int | None = None
 
 
 def partition(fusion: Fusion) -> Fusion:
@@ -76,7 +94,7 @@ class _Partitioner:
         self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
         self.computed: dict[Value, Value] = {}
         self.deferred: dict[Value, tuple[Node, Axes]] = {}
-        self.parts: dict[str, int] = {}
+        self.sums: dict[str, tuple[RankSum, list[Value]]] = {}
         self._agree_with_aliases()
 
     def _agree_with_aliases(self) -> None:
@@ -171,7 +189,11 @@ class _Partitioner:
             if own.shape != self._local(value.shape, choice.result):
                 raise InternalError(f"`{value}` is {own.type} on a rank", span=node.span)
             added = None if bias is None else self._added(node, bias, axes)
-            self._settle(value, own, choice, added)
+            combined = self._settle(value, own, choice, added)
+            if choice.reduction in ("sum", "prod") and combined:
+                place = None if added is None else bias
+                how = RankSum(choice.reduction, choice.operands, choice.partial, (), place)
+                self.sums[value.name] = how, combined
 
     def _defers(self, node: Node) -> bool:
         """Return whether each reader has its part of a node's result computed, as far as it needs.
@@ -225,26 +247,28 @@ class _Partitioner:
             )
         return attributes
 
-    def _settle(self, value: Value, own: Value, choice: Choice, added: _Added | None) -> None:
-        """Note a result, combined over ranks and divided as it is to be."""
+    def _settle(
+        self, value: Value, own: Value, choice: Choice, added: _Added | None
+    ) -> list[Value]:
+        """Note a result, combined over ranks and divided as it is to be; return what is so."""
+        combined = list[Value]()
         self.graph.lies(own, choice.result.along(STREAM))
         held, name = Held(own, choice.result), value.name
         wanted = self._said(value) or choice.result
         self.computed[value] = own
         for axis in choice.partial:
-            assert self.fusion.mesh is not None
-            if choice.reduction in ("sum", "prod"):
-                self.parts[name] = self.parts.get(name, 1) * self.fusion.mesh.extent(axis)
             if axis == choice.sent:
                 held = self.reshard.sent(held, axis, choice.reduction, name)
             else:
                 held = self.reshard.reduced(held, axis, choice.reduction, wanted, name)
+            combined.append(held.value)
         if added is not None:
             held = Held(self._sum(held, added), held.sharding)
         tensor = self.tensors.setdefault(value, Tensor(value, wanted))
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
         self._held(value, wanted.without(STREAM) if outside else wanted)
+        return combined
 
     def _added(self, node: Node, bias: int, axes: Axes) -> _Added | None:
         """Return a product's bias where ranks have parts of the sums: it is added once, to all."""
@@ -350,7 +374,12 @@ class _Partitioner:
             schedules=tuple(_renamed_override(s, renamed) for s in self.fusion.schedules),
             shardings={},
         )
-        return Partition(settle_loops(fusion), placed, self.parts)
+        sums = {
+            name: replace(each, results=tuple(now[v].name for v in combined))
+            for name, (each, combined) in self.sums.items()
+            if all(v in now for v in combined)
+        }
+        return Partition(settle_loops(fusion), placed, sums, renamed)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

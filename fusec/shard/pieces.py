@@ -8,7 +8,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
-from fusec.shard.partition import partition
+from fusec.shard.partition import Partition, partitioned
 
 
 def slices_around(local: Fusion) -> int:
@@ -21,18 +21,18 @@ def slices_around(local: Fusion) -> int:
     return max(counts, default=0)
 
 
-def in_pieces(fusion: Fusion, pieces: int) -> Fusion | None:
-    """Return what one rank runs where each slice of a loop around ranks is so many.
+def in_pieces(fusion: Fusion, pieces: int) -> Partition | None:
+    """Return the partition in which each slice of a loop around ranks is so many.
 
     None where extents are not divided so, or the slices are no longer those that ranks exchange.
     """
     shardings = {name: _finer(said, pieces) for name, said in fusion.shardings.items()}
     try:
-        finer = partition(replace(fusion, shardings=shardings))
+        finer = partitioned(replace(fusion, shardings=shardings))
     except FusecError:
         return None
-    exchanged = slices_around(partition(fusion)) * pieces
-    return finer if slices_around(finer) == exchanged else None
+    exchanged = slices_around(partitioned(fusion).fusion) * pieces
+    return finer if slices_around(finer.fusion) == exchanged else None
 
 
 def _finer(said: Sharding, pieces: int) -> Sharding:

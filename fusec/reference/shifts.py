@@ -1,0 +1,97 @@
+"""Maxima whose errors cancel: those that a softmax subtracts before it exponentiates.
+
+exp(x - m) / sum(exp(x - m)) and m + log(sum(exp(x - m))) do not depend on m. The maximum that a
+kernel finds may be off by a rounding of x. All weights are then off by one factor, which cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ir.roles import Combine
+
+
+def free_shifts(fusion: Fusion) -> frozenset[Value]:
+    """Return the maxima that may have any value without a change of what is computed of them."""
+    return frozenset(
+        node.output
+        for node in fusion.nodes
+        if node.op.family == "reduction"
+        and node.op.combine is Combine.MAXIMUM
+        and _Shift(fusion, node).is_free()
+    )
+
+
+class _Shift:
+    """What is made of one maximum."""
+
+    def __init__(self, fusion: Fusion, top: Node) -> None:
+        self.fusion, self.top = fusion, top
+        self.tops = self._moved(top.output)
+        self.shifted = self._made("sub", self.tops, 1)
+        self.weights = self._made("exp", self.shifted, 0)
+        self.sums = set[Value]()
+        for value in self._made("sum", self.weights, 0):
+            if fusion.producer[value].attributes["dims"] == top.attributes["dims"]:
+                self.sums |= self._moved(value)
+        self.logarithms = set[Value]()
+        for value in self._made("log", self.sums, 0):
+            self.logarithms |= self._moved(value)
+
+    def is_free(self) -> bool:
+        """Return whether all that is made of the maximum is among what does not depend on it."""
+        inside = (self.tops, self.shifted, self.weights, self.sums, self.logarithms)
+        return bool(self.sums) and all(
+            value not in self.fusion.output_of
+            and all(self._allows(user) for user in self.fusion.users.get(value, ()))
+            for values in inside
+            for value in values
+        )
+
+    def _allows(self, user: Node) -> bool:
+        """Return whether a node makes one of these values, or something that has no shift."""
+        known = self.tops | self.shifted | self.weights | self.sums | self.logarithms
+        if user.output in known:
+            return not self._holds(user.operands[1:], known - self.tops)
+        a, b = (*user.operands, None, None)[:2]
+        match user.op.name:
+            case "div":
+                return a in self.weights and b in self.sums
+            case "sub":
+                return a in self.shifted and b in self.logarithms
+            case "add":
+                pairs = ((a, b), (b, a))
+                return any(x in self.tops and y in self.logarithms for x, y in pairs)
+            case _:
+                return False
+
+    @staticmethod
+    def _holds(operands: tuple[Operand, ...], values: set[Value]) -> bool:
+        return any(o in values for o in operands)
+
+    def _made(self, name: str, of: set[Value], place: int) -> set[Value]:
+        """Return the results of operations by a name that have one of some values at a place."""
+        users = (user for value in of for user in self.fusion.users.get(value, ()))
+        return {
+            user.output
+            for user in users
+            if user.op.name == name
+            and user.operands[place] in of
+            and not (len(user.operands) > 1 and user.operands[1 - place] in of)
+        }
+
+    def _moved(self, value: Value) -> set[Value]:
+        """Return a value, and what movement makes of it alone."""
+        found, left = {value}, [value]
+        while left:
+            for made in self._movements(left.pop()):
+                if made not in found:
+                    found.add(made)
+                    left.append(made)
+        return found
+
+    def _movements(self, value: Value) -> Iterator[Value]:
+        for user in self.fusion.users.get(value, ()):
+            if user.op.family == "movement" and len(user.inputs) == 1:
+                yield user.output
