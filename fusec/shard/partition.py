@@ -29,12 +29,15 @@ class Partition:
     """The fusion that one rank runs.
 
     placed: how ranks hold each input and output, by name. parts: of the values that are sums or
-    products of what ranks have computed, the number of those.
+    products of what ranks have computed, the number of those. values: how each tensor of the whole
+    fusion is divided. deferred: those of which readers have the part computed that they need.
     """
 
     fusion: Fusion
     placed: Mapping[str, Sharding]
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
+    values: Mapping[str, Sharding] = field(default_factory=dict[str, Sharding])
+    deferred: frozenset[str] = frozenset()
 
 
 def partition(fusion: Fusion) -> Fusion:
@@ -350,7 +353,9 @@ class _Partitioner:
             schedules=tuple(_renamed_override(s, renamed) for s in self.fusion.schedules),
             shardings={},
         )
-        return Partition(settle_loops(fusion), placed, self.parts)
+        values = {v.name: tensor.sharding for v, tensor in self.tensors.items()}
+        deferred = frozenset(v.name for v in self.deferred)
+        return Partition(settle_loops(fusion), placed, self.parts, values, deferred)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:
