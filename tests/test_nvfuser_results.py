@@ -269,6 +269,23 @@ def test_what_a_script_says_is_kept() -> None:
     assert [str(o.value.shape[0]) for o in local.outputs] == ["4", "2"]
 
 
+def test_what_each_rank_has_is_not_divided_to_be_gathered() -> None:
+    with DirectDefinition() as fd:
+        x = fd.define_tensor([4, 8], dtype=DataType.Double)
+        y = fd.define_tensor([4, 8], dtype=DataType.Double)
+        w = fd.define_tensor([6, 8], dtype=DataType.Double)
+        own = fd.ops.relu(x)
+        fd.add_output(fd.ops.linear(own, w))  # of all rows
+        fd.add_output(fd.ops.add(own, y))  # of a rank's rows
+        for t in (x, y, w):
+            t.set_device_mesh(mesh_of(2))
+        y.outer_split(0, 2)
+        y.axis(0).parallelize(X)
+    local = agree(fd.graph(), exact=False)
+    assert exchanges_of(local) == []
+    assert [str(o.value.shape[0]) for o in local.outputs] == ["4", "2"]
+
+
 def linear_backward(divided: dict[str, int]) -> Fusion:
     """Return the gradients of a linear layer, with some of x, w and grad divided along one dim."""
     b, s, e_in, e_out = 2, 3, 10, 8

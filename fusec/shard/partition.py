@@ -30,14 +30,13 @@ class Partition:
 
     placed: how ranks hold each input and output, by name. parts: of the values that are sums or
     products of what ranks have computed, the number of those. values: how each tensor of the whole
-    fusion is divided. deferred: those of which readers have the part computed that they need.
+    fusion is divided.
     """
 
     fusion: Fusion
     placed: Mapping[str, Sharding]
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     values: Mapping[str, Sharding] = field(default_factory=dict[str, Sharding])
-    deferred: frozenset[str] = frozenset()
 
 
 def partition(fusion: Fusion) -> Fusion:
@@ -354,8 +353,7 @@ class _Partitioner:
             shardings={},
         )
         values = {v.name: tensor.sharding for v, tensor in self.tensors.items()}
-        deferred = frozenset(v.name for v in self.deferred)
-        return Partition(settle_loops(fusion), placed, self.parts, values, deferred)
+        return Partition(settle_loops(fusion), placed, self.parts, values)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

@@ -11,10 +11,11 @@ from fusec.shard.partition import partitioned
 
 
 def with_readers_shardings(fusion: Fusion) -> Fusion:
-    """Return the fusion with more shardings: of values that readers have divided further.
+    """Return the fusion with more shardings: of outputs and sums over ranks, by their readers.
 
-    Inputs and values of which the fusion says something stay as they are. A partial sum whose
-    reader divides it is scattered then, where it was the same on all ranks.
+    Inputs and values of which the fusion says something stay as they are. A sum over ranks whose
+    reader is divided is scattered then, where it was the same on all ranks. Other values need no
+    exchange for it: readers take their parts of what each rank computes.
     """
     if fusion.mesh is None or not fusion.shardings:
         return fusion
@@ -36,7 +37,7 @@ def with_readers_shardings(fusion: Fusion) -> Fusion:
             if own.dims == now[name].dims:
                 continue
             now[name] = own
-            if operand in fusion.output_of or name not in divided.deferred:
+            if operand in fusion.output_of or name in divided.parts:
                 more[name] = own
     return replace(fusion, shardings={**fusion.shardings, **more}) if more else fusion
 
