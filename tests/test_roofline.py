@@ -89,6 +89,14 @@ def _bytes(value: Any, sizes: Any) -> int:
         ("a: 'bf16[5, 7]', b: 'bf16[11, 7]'", "linear(a, b)", 5 * 7 * 11),
         ("a: 'bf16[5, 7]', b: 'bf16[7, 11]', c: 'i32[4]'", "grouped_mm(a, b, c)", 5 * 7 * 11),
         ("a: 'f32[5, 7]', b: 'f32[7, 11]'", "matmul(a, b)", 0),
+        ("a: 'bf16[5, 7]', b: 'bf16[7, 11]'", "matmul(cast(a, f32), cast(b, f32))", 5 * 7 * 11),
+        (
+            "a: 'bf16[5, 7]', b: 'bf16[11, 7]'",
+            "matmul(cast(a, f32), permute(cast(b, f32), [1, 0]))",
+            5 * 7 * 11,
+        ),
+        ("a: 'bf16[5, 7]', b: 'bf16[7, 11]'", "matmul(exp(cast(a, f32)), cast(b, f32))", 0),
+        ("a: 'i32[5, 7]', b: 'bf16[7, 11]'", "matmul(cast(a, f32), cast(b, f32))", 0),
     ],
 )
 def test_products_are_counted_where_tensor_cores_can_do_them(

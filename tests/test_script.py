@@ -302,7 +302,7 @@ with FusionDefinition() as fd:
     x = fd.define_tensor([-1], [True], DataType.BFloat16)
     y = fd.ops.cast(fd.ops.cast(x, DataType.Float) + 1.0, DataType.BFloat16)
     fd.add_output(y, alias_input=x)
-    fd.add_output(fd.ops.neg(y))
+    fd.add_output(fd.ops.cast(fd.ops.neg(y), DataType.BFloat16))
 base = torch.zeros(8, dtype=torch.bfloat16)
 (n,) = fd.execute([base.as_strided((4,), (1,), 2)])
 assert base.tolist() == [0, 0, 1, 1, 1, 1, 0, 0]

@@ -30,7 +30,7 @@ def give_sums(emitter: Emitter, part: Part, roots: Sequence[Instance]) -> None:
 
 
 def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
-    """Emit what makes scores, in place, of the results of a product."""
+    """Emit what makes scores, in place, of the results of a product; nothing where they are it."""
     give_sums(emitter, part, [scores])
     place = _place(emitter)
     for instance in instances_under([scores]):
@@ -39,7 +39,9 @@ def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
             kind = storage_type(instance.dtype)
             emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({place})")
     _give_places(emitter, scores)
-    emitter.add(0, "lane", f"{place} = {emitter.ref(scores, 0)};", last=True)
+    value = str(emitter.ref(scores, 0))
+    if value != place:
+        emitter.add(0, "lane", f"{place} = {value};", last=True)
 
 
 def _give_places(emitter: Emitter, scores: Instance) -> None:

@@ -104,6 +104,11 @@ class EpilogueView:
     totals: tuple[TotalView, ...] = ()
 
     @property
+    def is_empty(self) -> bool:
+        """Return whether sums stay as they are."""
+        return not (self.loads or self.statements or self.stores)
+
+    @property
     def fetched(self) -> tuple[StagedView, ...]:
         """Return the tensors whose rows are read."""
         return tuple(s for s in self.staged if s.fetched)

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fusec.diagnostics import FusecError
+from fusec.ir.op import OpDef
 from fusec.nvfuser import options
 from fusec.nvfuser.direct_text import DirectCalls
-from fusec.nvfuser.on_cpu import check_outputs
+from fusec.nvfuser.errors import BadArgument, NotExecuted, Undefined
+from fusec.nvfuser.on_cpu import check_outputs, has_gpu
 from fusec.nvfuser.operations import RecordedOperations
 from fusec.nvfuser.profiler import note
 from fusec.nvfuser.repro import call_for, define_by, names_of
+from fusec.nvfuser.results import order_results, promote_operands
 from fusec.nvfuser.text import Calls
 from fusec.parse import dsl
+from fusec.parse.dsl.calls import Arguments
 from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.handles import Scalar, Tensor
 from fusec.parse.dsl.inputs import flat
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.scheduled import THIS
+from fusec.parse.dsl.steps import Build, wants_sizes
+from fusec.shard.propagate import with_readers_shardings
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion as Graph
+    from fusec.ir.graph import Operand
     from fusec.nvfuser.caches import FusionExecutorCache
-
-
-class Undefined(FusecError, NotImplementedError):
-    """There is nothing to run yet."""
-
-
-class NotExecuted(FusecError):
-    """Something that only an execution makes is asked for before it."""
-
-
-class BadArgument(FusecError, ValueError):
-    """An argument of the right type has a value that cannot be."""
 
 
 class FusionDefinition(dsl.FusionDefinition):
@@ -149,6 +143,17 @@ class FusionDefinition(dsl.FusionDefinition):
             self._in_place.add(len(self._output_handles) - 1)
             self._written[output] = alias_input
 
+    def _apply(self, op: OpDef, read: Arguments, **place: Any) -> tuple[Operand, ...]:
+        promoted = promote_operands(self._builder, op, read[0])
+        results = super()._apply(op, (promoted, read[1]), **place)
+        order_results(self._builder, op, read[0], results)
+        return results
+
+    def divided(self, fusion: Graph, build: Build) -> Graph:
+        """Return a fusion with its mesh and shardings, and those that readers ask for."""
+        made = super().divided(fusion, build)
+        return made if wants_sizes(made) else with_readers_shardings(made)
+
     def transform(self, tensor: Tensor, text: str, change: Callable[[], None]) -> None:
         """Change the loop domain of a tensor by a call that reads so."""
         self.calls.take(
@@ -160,7 +165,7 @@ class FusionDefinition(dsl.FusionDefinition):
         """Declare an input like a given tensor on a GPU, or like a CPU scalar."""
         device = getattr(tensor, "device", None)
         on_cpu = getattr(device, "type", "cuda") == "cpu"
-        if on_cpu and len(tensor.shape) and _has_gpu():
+        if on_cpu and len(tensor.shape) and has_gpu():
             with placed():
                 raise BadArgument(
                     f"Found unsupported device {device}, only scalar CPU or CUDA tensors are "
@@ -393,8 +398,3 @@ class DirectDefinition(FusionDefinition):
         except Undefined as error:
             return False, error.diagnostic.message
         return True, None
-
-
-def _has_gpu() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from fusec.diagnostics import Unsupported
 from fusec.ir.graph import Fusion
 
@@ -26,3 +28,9 @@ def check_outputs(fusion: Fusion) -> None:
             f"Output `{computed[0].name}` is computed from tensors in host memory alone",
             help="compute it outside, or give that input on the GPU",
         )
+
+
+def has_gpu() -> bool:
+    """Return whether PyTorch is loaded and sees a GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available()

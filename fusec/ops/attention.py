@@ -1,7 +1,8 @@
 """Attention, forward and backward, made of matrix products and softmax.
 
-Scores are products of half operands, rounded to their type like any other product; scale, mask and
-softmax are computed in f32, and the probabilities rounded once before the second product.
+The products of queries and keys, and of gradients and values, stay in f32, as do scale, mask and
+softmax. The probabilities, the gradients of the scores and the results are rounded to the operands'
+type, once each (decision 152).
 """
 
 from __future__ import annotations
@@ -74,12 +75,17 @@ def _turned(builder: GraphBuilder, x: Operand) -> Operand:
     return builder.apply("permute", x, dims=[*range(rank - 2), rank - 1, rank - 2])
 
 
+def _product(builder: GraphBuilder, left: Operand, right: Operand) -> Operand:
+    """Return a matrix product in f32 (f64 for f64), not rounded to its operands' type."""
+    return builder.apply("matmul", widen(builder, left), widen(builder, right))
+
+
 def _scores(
     builder: GraphBuilder, query: Operand, key: Operand, scale: Operand | None,
     is_causal: Operand | None,
 ) -> Operand:  # fmt: skip
     """Return scale * query @ key^T in f32 (f64 for f64), -inf where a row may not look."""
-    product = widen(builder, builder.apply("matmul", query, _turned(builder, key)))
+    product = _product(builder, query, _turned(builder, key))
     scores = builder.apply("mul", product, _scale(builder, query, scale))
     if is_causal is None or (isinstance(is_causal, Const) and not is_causal.value):
         return scores
@@ -203,7 +209,7 @@ def _expand_backward(
     sums = builder.apply("broadcast", logsumexp, is_broadcast_dim=column)
     shares = builder.apply("exp", builder.apply("sub", scores, sums))
     dropped = shares
-    moved = widen(builder, builder.apply("matmul", grad, _turned(builder, value)))
+    moved = _product(builder, grad, _turned(builder, value))
     if dropout_p is not None and _drops(dropout_p):
         if philox_seed is None or philox_offset is None:
             raise FusecError("`sdpfa_bwd` with a dropout needs philox_seed and philox_offset")

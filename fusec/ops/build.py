@@ -59,7 +59,6 @@ class GraphBuilder(DrawBuilder):
         self.schedules: list[Override] = []
         self.boundaries = "free"
         self._boundaries: list[Boundary] = []
-        self._orders: dict[int, tuple[int, ...]] = {}
         self._call_span: Span | None = None
 
     def call(
@@ -297,11 +296,6 @@ class GraphBuilder(DrawBuilder):
             )
         self._outputs.append(Output(value, target, order, span))
         return value
-
-    def prefer_order(self, value: Operand, stride_order: tuple[int, ...]) -> None:
-        """Lay a value out in this order if it becomes an output that names none."""
-        if isinstance(value, Value):
-            self._orders[self._slot_of[self._value(value)]] = stride_order
 
     def _alias(self, value: Value, alias: str | Value, span: Span | None) -> str:
         name = alias if isinstance(alias, str) else self._value(alias).name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, product
 from fusec.ir.graph import Operand, Type
 from fusec.ir.roles import Product
 from fusec.ops import links, texts
@@ -14,6 +14,9 @@ from fusec.ops.declare import Array, contraction
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shape
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
@@ -79,17 +82,57 @@ def _features(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim,
             yield operands[2].shape[0], weight[0]
 
 
+def _check_bias(operands: Operands) -> None:
+    """Raise FusecError unless the bias has the dims of the weight but K."""
+    weight, bias = operands[1].shape, operands[2].shape
+    if len(bias) != len(weight) - 1:
+        raise FusecError(
+            f"the bias of `linear` must have {len(weight) - 1} dims", notes=[described(operands)]
+        )
+
+
+def _merge_weight_dims(
+    builder: GraphBuilder, slots: Sequence[Sequence[Operand] | None], attributes: Attributes
+) -> tuple[Operand, ...] | None:
+    """Return x[*B, K] times weight[*L, N, K] as [*L, *B, N], computed as one GEMM of all rows.
+
+    None where the weight has no dims before N.
+    """
+    given = [slot[0] for slot in slots if slot is not None]
+    x, weight = (tensor_shape("linear", o) for o in given[:2])
+    if not x or len(weight) < 3:
+        return None
+    *leading, rows, inner = weight
+    if len(given) > 2:
+        _check_bias(tuple(given))
+        if given[2].shape != weight[:-1]:
+            raise FusecError(
+                "the bias of `linear` must have the dims of the weight but K",
+                notes=[described(given)],
+            )
+    merged = product((*leading, rows))
+    shapes = ((merged, inner), (merged,))
+    flat = [
+        builder.apply("reshape", o, new_shape=list(shape))
+        for o, shape in zip(given[1:], shapes, strict=False)
+    ]
+    columns = builder.apply("linear", given[0], *flat)
+    batch = len(x) - 1
+    split = builder.apply("reshape", columns, new_shape=[*x[:-1], *leading, rows])
+    order = [*range(batch, batch + len(leading)), *range(batch), batch + len(leading)]
+    return (builder.apply("permute", split, dims=order),)
+
+
 def _infer_linear(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     x, weight, *bias = (tensor_shape("linear", o) for o in operands)
     _require_one_type("linear", operands)
     if not x or len(weight) not in (1, 2):
         raise FusecError(
-            "`linear` needs x[..., K] and weight[N, K] or weight[K]", notes=[described(operands)]
+            "`linear` needs x[..., K] and weight[..., N, K] or weight[K]",
+            notes=[described(operands)],
         )
-    if bias and len(bias[0]) != len(weight) - 1:
-        raise FusecError(
-            f"the bias of `linear` must have {len(weight) - 1} dims", notes=[described(operands)]
-        )
+    if bias:
+        _check_bias(operands)
     for left, right in _features(operands, attributes):
         if left != right:
             raise mismatch("linear", left, right, "features must agree", operands)
@@ -99,11 +142,15 @@ def _infer_linear(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 @contraction(
     infer=_infer_linear,
     equal=_features,
+    instead=_merge_weight_dims,
     product=Product(transposed=True, bias=2),
     links=links.linear,
     text=texts.PRODUCT,
 )
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Multiply x by the transposed weight, and add the bias."""
+    """Multiply x by the transposed weight, and add the bias.
+
+    Of weight[*L, N, K] the dims *L come first in the result: [*L, *B, N] for x[*B, K].
+    """
     product = np.matmul(x, np.swapaxes(weight, -1, -2) if np.ndim(weight) > 1 else weight)
     return product if bias is None else product + bias

@@ -36,6 +36,8 @@ class InputBuilder:
         self._dims: dict[str, DimFact] = {}
         self._inputs: list[Input] = []
         self._counters: dict[str, int] = {}
+        self._orders: dict[int, tuple[int, ...]] = {}
+        self._input_orders: dict[str, tuple[int, ...]] = {}
         self.size_operands: dict[Dim, Operand] = {}
         """What `operand_of_size` has made."""
 
@@ -113,7 +115,19 @@ class InputBuilder:
                 raise error.at(layout_span or span) from None
         self._enter(value, span)
         self._inputs.append(entry)
+        if stride_order:
+            self._input_orders[name] = tuple(stride_order)
         return value
+
+    def prefer_order(self, value: Operand, stride_order: tuple[int, ...]) -> None:
+        """Lay a value out in this order if it becomes an output that names none."""
+        if isinstance(value, Value):
+            self._orders[self._slot_of[self._value(value)]] = stride_order
+
+    def preferred_order(self, value: Value) -> tuple[int, ...] | None:
+        """Return the stride order that an input or `prefer_order` declares; None if row-major."""
+        slot = self._slot_of[self._value(value)]
+        return self._orders.get(slot, self._input_orders.get(value.name))
 
     def _known(self, *sizes: Dim) -> bool:
         """Return whether all symbols are declared: scalars of a script may come later."""

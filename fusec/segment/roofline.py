@@ -63,9 +63,19 @@ def tensor_flops(fusion: Fusion) -> int:
 def _times(fusion: Fusion, node: Node) -> int:
     """Return how often tensor cores could multiply halves instead; 0: they do not multiply it."""
     factors = node.inputs[:2]
-    if all(v.dtype.is_float and v.dtype.bits <= 16 for v in factors):
+    if all(_is_widened_half(fusion, v) for v in factors):
         return 1
     return 2 * all(v.dtype == F32 and is_tf32(fusion, v) for v in factors)
+
+
+def _is_widened_half(fusion: Fusion, value: Value) -> bool:
+    """Return whether an operand has 16 bits or fewer, or is cast from such and moved."""
+    while not value.dtype.is_half:
+        node = fusion.producer.get(value)
+        if node is None or not (node.op.family == "movement" or node.op.converts):
+            return False
+        value = node.inputs[0]
+    return True
 
 
 def is_tf32(fusion: Fusion, value: Value) -> bool:

@@ -30,13 +30,14 @@ class Partition:
 
     placed: how ranks hold each input and output, by name. sums: how ranks compute the results that
     they sum or multiply, by name. local: by the name of a value what a rank calls its own result,
-    partial or whole.
+    partial or whole. values: how each tensor of the whole fusion is divided.
     """
 
     fusion: Fusion
     placed: Mapping[str, Sharding]
     sums: Mapping[str, RankSum] = field(default_factory=dict[str, "RankSum"])
     local: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: Mapping[str, Sharding] = field(default_factory=dict[str, Sharding])
 
 
 @dataclass(frozen=True)
@@ -379,7 +380,8 @@ class _Partitioner:
             for name, (each, combined) in self.sums.items()
             if all(v in now for v in combined)
         }
-        return Partition(settle_loops(fusion), placed, sums, renamed)
+        values = {v.name: tensor.sharding for v, tensor in self.tensors.items()}
+        return Partition(settle_loops(fusion), placed, sums, renamed, values)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

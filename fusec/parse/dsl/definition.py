@@ -10,6 +10,7 @@ from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
+from fusec.ir.op import OpDef
 from fusec.ops.build import GraphBuilder
 from fusec.ops.draws import PARTS
 from fusec.ops.names import check_name
@@ -285,7 +286,7 @@ class FusionDefinition(Executed):
                 # A shape has as many results as its operand has dims.
                 named = -1 if op.name == "shape" else count or len(op.results)
                 names = result_names(self._builder, place, own, named)
-                results = self._builder.call(op.name, *read, names=names, span=span_of(place))
+                results = self._apply(op, read, names=names, span=span_of(place))
                 if not handles:
                     handles.extend(calls.handle_of(self, r) for r in results)
                 self._steps.build.operands.update(zip(handles, results, strict=True))
@@ -300,6 +301,10 @@ class FusionDefinition(Executed):
         if op.name == "shape":
             return Vector(self, [h for h in handles if isinstance(h, Scalar)])
         return handles[0] if len(handles) == 1 else tuple(handles)
+
+    def _apply(self, op: OpDef, read: calls.Arguments, **place: Any) -> tuple[Operand, ...]:
+        """Add a call with its operands and attributes to the graph; return its results."""
+        return self._builder.call(op.name, *read, **place)
 
     def add_output(
         self, output: Any, alias_input: Any = None, stride_order: Sequence[int] | None = None

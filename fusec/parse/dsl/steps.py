@@ -163,6 +163,8 @@ def guess_rank(name: str, given: Mapping[str, Any], ranks: Sequence[int]) -> int
         if parameter in given:
             return len(given[parameter])
     rank = max(ranks, default=0)
+    if name == "linear":
+        return ranks[0] + ranks[1] - 2
     if name in ("select", "embedding_fwd"):
         return rank - 1 if name == "select" else ranks[0] + 1
     reduces = name == "squeeze" or ("keepdim" in given and not given["keepdim"])

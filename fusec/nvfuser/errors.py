@@ -1,0 +1,17 @@
+"""Errors of definitions that clients of nvFuser catch by Python's own classes."""
+
+from __future__ import annotations
+
+from fusec.diagnostics import FusecError
+
+
+class Undefined(FusecError, NotImplementedError):
+    """There is nothing to run yet."""
+
+
+class NotExecuted(FusecError):
+    """Something that only an execution makes is asked for before it."""
+
+
+class BadArgument(FusecError, ValueError):
+    """An argument of the right type has a value that cannot be."""
