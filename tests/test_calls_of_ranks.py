@@ -368,7 +368,7 @@ class OverSockets(HostTransport):
 
     def wait_operations(self, buffer: str, stream: int) -> list[Any]:
         """Return what waits."""
-        return [Issued(lambda addresses: self.wait(buffer))]
+        return [Issued(lambda addresses: self.wait(buffer, 0))]
 
     def begin_at(self, begin: Begin, addresses: Any) -> None:
         """Begin with what lies there in a call."""

@@ -37,7 +37,7 @@ def with_readers_shardings(fusion: Fusion) -> Fusion:
             if own.dims == now[name].dims:
                 continue
             now[name] = own
-            if operand in fusion.output_of or name in divided.parts:
+            if operand in fusion.output_of or name in divided.sums:
                 more[name] = own
     return replace(fusion, shardings={**fusion.shardings, **more}) if more else fusion
 
