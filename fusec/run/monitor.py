@@ -216,6 +216,7 @@ class Monitor:
                 member.stopped = (member.stopped or member.heard) if is_stopped else 0.0
             if frame["state"] == GONE:
                 self.lose(Loss.died(rank))
+                self._leave(member)
             with self._changed:
                 self._decide()
         elif "loss" in frame:
@@ -307,7 +308,10 @@ class Monitor:
         if not all(m.answered for _, m in others) and time.monotonic() < self._decide_at:
             return
         if not loss.failed:
-            survivors = {rank: member.status for rank, member in others}
+            survivors = {rank: member.status for rank, member in self._present()}
+            lost = self._members.get(loss.rank)
+            if lost is not None and (lost.stopped or not lost.answered):
+                survivors.pop(loss.rank, None)
             loss = replace(loss, notes=(*_describe(survivors), *loss.notes))
         self._loss = loss
         for _, member in self._present():
