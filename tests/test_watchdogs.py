@@ -279,6 +279,25 @@ def test_a_watchdog_that_does_not_answer_is_a_lost_rank() -> None:
     silent.link.close()
 
 
+def test_a_run_that_is_suspended_as_a_whole_loses_no_rank() -> None:
+    """As by Ctrl-Z under torchrun, which stops all ranks, but not their watchdogs."""
+    with Monitor.on_this_host(2, "", 5.0, 0.5) as monitor:
+        first, second = (FakeWatchdog(monitor, rank, 2) for rank in range(2))
+        for watchdog in (first, second):
+            watchdog.state, watchdog.status = STOPPED, Status("the exchange", ANY, 0.5, 60.0)
+        limit = time.monotonic() + 1.0
+        while time.monotonic() < limit:
+            assert first.answer() is None
+            assert second.answer() is None
+        first.state = RUNNING
+        thread = threading.Thread(target=second.loss)
+        thread.start()
+        assert first.loss().message == "rank 1 is stopped"
+        thread.join()
+    first.link.close()
+    second.link.close()
+
+
 @pytest.mark.parametrize(
     ("statuses", "message"),
     [
