@@ -1,8 +1,8 @@
-"""Kills and stops a rank of `fusec run --ranks 2` at ten moments: `python tests/gpu_rank_failures.py`.
+"""Kills and stops a rank of `fusec run --ranks 2` at ten moments.
 
-It needs two GPUs, or `--device reference`. For each case it checks the exit code, that the rank is
-named and what the survivor was doing, how long it took, and that no process is left; at the end, by
-nvidia-smi, that none of them holds memory of a GPU.
+`python tests/gpu_rank_failures.py` needs two GPUs, or `--device reference`. For each case it checks
+the exit code, that the rank is named and what the survivor was doing, how long it took, and that no
+process is left; at the end, by nvidia-smi, that none of them holds memory of a GPU.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def is_running(pid: int) -> bool:
     return state not in "ZX"
 
 
-def try_moment(
-    moment: str, act: str, folder: Path, device: str, seconds: float = SECONDS
-) -> Case:
+def try_moment(moment: str, act: str, folder: Path, device: str, seconds: float = SECONDS) -> Case:
     """Run two ranks of which one is lost at a moment, and return how they ended."""
     variables = environment(moment, act, folder, seconds, device)
     line = [*command(moment, folder, device), "--ranks", "2"]

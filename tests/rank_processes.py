@@ -30,17 +30,21 @@ def start(
     folder: Path,
     patience: float = 10.0,
     before: Callable[[int], None] = lambda _: None,
+    meets: Callable[[int], Links] | None = None,
 ) -> list[Any]:
     """Return the started processes of ranks; each writes its result or error into a folder.
 
-    before: called with the rank in its process, before it meets the others.
+    before: called with the rank in its process, before it meets the others. meets: connects a rank
+    to the others; without it they are as `fusec run --ranks` starts them.
     """
-    meeting = Monitor.on_this_host(size, TOKEN, 30.0, patience)
+    if meets is None:
+        port = Monitor.on_this_host(size, TOKEN, 30.0, patience).port
+        meets = lambda rank: meet(launched(rank, size, port), patience)  # noqa: E731
 
     def body(rank: int) -> None:
         try:
             before(rank)
-            links = meet(launched(rank, size, meeting.port), patience)
+            links = meets(rank)
             try:
                 result = work(links)
             finally:

@@ -218,12 +218,15 @@ def test_ctrl_c_ends_all(file: Path, tmp_path: Path) -> None:
     assert gone(ranks, 0.0)
 
 
-def test_ranks_do_not_outlive_the_process_that_started_them(file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_ranks_do_not_outlive_the_process_that_started_them(
+    file: Path, tmp_path: Path, how: signal.Signals
+) -> None:
     launcher = start(file, acting(tmp_path, "pass"), "--ranks", "2")
     ranks = pids(tmp_path)
-    launcher.kill()
+    launcher.send_signal(how)
     launcher.communicate(timeout=30)
-    assert gone(ranks, 10.0)
+    assert gone(ranks, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -236,9 +239,12 @@ def test_ranks_do_not_outlive_the_process_that_started_them(file: Path, tmp_path
         ([], "the mesh of `divided` is larger than the run: 2 ranks (mesh: 2), 1 rank"),
     ],
 )  # fmt: skip
-def test_a_mesh_of_other_ranks_is_an_error_with_its_place(
-    file: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str
-) -> None:
+def test_a_mesh_of_other_ranks_is_an_error_with_its_place_before_anything_starts(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    given: list[str], message: str,
+) -> None:  # fmt: skip
+    for name in ("launch", "meet", "run_rank"):
+        monkeypatch.delattr(f"fusec.commands.ranks.{name}")
     assert run_main(["run", str(file), *given]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"error: {message}\n  --> {file}:2:7\n")

@@ -229,6 +229,7 @@ class Links:
         if self._closed:
             return
         self._closed = True
+        self.phase("the end of the run")
         self._asked.put(None)
         # Without the goodbye the connection's end is a death.
         for other, link in self._sockets.items():

@@ -31,13 +31,17 @@ _CONFIRM = 0.5
 
 @dataclass
 class _Member:
-    """A rank whose watchdog is connected; `stopped`: since when its process is, else 0."""
+    """A rank whose watchdog is connected.
+
+    stopped: since when its process is, else 0. resumed: until when it was, or the monitor itself.
+    """
 
     link: socket.socket
     hello: Mapping[str, Any]
     heard: float
     status: Status = field(default_factory=Status)
     stopped: float = 0.0
+    resumed: float = 0.0
     answered: bool = True
     left: bool = False
 
@@ -211,11 +215,15 @@ class Monitor:
         if "status" in frame:
             with self._changed:
                 member.heard, member.answered = time.monotonic(), True
-                member.status = Status(**frame["status"])
                 is_stopped = frame["state"] == STOPPED
                 member.stopped = (member.stopped or member.heard) if is_stopped else 0.0
+                member.resumed = member.heard if is_stopped else member.resumed
+                status = Status(**frame["status"])
+                running = member.heard - member.resumed
+                member.status = replace(status, idle=min(status.idle, running))
             if frame["state"] == GONE:
                 self.lose(Loss.died(rank))
+                self._leave(member)
             with self._changed:
                 self._decide()
         elif "loss" in frame:
@@ -243,14 +251,19 @@ class Monitor:
                 return
             if now - self._checked > self._patience / 2:
                 # This process was stopped, or slept with the machine: nothing is known of others.
-                for member in self._members.values():
-                    member.heard, member.stopped = now, 0.0
+                self._excuse(now)
             self._checked = now
             found = next(self._lost(now), None)
             if found is None:
                 self._ask()
         if found is not None:
             self.lose(found)
+
+    def _excuse(self, now: float) -> None:
+        """Count nobody's time up to now."""
+        for member in self._members.values():
+            member.heard = member.resumed = now
+            member.stopped = now if member.stopped else 0.0
 
     def _lost(self, now: float) -> Iterator[Loss]:
         """Yield the ranks that are stopped, silent or hang."""
@@ -261,6 +274,9 @@ class Monitor:
                 self._expected[rank] = (process, since)
                 if since and now - since > self._patience / 2:
                     yield Loss(rank, f"rank {rank} is stopped")
+        if not self._expected and all(member.stopped for _, member in self._present()):
+            # The whole run is suspended, as by Ctrl-Z, which does not reach ranks of `fusec run`.
+            self._excuse(now)
         for rank, member in self._present():
             if member.stopped and now - member.stopped > self._patience / 2:
                 yield Loss(rank, f"rank {rank} is stopped")
@@ -307,7 +323,10 @@ class Monitor:
         if not all(m.answered for _, m in others) and time.monotonic() < self._decide_at:
             return
         if not loss.failed:
-            survivors = {rank: member.status for rank, member in others}
+            survivors = {rank: member.status for rank, member in self._present()}
+            lost = self._members.get(loss.rank)
+            if lost is not None and (lost.stopped or not lost.answered):
+                survivors.pop(loss.rank, None)
             loss = replace(loss, notes=(*_describe(survivors), *loss.notes))
         self._loss = loss
         for _, member in self._present():

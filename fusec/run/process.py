@@ -50,7 +50,9 @@ def member_of(program: str, mesh: Mesh | None, device: Device) -> Member | None:
     check_ranks(program, mesh)
     if device not in _transports:
         _transports[device] = GpuTransport(links(), device)
-    return Member(mesh, links().rank, _transports[device].another(program))
+    transport = _transports[device].another(program)
+    links().phase(f"calls of {program}")
+    return Member(mesh, links().rank, transport)
 
 
 _transports: dict[Device, GpuTransport] = {}

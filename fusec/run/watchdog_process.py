@@ -141,7 +141,7 @@ class _Watch:
 
 
 def watch(rank: socket.socket, page: StatusPage, listener: socket.socket | None) -> None:
-    """Watch a rank until it ends, and serve all ranks as their monitor where there is a listener."""
+    """Watch a rank until it ends; with a listener, serve all ranks as their monitor, too."""
     with rank:
         try:
             order = Order.of_frame(wire.receive(rank)[0])
