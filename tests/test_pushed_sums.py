@@ -26,11 +26,12 @@ from fusec.ir.dtype import BF16, DTYPES, F32, F64, DType
 from fusec.run.exchange import Member
 from fusec.run.execute import Executable
 from fusec.run.links import Links, RankFailure
-from fusec.run.transports.carriers import NCCL, PUSHED_BYTES, PUSHES
+from fusec.run.transports.carriers import NCCL, PUSHES
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.run.transports.pushes import pushes
 from fusec.schedule.plan import Kernel, TensorArgument
+from fusec.schedule.pushed_sums import PUSHED_BYTES
 
 # The kernel. All ranks are blocks of one launch, which the emulator mixes.
 

@@ -15,7 +15,6 @@ from fusec.run.ranks import COMPILING
 from fusec.run.transports.carriers import (
     NCCL,
     PEERS,
-    PUSHED_SUM,
     PUSHES,
     READS,
     Carrier,
@@ -27,6 +26,7 @@ from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 from fusec.run.transports.pushes import PushTransport, pushes
 from fusec.run.transports.streams import SideStream
+from fusec.schedule.pushed_sums import PUSHED_SUM
 
 
 def device_of(links: Links) -> int:

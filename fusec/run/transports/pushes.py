@@ -17,12 +17,11 @@ from fusec.run.build import Builder, Source
 from fusec.run.device import Device
 from fusec.run.links import Links
 from fusec.run.operations import LaunchKernel, Operation
-from fusec.run.transports.carriers import pushes_sum
 from fusec.run.transports.mapped import WORD, MappedMemory
 from fusec.run.transports.protocol import Begin, DeviceMemory
+from fusec.schedule.pushed_sums import MOST_RANKS, pushes_sum
 
 SOURCE = Path(__file__).with_name("push_sum.cu")
-MOST_RANKS = 8
 THREADS, MOST_BLOCKS = 512, 128
 """Of the kernel. Each block waits for its like on other ranks: an SM has room for one at least."""
 VECTOR = 16
