@@ -19,6 +19,7 @@ from test_gpu_transports import in_threads
 
 from fusec.call.memory import Arena
 from fusec.call.record import Record
+from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Allocate, Collective, Wait
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
@@ -171,7 +172,7 @@ def issued(seed: int, calls: int = 5) -> None:
         for call, (z, size) in enumerate(found):
             values = device.download(z, size).view(np.float32)
             np.testing.assert_array_equal(values, sum(r + 10 * call for r in range(RANKS)))
-        return len(first._shared.pushes._boxes)
+        return len(first._shared.pushes._boxes)  # type: ignore[union-attr]
 
     assert in_threads(RANKS, work) == [1] * RANKS
 
@@ -217,3 +218,22 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
 
     gpus: Any = FakeGpus(2)
     assert in_threads(2, work) == [(PUSHES, NCCL)] * 2
+
+
+def test_without_a_compiler_on_every_rank_nccl_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = EnvironmentProblem("NVRTC is not there")
+    asked: list[int] = []
+
+    def architectures() -> tuple[int, ...]:
+        asked.append(1)
+        if len(asked) == 1:
+            raise missing
+        return (90,)
+
+    monkeypatch.setattr("fusec.run.transports.pushes.supported_architectures", architectures)
+    gpus: Any = FakeGpus(2)
+
+    def work(links: Links) -> bool:
+        return GpuTransport(links, gpus.devices[links.rank])._shared.pushes is None
+
+    assert in_threads(2, work) == [True] * 2
