@@ -111,6 +111,7 @@ class CallDevice(EmulatedDevice):
 
     index = 0
     fail, _error = Device.fail, Device._error
+    relaxed_capture, capture_number = Device.relaxed_capture, Device.capture_number
 
     def __init__(self) -> None:
         """Start without kernels."""
@@ -118,7 +119,9 @@ class CallDevice(EmulatedDevice):
         self.asked: list[str] = []
         self.live: dict[int, Any] = {}
         self.entries: dict[bytes, str] = {}
-        self.capturing = False
+        self.capturing, self.mode = False, 0
+        modes = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+        self.driver.CUstreamCaptureMode = modes
         self.facts = SimpleNamespace(capability=90, name="a GPU", target=TARGETS["sm_90a"], sms=132)
 
     @contextmanager
@@ -155,6 +158,11 @@ class CallDevice(EmulatedDevice):
                 ctypes.memmove(arguments[0], arguments[1], arguments[2])
             case "cuStreamIsCapturing":
                 return int(self.capturing)
+            case "cuThreadExchangeStreamCaptureMode":
+                self.mode, before = arguments[0], self.mode
+                return before
+            case "cuStreamGetCaptureInfo":
+                return 1, self.asked.count("cuStreamGetCaptureInfo")
             case _ if function in ORDER:
                 return super().call(function, *arguments, what=what)
             case _:

@@ -20,11 +20,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fake_push import push_sum
 
+from fusec.run.device import Device
 from fusec.run.rows import Rows
 from fusec.run.streams import Pool
 
-MEMORY = 1 << 18
+MEMORY = 1 << 21
 SPAN = 1 << 32
 """Addresses of each GPU."""
 MAPPED = 1 << 40
@@ -49,6 +51,10 @@ class Event:
     recorded: int = 0
     reached: int = 0
 
+    def __int__(self) -> int:
+        """Return a handle."""
+        return id(self)
+
 
 @dataclass
 class Capture:
@@ -57,6 +63,7 @@ class Capture:
     """
 
     streams: dict[int, list[tuple[str, Any]]]
+    mode: int = 2
     latest: dict[int, object] = field(default_factory=dict[int, object])
 
     def check(self, origin: int) -> None:
@@ -123,7 +130,12 @@ class FakeGpu:
         self.next = 256
         self.exported: set[int] = set()
         self.capture: Capture | None = None
+        self.captures = self.thread_mode = 0
+        self.kernels: list[str] = []
+        self.facts = SimpleNamespace(capability=90)
         self.driver = SimpleNamespace(
+            CUlaunchConfig=SimpleNamespace,
+            CUlaunchAttributeID=SimpleNamespace(),
             CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             CUipcMemHandle=Handle,
             cuIpcCloseMemHandle=lambda address: self.mapped.discard((address - MAPPED) // SPAN),
@@ -146,6 +158,13 @@ class FakeGpu:
     def current(self) -> Generator[None]:
         yield
 
+    relaxed_capture, capture_number = Device.relaxed_capture, Device.capture_number
+
+    def outside_of_captures(self, what: str) -> None:
+        """Raise AssertionError for what ends a capture, unless its thread is allowed to do it."""
+        relaxed = self.capture is None or 2 in (self.capture.mode, self.thread_mode)
+        assert relaxed, f"{what} while a stream is captured"
+
     def new_stream(self) -> int:
         with self.gpus.lock:
             self.gpus.streams.append(Stream(self.rank))
@@ -161,10 +180,19 @@ class FakeGpu:
             found.queue.append((what, operation))
 
     def allocate(self, size: int, what: str) -> int:
+        self.outside_of_captures("an allocation")
         start, self.next = self.next, self.next + (max(size, 1) + 511) // 256 * 256
         assert self.next <= MEMORY
         self.blocks[start] = max(size, 1)
         return self.rank * SPAN + start
+
+    def load(self, cubin: bytes, entry: str) -> int:
+        self.kernels.append(entry)
+        return len(self.kernels)
+
+    def _cuLaunchKernelEx(self, config: Any, function: int, packed: int, extra: int) -> None:
+        name = self.kernels[function - 1]
+        self.issue(config.hStream, name, push_sum(self, name, config.gridDimX, packed))
 
     def free(self, address: int) -> None:
         rank = self.rank
@@ -209,6 +237,7 @@ class FakeGpu:
 
     def synchronise(self, what: str = "") -> None:
         """Run work of all GPUs until this one's own stream has none; others may give more."""
+        self.outside_of_captures("a wait")
         limit = time.monotonic() + 10
         while self.gpus.streams[self.stream].queue:
             if not self.gpus.step():
@@ -247,8 +276,16 @@ class FakeGpu:
         return Event()
 
     def _cuStreamBeginCapture(self, stream: int, mode: int) -> None:
-        assert mode == 2
-        self.capture = Capture({stream: []})
+        self.capture, self.captures = Capture({stream: []}, mode), self.captures + 1
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: int) -> int:
+        before, self.thread_mode = self.thread_mode, mode
+        return before
+
+    def _cuStreamGetCaptureInfo(self, stream: int) -> tuple[int, int]:
+        assert self.capture is not None
+        assert stream in self.capture.streams
+        return 1, self.captures
 
     def _cuStreamEndCapture(self, stream: int) -> Capture:
         made, self.capture = self.capture, None

@@ -38,10 +38,10 @@ from fusec.run.exchange import Member
 from fusec.run.execute import Executable
 from fusec.run.interpret import interpret
 from fusec.run.links import Links, RankFailure
+from fusec.run.operations import Flag, FlagOperations
 from fusec.run.transports.barriers import Barriers
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
-from fusec.run.transports.mapped import wait_of, write_of
 from fusec.run.transports.protocol import Begin
 from fusec.run.transports.reads import HostReads
 
@@ -258,15 +258,16 @@ def test_gpus_read_in_every_order_of_streams(ranks: int) -> None:
     check_on_gpus(ranks, 4)
 
 
-def write_zero(device: Any, flag: int, value: int) -> Any:
-    """Return an operation that waits for nothing."""
-    return write_of(device, flag, 2)
+def write_zero(address: int) -> tuple[Flag, ...]:
+    """Return what waits for nothing, and takes a flag back all the same."""
+    return Flag(False, address, 2), Flag(False, address, 0)
 
 
 def test_operations_are_laid_out_as_the_driver_takes_them() -> None:
     driver = pytest.importorskip("cuda.bindings.driver")
     device: Any = SimpleNamespace(driver=driver)
-    made = write_of(device, 0x1122334455667788, 1), wait_of(device, 0x1122334455667788, 1)
+    flags = (Flag(waits, 0x1122334455667788, 1) for waits in (False, True))
+    made = FlagOperations.of(device, 0, flags).batch
     # operation, address, value, flags: of a wait that the value is equal
     for kind, flags, operation in zip((2, 1), (0, 1), made, strict=True):
         raw = ctypes.string_at(operation.getPtr(), 32)
@@ -274,8 +275,7 @@ def test_operations_are_laid_out_as_the_driver_takes_them() -> None:
 
 
 def test_barriers_at_which_nobody_waits_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Flags are taken back all the same.
-    monkeypatch.setattr("fusec.run.transports.barriers.wait_of", write_zero)
+    monkeypatch.setattr("fusec.run.transports.barriers.await_flag", write_zero)
     with pytest.raises(AssertionError):
         check_on_gpus(2, 12)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from fusec.call.graph import Graph
 from fusec.call.memory import Arena
 from fusec.call.program import Program
 from fusec.call.record import Record
-from fusec.diagnostics import EnvironmentProblem, Unsupported
+from fusec.diagnostics import EnvironmentProblem
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Share
 from fusec.hostir.program import HostProgram
@@ -42,7 +42,7 @@ from fusec.run.execute import Executable
 from fusec.run.links import Links, RankFailure
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
-from fusec.run.transports.protocol import DeviceMemory
+from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.run.transports.streams import SideStream
 from fusec.shard.partition import partitioned
 from fusec.shard.place import local_part, whole_sizes
@@ -161,9 +161,93 @@ def test_a_graph_of_exchanges_is_replayed(program: HostProgram) -> None:
 
 
 def test_the_stand_in_finds_a_stream_that_a_capture_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SideStream, "release", lambda self, stream, key: None)
+    monkeypatch.setattr(SideStream, "release", lambda self, stream, key: [])
     with pytest.raises(AssertionError, match="a stream that is not joined"):
-        replayed(gathered(), 0, 1)
+        replayed(ring(1), 0, 1)
+
+
+# Captures of a framework: they begin before anything of the program is prepared.
+
+
+def captured(device: Any, program: HostProgram, member: Member, x: int, z: int) -> Any:
+    """Return a graph of a call, captured as PyTorch does, on one stream each time."""
+    stream = 1 + device.stream
+    device.call("cuStreamBeginCapture", stream, 0)
+    arena = Arena(device, stream, capture=device.capture_number(stream))
+    with device.relaxed_capture():
+        executable = Executable(device, program, {}).among(member)
+        record = Record(executable, {}, arena, captured=True)
+    record.issue([x, z], {})
+    return device.call("cuStreamEndCapture", stream)
+
+
+def replayed_together(program: HostProgram, seed: int, replays: int = 2) -> list[Any]:
+    """Return what each rank has in z of two graphs whose replays run on streams of their own."""
+    gpus = FakeGpus(RANKS, Random(seed))
+    for device in gpus.devices:
+        device.stream = device.new_stream()
+        device.new_stream()
+
+    def work(links: Links) -> list[np.ndarray]:
+        device: Any = gpus.devices[links.rank]
+        first, size = GpuTransport(links, device), B * H * 4
+        graphs = list[tuple[Any, int, int, int]]()
+        for name in ("one", "other"):
+            x, z = device.allocate(size, "x"), device.allocate(size * RANKS, "z")
+            member = Member(MESH, links.rank, first.another(name))
+            graphs.append((captured(device, program, member, x, z), x, z, device.new_stream()))
+        found = list[np.ndarray]()
+        for replay in range(replays):
+            for number, (_, x, _, _) in enumerate(graphs):
+                value = links.rank + 1 + replay + 100 * number
+                device.upload(x, np.full((B, H), value, np.float32))
+            links.until(device.is_done, "what is sent")
+            for graph, _, _, stream in graphs:
+                device.call("cuGraphLaunch", graph, stream)
+            streams = [stream for *_, stream in graphs]
+
+            def done(streams: list[int] = streams) -> bool:
+                gpus.step()
+                return not any(gpus.streams[s].queue for s in streams)
+
+            links.until(done, "the end of the replays")
+            links.gather(None, "all have done")
+            found += [
+                gpus.at(links.rank, z, size * RANKS).copy().view(np.float32).reshape(-1, H)
+                for _, _, z, _ in graphs
+            ]
+        return found
+
+    return in_threads(RANKS, work)
+
+
+def check_replays(program: HostProgram, seeds: int) -> None:
+    for seed in range(seeds):
+        for found in replayed_together(program, seed):
+            for number, z in enumerate(found):
+                np.testing.assert_array_equal(z, RIGHT + number // 2 + 100 * (number % 2))
+
+
+@pytest.mark.parametrize(
+    "program", [ring(1), ring(2), gathered(), gathering(RANKS, "mesh")],
+    ids=["ring", "ring on two streams", "gathered", "read"],
+)  # fmt: skip
+def test_captures_of_a_framework_are_replayed_at_the_same_time(program: HostProgram) -> None:
+    """With new values, each in memory of its own."""
+    check_replays(program, 3)
+
+
+def test_the_stand_in_finds_captures_that_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arena, "order", property(lambda self: self.stream))
+    with pytest.raises(AssertionError):
+        check_replays(gathering(RANKS, "mesh"), 6)
+
+
+def test_the_stand_in_finds_what_ends_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is allocated while a framework's stream is captured."""
+    monkeypatch.setattr(FakeGpu, "_cuThreadExchangeStreamCaptureMode", lambda self, mode: 0)
+    with pytest.raises(AssertionError, match="an allocation while a stream is captured"):
+        replayed_together(gathered(), 0, 1)
 
 
 class Replayed(Graph):
@@ -253,6 +337,17 @@ class Lanes(CallDevice):
                 return super().call(function, *arguments, what=what)
 
 
+@dataclass
+class Issued:
+    """An operation of these tests."""
+
+    does: Any
+
+    def issue(self, device: Any, addresses: Any) -> None:
+        """Do it."""
+        self.does(addresses)
+
+
 class OverSockets(HostTransport):
     """Carries what is said to lie on a GPU; what kernels read of others are copies."""
 
@@ -265,9 +360,21 @@ class OverSockets(HostTransport):
             for b in shares
         }
 
-    def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
-        """Begin with the arrays that lie there."""
-        super().begin(exchange, _array(target), _array(source), group, place)
+    failure_address = 0
+
+    def begin_operations(self, begin: Begin) -> list[Any]:
+        """Return what begins with the arrays that lie there."""
+        return [Issued(lambda addresses: self.begin_at(begin, addresses))]
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Any]:
+        """Return what waits."""
+        return [Issued(lambda addresses: self.wait(buffer, stream))]
+
+    def begin_at(self, begin: Begin, addresses: Any) -> None:
+        """Begin with what lies there in a call."""
+        exchange, ends = begin.exchange, (begin.target, begin.source)
+        given = [m and replace(m, address=m.place.address(addresses)) for m in ends]
+        self.begin(exchange, *map(_array, given), begin.group, begin.place)
         if isinstance(exchange, Share):
             for there, copy in enumerate(self.copies[exchange.source]):
                 copy[...] = super().view(exchange.source, there)
@@ -314,10 +421,14 @@ def parts() -> tuple[Any, ...]:
     return x[:4].copy(), w[:32].copy(), p[:1].copy()
 
 
+CALLS = ((8, 1.0), (8, 0.5), (12, 2.0), (12, 3.0))
+"""Rows and scales of calls; of those of 12 rows the stream is captured."""
+
+
 def test_each_rank_passes_its_parts_and_gets_its_parts(
-    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    program: Program, device: Lanes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """They meet for the first call alone."""
+    """They meet for the first call alone, and for each that is captured."""
     fusion = read_text(SUMS)
     assert program.inputs["x"] == "f32[B, H * 2]"
     assert program.inputs["w"] == "f32[H]"
@@ -335,16 +446,19 @@ def test_each_rank_passes_its_parts_and_gets_its_parts(
 
         monkeypatch.setattr(calls, "member_of", member_of)
         found = list[dict[str, np.ndarray]]()
-        for k, (b, eps) in enumerate(((8, 1.0), (8, 0.5))):
+        for k, (b, eps) in enumerate(CALLS):
+            device.capturing = b > 8
             given = zip("xwp", whole(b, 64, k), strict=True)
             own = [local_part(a, placed[n], mesh, links.rank) for n, a in given]
             y, s = program(*map(on_gpu, own), eps)
             found.append({"y": np.array(y.array), "s": np.array(s.array)})
-        assert met == ["`sums` of B = 4, H = 32"]
+        called, *captured = met
+        assert called == "`sums` of B = 4, H = 32"
+        assert captured == ["a captured call of `sums` of B = 6, H = 32"] * 2
         return found
 
     ranks = rank_processes.run(2, work, tmp_path)
-    for k, (b, eps) in enumerate(((8, 1.0), (8, 0.5))):
+    for k, (b, eps) in enumerate(CALLS):
         x, w, p = whole(b, 64, k)
         for name, wanted in zip(("y", "s"), sums(x, w, p, eps), strict=True):
             for found in ranks:
@@ -388,7 +502,7 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
     once = schedulers(measured.gather_matmul(*before))
     assert once == ["communication", "matmul"]
     assert schedulers(measured.matmul_scatter(*behind)) == once[::-1]
-    assert schedulers(measured.norm(ranks, 8)) == ["reduction", "communication", "inner_persistent"]
+    assert schedulers(measured.norm(ranks, 8)) == ["no_op", "communication", "inner_persistent"]
     assert schedulers(measured.norm(0, 8)) == ["inner_persistent"]
     # Gate and up may be one kernel, as it is cheaper by the columns of a rank.
     *products, last = schedulers(measured.mlp(ranks))
@@ -404,14 +518,6 @@ def test_one_process_is_not_two_ranks(program: Program) -> None:
             program(*arrays)
     with pytest.raises(FusecError, match=r"a graph of `sums` .* has 2 ranks, and this run has 1"):
         program.graph(*map(on_gpu, parts()))
-
-
-def test_a_capture_of_several_ranks_is_refused(
-    program: Program, device: Lanes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device, "capturing", True)
-    with pytest.raises(Unsupported, match="a call of `sums` under capture"):
-        program(*map(on_gpu, parts()))
 
 
 def test_sizes_of_a_rank_are_scaled_to_the_whole() -> None:

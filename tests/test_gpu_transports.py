@@ -259,8 +259,8 @@ def test_nccl_is_right_in_every_order_of_streams(kind: str, nccl: Make) -> None:
 
 
 BREAKS = {
-    "copies do not wait until targets are free": ("await_flag", lambda *given: None),
-    "nobody says that a target is free": ("write_flag", lambda *given: None),
+    "copies do not wait until targets are free": ("await_flag", lambda *given: ()),
+    "nobody says that a target is free": ("write_flag", lambda *given: ()),
 }
 
 
@@ -279,7 +279,7 @@ def test_the_stand_in_finds_streams_without_events(
     monkeypatch: pytest.MonkeyPatch, method: str, nccl: Make
 ) -> None:
     path = f"fusec.run.transports.streams.SideStream.{method}"
-    monkeypatch.setattr(path, lambda self, stream, key: None)
+    monkeypatch.setattr(path, lambda self, stream, key: [])
     with pytest.raises(AssertionError):
         check_all("all_gather", nccl)
 
@@ -315,7 +315,8 @@ def test_groups_along_two_axes(transport: str, nccl: Make) -> None:
         nccl(links, device)  # has the stand-in of NCCL found
         made = GpuTransport(links, device)
         if transport == "chosen":
-            assert made.carrier(over_both_axes(links.rank).exchanges[0][0], (0, 1)).name == PEERS
+            begin = Begin(over_both_axes(links.rank).exchanges[0][0], None, None, (0, 1), 0)
+            assert made.carrier(begin).name == PEERS
         return made
 
     for seed in SEEDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +47,7 @@ from fusec.run.execute import Executable, execute
 from fusec.run.interpret import interpret
 from fusec.run.rows import Rows, rows_of
 from fusec.run.streams import Pool
-from fusec.run.transports.protocol import Begin, Exchange
+from fusec.run.transports.protocol import Begin
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorArgument
 
 SIZES = {"B": 8, "H": 4}
@@ -290,7 +290,8 @@ def test_calls_of_a_loop(seed: int) -> None:
         np.testing.assert_array_equal(z, 4 * x)
     assert device.count("cuStreamCreate") == 2
     assert device.count("cuEventCreate") == 3
-    assert not first.alone
+    assert not first.is_chain
+    assert first.is_helped
     streams = arena.beside.streams(2)
     arena.close()
     assert device.pool.streams(2) == streams
@@ -305,7 +306,8 @@ def test_calls_of_one_stream_ask_for_launches_alone() -> None:
     device.asked.clear()
     record.issue([device.allocate(128, "x"), device.allocate(128, "z")], {})
     assert [name for name, _ in device.asked] == ["cuLaunchKernelEx"] * 2
-    assert record.alone
+    assert record.is_chain
+    assert record.is_helped
     assert [type(s) for s in record.steps] == [LaunchStep] * 2
 
 
@@ -325,7 +327,7 @@ def test_calls_hand_exchanges_addresses_and_streams() -> None:
     device: Any = StreamDevice({"double": Copied()})
     arena = Arena(device, 0)
     record = Record(Executable(device, host, CUBINS, member), SIZES, arena)
-    assert not record.alone
+    assert not record.is_chain
     x, z = device.allocate(128, "x"), device.allocate(128, "z")
     record.issue([x, z], {})
     (prepared, _), (_, begun), waited = carrier.asked
@@ -334,6 +336,25 @@ def test_calls_hand_exchanges_addresses_and_streams() -> None:
     assert begun.target.address == arena.scratch.address + 128
     assert (begun.target.stream, begun.target.elements) == (1, 32)
     assert waited == ("wait", "b", 0)
+
+
+@dataclass
+class Noted:
+    """An operation that notes itself, with the addresses of the call."""
+
+    asked: list[Any]
+    what: Any
+
+    def issue(self, device: Any, addresses: Any) -> None:
+        """Note."""
+        kind, given, *rest = self.what
+        if kind == "begin":
+            target, source = (
+                m and replace(m, address=m.place.address(addresses), moves_with=None)
+                for m in (given.target, given.source)
+            )
+            given = replace(given, target=target, source=source)
+        self.asked.append((kind, given, *rest))
 
 
 class Carrier:
@@ -347,15 +368,21 @@ class Carrier:
         """Note."""
         self.asked.append(("prepare", list(exchanges)))
 
-    def begin(
-        self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
-    ) -> None:
-        """Note."""
-        self.asked.append(("begin", Begin(exchange, target, source, group, place)))
+    failure_address = 0
 
-    def wait(self, buffer: str, stream: int) -> None:
-        """Note."""
-        self.asked.append(("wait", buffer, stream))
+    def begin(self, *given: Any) -> None:
+        """Leave it to operations."""
+        raise NotImplementedError
+
+    wait = view = begin
+
+    def begin_operations(self, begin: Begin) -> list[Any]:
+        """Return what notes the addresses when it is issued."""
+        return [Noted(self.asked, ("begin", begin))]
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Any]:
+        """Return what notes the wait when it is issued."""
+        return [Noted(self.asked, ("wait", buffer, stream))]
 
     def check(self) -> None:
         """Do nothing."""

@@ -12,21 +12,31 @@ from fusec.call.arrays import View
 from fusec.call.frameworks import Torch
 from fusec.call.given import Given
 from fusec.call.helper import helper
-from fusec.call.memory import Place
 from fusec.call.record import Record, refused
-from fusec.call.steps import CopyStep, LaunchStep, MapStep, MemsetStep
+from fusec.call.steps import LaunchStep, MapStep, MemsetStep
 from fusec.diagnostics import InternalError
 from fusec.ir.dtype import DType
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.launch import map_codes, tensor_map_operands
+from fusec.run.operations import (
+    CopyMemory,
+    FlagOperations,
+    NcclCall,
+    Place,
+    RecordEvent,
+    WaitEvent,
+)
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """An executable graph's handle, and those of the nodes that are kernels, by step."""
+    """An executable graph's handle, and those of the nodes that are kernels, by step.
+
+    nodes: None where the graph cannot take other arguments: it is replayed as it is.
+    """
 
     handle: int
-    nodes: Mapping[int, int]
+    nodes: Mapping[int, int] | None
 
 
 Fast = Callable[..., Any]
@@ -42,7 +52,7 @@ _FORMATS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "bool": "?"}
 def fast_call(record: Record, given: Given) -> Fast | None:
     """Return the fast way for calls like this one; None where there is none."""
     memory = record.memory
-    if not isinstance(given.kind, Torch) or INDEX_ERRORS in memory.places or not record.alone:
+    if not isinstance(given.kind, Torch) or INDEX_ERRORS in memory.places:
         return None
     if any(i.generator for i in given.fusion.inputs) or not all(r.whole for r in memory.results):
         return None
@@ -57,9 +67,11 @@ def helped_call(record: Record, given: Given, graph: Nodes | None = None) -> Fas
     graph: is updated and launched in place of kernels; its results are the graph's.
     """
     known, kind = helper(), given.kind
-    if not record.alone or known is None or not isinstance(kind, Torch) or kind.exchange is None:
+    if known is None or not isinstance(kind, Torch) or kind.exchange is None:
         return None
-    return _in_c(known, record, given, kind, graph) if _fits(record, given) else None
+    if not record.is_helped or not _fits(record, given):
+        return None
+    return _in_c(known, record, given, kind, graph)
 
 
 def _fits(record: Record, given: Given) -> bool:
@@ -74,7 +86,8 @@ def _fits(record: Record, given: Given) -> bool:
 
 
 def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | None) -> Fast:
-    memory, arena = record.memory, record.arena
+    memory, arena, transport = record.memory, record.arena, record.transport
+    takes = graph is None or graph.nodes is not None
     names = [i.value.name for i in given.fusion.given]
     tensors = [n for n in names if n in given.views]
     places = [
@@ -83,28 +96,36 @@ def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | 
     ]
     return known.Call(
         # Not the record, which holds what is made here: the helper's objects are not collected.
-        owner=(record.steps, record.patches, record.numbers, arena),
+        owner=(record.steps, record.patches, record.numbers, arena, transport),
         failed=partial(refused, arena.device, record.steps),
         types=kind.types,
         exchange=kind.exchange,
         context=arena.device.context,
         stream=arena.stream,
         device=given.device,
-        checks_capture=graph is None and bool(memory.scratch or memory.counters),
+        checks_capture=graph is None and _checks_capture(record),
+        failure=transport.failure_address if transport else 0,
         generation=ctypes.addressof(arena.generation),
         busy=ctypes.addressof(arena.busy),
-        arguments=tuple(_argument(record, given, n) for n in names),
+        arguments=tuple(_argument(record, given, n) for n in names) if takes else (),
         numbers=tuple(
             (ctypes.addressof(n.value), _FORMATS[n.dtype.name], names.index(n.name), n.step)
             for n in record.numbers
+            if takes
         ),
         patches=tuple((s, ctypes.addressof(v), offset) for s, v, offset in record.patches),
-        steps=tuple(_step(record, k, graph) for k in range(len(record.steps))),
+        steps=helper_steps(record, graph) if takes else (),
         fresh=() if graph else tuple(_allocation(record, kind, given)),
         results=() if graph else tuple(places),
         addresses=tuple(record.addresses),
         graph=graph.handle if graph else 0,
     )
+
+
+def _checks_capture(record: Record) -> bool:
+    """Return whether a call under capture needs memory of its own."""
+    memory = record.memory
+    return bool(memory.scratch or memory.counters or record.transport)
 
 
 def _argument(record: Record, given: Given, name: str) -> tuple[Any, ...]:
@@ -140,23 +161,38 @@ def _allocation(record: Record, kind: Torch, given: Given) -> Sequence[tuple[Any
     return [kind.allocation(f.shape, f.strides, f.dtype, device) for f in record.memory.fresh]
 
 
+def helper_steps(record: Record, graph: Nodes | None = None) -> tuple[tuple[Any, ...], ...]:
+    """Return a record's steps as the helper reads them."""
+    return tuple(_step(record, number, graph) for number in range(len(record.steps)))
+
+
 def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
     """Return a step as the helper reads it; the first number is its kind."""
-    match record.steps[number]:
-        case LaunchStep(_, function, shape, packed, slots):
+    step, streams = record.steps[number], record.streams.handles
+    match step:
+        case LaunchStep(_, function, shape, packed, slots, on):
             geometry = (*shape.grid, *shape.block, *shape.cluster, shape.shared_bytes)
-            how = (*geometry, int(shape.overlapped))
-            node = graph.nodes[number] if graph else 0
+            how = (int(streams[on]), *geometry, int(shape.overlapped))
+            node = graph.nodes[number] if graph and graph.nodes else 0
             return 0, int(function), *how, packed.address, node, sum(1 << s for s in slots)
-        case MemsetStep(place, size):
-            return 1, *_place(place), size
-        case CopyStep(target, source, size):
-            return 2, *_place(target), *_place(source), size
+        case MemsetStep(place, size, on):
+            return 1, *_place(place), size, int(streams[on])
+        case CopyMemory(target, source, size, stream):
+            return 2, *_place(target), *_place(source), size, stream
         case MapStep(described, place, block, _):
             given = tensor_map_operands(described, 0, record.sizes)
             kind, *modes = map_codes(record.executable.device.driver, described)
             form = tuple(given["extents"]), tuple(given["strides"]), tuple(given["box"])
             return 3, ctypes.addressof(block), *_place(place), kind, *form, *modes
+        case RecordEvent(event, stream):
+            return 4, int(event), stream
+        case WaitEvent(stream, event):
+            return 5, int(event), stream
+        case FlagOperations(stream, flags):
+            return 6, stream, tuple((int(f.waits), f.address, f.value) for f in flags)
+        case NcclCall():
+            function, ends = step.library.pointer(step.function), map(_place, step.buffers)
+            return 7, function, tuple(ends), step.numbers, step.pointer, step.stream
         case other:
             raise InternalError(f"the helper has no {type(other).__name__}")
 
@@ -171,7 +207,7 @@ class _InPython:
     def __init__(self, record: Record, given: Given, kind: Torch) -> None:
         self._record, self._arena, self._kind = record, record.arena, kind
         self._made_for = record.arena.generation.value
-        self._shares = bool(record.memory.scratch or record.memory.counters)
+        self._checks_capture = _checks_capture(record)
         assert given.device is not None
         self._device = given.device
         self._names = [i.value.name for i in given.fusion.given]
@@ -214,7 +250,7 @@ class _InPython:
         arena = self._arena
         if self._kind.stream(self._device) != arena.stream:
             return NotImplemented
-        if self._shares and self._kind.is_capturing():
+        if self._checks_capture and self._kind.is_capturing():
             return NotImplemented
         for make, shape, options in self._fresh:
             tensors.append(make(*shape, **options))

@@ -10,8 +10,9 @@ from fusec.call.arrays import handle_of
 from fusec.call.fast import Fast, Nodes, helped_call
 from fusec.call.given import Given, ordered
 from fusec.call.record import Record
-from fusec.call.steps import CopyStep, LaunchStep, MemsetStep
+from fusec.call.steps import LaunchStep, MemsetStep
 from fusec.diagnostics import FusecError
+from fusec.run.operations import CopyMemory
 
 if TYPE_CHECKING:
     from fusec.call.program import Program
@@ -104,20 +105,16 @@ class Graph:
             self._forget()
             self._graph, self._executable = graph, device.call("cuGraphInstantiate", graph, 0)
         self._results = self._found()
-        if (
-            nodes is not None
-            and self._is_updatable()
-            and not any(i.generator for i in given.fusion.inputs)
-        ):
-            known = Nodes(int(self._executable), nodes)
-            self._fast = helped_call(record, given, known)
+        if not any(i.generator for i in given.fusion.inputs):
+            self._fast = helped_call(record, given, Nodes(int(self._executable), nodes))
 
     def _nodes(self, graph: Any) -> dict[int, int] | None:
-        """Return the nodes of kernels by step, where they are a chain: on several streams none are.
+        """Return the nodes of kernels by step, where all that arguments change are these.
 
-        A graph of such a program is captured anew for other arguments.
+        Kernels on several streams are no chain, in which nodes could be told apart. Such a graph is
+        captured anew for other arguments.
         """
-        if not self._record.alone:
+        if not (self._record.is_chain and self._is_updatable()):
             return None
         return dict(zip(self._kernels(), self._kernel_nodes(graph), strict=True))
 
@@ -129,7 +126,7 @@ class Graph:
         own = len(self._record.memory.inputs)
         return not any(
             (isinstance(s, MemsetStep) and s.place.slot < own)
-            or (isinstance(s, CopyStep) and min(s.target.slot, s.source.slot) < own)
+            or (isinstance(s, CopyMemory) and any(0 <= p.slot < own for p in (s.target, s.source)))
             for s in self._record.steps
         )
 

@@ -1,6 +1,9 @@
 /* Calls of launch records, in C: arguments are read through DLPack's exchange functions, compared
  * with what the record was made for, and launched. What does not agree is left to Python.
  *
+ * A record's steps are those that Python issues otherwise, in the same order: kernels, fills, copies,
+ * events, stream memory operations, and calls of NCCL by the addresses of its functions.
+ *
  * Everything between the last allocation and the last launch happens without letting go of the GIL,
  * so that the launches of one call stand together in their stream.
  */
@@ -77,7 +80,26 @@ static struct {
     int (*pop)(void **context);
     int (*replay)(void *graph, void *stream);
     int (*update)(void *graph, void *node, const void *parameters);
+    int (*record)(void *event, void *stream);
+    int (*wait)(void *stream, void *event, unsigned flags);
+    int (*flags)(void *stream, unsigned count, void *operations, unsigned flags);
 } driver;
+
+/* CUstreamBatchMemOpParams, of waits for and writes of 32-bit words. */
+typedef struct {
+    int operation;
+    uint64_t address, value;
+    unsigned flags;
+    uint64_t unused[2];
+} FlagOperation;
+
+enum { WAIT_VALUE_32 = 1, WRITE_VALUE_32 = 2, WAIT_EQUAL = 1 };
+
+/* NCCL's functions, by the buffers and numbers that they take before communicator and stream. */
+typedef int (*NcclReduce)(uint64_t, uint64_t, size_t, int, int, void *, void *);
+typedef int (*NcclGather)(uint64_t, uint64_t, size_t, int, void *, void *);
+typedef int (*NcclSend)(uint64_t, size_t, int, int, void *, void *);
+typedef int (*NcclGroup)(void);
 
 /* CUDA_KERNEL_NODE_PARAMS. */
 typedef struct {
@@ -113,13 +135,15 @@ typedef struct {
     int argument, step;
 } Number;
 
-enum { LAUNCH, MEMSET, COPY, ENCODE };
+enum { LAUNCH, MEMSET, COPY, ENCODE, RECORD_EVENT, WAIT_EVENT, FLAGS, NCCL };
+
+enum { FIXED = -1 };
 
 typedef struct {
     int kind;
     LaunchConfig config;
     LaunchAttribute attributes[2];
-    void *function, **parameters;
+    void *function, **parameters, *stream;
     int slots[2];
     int64_t offsets[2];
     uint64_t size;
@@ -132,6 +156,11 @@ typedef struct {
     void *node;
     uint64_t follows;
     bool touched;
+    /* An event; flags; or a communicator with what a function of NCCL takes. */
+    void *event, *communicator;
+    FlagOperation *flag;
+    int flags, buffers, counts;
+    uint64_t count[3];
 } Step;
 
 typedef struct {
@@ -143,6 +172,7 @@ typedef struct {
     int32_t device;
     bool checks_capture;
     const uint64_t *generation, *busy;
+    const volatile int32_t *failure;
     uint64_t made_for;
     int arguments, numbers, patches, steps, results, slots;
     Argument *argument;
@@ -206,17 +236,45 @@ static bool store(const Number *number, PyObject *given)
     }
 }
 
+/* Returns where one of a step's two places is. */
+static uint64_t address_of(const Call *self, const Step *step, int which)
+{
+    int slot = step->slots[which];
+    return (slot == FIXED ? 0 : self->address[slot]) + (uint64_t)step->offsets[which];
+}
+
+static int perform_nccl(const Call *self, const Step *step)
+{
+    if (step->buffers == 0)
+        return ((NcclGroup)step->function)();
+    uint64_t first = address_of(self, step, 0);
+    size_t count = step->count[0];
+    int type = (int)step->count[1], last = (int)step->count[2];
+    void *communicator = step->communicator, *stream = step->stream;
+    if (step->buffers == 1)
+        return ((NcclSend)step->function)(first, count, type, last, communicator, stream);
+    uint64_t second = address_of(self, step, 1);
+    if (step->counts == 2)
+        return ((NcclGather)step->function)(first, second, count, type, communicator, stream);
+    return ((NcclReduce)step->function)(first, second, count, type, last, communicator, stream);
+}
+
 static int perform(Call *self, Step *step)
 {
-    uint64_t *address = self->address;
-    uint64_t first = address[step->slots[0]] + (uint64_t)step->offsets[0];
     switch (step->kind) {
     case LAUNCH: return driver.launch(&step->config, step->function, step->parameters, NULL);
-    case MEMSET: return driver.memset(first, 0, step->size, self->stream);
-    case COPY:
-        return driver.copy(first, address[step->slots[1]] + (uint64_t)step->offsets[1], step->size,
-                           self->stream);
+    case RECORD_EVENT: return driver.record(step->event, step->stream);
+    case WAIT_EVENT: return driver.wait(step->stream, step->event, 0);
+    case FLAGS: return driver.flags(step->stream, (unsigned)step->flags, step->flag, 0);
+    case NCCL: return perform_nccl(self, step);
     default: break;
+    }
+    uint64_t first = address_of(self, step, 0);
+    if (step->kind == MEMSET)
+        return driver.memset(first, 0, step->size, step->stream);
+    if (step->kind == COPY) {
+        uint64_t second = address_of(self, step, 1);
+        return first == second ? 0 : driver.copy(first, second, step->size, step->stream);
     }
     if (step->encoded_for == first)
         return 0;
@@ -410,7 +468,7 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
     Py_ssize_t count = PyVectorcall_NARGS(flags), fresh = PyTuple_GET_SIZE(self->fresh);
     void *stream = NULL;
     int tensors;
-    if (names || count > self->arguments)
+    if (names || count > self->arguments || (self->failure && *self->failure))
         return not_here();
     self->exchange->current_stream(DEVICE_CUDA, self->device, &stream);
     if (self->graph && !count)
@@ -505,13 +563,13 @@ static bool read_map(PyObject *given, Step *into)
     return true;
 }
 
-static bool read_launch(PyObject *given, void *stream, Step *into)
+static bool read_launch(PyObject *given, Step *into)
 {
     LaunchConfig *config = &into->config;
     uint32_t cluster[3];
     int overlapped;
-    unsigned long long function, parameters, node;
-    if (!PyArg_ParseTuple(given, "iKIIIIIIIIIIiKKK", &into->kind, &function, &config->grid[0],
+    unsigned long long function, stream, parameters, node;
+    if (!PyArg_ParseTuple(given, "iKKIIIIIIIIIIiKKK", &into->kind, &function, &stream, &config->grid[0],
                           &config->grid[1], &config->grid[2], &config->block[0], &config->block[1],
                           &config->block[2], &cluster[0], &cluster[1], &cluster[2],
                           &config->shared_bytes, &overlapped, &parameters, &node, &into->follows))
@@ -519,7 +577,7 @@ static bool read_launch(PyObject *given, void *stream, Step *into)
     into->node = (void *)(uintptr_t)node;
     into->function = (void *)(uintptr_t)function;
     into->parameters = (void **)(uintptr_t)parameters;
-    config->stream = stream;
+    config->stream = (void *)(uintptr_t)stream;
     config->attributes = into->attributes;
     if (cluster[0] * cluster[1] * cluster[2] > 1) {
         LaunchAttribute *attribute = &into->attributes[config->attribute_count++];
@@ -534,19 +592,81 @@ static bool read_launch(PyObject *given, void *stream, Step *into)
     return true;
 }
 
-static bool read_step(PyObject *given, void *stream, Step *into)
+static bool read_flags(PyObject *given, Step *into)
 {
+    PyObject *flags;
+    unsigned long long stream;
+    if (!PyArg_ParseTuple(given, "iKO!", &into->kind, &stream, &PyTuple_Type, &flags))
+        return false;
+    into->stream = (void *)(uintptr_t)stream;
+    into->flags = (int)PyTuple_GET_SIZE(flags);
+    into->flag = PyMem_Calloc((size_t)into->flags + 1, sizeof *into->flag);
+    if (!into->flag)
+        return PyErr_NoMemory() != NULL;
+    for (int k = 0; k < into->flags; k++) {
+        unsigned long long address, value;
+        int waits;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(flags, k), "iKK", &waits, &address, &value))
+            return false;
+        into->flag[k] = (FlagOperation){.operation = waits ? WAIT_VALUE_32 : WRITE_VALUE_32,
+                                        .address = address,
+                                        .value = value,
+                                        .flags = waits ? WAIT_EQUAL : 0};
+    }
+    return true;
+}
+
+static bool read_nccl(PyObject *given, Step *into)
+{
+    PyObject *places, *counts;
+    unsigned long long function, communicator, stream;
+    int64_t values[3] = {0};
+    if (!PyArg_ParseTuple(given, "iKO!O!KK", &into->kind, &function, &PyTuple_Type, &places,
+                          &PyTuple_Type, &counts, &communicator, &stream))
+        return false;
+    into->function = (void *)(uintptr_t)function;
+    into->communicator = (void *)(uintptr_t)communicator;
+    into->stream = (void *)(uintptr_t)stream;
+    into->buffers = (int)PyTuple_GET_SIZE(places);
+    into->counts = (int)PyTuple_GET_SIZE(counts);
+    if (into->buffers > 2 || !numbers_into(counts, values, 3)) {
+        PyErr_SetString(PyExc_ValueError, "not a function of NCCL that the helper calls");
+        return false;
+    }
+    for (int k = 0; k < into->counts; k++)
+        into->count[k] = (uint64_t)values[k];
+    for (int k = 0; k < into->buffers; k++)
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, k), "iL", &into->slots[k],
+                              &into->offsets[k]))
+            return false;
+    return true;
+}
+
+static bool read_step(PyObject *given, Step *into)
+{
+    unsigned long long stream = 0, event;
+    bool read;
     into->kind = (int)PyLong_AsLong(PyTuple_GET_ITEM(given, 0));
     switch (into->kind) {
-    case LAUNCH: return read_launch(given, stream, into);
+    case LAUNCH: return read_launch(given, into);
     case ENCODE: return read_map(given, into);
+    case FLAGS: return read_flags(given, into);
+    case NCCL: return read_nccl(given, into);
+    case RECORD_EVENT:
+    case WAIT_EVENT:
+        read = PyArg_ParseTuple(given, "iKK", &into->kind, &event, &stream);
+        into->event = read ? (void *)(uintptr_t)event : NULL;
+        break;
     case MEMSET:
-        return PyArg_ParseTuple(given, "iiLK", &into->kind, &into->slots[0], &into->offsets[0],
-                                &into->size);
+        read = PyArg_ParseTuple(given, "iiLKK", &into->kind, &into->slots[0], &into->offsets[0],
+                                &into->size, &stream);
+        break;
     default:
-        return PyArg_ParseTuple(given, "iiLiLK", &into->kind, &into->slots[0], &into->offsets[0],
-                                &into->slots[1], &into->offsets[1], &into->size);
+        read = PyArg_ParseTuple(given, "iiLiLKK", &into->kind, &into->slots[0], &into->offsets[0],
+                                &into->slots[1], &into->offsets[1], &into->size, &stream);
     }
+    into->stream = (void *)(uintptr_t)stream;
+    return read;
 }
 
 #define ARRAY(into, count, from)                                                                   \
@@ -587,7 +707,7 @@ static bool fill(Call *self, PyObject *arguments, PyObject *numbers, PyObject *p
         self->patch[k].word = (uint64_t *)(uintptr_t)word;
     }
     for (int k = 0; k < self->steps; k++)
-        if (!read_step(PyTuple_GET_ITEM(steps, k), self->stream, &self->step[k]))
+        if (!read_step(PyTuple_GET_ITEM(steps, k), &self->step[k]))
             return false;
     for (int k = 0; k < self->results; k++)
         self->result[k] = (int)PyLong_AsLong(PyTuple_GET_ITEM(results, k));
@@ -599,16 +719,17 @@ static bool fill(Call *self, PyObject *arguments, PyObject *numbers, PyObject *p
 static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
 {
     static char *names[] = {"owner", "failed", "types", "exchange", "context", "stream", "device",
-                            "checks_capture", "generation", "busy", "arguments", "numbers",
-                            "patches", "steps", "fresh", "results", "addresses", "graph", NULL};
+                            "checks_capture", "failure", "generation", "busy", "arguments",
+                            "numbers", "patches", "steps", "fresh", "results", "addresses",
+                            "graph", NULL};
     PyObject *owner, *failed, *types, *capsule, *arguments, *numbers, *patches, *steps, *fresh,
         *results, *addresses;
-    unsigned long long context, stream, generation, busy, graph;
+    unsigned long long context, stream, failure, generation, busy, graph;
     int device, checks_capture;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKipKKO!O!O!O!O!O!O!K", names, &owner,
+    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKipKKKO!O!O!O!O!O!O!K", names, &owner,
                                      &failed, &PyTuple_Type, &types, &capsule, &context, &stream,
-                                     &device, &checks_capture, &generation, &busy, &PyTuple_Type,
-                                     &arguments, &PyTuple_Type, &numbers, &PyTuple_Type, &patches,
+                                     &device, &checks_capture, &failure, &generation, &busy,
+                                     &PyTuple_Type, &arguments, &PyTuple_Type, &numbers, &PyTuple_Type, &patches,
                                      &PyTuple_Type, &steps, &PyTuple_Type, &fresh, &PyTuple_Type,
                                      &results, &PyTuple_Type, &addresses, &graph))
         return NULL;
@@ -633,6 +754,7 @@ static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
     self->graph = (void *)(uintptr_t)graph;
     self->device = device;
     self->checks_capture = checks_capture;
+    self->failure = (const volatile int32_t *)(uintptr_t)failure;
     self->generation = (const uint64_t *)(uintptr_t)generation;
     self->busy = (const uint64_t *)(uintptr_t)busy;
     self->made_for = *self->generation;
@@ -657,6 +779,8 @@ static void end(PyObject *object)
     PyMem_Free(self->argument);
     PyMem_Free(self->number);
     PyMem_Free(self->patch);
+    for (int k = 0; self->step && k < self->steps; k++)
+        PyMem_Free(self->step[k].flag);
     PyMem_Free(self->step);
     PyMem_Free(self->result);
     PyMem_Free(self->address);
@@ -695,6 +819,9 @@ static PyObject *open_driver(PyObject *module, PyObject *path)
         {"cuCtxPopCurrent_v2", (void **)&driver.pop},
         {"cuGraphLaunch", (void **)&driver.replay},
         {"cuGraphExecKernelNodeSetParams_v2", (void **)&driver.update},
+        {"cuEventRecord", (void **)&driver.record},
+        {"cuStreamWaitEvent", (void **)&driver.wait},
+        {"cuStreamBatchMemOp_v2", (void **)&driver.flags},
     };
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
         *functions[k].into = dlsym(library, functions[k].name);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -30,6 +30,7 @@ class Arena:
     Kernels of a stream run in order, so all sizes use the same memory: `scratch` for temporaries,
     `counters` for what is zeroed once and left so. generation: grows with every new address.
     busy: 1 while a call is issued. Both lie at fixed addresses, for the helper to read.
+    capture: the number of the capture that the stream takes part in, None where it runs its work.
     """
 
     device: Device
@@ -40,6 +41,12 @@ class Arena:
     pair: Piece = field(default_factory=lambda: Piece(zeroed=False))
     generation: Any = field(default_factory=ctypes.c_uint64)
     busy: Any = field(default_factory=ctypes.c_uint64)
+    capture: int | None = None
+
+    @property
+    def order(self) -> Hashable:
+        """Return what tells apart the arenas whose programs may run at the same time."""
+        return self.stream if self.capture is None else ("capture", self.capture)
 
     def __post_init__(self) -> None:
         """Have streams beside the one that calls are given, for programs that use several."""
@@ -91,28 +98,17 @@ class Arena:
         self.beside.close()
 
 
-_rooms: dict[tuple[Device, int], Piece] = {}
+_rooms: dict[tuple[Device, Hashable], Piece] = {}
 
 
-def room(device: Device, stream: int, size: int) -> int:
-    """Return memory that other ranks may write, in which a stream's programs follow each other.
+def room(arena: Arena, size: int) -> int:
+    """Return memory that other ranks may write, used by programs that follow each other.
 
-    It stays as long as the process, for others map it; what was handed out before stays, too.
+    It stays as long as the process, for others map it, and graphs of others may be replayed; what
+    was handed out before stays, too.
     """
-    piece = _rooms.setdefault((device, stream), Piece(zeroed=False))
+    piece = _rooms.setdefault((arena.device, arena.order), Piece(zeroed=False))
     if size > piece.size:
         piece.size = max(size, 2 * piece.size)
-        piece.address = device.allocate(piece.size, "what other ranks write")
+        piece.address = arena.device.allocate(piece.size, "what other ranks write")
     return piece.address
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a buffer lies: a slot, whose address each call knows, and an offset in bytes."""
-
-    slot: int
-    offset: int = 0
-
-    def at(self, offset: int) -> Place:
-        """Return the place further on."""
-        return Place(self.slot, self.offset + offset)

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fusec.call.memory import Place
 from fusec.diagnostics import Unsupported
 from fusec.hostir.instructions import Alias, Allocate, Memset
 from fusec.hostir.placement import aligned, placement
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.evaluate import Sizes
 from fusec.run.arrays import layout_of
+from fusec.run.operations import Place
 
 NO_VIEWS: Mapping[str, tuple[str, int]] = {}
 

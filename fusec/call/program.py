@@ -179,7 +179,7 @@ class Program:
             planned = self._plan_for(given, device)
             given.check_alignments(planned.variant.host.buffer)
             if _capturing(device, handle):
-                return self._capture(planned, given, out, Arena(device, handle))
+                return self._capture(planned, given, out, device, handle)
             lane = self._lane(device, device.index, handle)
             with lane.arena.issuing():
                 record = self._record(lane, given.signature, planned)
@@ -279,21 +279,24 @@ class Program:
         lane.records.move_to_end(signature)
         return record
 
-    def _capture(self, planned: Planned, given: Given, out: Any, arena: Arena) -> list[Any]:
-        """Issue into a graph under capture: what its kernels share is allocated and freed in it."""
+    def _capture(
+        self, planned: Planned, given: Given, out: Any, device: Device, stream: int
+    ) -> list[Any]:
+        """Issue into a graph under capture: what its kernels share is allocated and freed in it.
+
+        Of several ranks all capture together; what they exchange has memory that stays.
+        """
         if self._generator_parts:
             raise Unsupported(
                 f"`{self.name}` draws random numbers, and a graph would replay the same ones",
                 help="program.graph(...) draws anew at each replay",
             )
-        if self._has_others:
-            raise Unsupported(
-                f"a call of `{self.name}` under capture: other ranks have a part in it",
-                help="program.graph(...) captures it on all ranks",
-            )
         planned.variant.captured = True
+        arena = Arena(device, stream, capture=device.capture_number(stream))
         try:
-            record = Record(planned.variant.on(arena.device), planned.sizes, arena, captured=True)
+            with device.relaxed_capture():
+                executable = self._loaded(planned, device, "a captured call of ")
+                record = Record(executable, planned.sizes, arena, captured=True)
             return self._issue(record, given, out)
         finally:
             arena.close()

@@ -10,18 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fusec.call.memory import Arena, Place, room
+from fusec.call.memory import Arena, room
 from fusec.call.placing import memory_of
-from fusec.call.steps import (
-    CopyStep,
-    ExchangeStep,
-    LaunchStep,
-    MapStep,
-    MemsetStep,
-    OrderStep,
-    RowsStep,
-    Step,
-)
+from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,
@@ -33,19 +24,21 @@ from fusec.hostir.instructions import (
     Launch,
     Memset,
     Receive,
-    Send,
     Share,
-    Unshare,
     Wait,
 )
 from fusec.hostir.program import Scalar
 from fusec.hostir.steps import Step as ProgramStep
 from fusec.hostir.steps import steps_of
-from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.device import Device
-from fusec.run.exchange import dense_elements, member_for
+from fusec.run.exchange import (
+    dense_elements,
+    device_transport,
+    exchanges_waited_at_once,
+    member_for,
+)
 from fusec.run.execute import Executable
 from fusec.run.launch import (
     TENSOR_MAP_BYTES,
@@ -57,14 +50,30 @@ from fusec.run.launch import (
     pack_scalar,
     pack_size,
 )
+from fusec.run.operations import (
+    FIXED,
+    CopyMemory,
+    FlagOperations,
+    LaunchKernel,
+    NcclCall,
+    Place,
+    RecordEvent,
+    WaitEvent,
+    append_merged,
+)
 from fusec.run.rows import rows_of
 from fusec.run.streams import Streams
 from fusec.run.transports.carriers import MOVING, kind_of
-from fusec.run.transports.protocol import Begin, DeviceMemory
+from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
 MAPS = 16
 """Tensor maps of one buffer, for its last addresses, that are kept encoded."""
+
+HELPED = (
+    LaunchStep, MemsetStep, MapStep, CopyMemory, RecordEvent, WaitEvent, FlagOperations,
+)  # fmt: skip
+"""Steps that the C launch helper issues, besides calls of NCCL whose addresses are known."""
 
 
 @dataclass(frozen=True)
@@ -101,25 +110,48 @@ class Record:
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
         self.steps: list[Step] = []
-        self._issue: list[Callable[[], None]] = []
-        for number, step in enumerate(steps.steps):
-            self._add(number, step)
-        if self.streams.several:
-            self._issue = [self.streams.start, *self._issue, self.streams.end]
-        self._issue += [self._issuer(CopyStep(*each)) for each in self.memory.copied]
-        self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
-        for slot, value, offset in self.patches:
-            self._by_slot[slot].append((value, offset))
         self.fast: Any = None
         self._room, self._viewed = self._reserve(), [0] * len(self.memory.views)
         self._generation = -1
+        arena.reserve(self.memory.scratch, self.memory.counters)
+        self.addresses: list[int] = [0] * self.memory.scratch_slot + self._own_addresses()
+        self.transport, self._exchanges = self._meet(steps.steps)
+        self._steps_of(steps.steps)
+        self._issue = [self._issuer(step) for step in self.steps]
+        self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
+        for slot, value, offset in self.patches:
+            self._by_slot[slot].append((value, offset))
         self.refresh()
-        self.addresses: list[int] = [0] * self.memory.scratch_slot + self._shared
-        if executable.member is not None:
-            transport = executable.member.transport
-            transport.prepare([e for e in map(self._begun, self.steps) if e is not None])
-            self._viewed = [transport.view(*view) for view in self.memory.views]
-            self._write_shared()
+
+    def _meet(
+        self, steps: Sequence[ProgramStep]
+    ) -> tuple[DeviceTransport | None, dict[int, Begin]]:
+        """Prepare the exchanges with other ranks, and have the addresses of what they share."""
+        at_once = exchanges_waited_at_once(steps)
+        begun = {
+            number: self._begun(step, waited_at_once=number in at_once)
+            for number, step in enumerate(steps)
+            if isinstance(step.instruction, Exchange)
+        }
+        if self.executable.member is None:
+            return None, begun
+        transport = device_transport(self.executable.member)
+        transport.prepare([*begun.values()])
+        self._viewed = [transport.view(*view) for view in self.memory.views]
+        return transport, begun
+
+    def _steps_of(self, steps: Sequence[ProgramStep]) -> None:
+        """Note what is issued, in order."""
+        streams = self.streams
+        self.steps += streams.start()
+        for number, step in enumerate(steps):
+            self.steps += streams.before(step)
+            for each in self._made(number, step):
+                append_merged(self.steps, each)
+            self.steps += streams.behind(number, step)
+        self.steps += streams.end()
+        stream = int(streams.handles[0])
+        self.steps += [CopyMemory(*each, stream) for each in self.memory.copied]
 
     @property
     def slots(self) -> int:
@@ -128,8 +160,8 @@ class Record:
 
     def _reserve(self) -> list[int]:
         """Return where other ranks write, if they do: all of these programs' memory is mapped."""
-        size, arena = self.memory.received, self.arena
-        return [room(arena.device, arena.stream, size)] if size else []
+        size = self.memory.received
+        return [room(self.arena, size)] if size else []
 
     def refresh(self) -> None:
         """Have the arena's memory as it is now."""
@@ -140,11 +172,14 @@ class Record:
         self._generation, self.fast = arena.generation.value, None
         self._write_shared()
 
+    def _own_addresses(self) -> list[int]:
+        """Return the addresses of all that is not the caller's."""
+        arena = self.arena
+        return [arena.scratch.address, arena.counters.address, *self._room, *self._viewed]
+
     def _write_shared(self) -> None:
         """Put the addresses of all that is not the caller's into the arguments."""
-        arena = self.arena
-        own = [arena.scratch.address, arena.counters.address]
-        self._shared = [*own, *self._room, *self._viewed]
+        self._shared = self._own_addresses()
         for slot, address in enumerate(self._shared, self.memory.scratch_slot):
             self._write(slot, address)
 
@@ -158,6 +193,8 @@ class Record:
         given: scalar inputs, by name; complex ones whole.
         """
         numbers = {s.name: _value(s, given) for s in self.program.scalars}
+        if self.transport is not None:
+            self.transport.check()
         self.refresh()
         for slot, address in enumerate(addresses):
             self._write(slot, address)
@@ -189,26 +226,41 @@ class Record:
             ctypes.memmove(ctypes.addressof(number.value), ctypes.addressof(packed), size)
 
     @property
-    def alone(self) -> bool:
-        """Return whether the helper can run it: on the caller's stream, and on one rank alone."""
-        rows = any(isinstance(s, RowsStep) for s in self.steps)
-        return not (rows or self.streams.several or self.executable.member)
+    def is_helped(self) -> bool:
+        """Return whether the C launch helper can issue every step."""
+        return all(
+            isinstance(s, HELPED) or (isinstance(s, NcclCall) and s.library.pointer(s.function))
+            for s in self.steps
+        )
 
-    def _add(self, number: int, step: ProgramStep) -> None:
-        """Note what a step of the program does, and what it waits for."""
-        made = self._step(step)
-        orders = self.streams.orders(number, step)
-        if made is None and not orders:
-            return
-        self.steps.append(made or OrderStep())
-        issue = self._issuer(self.steps[-1])
-        if orders:
-            self._issue += [
-                partial(self.streams.before, step), issue,
-                partial(self.streams.behind, number, step),
-            ]  # fmt: skip
-        else:
-            self._issue.append(issue)
+    @property
+    def is_chain(self) -> bool:
+        """Return whether its capture is a chain of nodes, whose kernels are those of its steps."""
+        branching = NcclCall, RecordEvent, WaitEvent
+        return not (self.streams.several or any(isinstance(s, branching) for s in self.steps))
+
+    def _made(self, number: int, step: ProgramStep) -> Sequence[Step]:
+        """Return what is issued for a step of the program."""
+        instruction = step.instruction
+        if not isinstance(instruction, Exchange | Wait):
+            made = self._step(step)
+            return [] if made is None else [made]
+        transport = device_transport(member_for(step, self.executable.member))
+        if isinstance(instruction, Wait):
+            handle = int(self.streams.handles[step.stream])
+            return transport.wait_operations(step.tag, handle)
+        operations = transport.begin_operations(self._exchanges[number])
+        return [self._launched(o, step) if isinstance(o, LaunchKernel) else o for o in operations]
+
+    def _launched(self, launch: LaunchKernel, step: ProgramStep) -> LaunchStep:
+        """Return the launch of a kernel of fusec's own, whose addresses are those of a call."""
+        words = [ctypes.c_uint64(place.offset) for place in launch.buffers]
+        ends = [*zip(launch.buffers, words, strict=True)]
+        moving = [(p.slot, word, p.offset) for p, word in ends if p.slot != FIXED]
+        self.patches += moving
+        packed = PackedArguments([*words, *launch.values])
+        slots = frozenset(slot for slot, *_ in moving)
+        return LaunchStep(launch.name, launch.function, launch.shape, packed, slots, step.stream)
 
     def _step(self, step: ProgramStep) -> Step | None:
         buffers, sizes, places = self._flat.buffer, self.sizes, self.memory.places
@@ -227,14 +279,6 @@ class Record:
                     return made
             case Launch():
                 return self._launch(each, step)
-            case Collective(target=target, source=source):
-                return ExchangeStep(step, self._dense(target, step), self._dense(source, step))
-            case Send(source) | Share(source) | Unshare(source):
-                return ExchangeStep(step, None, self._dense(source, step))
-            case Receive(target):
-                return ExchangeStep(step, self._dense(target, step))
-            case Wait():
-                return ExchangeStep(step)
             case Allocate() | Free() | Alias():
                 pass
             case _:
@@ -248,7 +292,7 @@ class Record:
             return None
         rows = rows_of(buffers[target], buffers[source], self.sizes)
         if len(rows) == 1 and rows[0].height == 1:
-            return CopyStep(*ends, size, stream)
+            return CopyMemory(*ends, size, int(self.streams.handles[stream]))
         return RowsStep(*ends, rows, stream)
 
     def _launch(self, launch: Launch, step: ProgramStep) -> LaunchStep | None:
@@ -261,9 +305,22 @@ class Record:
         shape = replace(shape, overlapped=overlapped)
         return LaunchStep(launch.kernel, function, shape, packed, slots, step.stream)
 
-    def _dense(self, name: str, step: ProgramStep) -> tuple[Place, int, DType]:
-        buffer = self._flat.buffer[name]
-        return self.memory.places[name], dense_elements(buffer, self.sizes, step), buffer.dtype
+    def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
+        buffer, place = self._flat.buffer[name], self.memory.places[name]
+        elements = dense_elements(buffer, self.sizes, step)
+        stream = int(self.streams.handles[step.stream])
+        return DeviceMemory(self._address(place), elements, buffer.dtype, stream, place)
+
+    def _begun(self, step: ProgramStep, *, waited_at_once: bool) -> Begin:
+        """Return the exchange that a step begins, at the addresses that there are now."""
+        exchange = step.instruction
+        assert isinstance(exchange, Exchange)
+        receives = isinstance(exchange, Collective | Receive)
+        target = self._dense(exchange.target, step) if receives else None
+        source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
+        member = member_for(step, self.executable.member)
+        order = self.arena.order, step.stream
+        return member.exchange(step, target, source, waited_at_once=waited_at_once, order=order)
 
     def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []
@@ -287,7 +344,7 @@ class Record:
         return PackedArguments(values), frozenset(slots)
 
     def _address(self, place: Place) -> int:
-        return self.addresses[place.slot] + place.offset
+        return place.address(self.addresses)
 
     def _issuer(self, step: Step) -> Callable[[], None]:
         device, streams = self.executable.device, self.streams.handles
@@ -301,42 +358,17 @@ class Record:
             case MemsetStep(place, size, on):
                 fill = partial(device.call, "cuMemsetD8Async")
                 return lambda: fill(self._address(place), 0, size, streams[on])
-            case CopyStep(target, source, size, on):
-                copy = partial(device.call, "cuMemcpyDtoDAsync")
-                return lambda: copy(self._address(target), self._address(source), size, streams[on])
             case RowsStep():
                 return lambda: self._copy_rows(step)
             case MapStep():
                 return lambda: self._encode(step)
-            case ExchangeStep():
-                return lambda: self._exchange(step)
-            case OrderStep():
-                return _nothing
+            case _:
+                return lambda: step.issue(device, self.addresses)
 
     def _copy_rows(self, step: RowsStep) -> None:
         ends = self._address(step.target), self._address(step.source)
         for rows in step.rows:
             self.executable.device.copy_rows(*ends, rows, self.streams.handles[step.stream])
-
-    def _exchange(self, step: ExchangeStep) -> None:
-        member, begun = member_for(step.of, self.executable.member), self._begun(step)
-        if begun is None:
-            stream = int(self.streams.handles[step.of.stream])
-            member.transport.wait(step.of.tag, stream)
-        else:
-            member.begin(begun)
-
-    def _begun(self, step: Step) -> Begin | None:
-        """Return the exchange that a step begins, at the addresses of the call."""
-        if not isinstance(step, ExchangeStep) or isinstance(step.of.instruction, Wait):
-            return None
-        member = member_for(step.of, self.executable.member)
-        stream = int(self.streams.handles[step.of.stream])
-        target, source = (
-            None if m is None else DeviceMemory(self._address(m[0]), m[1], m[2], stream)
-            for m in (step.target, step.source)
-        )
-        return member.exchange(step.of, target, source)
 
     def _encode(self, step: MapStep) -> None:
         address = self._address(step.place)
@@ -365,10 +397,6 @@ def _views(steps: Sequence[ProgramStep]) -> dict[str, tuple[str, int]]:
     return {name: (e.source, place) for e in shares for place, name in enumerate(e.views)}
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:
     """Return the value of a scalar of the program, a part of what is given for a complex one."""
     value = given.get(scalar.of or scalar.name, scalar.default)
@@ -376,7 +404,9 @@ def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:
 
 
 def refused(device: Device, steps: Sequence[Step], status: int, number: int) -> NoReturn:
-    """Raise FusecError for a step, by its number, to which the driver gave a status."""
+    """Raise FusecError for a step, by its number, to which the driver or NCCL gave a status."""
     step = steps[number]
+    if isinstance(step, NcclCall):
+        step.library.fail(status, step.doing)
     what = f"kernel `{step.name}`" if isinstance(step, LaunchStep) else "a copy"
     device.fail("a launch", device.driver.CUresult(status), what)

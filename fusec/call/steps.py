@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fusec.call.memory import Place
-from fusec.hostir.steps import Step as ProgramStep
-from fusec.ir.dtype import DType
 from fusec.run.launch import Geometry, PackedArguments
+from fusec.run.operations import Operation, Place
 from fusec.run.rows import Rows
 from fusec.schedule.plan import TensorMapArgument
 
@@ -35,16 +33,6 @@ class MemsetStep:
 
 
 @dataclass(frozen=True)
-class CopyStep:
-    """Memory to copy."""
-
-    target: Place
-    source: Place
-    size: int
-    stream: int = 0
-
-
-@dataclass(frozen=True)
 class RowsStep:
     """Memory to copy between layouts."""
 
@@ -52,20 +40,6 @@ class RowsStep:
     source: Place
     rows: tuple[Rows, ...]
     stream: int = 0
-
-
-@dataclass(frozen=True)
-class ExchangeStep:
-    """Memory to exchange with other ranks, or (without places) an exchange to wait for."""
-
-    of: ProgramStep
-    target: tuple[Place, int, DType] | None = None
-    source: tuple[Place, int, DType] | None = None
-
-
-@dataclass(frozen=True)
-class OrderStep:
-    """What waits for other streams, or is waited for by them, and does nothing."""
 
 
 @dataclass
@@ -78,4 +52,4 @@ class MapStep:
     known: dict[int, bytes]
 
 
-Step = LaunchStep | MemsetStep | CopyStep | RowsStep | MapStep | ExchangeStep | OrderStep
+Step = LaunchStep | MemsetStep | RowsStep | MapStep | Operation

@@ -33,8 +33,14 @@ from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out, layout_of
-from fusec.run.exchange import dense_elements, member_for
+from fusec.run.exchange import (
+    dense_elements,
+    device_transport,
+    exchanges_waited_at_once,
+    member_for,
+)
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
+from fusec.run.operations import issue_all, issuer
 from fusec.run.rows import rows_of
 from fusec.run.scalars import scalar_values
 from fusec.run.streams import Streams
@@ -174,8 +180,9 @@ class Bound:
 
     def _meet(self, steps: Sequence[ProgramStep]) -> None:
         """Prepare exchanges with the other ranks, and have the addresses of what they share."""
+        at_once = exchanges_waited_at_once(steps)
         self._exchanges = {
-            number: self._begun(step)
+            number: self._begun(step, waited_at_once=number in at_once)
             for number, step in enumerate(steps)
             if isinstance(step.instruction, Exchange)
         }
@@ -221,11 +228,11 @@ class Bound:
             case Launch() as launch:
                 return self._launch(launch, step)
             case Collective() | Send() | Receive() | Share() | Unshare():
-                member, begun = member_for(step, self.member), self._exchanges[number]
-                return lambda: member.begin(begun)
+                transport = device_transport(member_for(step, self.member))
+                return issuer(device, transport.begin_operations(self._exchanges[number]))
             case Wait():
-                member, handle = member_for(step, self.member), self._handle(step)
-                return lambda: member.transport.wait(step.tag, handle)
+                transport = device_transport(member_for(step, self.member))
+                return issuer(device, transport.wait_operations(step.tag, self._handle(step)))
             case other:
                 raise InternalError(f"a program with `{other}` cannot be bound")
         return None
@@ -286,14 +293,17 @@ class Bound:
             "cuLaunchKernelEx", config, function, packed.address, 0, what=what
         )
 
-    def _begun(self, step: ProgramStep) -> Begin:
+    def _begun(self, step: ProgramStep, *, waited_at_once: bool) -> Begin:
         """Return the exchange that a step begins."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
         receives = isinstance(exchange, Collective | Receive)
         target = self._dense(exchange.target, step) if receives else None
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
-        return member_for(step, self.member).exchange(step, target, source)
+        member = member_for(step, self.member)
+        return member.exchange(
+            step, target, source, waited_at_once=waited_at_once, order=self._handle(step)
+        )
 
     def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
         buffer = self.program.buffer[name]
@@ -315,13 +325,15 @@ class Bound:
 
     def run(self) -> None:
         """Issue every step; returns before they are done."""
-        streams = self.streams
-        streams.start()
+        if self.member is not None:
+            self.member.transport.check()
+        device, streams = self.device, self.streams
+        issue_all(device, streams.start())
         for step in self.steps:
-            streams.before(step.of)
+            issue_all(device, streams.before(step.of))
             step.issue()
-            streams.behind(step.number, step.of)
-        streams.end()
+            issue_all(device, streams.behind(step.number, step.of))
+        issue_all(device, streams.end())
 
     def outputs(self) -> dict[str, Array]:
         """Return the outputs, and check that nothing was written beside them."""

@@ -130,6 +130,21 @@ class Device:
         finally:
             self.call("cuCtxPopCurrent")
 
+    @contextmanager
+    def relaxed_capture(self) -> Generator[None]:
+        """Let this thread allocate memory, load kernels and wait while a stream is captured."""
+        relaxed = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self.call("cuThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            yield
+        finally:
+            self.call("cuThreadExchangeStreamCaptureMode", before)
+
+    def capture_number(self, stream: Any) -> int:
+        """Return the number of the capture that a stream takes part in; no other has it."""
+        _, number, *_ = self.call("cuStreamGetCaptureInfo", stream)
+        return int(number)
+
     def __enter__(self) -> Device:
         """Return the device."""
         return self

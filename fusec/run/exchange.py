@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.hostir.instructions import Collective, Receive
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    EncodeTensorMap,
+    Free,
+    Receive,
+    Wait,
+)
 from fusec.hostir.program import Buffer
 from fusec.hostir.steps import Step
 from fusec.ir.evaluate import Sizes
 from fusec.ir.sharding import Mesh
 from fusec.run.arrays import dense_strides, layout_of
-from fusec.run.transports.protocol import Begin, Exchange, Transport
+from fusec.run.transports.protocol import Begin, DeviceTransport, Exchange, Transport
+
+HOST_ONLY = (Allocate, Alias, Free, EncodeTensorMap)
+"""Instructions of which no stream has work."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +41,19 @@ class Member:
         """Return where it stands along each axis, by the symbol that programs have for that."""
         return {f"{axis}.place": place for axis, place in self.mesh.place(self.rank).items()}
 
-    def exchange(self, step: Step, target: Any, source: Any) -> Begin:
-        """Return the exchange that a step begins, of memory that is the transport's to read."""
+    def exchange(
+        self,
+        step: Step,
+        target: Any,
+        source: Any,
+        *,
+        waited_at_once: bool = False,
+        order: Hashable = None,
+    ) -> Begin:
+        """Return the exchange that a step begins, of memory that is the transport's to read.
+
+        waited_at_once, order: as of `Begin`.
+        """
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
         named = (
@@ -40,7 +62,8 @@ class Member:
             else replace(exchange, source=step.tag)
         )
         group = self.mesh.group(self.rank, exchange.axis)
-        return Begin(named, target, source, group, self.mesh.place(self.rank)[exchange.axis])
+        place = self.mesh.place(self.rank)[exchange.axis]
+        return Begin(named, target, source, group, place, waited_at_once, order)
 
     def begin(self, exchange: Begin) -> None:
         """Begin an exchange."""
@@ -56,6 +79,27 @@ def member_for(step: Step, member: Member | None) -> Member:
             help="run it on several: fusec run --ranks",
         )
     return member
+
+
+def device_transport(member: Member) -> DeviceTransport:
+    """Return the transport of a rank that runs on a GPU."""
+    transport = member.transport
+    if not isinstance(transport, DeviceTransport):
+        raise InternalError(f"{type(transport).__name__} carries nothing between GPUs")
+    return transport
+
+
+def exchanges_waited_at_once(steps: Sequence[Step]) -> frozenset[int]:
+    """Return the numbers of the exchanges for which their stream waits before anything else."""
+    found, last = set[int](), dict[int, int]()
+    for number, step in enumerate(steps):
+        begun = last.get(step.stream)
+        waits = isinstance(step.instruction, Wait)
+        if waits and begun is not None and steps[begun].tag == step.tag:
+            found.add(begun)
+        if not isinstance(step.instruction, HOST_ONLY):
+            last[step.stream] = number
+    return frozenset(found)
 
 
 def dense_elements(buffer: Buffer, sizes: Sizes, step: Step) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import threading
 import time
@@ -56,6 +57,7 @@ class Links:
         self._waiting_of: dict[int, int | None] = {}
         self._left: set[int] = set()
         self._failure: RankFailure | None = None
+        self._failure_word = ctypes.c_int(0)
         self._waiting: int | None = None
         self._doing = ""
         self._numbers = self._reads = 0
@@ -98,6 +100,11 @@ class Links:
     def failed(self) -> bool:
         """Return whether a rank has died, hangs or has failed."""
         return self._failure is not None
+
+    @property
+    def failure_address(self) -> int:
+        """Return the address of a 32-bit word that is 1 once `failed` is true, for C to read."""
+        return ctypes.addressof(self._failure_word)
 
     def on_host(self, group: tuple[int, ...]) -> bool:
         """Return whether ranks are all on one host."""
@@ -262,6 +269,7 @@ class Links:
             if self._failure is not None:
                 return self._failure
             self._failure = failure
+            self._failure_word.value = 1
             self._changed.notify_all()
         said = failure.diagnostic
         for other in self.others:

@@ -12,6 +12,7 @@ from typing import Any
 from fusec.hostir.instructions import Launch
 from fusec.run.bound import Bound, Step
 from fusec.run.device import Device
+from fusec.run.operations import issue_all
 from fusec.run.trace import label_of, nvtx_range
 
 FLUSH_BYTES = 256 << 20
@@ -108,17 +109,17 @@ def timeline(bound: Bound) -> list[Timed]:
         device.synchronise("before timing")
         zero = perf_counter()
         device.call("cuEventRecord", events[0], device.stream)
-        streams.start()
+        issue_all(device, streams.start())
         for step, begin, end in zip(bound.steps, events[1::2], events[2::2], strict=True):
             handle = streams.handles[step.of.stream]
             label = label_of(step.instruction)
             with nvtx_range(label[0] if label else "order"):
-                streams.before(step.of)
+                issue_all(device, streams.before(step.of))
                 device.call("cuEventRecord", begin, handle)
                 step.issue()
                 device.call("cuEventRecord", end, handle)
-                streams.behind(step.number, step.of)
-        streams.end()
+                issue_all(device, streams.behind(step.number, step.of))
+        issue_all(device, streams.end())
         device.synchronise("timing the kernels")
         at = [zero + float(device.call("cuEventElapsedTime", events[0], e)) / 1e3 for e in events]
         return [

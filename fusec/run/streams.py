@@ -6,6 +6,7 @@ from threading import Lock
 from typing import Any
 
 from fusec.hostir.steps import START, Step, Steps
+from fusec.run.operations import Operation, RecordEvent, WaitEvent
 
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream does not wait for the default one."""
@@ -119,25 +120,21 @@ class Streams:
         """Return whether a step waits for other streams or is awaited by one."""
         return bool(step.after) or number in self._events
 
-    def start(self) -> None:
-        """Note where the caller's stream is when the program begins."""
-        if START in self._events:
-            self._record(START, self.handles[0])
+    def start(self) -> list[Operation]:
+        """Return what notes where the caller's stream is when the program begins."""
+        return self._record(START, 0)
 
-    def before(self, step: Step) -> None:
-        """Let a step's stream wait for what must be over."""
-        for number in step.after:
-            self._wait(self.handles[step.stream], number)
+    def before(self, step: Step) -> list[Operation]:
+        """Return what lets a step's stream wait for what must be over."""
+        return [self._wait(step.stream, number) for number in step.after]
 
-    def behind(self, number: int, step: Step) -> None:
-        """Note where a step's stream is after it, if anybody waits for that."""
-        if number in self._events:
-            self._record(number, self.handles[step.stream])
+    def behind(self, number: int, step: Step) -> list[Operation]:
+        """Return what notes where a step's stream is after it, if anybody waits for that."""
+        return self._record(number, step.stream)
 
-    def end(self) -> None:
-        """Let the caller's stream wait for all that was begun."""
-        for number in self._last:
-            self._wait(self.handles[0], number)
+    def end(self) -> list[Operation]:
+        """Return what lets the caller's stream wait for all that was begun."""
+        return [self._wait(0, number) for number in self._last]
 
     def close(self) -> None:
         """Give streams and events back."""
@@ -145,8 +142,9 @@ class Streams:
             self._from().give(self.handles[1:], [*self._events.values()])
         self.handles, self._events = self.handles[:1], {}
 
-    def _record(self, number: int, stream: Any) -> None:
-        self._device.call("cuEventRecord", self._events[number], stream)
+    def _record(self, number: int, stream: int) -> list[Operation]:
+        event = self._events.get(number)
+        return [] if event is None else [RecordEvent(event, int(self.handles[stream]))]
 
-    def _wait(self, stream: Any, number: int) -> None:
-        self._device.call("cuStreamWaitEvent", stream, self._events[number], 0)
+    def _wait(self, stream: int, number: int) -> Operation:
+        return WaitEvent(int(self.handles[stream]), self._events[number])

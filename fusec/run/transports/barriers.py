@@ -16,18 +16,16 @@ from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Share, Unshare
 from fusec.run.device import Device
 from fusec.run.links import Links
-from fusec.run.transports.mapped import WORD, MappedMemory, wait_of, write_of
-from fusec.run.transports.protocol import Begin, DeviceMemory
+from fusec.run.operations import Flag, FlagOperations, Operation
+from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
+from fusec.run.transports.protocol import Begin
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """What a stream does at a barrier: tells all others, and waits for the word of each.
+    """The flags of a barrier: a stream writes one of each other rank, then waits for its own."""
 
-    operations: as one batch, since a call for each would take the host longer than the barrier.
-    """
-
-    operations: list[Any]
+    flags: tuple[Flag, ...]
 
 
 class Barriers:
@@ -75,8 +73,7 @@ class Barriers:
     def _barrier(
         self, begin: Begin, name: str, first: int, told: Sequence[dict[str, Any]]
     ) -> Barrier:
-        device, views = self._device, list[int]()
-        told_to, waited_for = list[Any](), list[Any]()
+        views, told_to, waited_for = list[int](), list[Flag](), list[Flag]()
         for place, rank in enumerate(begin.group):
             there = told[rank]["barriers"].get(name)
             if there is None or there[2] != begin.source.size:
@@ -84,21 +81,18 @@ class Barriers:
             word, where, _ = there
             if place != begin.place:
                 flags = self._mapped.at(rank, *told[rank]["flags"])
-                told_to.append(write_of(device, flags + WORD * (word + begin.place), 1))
-                own = self._flags + WORD * (first + place)
-                waited_for += [wait_of(device, own, 1), write_of(device, own, 0)]
+                told_to += write_flag(flags + WORD * (word + begin.place), 1)
+                waited_for += await_flag(self._flags + WORD * (first + place))
             if where is not None:
                 views.append(self._mapped.at(rank, *where))
         if isinstance(begin.exchange, Share):
             self._views[begin.exchange.source] = tuple(views)
-        return Barrier([*told_to, *waited_for])
+        return Barrier((*told_to, *waited_for))
 
-    def meet(self, barrier: Barrier, memory: DeviceMemory) -> None:
-        """Let a stream wait until those of all ranks of the group have come here."""
-        operations = barrier.operations
-        if operations:
-            given = (memory.stream, len(operations), operations, 0)
-            self._device.call("cuStreamBatchMemOp", *given, what="a barrier between ranks")
+    def meet(self, barrier: Barrier, stream: int) -> list[Operation]:
+        """Return what lets a stream wait until those of all ranks of the group have come here."""
+        flags = barrier.flags
+        return [FlagOperations.of(self._device, stream, flags)] if flags else []
 
     def view(self, buffer: str, place: int) -> int:
         """Return where this rank's kernels read what the rank at a place shares."""

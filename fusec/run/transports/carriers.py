@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from fusec.hostir.instructions import Collective
 from fusec.run.transports.protocol import Exchange
+from fusec.schedule.pushed_sums import PUSHED_SUM
 
-PEERS, NCCL, READS = "peer copies", "NCCL", "peer reads"
+PEERS, NCCL, READS, PUSHES = "peer copies", "NCCL", "peer reads", "pushed sums"
 MOVING = (
     "all_gather", "all_to_all", "broadcast", "send", "receive", "send_slice", "receive_slice",
     "peer_views", "share", "unshare",
@@ -32,6 +33,8 @@ def carrier_of(kind: str, *, one_host: bool = True, access: bool = True) -> Carr
     ranks of its group are on one host; access: whether their GPUs reach one another's memory. Where
     neither is known yet, it is what is to be expected on one host.
     """
+    if kind == PUSHED_SUM and one_host and access:
+        return Carrier(PUSHES, "few bytes: one kernel on each GPU writes to the others and adds")
     if kind not in MOVING:
         return Carrier(NCCL, "numbers are added, which copy engines cannot")
     if not one_host:

@@ -10,12 +10,23 @@ from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.hostir.instructions import Collective, Share, Unshare
 from fusec.run.device import Device, gpu_of
 from fusec.run.links import Links
+from fusec.run.operations import Operation, issue_all
 from fusec.run.ranks import COMPILING
-from fusec.run.transports.carriers import NCCL, PEERS, READS, Carrier, carrier_of, kind_of
+from fusec.run.transports.carriers import (
+    NCCL,
+    PEERS,
+    PUSHES,
+    READS,
+    Carrier,
+    carrier_of,
+    kind_of,
+)
 from fusec.run.transports.nccl import NcclTransport
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
+from fusec.run.transports.pushes import PushTransport, push_transport, pushes
 from fusec.run.transports.streams import SideStream
+from fusec.schedule.pushed_sums import PUSHED_SUM
 
 
 def device_of(links: Links) -> int:
@@ -59,6 +70,7 @@ class _Shared:
     """What the transports of a process share: streams by rank, and NCCL where it is needed."""
 
     access: list[set[int]]
+    pushes: PushTransport | None
     sides: dict[int, SideStream] = field(default_factory=dict[int, SideStream])
     nccl: NcclTransport | None = None
 
@@ -72,7 +84,11 @@ class GpuTransport:
         beside: the process's first transport, for another program; that one is closed last.
         """
         self._links, self._device, self._first = links, device, beside is None
-        self._shared = _Shared(reachable(links, device)) if beside is None else beside._shared
+        self._shared = (
+            _Shared(reachable(links, device), push_transport(links, device))
+            if beside is None
+            else beside._shared
+        )
         self._peers = PeerTransport(links, device, self._shared.sides)
         self._gathered: dict[str, tuple[DeviceMemory, int]] = {}
 
@@ -90,24 +106,30 @@ class GpuTransport:
                 )
         return GpuTransport(self._links, self._device, self)
 
-    def carrier(self, exchange: Exchange, group: tuple[int, ...]) -> Carrier:
-        """Return what carries an exchange in a group of ranks."""
+    def carrier(self, begin: Begin) -> Carrier:
+        """Return what carries an exchange."""
+        group = begin.group
         access = all(b in self._shared.access[a] for a in group for b in group)
-        one_host = self._links.on_host(group)
-        return carrier_of(kind_of(exchange), one_host=one_host, access=access)
+        pushed = self._shared.pushes is not None and pushes(begin)
+        kind = PUSHED_SUM if pushed else kind_of(begin.exchange)
+        return carrier_of(kind, one_host=self._links.on_host(group), access=access)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
         """Prepare what any rank needs, on all ranks alike."""
         self._free_gathered()
-        carriers = [self.carrier(b.exchange, b.group).name for b in exchanges]
+        carriers = [self.carrier(b).name for b in exchanges]
         by_peers = [c in (PEERS, READS) for c in carriers]
-        wanted = self._links.gather([NCCL in carriers, any(by_peers)], "choice of transports")
-        if any(nccl for nccl, _ in wanted):
+        own_wants = [NCCL in carriers, any(by_peers), PUSHES in carriers]
+        wanted = self._links.gather(own_wants, "choice of transports")
+        if any(nccl for nccl, _, _ in wanted):
             if self._shared.nccl is None:
                 self._shared.nccl = NcclTransport(self._links, self._device)
             # A group's communicator is split off by all ranks, whoever carries their own exchange.
             self._shared.nccl.prepare(exchanges)
-        if any(peers for _, peers in wanted):
+        if self._shared.pushes is not None and any(pushed for _, _, pushed in wanted):
+            pairs = zip(exchanges, carriers, strict=True)
+            self._shared.pushes.prepare([b for b, carrier in pairs if carrier == PUSHES])
+        if any(peers for _, peers, _ in wanted):
             own = zip(exchanges, by_peers, strict=True)
             self._peers.prepare([b for b, is_own in own if is_own])
         for begin, carrier in zip(exchanges, carriers, strict=True):
@@ -118,26 +140,42 @@ class GpuTransport:
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
         """Begin an exchange by its transport."""
-        if self.carrier(exchange, group).name != NCCL:
-            self._peers.begin(exchange, target, source, group, place)
-            return
+        self._links.check()
+        begin = Begin(exchange, target, source, group, place)
+        issue_all(self._device, self.begin_operations(begin))
+
+    def begin_operations(self, begin: Begin) -> list[Operation]:
+        """Return what begins an exchange by its transport."""
+        exchange = begin.exchange
+        carrier = self.carrier(begin).name
+        if carrier == PUSHES and self._shared.pushes is not None:
+            return self._shared.pushes.begin_operations(begin)
+        if carrier != NCCL:
+            return self._peers.begin_operations(begin)
         if self._shared.nccl is None:
             raise InternalError(f"`{exchange}` was not prepared")
         if isinstance(exchange, Share):
             # Ranks that do not reach one another's memory read copies.
             name, (room, _) = f"{exchange.source}.gathered", self._gathered[exchange.source]
-            room = replace(room, stream=source.stream)
-            gather = Collective("all_gather", name, exchange.source, exchange.axis, len(group))
-            self._shared.nccl.begin(gather, room, source, group, place)
-            self._shared.nccl.wait(name, source.stream)
-        elif not isinstance(exchange, Unshare):
-            self._shared.nccl.begin(exchange, target, source, group, place)
+            gather = Collective("all_gather", name, exchange.source, exchange.axis,
+                                len(begin.group))  # fmt: skip
+            room = replace(room, stream=begin.source.stream)
+            gathers = replace(begin, exchange=gather, target=room, waited_at_once=True)
+            return self._shared.nccl.begin_operations(gathers)
+        if isinstance(exchange, Unshare):
+            return []
+        return self._shared.nccl.begin_operations(begin)
 
     def wait(self, buffer: str, stream: int) -> None:
         """Let a stream wait for what was begun with a buffer, whoever carries it."""
-        self._peers.wait(buffer, stream)
+        issue_all(self._device, self.wait_operations(buffer, stream))
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
+        """Return what lets a stream wait for what was begun with a buffer, whoever carries it."""
+        made = self._peers.wait_operations(buffer, stream)
         if self._shared.nccl is not None:
-            self._shared.nccl.wait(buffer, stream)
+            made += self._shared.nccl.wait_operations(buffer, stream)
+        return made
 
     def view(self, buffer: str, place: int) -> int:
         """Return where kernels read what the rank at a place shares, or its copy."""
@@ -159,6 +197,11 @@ class GpuTransport:
             self._device.free(room.address)
         self._gathered = {}
 
+    @property
+    def failure_address(self) -> int:
+        """Return the address of a word that is not 0 once a rank has failed."""
+        return self._links.failure_address
+
     def check(self) -> None:
         """Raise RankFailure where a rank has died or failed."""
         self._links.check()
@@ -173,6 +216,8 @@ class GpuTransport:
         if not self._first:
             return
         self._peers.close()
+        if self._shared.pushes is not None:
+            self._shared.pushes.close()
         if self._shared.nccl is not None:
             self._shared.nccl.close()
             self._shared.nccl = None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 from fusec.run.device import Device
 from fusec.run.links import Links
+from fusec.run.operations import Flag
 
 WORD = 4
 """Bytes of a flag."""
 _HANDLE = 64
 """Bytes of CUipcMemHandle."""
-_WAIT_EQUAL = 1
 _PEER_ACCESS = 1
 
 
@@ -53,31 +52,11 @@ class MappedMemory:
         self._opened, self._bases = {}, {}
 
 
-def await_flag(device: Device, stream: Any, flag: int) -> None:
-    """Let a stream wait until a flag of this rank is 1, and put it back to 0."""
-    device.call("cuStreamWaitValue32", stream, flag, 1, _WAIT_EQUAL)
-    write_flag(device, stream, flag, 0)
+def await_flag(address: int) -> tuple[Flag, ...]:
+    """Return what waits until a flag of this rank is 1, and puts it back to 0."""
+    return Flag(waits=True, address=address, value=1), *write_flag(address, 0)
 
 
-def write_flag(device: Device, stream: Any, flag: int, value: int) -> None:
-    """Let a stream write a flag, behind all that it was given before."""
-    device.call("cuStreamWriteValue32", stream, flag, value, 0)
-
-
-def write_of(device: Device, flag: int, value: int) -> Any:
-    """Return, for a batch of operations, the write of a flag behind all that came before."""
-    made = device.driver.CUstreamBatchMemOpParams()
-    kinds = device.driver.CUstreamBatchMemOpType
-    made.writeValue.operation = kinds.CU_STREAM_MEM_OP_WRITE_VALUE_32
-    made.writeValue.address, made.writeValue.value, made.writeValue.flags = flag, value, 0
-    return made
-
-
-def wait_of(device: Device, flag: int, value: int) -> Any:
-    """Return, for a batch of operations, the wait until a flag of this rank has a value."""
-    made = device.driver.CUstreamBatchMemOpParams()
-    kinds = device.driver.CUstreamBatchMemOpType
-    made.waitValue.operation = kinds.CU_STREAM_MEM_OP_WAIT_VALUE_32
-    made.waitValue.address, made.waitValue.value = flag, value
-    made.waitValue.flags = _WAIT_EQUAL
-    return made
+def write_flag(address: int, value: int) -> tuple[Flag, ...]:
+    """Return what writes a flag, behind all that its stream was given before."""
+    return (Flag(waits=False, address=address, value=value),)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Unsupported
@@ -14,6 +13,7 @@ from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.ir.dtype import DType
 from fusec.run.device import Device
 from fusec.run.links import Links
+from fusec.run.operations import CopyMemory, NcclCall, Operation, Place, issue_all
 from fusec.run.transports.protocol import (
     Begin,
     DeviceMemory,
@@ -101,30 +101,51 @@ class NcclTransport:
         """Begin after what the memory's stream was given so far."""
         self._links.check()
         begin = Begin(exchange, target, source, group, place)
-        memory: DeviceMemory = source if target is None else target
-        key = buffers_of(exchange)[0]
-        self._side.follow(memory.stream, key)
+        issue_all(self._device, self.begin_operations(begin))
+
+    def begin_operations(self, begin: Begin) -> list[Operation]:
+        """Return what begins an exchange after what its memory's stream was given so far.
+
+        One that is waited for at once runs on that stream itself.
+        """
+        exchange, key = begin.exchange, buffers_of(begin.exchange)[0]
+        memory: DeviceMemory = begin.source if begin.target is None else begin.target
+        if isinstance(exchange, Collective) and begin.waited_at_once:
+            return self._collective(begin, exchange, memory.stream)
+        made = self._side.follow(memory.stream, key)
         if isinstance(exchange, Collective):
-            self._collective(begin, exchange)
-            self._side.mark(key)
+            made += self._collective(begin, exchange, self._side.handle)
+            made += self._side.mark(key)
             self._names.add(buffers_of(exchange), key)
-            return
+            return made
         self._open.append(begin)
         sends = sum(isinstance(b.exchange, Send) for b in self._open)
         # All ranks cut what they send and receive into the same groups: where both are as many.
         if 2 * sends == len(self._open):
-            self._send_and_receive()
+            made += self._send_and_receive()
+        return made
 
     def wait(self, buffer: str, stream: int) -> None:
         """Let a stream wait for what was begun with a buffer."""
+        issue_all(self._device, self.wait_operations(buffer, stream))
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
+        """Return what lets a stream wait for what was begun with a buffer."""
+        made = list[Operation]()
         if any(buffer in buffers_of(begin.exchange) for begin in self._open):
-            self._send_and_receive()
+            made += self._send_and_receive()
         for key in self._names.take(buffer):
-            self._side.release(stream, key)
+            made += self._side.release(stream, key)
+        return made
 
     def view(self, buffer: str, place: int) -> int:
         """Raise InternalError: what kernels read is gathered before, by whoever uses NCCL."""
         raise InternalError(f"NCCL reads `{buffer}` of no rank where it lies")
+
+    @property
+    def failure_address(self) -> int:
+        """Return the address of a word that is not 0 once a rank has failed."""
+        return self._links.failure_address
 
     def check(self) -> None:
         """Raise RankFailure where a rank has died or failed."""
@@ -145,65 +166,86 @@ class NcclTransport:
                 communicator.destroy()
         self._side.close()
 
-    def _collective(self, begin: Begin, exchange: Collective) -> None:
-        comm, stream = self._communicator(begin.group), int(self._side.handle)
+    def _collective(self, begin: Begin, exchange: Collective, stream: int) -> list[Operation]:
         target: DeviceMemory = begin.target
         source: DeviceMemory = begin.target if begin.source is None else begin.source
-        raw, ranks = self._raw, len(begin.group)
-        to, origin = target.address, source.address
+        ends = source.place, target.place
+
+        def call(function: str, buffers: tuple[Place, ...], *numbers: int) -> Operation:
+            return self._call(begin, function, buffers, numbers, stream)
+
         match exchange.kind:
             case "all_gather":
-                given = (origin, to, source.size, self._bytes, comm, stream)
-                self._do(exchange, raw.all_gather, *given)
+                return [call("all_gather", ends, source.size, self._bytes)]
             case "broadcast":
                 root = root_place(exchange, begin.place)
-                given = (origin, to, target.size, self._bytes, root, comm, stream)
-                self._do(exchange, raw.broadcast, *given)
+                return [call("broadcast", ends, target.size, self._bytes, root)]
             case "all_to_all":
-                block = source.size // ranks
-                pairs = [(p, origin + p * block, to + p * block) for p in range(ranks)]
-                with self._grouped(exchange):
-                    for there, mine, theirs in pairs:
-                        given = (block, self._bytes, there, comm, stream)
-                        self._do(exchange, raw.send, mine, *given)
-                        self._do(exchange, raw.recv, theirs, *given)
+                block = source.size // len(begin.group)
+                return self._grouped(exchange, [
+                    call(function, (end.at(there * block),), block, self._bytes, there)
+                    for there in range(len(begin.group))
+                    for function, end in zip(("send", "recv"), ends, strict=True)
+                ])  # fmt: skip
             case "all_reduce" | "reduce_scatter":
                 kind, operation, count = reduction_of(
                     exchange.reduction, target.dtype, target.elements
                 )
-                how = (self._type(kind), int(self._core.NcclRedOp[operation]))
-                function = getattr(raw, exchange.kind)
-                self._do(exchange, function, origin, to, count, *how, comm, stream)
+                how = self._type(kind), int(self._core.NcclRedOp[operation])
+                return [call(exchange.kind, ends, count, *how)]
             case other:
                 raise Unsupported(f"NCCL has no exchange called `{other}`")
 
-    def _send_and_receive(self) -> None:
-        """Start what is sent and received together."""
+    def _send_and_receive(self) -> list[Operation]:
+        """Return what starts all that is sent and received together."""
         begun, self._open = self._open, []
-        stream = int(self._side.handle)
+        stream = self._side.handle
         own = [b for b in begun if _peer(b) == b.place]
         sent = [b.source for b in own if isinstance(b.exchange, Send)]
         received = [b.target for b in own if not isinstance(b.exchange, Send)]
-        for source, target in zip(sent, received, strict=True):
-            self._device.call(
-                "cuMemcpyDtoDAsync", target.address, source.address, source.size, self._side.handle
+        made: list[Operation] = [
+            CopyMemory(target.place, source.place, source.size, stream)
+            for source, target in zip(sent, received, strict=True)
+        ]
+        others = list[Operation]()
+        for b in (b for b in begun if _peer(b) != b.place):
+            sends = isinstance(b.exchange, Send)
+            memory: DeviceMemory = b.source if sends else b.target
+            numbers = memory.size, self._bytes, _peer(b)
+            others.append(
+                self._call(b, "send" if sends else "recv", (memory.place,), numbers, stream)
             )
-        others = [b for b in begun if _peer(b) != b.place]
         if others:
-            with self._grouped(others[0].exchange):
-                for b in others:
-                    comm, there = self._communicator(b.group), _peer(b)
-                    sends = isinstance(b.exchange, Send)
-                    memory: DeviceMemory = b.source if sends else b.target
-                    function = self._raw.send if sends else self._raw.recv
-                    given = (memory.address, memory.size, self._bytes, there, comm, stream)
-                    self._do(b.exchange, function, *given)
+            made += self._grouped(begun[0].exchange, others)
         names = tuple(name for b in begun for name in buffers_of(b.exchange))
-        self._side.mark(names[0])
+        made += self._side.mark(names[0])
         self._names.add(names, names[0])
+        return made
 
-    def _communicator(self, group: tuple[int, ...]) -> Any:
-        """Return the handle of a group's communicator.
+    def _call(
+        self,
+        begin: Begin,
+        function: str,
+        buffers: tuple[Place, ...],
+        numbers: tuple[int, ...],
+        stream: int,
+    ) -> NcclCall:
+        communicator, handle = self._communicator(begin.group)
+        return NcclCall(
+            self, function, buffers, numbers, handle, int(communicator.ptr), stream,
+            str(begin.exchange),
+        )  # fmt: skip
+
+    def _grouped(self, exchange: Exchange, calls: list[Operation]) -> list[Operation]:
+        """Return calls that start as one."""
+        start, end = (
+            NcclCall(self, function, doing=str(exchange))
+            for function in ("group_start", "group_end")
+        )
+        return [start, *calls, end]
+
+    def _communicator(self, group: tuple[int, ...]) -> tuple[Any, Any]:
+        """Return a group's communicator, and its handle as nccl4py's functions take it.
 
         All ranks of the run come here together, each with its own group along one axis.
         """
@@ -211,7 +253,7 @@ class NcclTransport:
             color, key = min(group), group.index(self._links.rank)
             split = self._world.split
             self._keep(group, self._apart(lambda: split(color, key), "split of NCCL's ranks"))
-        return self._groups[group][1]
+        return self._groups[group]
 
     def _keep(self, group: tuple[int, ...], communicator: Any) -> None:
         self._groups[group] = communicator, self._raw.Comm(communicator.ptr)
@@ -224,19 +266,27 @@ class NcclTransport:
         """Return the type of what is moved: bytes are the same of every element type."""
         return self._type("INT8")
 
-    @contextmanager
-    def _grouped(self, exchange: Exchange) -> Generator[None]:
-        """Let what is begun inside start as one."""
-        self._do(exchange, self._raw.group_start)
-        yield
-        self._do(exchange, self._raw.group_end)
-
-    def _do(self, exchange: Exchange, function: Callable[..., Any], *given: Any) -> None:
+    def call(self, function: str, arguments: Sequence[Any], doing: str) -> None:
+        """Call a function of the library; FusecError where it fails."""
         try:
-            function(*given)
+            getattr(self._raw, function)(*arguments)
         except self._raw.NCCLError as error:
             self._links.check()  # another rank's end says more
-            raise _failure(error, str(exchange)) from None
+            raise _failure(error, doing) from None
+
+    def fail(self, status: int, doing: str) -> None:
+        """Raise FusecError for a function that returned a status."""
+        self._links.check()
+        raise _failure(f"ncclResult_t {status}", doing)
+
+    def pointer(self, function: str) -> int:
+        """Return the address of a function in the library that nccl4py has loaded, or 0."""
+        words = "".join(word.capitalize() for word in function.split("_"))
+        try:
+            inner = _module("nccl.bindings._internal.nccl")
+            return int(inner._inspect_function_pointer(f"__nccl{words}"))
+        except (ImportError, AttributeError, KeyError, RuntimeError):
+            return 0  # of another version: Python calls it
 
     def _apart(self, work: Callable[[], Any], doing: str) -> Any:
         """Return what some work gives that waits for all ranks, with an eye on them."""
@@ -264,7 +314,7 @@ def _peer(begin: Begin) -> int:
     return peer_place(exchange, begin.place)
 
 
-def _failure(error: BaseException, doing: str) -> FusecError:
+def _failure(error: BaseException | str, doing: str) -> FusecError:
     return EnvironmentProblem(
         f"NCCL failed in `{doing}`", notes=(str(error),), help="NCCL_DEBUG=WARN says more"
     )

@@ -10,7 +10,7 @@ captured graph may be replayed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,15 @@ from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.run.device import Device
 from fusec.run.links import Links
+from fusec.run.operations import (
+    FIXED,
+    CopyMemory,
+    Flag,
+    FlagOperations,
+    Operation,
+    Place,
+    issue_all,
+)
 from fusec.run.transports.barriers import Barrier, Barriers
 from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
 from fusec.run.transports.protocol import (
@@ -35,8 +44,8 @@ from fusec.run.transports.streams import Names, SideStream
 class Piece:
     """Bytes that one exchange moves out of, or into, one rank's memory.
 
-    peer: the rank at the other end. address: of this rank's memory. number: of the piece among
-    those between the two ranks in this direction.
+    peer: the rank at the other end. address: of this rank's memory when it is prepared. number: of
+    the piece among those between the two ranks in this direction.
     """
 
     peer: int
@@ -108,7 +117,8 @@ class PeerTransport:
         sent, received = list[tuple[int, Piece]](), list[tuple[int, Piece]]()
         for k, (out, into, _) in enumerate(cut):
             for way, pieces, kept in (("out", out, sent), ("into", into, received)):
-                for peer, address, size in pieces:
+                for peer, place, size in pieces:
+                    address = _address(exchanges[k], place)
                     kept.append((k, Piece(peer, address, size, counts[way, peer])))
                     counts[way, peer] += 1
         self._flags = self._device.allocate(WORD * (len(sent) + len(received)), "flags")
@@ -129,41 +139,52 @@ class PeerTransport:
         """Say that targets may be written, and copy when the others have said so."""
         self._links.check()
         begin = Begin(exchange, target, source, group, place)
+        issue_all(self._device, self.begin_operations(begin))
+
+    def begin_operations(self, begin: Begin) -> list[Operation]:
+        """Return what says that targets may be written, and copies when the others have said so."""
         plan = self._planned(begin)
         if plan.barrier is not None:
-            return self._barriers.meet(plan.barrier, source)
+            return self._barriers.meet(plan.barrier, begin.source.stream)
         out, _, own = _pieces(begin)
-        memory: DeviceMemory = source if target is None else target
+        exchange = begin.exchange
+        memory: DeviceMemory = begin.source if begin.target is None else begin.target
         stream, key = memory.stream, buffers_of(exchange)[0]
-        for arrival in plan.arrivals:
-            write_flag(self._device, stream, arrival.flags.free, 1)
+        free = [flag for a in plan.arrivals for flag in write_flag(a.flags.free, 1)]
+        made = self._flags_on(stream, free)
+        joins = _joins(begin)
         used = set[int]()
         for to, origin, size in own:
-            side = self._side(self._links.rank)
-            side.follow(stream, key)
-            self._copy(side, to, origin, size)
-            used.add(self._links.rank)
+            made += self._follow(self._links.rank, stream, key, joins, used)
+            made += _copied(to, origin, size, self._stream(self._links.rank, stream, joins))
         for copy, (_, origin, size) in zip(plan.copies, out, strict=True):
-            side = self._side(copy.piece.peer)
-            side.follow(stream, key)
-            await_flag(self._device, side.handle, copy.flags.free)
-            self._copy(side, copy.target, origin, size)
-            write_flag(self._device, side.handle, copy.flags.arrived, 1)
-            used.add(copy.piece.peer)
+            peer = copy.piece.peer
+            made += self._follow(peer, stream, key, joins, used)
+            on = self._stream(peer, stream, joins)
+            made += self._flags_on(on, await_flag(copy.flags.free))
+            made += _copied(Place(FIXED, copy.target), origin, size, on)
+            made += self._flags_on(on, write_flag(copy.flags.arrived, 1))
         for peer in used:
-            self._side(peer).mark(key)
+            made += self._side(peer).mark(key)
         self._names.add(buffers_of(exchange), _Open(plan, key, tuple(sorted(used))))
+        return made
 
     def wait(self, buffer: str, stream: int) -> None:
         """Let a stream wait until what came has arrived, and what went is gone."""
+        issue_all(self._device, self.wait_operations(buffer, stream))
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
+        """Return what lets a stream wait until what came has arrived, and what went is gone."""
         found: list[_Open] = self._names.take(buffer)
         if any(entry.joined for entry in found):
             found += self._names.take_all(lambda entry: entry.joined)
+        made = list[Operation]()
         for entry in found:
             for peer in entry.used:
-                self._side(peer).release(stream, entry.key)
-            for arrival in entry.plan.arrivals:
-                await_flag(self._device, stream, arrival.flags.arrived)
+                made += self._side(peer).release(stream, entry.key)
+            arrived = [f for a in entry.plan.arrivals for f in await_flag(a.flags.arrived)]
+            made += self._flags_on(stream, arrived)
+        return made
 
     def view(self, buffer: str, place: int) -> int:
         """Return where kernels read what the rank at a place shares."""
@@ -176,6 +197,11 @@ class PeerTransport:
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)
+
+    @property
+    def failure_address(self) -> int:
+        """Return the address of a word that is not 0 once a rank has failed."""
+        return self._links.failure_address
 
     def close(self) -> None:
         """Unmap the others' memory."""
@@ -258,9 +284,21 @@ class PeerTransport:
             self._sides[peer] = SideStream(self._device)
         return self._sides[peer]
 
-    def _copy(self, side: SideStream, to: int, origin: int, size: int) -> None:
-        if size and to != origin:
-            self._device.call("cuMemcpyDtoDAsync", to, origin, size, side.handle)
+    def _follow(
+        self, peer: int, stream: int, key: str, joins: bool, used: set[int]
+    ) -> list[Operation]:
+        """Return what lets the stream of a peer follow the exchange's, where it is another."""
+        if joins:
+            return []
+        used.add(peer)
+        return self._side(peer).follow(stream, key)
+
+    def _stream(self, peer: int, stream: int, joins: bool) -> int:
+        return stream if joins else self._side(peer).handle
+
+    def _flags_on(self, stream: int, flags: Iterable[Flag]) -> list[Operation]:
+        made = FlagOperations.of(self._device, stream, flags)
+        return [made] if made.flags else []
 
 
 @dataclass(frozen=True)
@@ -277,44 +315,74 @@ class _Open:
         return not isinstance(self.plan.begin.exchange, Collective)
 
 
-Cut = list[tuple[int, int, int]]
-"""Pieces: the rank at the other end (of own ones the target), an address here, and bytes."""
+Cut = list[tuple[int, Place, int]]
+"""Pieces: the rank at the other end, a place here, and bytes."""
+Own = list[tuple[Place, Place, int]]
+"""Pieces that stay on this rank: target, source, and bytes."""
+INLINE_BYTES = 1 << 20
+"""Bytes to each other rank up to which an exchange that is waited for at once has no streams beside
+its own: two events and their waits take longer than copies one after the other.
+"""
 
 
-def _pieces(begin: Begin) -> tuple[Cut, Cut, Cut]:
+def _joins(begin: Begin) -> bool:
+    """Return whether an exchange's own stream does all of it.
+
+    Never for what is sent and received: a rank says only behind what it sends that it may receive.
+    """
+    return (
+        begin.waited_at_once
+        and isinstance(begin.exchange, Collective)
+        and begin.target.size // len(begin.group) <= INLINE_BYTES
+    )
+
+
+def _copied(target: Place, source: Place, size: int, stream: int) -> list[Operation]:
+    return [CopyMemory(target, source, size, stream)] if size and target != source else []
+
+
+def _address(begin: Begin, place: Place) -> int:
+    """Return where a place of an exchange's memory is when it is prepared."""
+    memories = (m for m in (begin.target, begin.source) if m is not None)
+    memory = next(m for m in memories if m.place.slot == place.slot)
+    return memory.address + place.offset - memory.place.offset
+
+
+def _pieces(begin: Begin) -> tuple[Cut, Cut, Own]:
     """Return what an exchange moves out of this rank's memory, into it, and inside of it."""
     exchange, group, place = begin.exchange, begin.group, begin.place
     match exchange:
         case Send():
             memory: DeviceMemory = begin.source
-            return [(group[peer_place(exchange, place)], memory.address, memory.size)], [], []
+            return [(group[peer_place(exchange, place)], memory.place, memory.size)], [], []
         case Receive():
             memory = begin.target
-            return [], [(group[peer_place(exchange, place)], memory.address, memory.size)], []
+            return [], [(group[peer_place(exchange, place)], memory.place, memory.size)], []
         case Collective():
             return _collective_pieces(begin, exchange)
         case Share() | Unshare():
             return [], [], []  # kernels read it
 
 
-def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Cut]:
-    group, place, target = begin.group, begin.place, begin.target
+def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Own]:
+    group, place = begin.group, begin.place
+    target: DeviceMemory = begin.target
     source: DeviceMemory = target if begin.source is None else begin.source
     others = [(p, rank) for p, rank in enumerate(group) if p != place]
     if exchange.kind == "broadcast":
         root = root_place(exchange, place)
         if root != place:
-            return [], [(group[root], target.address, target.size)], []
-        out = [(rank, source.address, source.size) for _, rank in others]
-        return out, [], [(target.address, source.address, source.size)]
+            return [], [(group[root], target.place, target.size)], []
+        out = [(rank, source.place, source.size) for _, rank in others]
+        return out, [], [(target.place, source.place, source.size)]
     block = target.size // len(group)
     # Each rank gives its whole source to all, or a block to each.
     step = {"all_gather": 0, "all_to_all": block}.get(exchange.kind)
     if step is None:
         raise InternalError(f"copy engines cannot do `{exchange}`")
-    out = [(rank, source.address + p * step, block) for p, rank in others]
-    into = [(rank, target.address + p * block, block) for p, rank in others]
-    own = (target.address + place * block, source.address + place * step, block)
+    out = [(rank, source.place.at(p * step), block) for p, rank in others]
+    into = [(rank, target.place.at(p * block), block) for p, rank in others]
+    own = (target.place.at(place * block), source.place.at(place * step), block)
     return out, into, [own]
 
 
@@ -322,7 +390,7 @@ def _form(begin: Begin) -> Begin:
     """Return an exchange but for the place of its source, where others do not read that."""
     if begin.source is None or isinstance(begin.exchange, Share):
         return begin
-    return replace(begin, source=replace(begin.source, address=0))
+    return replace(begin, source=replace(begin.source, address=0, moves_with=None))
 
 
 def _name(piece: Piece) -> str:

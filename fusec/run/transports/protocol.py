@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dtype import DType
+from fusec.run.operations import FIXED, Operation, Place
 
 Exchange = Collective | Send | Receive | Share | Unshare
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Dense memory of a GPU, and the stream in whose order it is used."""
+    """Dense memory of a GPU, and the stream in whose order it is used.
+
+    address: where it is when exchanges are prepared. moves_with: the place by which calls find it,
+    None where it stays at that address.
+    """
 
     address: int
     elements: int
     dtype: DType
     stream: int
+    moves_with: Place | None = None
+
+    @property
+    def place(self) -> Place:
+        """Return where operations find it."""
+        return self.moves_with or Place(FIXED, self.address)
 
     @property
     def size(self) -> int:
@@ -33,6 +44,8 @@ class Begin:
     """One exchange as it is begun: what `Transport.begin` takes.
 
     group: the ranks along the exchange's axis in order of place; place: that of this rank.
+    waited_at_once: whether its stream waits for it before anything else. order: equal for exchanges
+    that come one after the other, whichever program they are of.
     """
 
     exchange: Exchange
@@ -40,6 +53,8 @@ class Begin:
     source: Any
     group: tuple[int, ...]
     place: int
+    waited_at_once: bool = False
+    order: Hashable = None
 
 
 class Transport(Protocol):
@@ -87,6 +102,27 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Give everything back."""
+        ...
+
+
+@runtime_checkable
+class DeviceTransport(Transport, Protocol):
+    """A transport of GPUs: its exchanges are operations, which may be issued any number of times.
+
+    Both functions are asked for in the order in which exchanges are begun and waited for.
+    """
+
+    def begin_operations(self, begin: Begin) -> list[Operation]:
+        """Return what begins an exchange."""
+        ...
+
+    def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
+        """Return what lets a stream wait for what was begun with a buffer."""
+        ...
+
+    @property
+    def failure_address(self) -> int:
+        """Return the address of a 32-bit word that is not 0 once a rank has failed."""
         ...
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fusec.run.device import Device
+from fusec.run.operations import Operation, RecordEvent, WaitEvent
 
 _NO_TIMING = 2
 _NON_BLOCKING = 1
@@ -19,22 +20,21 @@ class SideStream:
         """Create the stream, ahead of others where both have work."""
         self._device = device
         _, greatest = device.call("cuCtxGetStreamPriorityRange")
-        self.handle = device.call("cuStreamCreateWithPriority", _NON_BLOCKING, greatest)
+        self.handle = int(device.call("cuStreamCreateWithPriority", _NON_BLOCKING, greatest))
         self._events: dict[str, Any] = {}
 
-    def follow(self, stream: int, key: str) -> None:
-        """Let what comes next on this stream wait for all that `stream` was given so far."""
+    def follow(self, stream: int, key: str) -> list[Operation]:
+        """Return what lets this stream wait for all that `stream` was given so far."""
         event = self._event(f"begin {key}")
-        self._device.call("cuEventRecord", event, stream)
-        self._device.call("cuStreamWaitEvent", self.handle, event, 0)
+        return [RecordEvent(event, stream), WaitEvent(self.handle, event)]
 
-    def mark(self, key: str) -> None:
-        """Note that what was given to this stream so far belongs to a key."""
-        self._device.call("cuEventRecord", self._event(f"end {key}"), self.handle)
+    def mark(self, key: str) -> list[Operation]:
+        """Return what notes that all that was given to this stream so far belongs to a key."""
+        return [RecordEvent(self._event(f"end {key}"), self.handle)]
 
-    def release(self, stream: int, key: str) -> None:
-        """Let `stream` wait for what belongs to a key."""
-        self._device.call("cuStreamWaitEvent", stream, self._event(f"end {key}"), 0)
+    def release(self, stream: int, key: str) -> list[Operation]:
+        """Return what lets `stream` wait for what belongs to a key."""
+        return [WaitEvent(stream, self._event(f"end {key}"))]
 
     def close(self) -> None:
         """Give the stream and its events back."""

@@ -1,0 +1,20 @@
+// Sums over the GPUs of one host by one kernel on each: see push_sum.cuh.
+#include "push_sum.cuh"
+
+constexpr int kThreads = 512;
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    push_sum_f32(const float* x, float* y, const __grid_constant__ fusec::PushSum how) {
+  fusec::push_sum(x, y, how, blockIdx.x, gridDim.x);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    push_sum_f16(const fusec::f16* x, fusec::f16* y, const __grid_constant__ fusec::PushSum how) {
+  fusec::push_sum(x, y, how, blockIdx.x, gridDim.x);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    push_sum_bf16(const fusec::bf16* x, fusec::bf16* y,
+                  const __grid_constant__ fusec::PushSum how) {
+  fusec::push_sum(x, y, how, blockIdx.x, gridDim.x);
+}

@@ -1,0 +1,165 @@
+"""Sums of few bytes over the GPUs of one host: one kernel on each writes to all others and adds.
+
+Each rank has mailboxes that the others map. One serves all exchanges of a group that come one after
+the other (`Begin.order`); it stays as long as the process, for graphs of others may be replayed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fusec.diagnostics import EnvironmentProblem
+from fusec.hostir.instructions import Collective
+from fusec.run.build import Builder, Source
+from fusec.run.device import Device
+from fusec.run.links import Links
+from fusec.run.nvrtc import supported_architectures
+from fusec.run.operations import LaunchKernel, Operation
+from fusec.run.transports.mapped import WORD, MappedMemory
+from fusec.run.transports.protocol import Begin, DeviceMemory
+from fusec.schedule.pushed_sums import MOST_RANKS, pushes_sum
+
+SOURCE = Path(__file__).with_name("push_sum.cu")
+THREADS, MOST_BLOCKS = 512, 128
+"""Of the kernel. Each block waits for its like on other ranks: an SM has room for one at least."""
+VECTOR = 16
+"""Bytes that a thread moves at once."""
+_FLAGS = 256
+"""Where flags begin in a mailbox, behind the turn and the counter."""
+_PITCH = WORD * MOST_BLOCKS
+
+
+class PushSum(ctypes.Structure):
+    """The kernel's last parameter, `fusec::PushSum`."""
+
+    _fields_ = (
+        ("boxes", ctypes.c_uint64 * MOST_RANKS), ("capacity", ctypes.c_uint64),
+        ("count", ctypes.c_int64), ("rank", ctypes.c_int32), ("ranks", ctypes.c_int32),
+        ("flags", ctypes.c_int32), ("flag_pitch", ctypes.c_int32), ("data", ctypes.c_int32),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mailbox:
+    """The mailboxes of a group, by place, as this rank sees them; capacity: bytes of a rank."""
+
+    addresses: tuple[int, ...]
+    capacity: int
+
+
+class PushTransport:
+    """Gives sums of few bytes to kernels; its mailboxes are of the process."""
+
+    def __init__(self, links: Links, device: Device) -> None:
+        """Have no mailbox yet."""
+        self._links, self._device = links, device
+        self._mapped = MappedMemory(links, device)
+        self._boxes: dict[Any, Mailbox] = {}
+        self._functions: dict[str, Any] = {}
+
+    def prepare(self, exchanges: Sequence[Begin]) -> None:
+        """Have a mailbox for each exchange; all ranks call it, also without exchanges."""
+        sizes = dict[Any, int]()
+        for begin in exchanges:
+            sizes[_key(begin)] = max(sizes.get(_key(begin), 0), _capacity(begin))
+            self._function(begin.target.dtype.name)
+        keys = [*sizes]
+        wanted = [[*key[0], self._holds(key, sizes[key])] for key in keys]
+        told = self._links.gather(wanted, "mailboxes of sums")
+        # A rank that has one already makes another with those of its group that have none.
+        counts = dict[tuple[int, ...], int]()
+        fresh = dict[Any, tuple[int, int]]()
+        for key in keys:
+            group = key[0]
+            number = counts[group] = counts.get(group, -1) + 1
+            alike = [[w for w in told[rank] if w[:-1] == [*group]] for rank in group]
+            if not all(of_rank[number][-1] for of_rank in alike):
+                fresh[key] = number, self._allocate(sizes[key], len(group))
+        own = {
+            f"{key[0]} {number}": self._mapped.handle(address)
+            for key, (number, address) in fresh.items()
+        }
+        handles = self._links.gather(own, "places of mailboxes")
+        for key, (number, _) in fresh.items():
+            group = key[0]
+            found = (self._mapped.at(r, *handles[r][f"{group} {number}"]) for r in group)
+            self._boxes[key] = Mailbox(tuple(found), sizes[key])
+
+    def begin_operations(self, begin: Begin) -> list[Operation]:
+        """Return the launch that is a sum."""
+        box, rank = self._boxes[_key(begin)], begin.place
+        target: DeviceMemory = begin.target
+        source: DeviceMemory = target if begin.source is None else begin.source
+        ranks = len(begin.group)
+        boxes = (ctypes.c_uint64 * MOST_RANKS)(*box.addresses)
+        how = PushSum(
+            boxes, box.capacity, target.elements, rank, ranks, _FLAGS, _PITCH, _data(ranks)
+        )
+        blocks = min(-(-target.size // (VECTOR * THREADS)), MOST_BLOCKS)
+        name, function = self._function(target.dtype.name)
+        ends = source.place, target.place
+        return [LaunchKernel(name, function, max(blocks, 1), THREADS, ends, (how,), target.stream)]
+
+    def close(self) -> None:
+        """Unmap the others' mailboxes."""
+        self._mapped.forget()
+        self._boxes = {}
+
+    def _holds(self, key: Any, size: int) -> bool:
+        return key in self._boxes and self._boxes[key].capacity >= size
+
+    def _allocate(self, capacity: int, ranks: int) -> int:
+        size = _data(ranks) + 2 * ranks * capacity
+        address = self._device.allocate(size, "mailboxes of sums")
+        self._device.fill(address, 0, _data(ranks))
+        self._device.synchronise("clearing mailboxes")
+        return address
+
+    def _function(self, dtype: str) -> tuple[str, Any]:
+        """Return the kernel of an element type, by name and loaded."""
+        name = f"push_sum_{dtype}"
+        if name not in self._functions:
+            text = SOURCE.read_text(encoding="utf-8")
+            arch = f"sm_{self._device.facts.capability}"
+            (built,) = Builder([arch], 1).build([Source("push_sum", text)]).values()
+            self._functions[name] = self._device.load(built.cubin, name)
+        return name, self._functions[name]
+
+
+def push_transport(links: Links, device: Device) -> PushTransport | None:
+    """Return a transport where all ranks have NVRTC to build its kernels; all of them ask."""
+    try:
+        able = bool(supported_architectures())
+    except EnvironmentProblem:
+        able = False
+    return PushTransport(links, device) if all(links.gather(able, "compilers")) else None
+
+
+def pushes(begin: Begin) -> bool:
+    """Return whether a kernel can add it: few bytes, for which its stream waits at once."""
+    exchange, target = begin.exchange, begin.target
+    return (
+        isinstance(exchange, Collective)
+        and begin.waited_at_once
+        and exchange.kind == "all_reduce"
+        and target.elements > 0
+        and pushes_sum(exchange.reduction, target.dtype, target.size, len(begin.group))
+    )
+
+
+def _key(begin: Begin) -> Any:
+    return begin.group, begin.order
+
+
+def _capacity(begin: Begin) -> int:
+    """Return the bytes of a rank, with room to grow: a power of two."""
+    return max(1 << 16, 1 << (begin.target.size - 1).bit_length())
+
+
+def _data(ranks: int) -> int:
+    """Return where elements begin in a mailbox."""
+    return _FLAGS + ranks * _PITCH

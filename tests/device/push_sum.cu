@@ -1,0 +1,6 @@
+// Calls every function of push_sum.cuh.
+#include "push_sum.cuh"
+
+extern "C" __global__ void kernel(const float* x, float* y, const fusec::PushSum how) {
+  fusec::push_sum(x, y, how, blockIdx.x, gridDim.x);
+}

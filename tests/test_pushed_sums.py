@@ -1,0 +1,239 @@
+"""Sums of few bytes over ranks: the kernel on the CPU, and its launches in any order of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import fake_push
+import numpy as np
+import pytest
+from cuda_on_cpu import FIRST, Order, build, launch
+from fake_gpus import FakeGpus
+from guards import Guarded
+from streamed_programs import buffer
+from test_gpu_ranks import MESH, RANKS, H
+from test_gpu_transports import in_threads
+
+from fusec.call.memory import Arena
+from fusec.call.record import Record
+from fusec.diagnostics import EnvironmentProblem
+from fusec.hostir.instructions import Allocate, Collective, Wait
+from fusec.hostir.program import HostProgram
+from fusec.ir.dim import dim
+from fusec.ir.dtype import BF16, DTYPES, F32, F64, DType
+from fusec.run.exchange import Member
+from fusec.run.execute import Executable
+from fusec.run.links import Links, RankFailure
+from fusec.run.transports.carriers import NCCL, PUSHES
+from fusec.run.transports.choice import GpuTransport
+from fusec.run.transports.protocol import Begin, DeviceMemory
+from fusec.run.transports.pushes import pushes
+from fusec.schedule.plan import Kernel, TensorArgument
+from fusec.schedule.pushed_sums import PUSHED_BYTES
+
+# The kernel. All ranks are blocks of one launch, which the emulator mixes.
+
+PLACES, BLOCKS, THREADS, CAPACITY = 3, 2, 32, 4096
+FLAGS, PITCH = 256, 64
+DATA = FLAGS + PLACES * PITCH
+BOX = DATA + 2 * PLACES * CAPACITY
+ORDERS = [Order(seed, backwards=bool(seed % 2)) for seed in range(4)]
+
+
+def text(dtype: DType, count: int, shift: int) -> str:
+    """Return a kernel whose ranks add `count` elements, that begin `shift` behind a vector."""
+    kind = {"f32": "float", "bf16": "fusec::bf16", "f16": "fusec::f16"}[dtype.name]
+    return f"""#include "push_sum.cuh"
+extern "C" __global__ void kernel({kind}* x, {kind}* y, int* boxes) {{
+  const int rank = blockIdx.x / {BLOCKS};
+  fusec::PushSum how{{}};
+  for (int each = 0; each < {PLACES}; ++each)
+    how.boxes[each] = reinterpret_cast<fusec::u64>(boxes) + each * {BOX};
+  how.capacity = {CAPACITY}, how.count = {count}, how.rank = rank, how.ranks = {PLACES};
+  how.flags = {FLAGS}, how.flag_pitch = {PITCH}, how.data = {DATA};
+  const int own = rank * {count + shift} + {shift};
+  fusec::push_sum(x + own, y + own, how, blockIdx.x % {BLOCKS}, {BLOCKS});
+}}
+"""
+
+
+def summed(
+    dtype: DType, count: int, folder: Path, order: Order = FIRST, shift: int = 0,
+    edit: Callable[[str], str] = str, turns: int = 3,
+) -> None:  # fmt: skip
+    """Assert that all ranks have the sum of what they have now, turn after turn."""
+    memory, draw = Guarded(), np.random.default_rng(0)
+    whole = (PLACES, count + shift)
+    memory.add("x", np.zeros(whole, dtype.numpy))
+    memory.add("y", np.zeros(whole, dtype.numpy))
+    memory.add("boxes", np.zeros(PLACES * BOX // 4, np.int32))
+    arguments = (
+        TensorArgument("x", dtype, written=True, restrict=False),
+        TensorArgument("y", dtype, written=True, restrict=False),
+        TensorArgument("boxes", DTYPES["i32"], written=True, restrict=False),
+    )
+    grid = dim(PLACES * BLOCKS), dim(1), dim(1)
+    # Blocks of a cluster run together, as do those of ranks.
+    kernel = Kernel("kernel", "", grid, (THREADS, 1, 1), arguments, cluster=(PLACES * BLOCKS, 1, 1))
+    function = build(kernel, text(dtype, count, shift), folder, edit)
+    for _ in range(turns):
+        x = draw.standard_normal(whole).astype(dtype.numpy)
+        memory["x"][...] = x.reshape(-1)
+        launch(function, memory, {}, {}, order)
+        total = np.zeros(whole[1], np.float32)
+        for part in x.astype(np.float32):
+            total += part
+        for rank in range(PLACES):
+            found = memory["y"].reshape(whole)[rank, shift:]
+            np.testing.assert_array_equal(found, total.astype(dtype.numpy)[shift:])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "shift"),
+    [(F32, 1000, 0), (BF16, 1001, 0), (BF16, 64, 3), (DTYPES["f16"], 7, 0), (F32, 513, 1)],
+)
+def test_all_ranks_have_the_sum_in_order_of_place(
+    dtype: DType, count: int, shift: int, tmp_path: Path
+) -> None:
+    """To the bit, in f32 and rounded once; of any number of elements, wherever they lie."""
+    for order in ORDERS:
+        summed(dtype, count, tmp_path, order, shift)
+
+
+LEFT_OUT = {
+    "nobody waits": ("while (static_cast<i32>(load", "while (false && static_cast<i32>(load"),
+    "flags are written first": (
+        "  __syncthreads();\n  if (thread < ranks", "  if (thread < ranks",
+    ),
+    "one thread alone has waited": (
+        "    while (static_cast<i32>(load_acquire_system(arrived) - number) < 0) patience.wait();\n"
+        "  }\n  __syncthreads();",
+        "    while (static_cast<i32>(load_acquire_system(arrived) - number) < 0) patience.wait();\n"
+        "  }",
+    ),
+    "the turn stays": ("is_first_thread()) state[0] = number;", "is_first_thread()) {}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_the_emulator_finds_sums_that_do_not_wait(name: str, tmp_path: Path) -> None:
+    before, after = LEFT_OUT[name]
+    edited: list[str] = []
+
+    def edit(text: str) -> str:
+        edited.extend([text] if before in text else [])
+        return text.replace(before, after)
+
+    def in_all_orders() -> None:
+        for order in ORDERS:
+            summed(BF16, 1000, tmp_path, order, edit=edit)
+
+    with pytest.raises(AssertionError):
+        in_all_orders()
+    assert edited, "nothing was edited"
+
+
+# Launches, on GPUs whose streams run in any order that they allow.
+
+
+def summing(rows: int) -> HostProgram:
+    """Return z = x of all ranks, added."""
+    buffers = (buffer("x", "input", rows, H), buffer("z", "output", rows, H))
+    body = (Allocate("z"), Collective("all_reduce", "z", "x", "mesh", RANKS, "sum"), Wait("z"))
+    return HostProgram("summing", buffers, (), body, ("z",))
+
+
+def issued(seed: int, calls: int = 5) -> None:
+    """Assert what calls of two programs return, issued one behind the other, of one stream."""
+    gpus = FakeGpus(RANKS, Random(seed))
+
+    def work(links: Links) -> int:
+        device: Any = gpus.devices[links.rank]
+        first = GpuTransport(links, device)
+        made = list[tuple[int, Record]]()
+        arena = Arena(device, device.stream)
+        for rows in (2, 5):
+            member = Member(MESH, links.rank, first.another(f"{rows}"))
+            executable = Executable(device, summing(rows), {}).among(member)
+            made.append((rows, Record(executable, {}, arena)))
+        found = list[tuple[int, int]]()
+        for call in range(calls):
+            rows, record = made[call % 2]
+            size = rows * H * 4
+            x, z = device.allocate(size, "x"), device.allocate(size, "z")
+            device.upload(x, np.full((rows, H), links.rank + 10 * call, np.float32))
+            record.issue([x, z], {})
+            found.append((z, size))
+        links.until(device.is_done, "the end of the calls")
+        links.gather(None, "all have done")
+        for call, (z, size) in enumerate(found):
+            values = device.download(z, size).view(np.float32)
+            np.testing.assert_array_equal(values, sum(r + 10 * call for r in range(RANKS)))
+        return len(first._shared.pushes._boxes)  # type: ignore[union-attr]
+
+    assert in_threads(RANKS, work) == [1] * RANKS
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_programs_of_a_stream_share_a_mailbox(seed: int) -> None:
+    issued(seed)
+
+
+def test_the_stand_in_finds_mailboxes_with_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank writes the next elements before another has added the last ones."""
+    monkeypatch.setattr(fake_push, "TURNS", 1)
+
+    def in_many_orders() -> None:
+        for seed in range(30):
+            issued(seed)
+
+    with pytest.raises((AssertionError, RankFailure)):  # whoever is first to see it
+        in_many_orders()
+
+
+def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
+    """Others are NCCL's: more bytes, other types and reductions, or not waited for at once."""
+
+    def begin(size: int = 4096, dtype: DType = F32, reduction: str = "sum", **given: Any) -> Begin:
+        memory = DeviceMemory(0, size // dtype.size, dtype, 0)
+        exchange = Collective("all_reduce", "z", "x", "mesh", 2, reduction)
+        return Begin(exchange, memory, memory, (0, 1), 0, **{"waited_at_once": True, **given})
+
+    assert pushes(begin())
+    assert pushes(begin(PUSHED_BYTES, BF16))
+    for other in (
+        begin(PUSHED_BYTES + 4), begin(dtype=F64), begin(reduction="max"), begin(0),
+        begin(waited_at_once=False),
+    ):  # fmt: skip
+        assert not pushes(other)
+
+    def work(links: Links) -> tuple[str, str]:
+        transport = GpuTransport(links, gpus.devices[links.rank])
+        near = transport.carrier(begin()).name
+        transport._shared.access = [{0}, {1}]
+        return near, transport.carrier(begin()).name
+
+    gpus: Any = FakeGpus(2)
+    assert in_threads(2, work) == [(PUSHES, NCCL)] * 2
+
+
+def test_without_a_compiler_on_every_rank_nccl_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = EnvironmentProblem("NVRTC is not there")
+    asked: list[int] = []
+
+    def architectures() -> tuple[int, ...]:
+        asked.append(1)
+        if len(asked) == 1:
+            raise missing
+        return (90,)
+
+    monkeypatch.setattr("fusec.run.transports.pushes.supported_architectures", architectures)
+    gpus: Any = FakeGpus(2)
+
+    def work(links: Links) -> bool:
+        return GpuTransport(links, gpus.devices[links.rank])._shared.pushes is None
+
+    assert in_threads(2, work) == [True] * 2
