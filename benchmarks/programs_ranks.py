@@ -59,8 +59,8 @@ def gathered(ranks: int, rows: int, depth: int) -> str:
 def total(ranks: int, elements: int) -> str:
     """Return the sum of what all ranks have."""
     return (
-        f"fusion: total\nmesh: [{ranks}]\ndims: {{R: {ranks}, N: {elements}}}\ninputs:\n"
-        '  x: {type: "bf16[R, N]", shard: {0: mesh}}\n'
+        f"fusion: total\nmesh: [{ranks}]\ndims: {{N: {elements}}}\ninputs:\n"
+        f'  x: {{type: "bf16[{ranks}, N]", shard: {{0: mesh}}}}\n'
         "ops:\n  - y = sum(x, dims=[0])\noutputs: [y]\n"
     )
 
@@ -68,11 +68,10 @@ def total(ranks: int, elements: int) -> str:
 def norm(ranks: int, rows: int) -> str:
     """Return the RMS norm of a residual and a sum, of all ranks where there are several."""
     mesh = f"mesh: [{ranks}]\n" if ranks else ""
-    dims = f"R: {ranks}, " if ranks else ""
-    given = '{type: "bf16[R, B, H]", shard: {0: mesh}}' if ranks else "bf16[B, H]"
+    given = f'{{type: "bf16[{ranks}, B, H]", shard: {{0: mesh}}}}' if ranks else "bf16[B, H]"
     total = "sum(x, dims=[0])" if ranks else "x"
     return (
-        f"fusion: norm\n{mesh}dims: {{{dims}B: {rows}, H: {HIDDEN}}}\n"
+        f"fusion: norm\n{mesh}dims: {{B: {rows}, H: {HIDDEN}}}\n"
         f"inputs:\n  x: {given}\n  residual: bf16[B, H]\n  weight: bf16[H]\nops:\n"
         f"  - r = add({total}, residual)\n  - f = cast(r, f32)\n"
         "  - v = mean(mul(f, f), dims=[1], keepdim=true)\n"

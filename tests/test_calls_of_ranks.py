@@ -368,7 +368,7 @@ class OverSockets(HostTransport):
 
     def wait_operations(self, buffer: str, stream: int) -> list[Any]:
         """Return what waits."""
-        return [Issued(lambda addresses: self.wait(buffer, 0))]
+        return [Issued(lambda addresses: self.wait(buffer, stream))]
 
     def begin_at(self, begin: Begin, addresses: Any) -> None:
         """Begin with what lies there in a call."""
@@ -502,7 +502,7 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
     once = schedulers(measured.gather_matmul(*before))
     assert once == ["communication", "matmul"]
     assert schedulers(measured.matmul_scatter(*behind)) == once[::-1]
-    assert schedulers(measured.norm(ranks, 8)) == ["reduction", "communication", "inner_persistent"]
+    assert schedulers(measured.norm(ranks, 8)) == ["no_op", "communication", "inner_persistent"]
     assert schedulers(measured.norm(0, 8)) == ["inner_persistent"]
     # Gate and up may be one kernel, as it is cheaper by the columns of a rank.
     *products, last = schedulers(measured.mlp(ranks))

@@ -49,7 +49,14 @@ class Paced:
     def prepare(self, exchanges: list[Begin]) -> None:
         self.prepared = exchanges
 
-    def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
+    def begin_operations(self, begin: Begin) -> list[Any]:
+        exchange, target, source = begin.exchange, begin.target, begin.source
+        self.do(exchange, target, source, begin.group, begin.place, pushed=begin.waited_at_once)
+        return []
+
+    def do(
+        self, exchange: Any, target: Any, source: Any, group: Any, place: int, *, pushed: bool
+    ) -> None:
         assert any(b.exchange is exchange for b in self.prepared)
         assert (group, place) == (tuple(range(RANKS)), self.rank)
         if isinstance(exchange, Share | Unshare):
@@ -61,7 +68,7 @@ class Paced:
             return
         sent = source.size
         if isinstance(exchange, Collective):
-            sent = bytes_sent(exchange.kind, RANKS, source.size)
+            sent = bytes_sent("pushed_sum" if pushed else exchange.kind, RANKS, source.size)
             blocks = {"all_gather": RANKS, "reduce_scatter": 1 / RANKS}
             assert target.size == source.size * blocks.get(exchange.kind, 1)
         else:

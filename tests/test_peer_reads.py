@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from peer_links import quick_barriers  # noqa: F401
 from streamed_programs import Threads, by_ranks
 
 from fusec.commands.rank import parts_of
@@ -30,6 +31,7 @@ from fusec.rank import run_rank
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.shard.partition import partitioned
 
+pytestmark = pytest.mark.usefixtures("quick_barriers")
 EXAMPLES = Path(__file__).parents[1] / "examples" / "parallel"
 NORM = EXAMPLES / "allreduce_residual_rmsnorm.yaml"
 
@@ -53,6 +55,17 @@ def test_few_rows_are_read_where_they_lie(rows: int, read: bool) -> None:
     assert ("all_reduce" in kinds(program)) != read
     assert "all_reduce" in kinds(compiled(rows, without=("peer_reads",)))
     assert "all_reduce" in kinds(compiled(rows, redefine="never"))
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64])
+def test_few_bytes_are_pushed_unless_barriers_are_quick(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    program = compiled(rows)
+    assert "all_reduce" in kinds(program)
+    (found,) = [s.exchange for s in explain(program).segments if s.exchange is not None]
+    assert found.carrier == "pushed sums"
 
 
 @pytest.mark.parametrize(("rows", "said"), [(8, "saves"), (512, "rather than")])

@@ -19,6 +19,7 @@ from test_gpu_transports import in_threads
 
 from fusec.call.memory import Arena
 from fusec.call.record import Record
+from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Allocate, Collective, Wait
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
@@ -26,11 +27,12 @@ from fusec.ir.dtype import BF16, DTYPES, F32, F64, DType
 from fusec.run.exchange import Member
 from fusec.run.execute import Executable
 from fusec.run.links import Links, RankFailure
-from fusec.run.transports.carriers import NCCL, PUSHED_BYTES, PUSHES
+from fusec.run.transports.carriers import NCCL, PUSHES
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.run.transports.pushes import pushes
 from fusec.schedule.plan import Kernel, TensorArgument
+from fusec.schedule.pushed_sums import PUSHED_BYTES
 
 # The kernel. All ranks are blocks of one launch, which the emulator mixes.
 
@@ -170,7 +172,7 @@ def issued(seed: int, calls: int = 5) -> None:
         for call, (z, size) in enumerate(found):
             values = device.download(z, size).view(np.float32)
             np.testing.assert_array_equal(values, sum(r + 10 * call for r in range(RANKS)))
-        return len(first._shared.pushes._boxes)
+        return len(first._shared.pushes._boxes)  # type: ignore[union-attr]
 
     assert in_threads(RANKS, work) == [1] * RANKS
 
@@ -216,3 +218,22 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
 
     gpus: Any = FakeGpus(2)
     assert in_threads(2, work) == [(PUSHES, NCCL)] * 2
+
+
+def test_without_a_compiler_on_every_rank_nccl_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = EnvironmentProblem("NVRTC is not there")
+    asked: list[int] = []
+
+    def architectures() -> tuple[int, ...]:
+        asked.append(1)
+        if len(asked) == 1:
+            raise missing
+        return (90,)
+
+    monkeypatch.setattr("fusec.run.transports.pushes.supported_architectures", architectures)
+    gpus: Any = FakeGpus(2)
+
+    def work(links: Links) -> bool:
+        return GpuTransport(links, gpus.devices[links.rank])._shared.pushes is None
+
+    assert in_threads(2, work) == [True] * 2

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from peer_links import quick_barriers  # noqa: F401
 from rank_verdicts import added_in_a_ring, added_in_a_tree, added_once
 
 from fusec.cli import run_main
@@ -186,19 +187,19 @@ def test_a_bias_is_added_after_the_ranks() -> None:
 def test_explain_says_what_carries_an_exchange(
     tmp_path: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Few bytes of a type that a kernel adds are pushed; of others kernels read what they need."""
     file = f"{tmp_path}/sums.yaml"
-    with open(file, "w") as out:
-        out.write(FILE.replace("TYPE", "bf16"))
-    assert run_main(["explain", file, "--without", "peer-reads"]) == 0
-    assert "carried       by NCCL: numbers are added, which copy engines cannot" in (
-        capsys.readouterr().out
-    )
-    assert run_main(["explain", file]) == 0
-    assert "carried       by peer reads: kernels read the memory of other GPUs" in (
-        capsys.readouterr().out
-    )
+    for dtype, options, said in (
+        ("bf16", [], "pushed sums: few bytes: one kernel on each GPU writes to the others and"),
+        ("f64", ["--without", "peer-reads"], "NCCL: numbers are added, which copy engines cannot"),
+    ):
+        with open(file, "w") as out:
+            out.write(FILE.replace("TYPE", dtype))
+        assert run_main(["explain", file, *options]) == 0
+        assert f"carried       by {said}" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("quick_barriers")
 def test_only_exchanges_that_add_round_on_the_way() -> None:
     """What kernels read of all ranks is added in f32."""
     fusion = sums("bf16")

@@ -18,12 +18,14 @@ from fusec.ir.dtype import F32
 from fusec.ops.communication import PEER_VIEWS
 from fusec.run.device import Device
 from fusec.run.links import Links
+from fusec.run.operations import issue_all
 from fusec.run.ranks import Ranks, patience
 from fusec.run.rendezvous import meet
 from fusec.run.transports.choice import GpuTransport, device_of
 from fusec.run.transports.nccl import nccl_problem
-from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Transport
+from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.host import bytes_sent
+from fusec.schedule.pushed_sums import PUSHED_BYTES, PUSHED_SUM
 from fusec.target import Target
 from fusec.target.table import Link
 
@@ -85,7 +87,7 @@ class Probes:
     """
 
     links: Links
-    transport: Transport
+    transport: DeviceTransport
     device: Any
     clock: Callable[[], float] = time.perf_counter
     _allocated: list[int] = field(default_factory=list[int])
@@ -93,10 +95,12 @@ class Probes:
     def link(self, kind: str, rate: float) -> Link:
         """Return what a kind of exchange makes of links of so many bytes per second."""
         ranks = self.links.size
-        latency, seconds = (self.seconds(kind, given) for given in (SMALL, LARGE))
+        large = PUSHED_BYTES // (ranks - 1) if kind == PUSHED_SUM else LARGE
+        latency, seconds = (self.seconds(kind, given) for given in (SMALL, large))
         # Of a slice in a loop a rank's own goes nowhere; here each goes to another rank.
         slices = kind in ("receive_slice", "send_slice")
-        sent = LARGE if slices else bytes_sent(kind, ranks, LARGE)
+        more = large - SMALL  # what the few bytes take is a part of the latency
+        sent = more if slices else bytes_sent(kind, ranks, more)
         reached = sent / max(seconds - latency, seconds / 2) / rate
         return Link(round(min(1.0, reached), 3), float(f"{latency:.3g}"))
 
@@ -141,7 +145,7 @@ class Probes:
         def issue() -> None:
             for _ in range(AT_ONCE):
                 for b in begins:
-                    self.transport.begin(b.exchange, b.target, b.source, b.group, b.place)
+                    issue_all(self.device, self.transport.begin_operations(b))
                 if waits:
                     # On the stream that begins the next one: it resets the flags that peers write.
                     self.transport.wait("target", int(self.device.stream))
@@ -168,9 +172,11 @@ class Probes:
         )
         exchange: Exchange
         if kind not in ("receive_slice", "send_slice"):
-            reduction = "sum" if kind in REDUCING else ""
-            exchange = Collective(kind, "target", "source", AXIS, size, reduction)
-            yield Begin(exchange, taken, given, group, own)
+            pushed = kind == PUSHED_SUM
+            name = "all_reduce" if pushed else kind
+            reduction = "sum" if name in REDUCING else ""
+            exchange = Collective(name, "target", "source", AXIS, size, reduction)
+            yield Begin(exchange, taken, given, group, own, waited_at_once=pushed)
             return
         exchange = Send("source", AXIS, dim((own + 1) % size))
         yield Begin(exchange, None, given, group, own)

@@ -150,7 +150,7 @@ def _exchange(segment: Segment, estimate: Estimate) -> Exchange | None:
     reduction = given.get("reduction", "")
     carrier = carrier_of(estimate.exchange)
     how = (given["axis"], given["ranks"], reduction, sent, carrier.name, carrier.because)
-    return Exchange(estimate.exchange, *how)
+    return Exchange(segment.nodes[0].op.name, *how)
 
 
 def chosen(segment: Segment) -> str:

@@ -17,6 +17,7 @@ from fusec.ops.communication import (
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Plan
 from fusec.schedule.problem import Problem
+from fusec.schedule.pushed_sums import PUSHED_SUM, pushes_sum
 from fusec.schedule.redefinitions import reads_of_peers
 from fusec.schedule.space import Parameters
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
@@ -65,7 +66,7 @@ def bytes_sent(kind: str, ranks: int, given: int) -> int:
     which a rank is its own partner.
     """
     others = ranks - 1
-    if kind in ("all_gather", PEER_VIEWS.name):
+    if kind in ("all_gather", PEER_VIEWS.name, PUSHED_SUM):
         return others * given
     return (2 if kind == "all_reduce" else 1) * others * given // ranks
 
@@ -99,17 +100,24 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         kind, ranks = plan.parameters.kind, plan.parameters.ranks
         if kind == RECEIVE_SLICE.name:
             given = made  # a piece of the tensor
+        pushed = kind == "all_reduce" and pushes_sum(
+            plan.parameters.reduction, node.output.dtype, given, ranks
+        )
+        if pushed:
+            kind = PUSHED_SUM
         sent = bytes_sent(kind, ranks, given)
         if kind == PEER_VIEWS.name:
             # Its bytes go over the links while kernels read them, which have a price of their own.
             given = made = 0
+        elif pushed:
+            given += 2 * sent  # as much arrives as is sent, and is read
         elif kind == "send_slice":
             made = given  # of the blocks that it returns, one arrives in each iteration
         return Estimate(
             bytes=given + made,
             written=made,
             ctas=0,
-            kernels=0,
+            kernels=int(pushed),
             exchange=kind,
             sent=sent,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.hostir.instructions import Collective
-from fusec.ir.dtype import DType
 from fusec.run.transports.protocol import Exchange
+from fusec.schedule.pushed_sums import PUSHED_SUM
 
 PEERS, NCCL, READS, PUSHES = "peer copies", "NCCL", "peer reads", "pushed sums"
 MOVING = (
@@ -16,19 +16,6 @@ MOVING = (
 """Kinds of exchanges that change no number."""
 READ = ("peer_views", "share", "unshare")
 """Those of which kernels read memory of other ranks."""
-
-PUSHED_SUM = "pushed_sum"
-"""The kind of a sum of few bytes among GPUs of one host, for its cost and its carrier."""
-PUSHED_BYTES = 8 << 20
-"""Bytes that a rank sends in a pushed sum, at most: of more NCCL's rate counts."""
-_PUSHED_TYPES = ("f32", "f16", "bf16")
-_MOST_PUSHING = 8
-
-
-def pushes_sum(reduction: str, dtype: DType, size: int, ranks: int) -> bool:
-    """Return whether one kernel on each rank adds `size` bytes of each sooner than NCCL."""
-    few = 1 < ranks <= _MOST_PUSHING and size * (ranks - 1) <= PUSHED_BYTES
-    return few and reduction == "sum" and dtype.name in _PUSHED_TYPES
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from fusec.run.ranks import COMPILING
 from fusec.run.transports.carriers import (
     NCCL,
     PEERS,
-    PUSHED_SUM,
     PUSHES,
     READS,
     Carrier,
@@ -25,8 +24,9 @@ from fusec.run.transports.carriers import (
 from fusec.run.transports.nccl import NcclTransport
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
-from fusec.run.transports.pushes import PushTransport, pushes
+from fusec.run.transports.pushes import PushTransport, push_transport, pushes
 from fusec.run.transports.streams import SideStream
+from fusec.schedule.pushed_sums import PUSHED_SUM
 
 
 def device_of(links: Links) -> int:
@@ -70,7 +70,7 @@ class _Shared:
     """What the transports of a process share: streams by rank, and NCCL where it is needed."""
 
     access: list[set[int]]
-    pushes: PushTransport
+    pushes: PushTransport | None
     sides: dict[int, SideStream] = field(default_factory=dict[int, SideStream])
     nccl: NcclTransport | None = None
 
@@ -85,7 +85,7 @@ class GpuTransport:
         """
         self._links, self._device, self._first = links, device, beside is None
         self._shared = (
-            _Shared(reachable(links, device), PushTransport(links, device))
+            _Shared(reachable(links, device), push_transport(links, device))
             if beside is None
             else beside._shared
         )
@@ -110,7 +110,8 @@ class GpuTransport:
         """Return what carries an exchange."""
         group = begin.group
         access = all(b in self._shared.access[a] for a in group for b in group)
-        kind = PUSHED_SUM if pushes(begin) else kind_of(begin.exchange)
+        pushed = self._shared.pushes is not None and pushes(begin)
+        kind = PUSHED_SUM if pushed else kind_of(begin.exchange)
         return carrier_of(kind, one_host=self._links.on_host(group), access=access)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
@@ -125,7 +126,7 @@ class GpuTransport:
                 self._shared.nccl = NcclTransport(self._links, self._device)
             # A group's communicator is split off by all ranks, whoever carries their own exchange.
             self._shared.nccl.prepare(exchanges)
-        if any(pushed for _, _, pushed in wanted):
+        if self._shared.pushes is not None and any(pushed for _, _, pushed in wanted):
             pairs = zip(exchanges, carriers, strict=True)
             self._shared.pushes.prepare([b for b, carrier in pairs if carrier == PUSHES])
         if any(peers for _, peers, _ in wanted):
@@ -147,7 +148,7 @@ class GpuTransport:
         """Return what begins an exchange by its transport."""
         exchange = begin.exchange
         carrier = self.carrier(begin).name
-        if carrier == PUSHES:
+        if carrier == PUSHES and self._shared.pushes is not None:
             return self._shared.pushes.begin_operations(begin)
         if carrier != NCCL:
             return self._peers.begin_operations(begin)
@@ -215,7 +216,8 @@ class GpuTransport:
         if not self._first:
             return
         self._peers.close()
-        self._shared.pushes.close()
+        if self._shared.pushes is not None:
+            self._shared.pushes.close()
         if self._shared.nccl is not None:
             self._shared.nccl.close()
             self._shared.nccl = None

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Collective
 from fusec.run.build import Builder, Source
 from fusec.run.device import Device
 from fusec.run.links import Links
+from fusec.run.nvrtc import supported_architectures
 from fusec.run.operations import LaunchKernel, Operation
-from fusec.run.transports.carriers import pushes_sum
 from fusec.run.transports.mapped import WORD, MappedMemory
 from fusec.run.transports.protocol import Begin, DeviceMemory
+from fusec.schedule.pushed_sums import MOST_RANKS, pushes_sum
 
 SOURCE = Path(__file__).with_name("push_sum.cu")
-MOST_RANKS = 8
 THREADS, MOST_BLOCKS = 512, 128
 """Of the kernel. Each block waits for its like on other ranks: an SM has room for one at least."""
 VECTOR = 16
@@ -127,6 +128,15 @@ class PushTransport:
             (built,) = Builder([arch], 1).build([Source("push_sum", text)]).values()
             self._functions[name] = self._device.load(built.cubin, name)
         return name, self._functions[name]
+
+
+def push_transport(links: Links, device: Device) -> PushTransport | None:
+    """Return a transport where all ranks have NVRTC to build its kernels; all of them ask."""
+    try:
+        able = bool(supported_architectures())
+    except EnvironmentProblem:
+        able = False
+    return PushTransport(links, device) if all(links.gather(able, "compilers")) else None
 
 
 def pushes(begin: Begin) -> bool:
