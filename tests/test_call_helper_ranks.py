@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from called import on_gpu
+from called import GpuArray, on_gpu
 from fake_gpus import FakeGpus
 from fake_nccl import FakeNccl
 from streamed_programs import buffer
@@ -22,7 +22,7 @@ from test_gpu_ranks import MESH, RANKS, B, H, gathered, ring
 from test_gpu_transports import in_threads
 
 from fusec import FusecError
-from fusec.call import helper
+from fusec.call import fast, helper
 from fusec.call import program as calls
 from fusec.call.fast import helper_steps
 from fusec.call.memory import Arena
@@ -340,6 +340,39 @@ def test_a_call_among_ranks_is_the_helpers(reduced: Reduced) -> None:
         assert len(by_python) == 1
     assert device.asked.count("helper") == 2 * device.asked.count("cuLaunchKernelEx") > 0
     assert transport.prepared == 1
+
+
+def test_a_call_among_ranks_does_without_the_helper(
+    reduced: Reduced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Python, which has decided as much beforehand."""
+    monkeypatch.setattr(fast, "helper", lambda: None)
+    monkeypatch.setattr(fast, "_form", lambda tensor: (tensor.array.shape, tensor.array.dtype))
+    monkeypatch.setattr(GpuArray, "data_ptr", lambda a: a.array.ctypes.data, raising=False)
+    monkeypatch.setattr(Quick, "is_capturing", lambda self: False, raising=False)
+    program, device, transport, driver = reduced
+    for number in range(3):
+        x, p = arrays()
+        _, m = program(x, p, 1.0)
+        sent = (REDUCE, p.array.ctypes.data, m.array.ctypes.data, 64, 7, 0, 5, 7)
+        assert transport.library.notes[number:] == [sent]
+    assert type(program._fast).__name__ == "_InPython"
+    assert transport.prepared == 1
+    assert (device.asked.count("helper"), taken(driver)) == (0, [])
+
+
+def test_a_captured_call_among_ranks_has_a_record_of_its_own(reduced: Reduced) -> None:
+    program, device, transport, driver = reduced
+    own = arrays()
+    for _ in range(2):
+        program(*own, 1.0)
+    taken(driver)
+    before = device.asked.count("helper")
+    driver.set_capturing(1)
+    device.capturing = True
+    program(*own, 1.0)
+    assert (transport.prepared, device.asked.count("helper")) == (2, before)
+    assert taken(driver) == []
 
 
 def test_a_call_of_the_helper_notices_a_rank_that_has_failed(reduced: Reduced) -> None:
