@@ -75,7 +75,8 @@ template <class T>
 __device__ __forceinline__ void push_sum(const T* x, T* y, const PushSum& how, int block,
                                          int blocks) {
   using Vector = PushedVector<T>;
-  const int thread = threadIdx.x, rank = how.rank, ranks = how.ranks;
+  const int thread = threadIdx.x, last = blockDim.x - 1;
+  const int rank = how.rank, ranks = how.ranks;
   char* const own = reinterpret_cast<char*>(how.boxes[rank]);
   u32* const state = reinterpret_cast<u32*>(own);
   const u32 turn = state[0], number = turn + 1;
@@ -96,6 +97,8 @@ __device__ __forceinline__ void push_sum(const T* x, T* y, const PushSum& how, i
     }
   }
   __syncthreads();
+  // By now all threads of the block know the turn: the last block moves on while others wait.
+  if (thread == last && take_ticket(&state[1], blocks) == blocks - 1) state[0] = number;
   if (thread < ranks && thread != rank) {
     const i64 here = how.flags + block * static_cast<i64>(sizeof(u32));
     char* const there = reinterpret_cast<char*>(how.boxes[thread]);
@@ -123,7 +126,6 @@ __device__ __forceinline__ void push_sum(const T* x, T* y, const PushSum& how, i
     for (int lane = 0; lane < Vector::kLanes; ++lane) total.lanes[lane] = convert<T>(sums[lane]);
     total.store(y, v, how.count, stores_aligned);
   }
-  if (last_block(&state[1], blocks) && is_first_thread()) state[0] = number;
 }
 
 }  // namespace fusec
