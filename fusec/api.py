@@ -13,7 +13,7 @@ from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation, Package
-from fusec.files import fusions_of, with_schedule, with_sizes
+from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.ops.limits import check_fits, check_sizes
@@ -34,6 +34,7 @@ def compile(
     schedule: str | None = None,
     check_bounds: bool = False,
     precise: bool = False,
+    sum_chunks: int = 0,
     build: bool = True,
 ) -> Program:
     """Return a fusion compiled, to be called on arrays.
@@ -43,6 +44,7 @@ def compile(
     where there is a GPU or a target is named; others are built when a call brings them, unless
     `build` is False. schedule: a file of schedules. check_bounds: whether kernels check indices,
     which makes calls wait for them. precise: no cheaper arithmetic before results in half types.
+    sum_chunks: sums over ranks are taken in so many chunks, added in order (docs/ranks.md).
     FusecError says what is wrong with the source, and where.
     """
     options = CompileOptions(
@@ -52,6 +54,7 @@ def compile(
         schedule=schedule,
         check_bounds=check_bounds,
         precise=precise,
+        sum_chunks=sum_chunks,
     )
     fusion = _chosen(_fusions(source, options), part)
     local, make = partition(fusion), _maker(fusion, options)
@@ -178,7 +181,7 @@ def _fusions(source: Any, options: CompileOptions) -> list[Fusion]:
             f"compile() takes a path, text, a FusionDefinition or a Fusion, not "
             f"{type(source).__name__}", help='e.g. fusec.compile("examples/layernorm.yaml")',
         )  # fmt: skip
-    whole = with_schedule(with_sizes(given, options.sizes), options)
+    whole = as_asked(with_sizes(given, options.sizes), options)
     return [p.original for p in Compilation(whole, options).parts]
 
 
