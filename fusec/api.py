@@ -13,7 +13,7 @@ from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation, Package
-from fusec.files import fusions_of, with_schedule, with_sizes
+from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.ops.limits import check_fits, check_sizes
@@ -35,6 +35,7 @@ def compile(
     check_bounds: bool = False,
     precise: bool = False,
     without: Collection[str] = (),
+    sum_chunks: int = 0,
     build: bool = True,
 ) -> Program:
     """Return a fusion compiled, to be called on arrays.
@@ -45,6 +46,7 @@ def compile(
     `build` is False. schedule: a file of schedules. check_bounds: whether kernels check indices,
     which makes calls wait for them. precise: no cheaper arithmetic before results in half types.
     without: passes and decisions to disable, as `--without` of the command line has them.
+    sum_chunks: sums over ranks are taken in so many chunks, added in order (docs/ranks.md).
     FusecError says what is wrong with the source, and where.
     """
     options = CompileOptions(
@@ -55,6 +57,7 @@ def compile(
         check_bounds=check_bounds,
         precise=precise,
         without=tuple(without),
+        sum_chunks=sum_chunks,
     )
     fusion = _chosen(_fusions(source, options), part)
     local, make = partition(fusion), _maker(fusion, options)
@@ -181,7 +184,7 @@ def _fusions(source: Any, options: CompileOptions) -> list[Fusion]:
             f"compile() takes a path, text, a FusionDefinition or a Fusion, not "
             f"{type(source).__name__}", help='e.g. fusec.compile("examples/layernorm.yaml")',
         )  # fmt: skip
-    whole = with_schedule(with_sizes(given, options.sizes), options)
+    whole = as_asked(with_sizes(given, options.sizes), options)
     return [p.original for p in Compilation(whole, options).parts]
 
 

@@ -26,7 +26,17 @@ def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
             f"--set {name}={','.join(map(str, sizes))}: one size is wanted",
             help="`fusec compile` builds for several",
         )
-    return [with_schedule(fusion, options) for fusion in _fusions_of(path, options.sizes)]
+    return [as_asked(fusion, options) for fusion in _fusions_of(path, options.sizes)]
+
+
+def as_asked(fusion: Fusion, options: CompileOptions) -> Fusion:
+    """Return a fusion with the schedules of the options, and its sums over ranks in chunks."""
+    fusion = with_schedule(fusion, options)
+    if not options.sum_chunks:
+        return fusion
+    from fusec.shard.chunks import with_sum_chunks
+
+    return with_sum_chunks(fusion, options.sum_chunks)
 
 
 def with_schedule(fusion: Fusion, options: CompileOptions) -> Fusion:

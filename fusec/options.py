@@ -92,7 +92,8 @@ class CompileOptions:
     `schedules:`. precise: whether arithmetic before a rounding to a half type is what it is
     elsewhere, not cheaper. untuned: price alone chooses schedules; tuned: a folder of measured ones
     instead of the user's and those shipped. overlap: whether kernels start beside the end of those
-    before them. streams: on which the iterations of a loop run in turn.
+    before them. streams: on which the iterations of a loop run in turn. sum_chunks: into how many
+    chunks sums over ranks are divided, which are added in order; 0: exchanges add.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -112,6 +113,7 @@ class CompileOptions:
     tuned: Path | None = None
     overlap: bool = False
     streams: int = 4
+    sum_chunks: int = 0
     with_: tuple[str, ...] = ()
 
     @property

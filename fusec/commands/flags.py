@@ -94,6 +94,10 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         "--streams", type=click.IntRange(1, 64), default=4, show_default=True,
         help="Streams on which the iterations of a loop run in turn.",
     )  # fmt: skip
+    @click.option(
+        "--sum-chunks", type=click.IntRange(1, 64), default=None, metavar="N",
+        help="Sum over ranks in N chunks, added in order: the same bits on 1 to N ranks.",
+    )  # fmt: skip
     @functools.wraps(function)
     def body(
         *args: Any,
@@ -111,6 +115,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         untuned: bool,
         overlap: bool,
         streams: int,
+        sum_chunks: int | None,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -140,6 +145,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             untuned=untuned,
             overlap=overlap,
             streams=streams,
+            sum_chunks=sum_chunks or 0,
         )
         return function(*args, options=options, **rest)
 

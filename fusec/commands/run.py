@@ -33,7 +33,7 @@ from fusec.commands.verify import agree, judge, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Unsupported
 from fusec.driver import Compilation, Package
 from fusec.escape import visible
-from fusec.files import Names, fusions_of, with_schedule, with_sizes
+from fusec.files import Names, as_asked, fusions_of, with_sizes
 from fusec.options import CompileOptions
 from fusec.stages import Timings
 
@@ -291,7 +291,7 @@ def _run_script(
             ) from error
 
     def run_one(fusion: Fusion, actuals: Any) -> Any:
-        fusion = with_schedule(names.unique(fusion), compile_options)
+        fusion = as_asked(names.unique(fusion), compile_options)
         if fusion.name not in warned:
             warned.add(fusion.name)
             report.warn((*lint(fusion), *lint_strides(Compilation(fusion, compile_options))))

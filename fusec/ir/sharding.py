@@ -98,6 +98,11 @@ class Sharding:
         return replace(self, dims=tuple(_normal(parts) for parts in self.dims))
 
     @property
+    def stated(self) -> Sharding:
+        """Return the same with axes of one rank, but without other factors that say nothing."""
+        return replace(self, dims=tuple(_normal(parts, stated=True) for parts in self.dims))
+
+    @property
     def is_whole(self) -> bool:
         """Return whether nothing is divided."""
         return not any(self.dims)
@@ -126,10 +131,10 @@ def _whole(part: Part) -> Part:
     return Part(None, part.parts)
 
 
-def _normal(parts: Parts) -> Parts:
+def _normal(parts: Parts, *, stated: bool = False) -> Parts:
     kept: list[Part] = []
     for part in parts:
-        if part.parts == dim(1):
+        if part.parts == dim(1) and not (stated and part.axis not in (None, STREAM)):
             continue
         if kept and kept[-1].axis is None and part.axis is None:
             kept[-1] = Part(None, kept[-1].parts * part.parts)

@@ -60,7 +60,7 @@ class Factors:
 
     def sharding(self, span: Span | None) -> Sharding:
         """Return what has been said."""
-        return Sharding(tuple(map(tuple, self._parts)), span).normal
+        return Sharding(tuple(map(tuple, self._parts)), span).stated
 
     def _divide(self, at: int, axis: str | None, parts: Dim, span: Span | None) -> None:
         if axis in self._spans:
