@@ -67,7 +67,8 @@ class Moment:
     """A moment: the fusion that comes to it, with options, and where it begins.
 
     gpu, host: `module:Class.method`, or a phase of `Links.phase`; what it begins with on GPUs and
-    without. exchange: of which kind the first argument has to be.
+    without. A method with `()` behind it returns the function that it begins with. exchange: of
+    which kind an argument has to be, or its instruction.
     """
 
     text: str
@@ -80,7 +81,8 @@ class Moment:
 _GPU = "fusec.run.transports.choice:GpuTransport"
 _HOST = "fusec.run.transports.host:HostTransport"
 _NO_READS, _LOOPS = ("--without", "peer_reads"), ("--without", "loops_by_price")
-_BEGIN = (f"{_GPU}.begin", f"{_HOST}.begin")
+# On GPUs an exchange is prepared once, and issued by what that returns.
+_BEGIN = ("fusec.run.bound:Bound._prepared()", f"{_HOST}.begin")
 
 MOMENTS = {
     "the rendezvous": Moment(
@@ -180,7 +182,7 @@ def replace(begins: str, exchange: str) -> None:
 
         Links.phase = entering  # pyright: ignore[reportAttributeAccessIssue]
         return
-    module, _, path = begins.partition(":")
+    module, _, path = begins.removesuffix("()").partition(":")
     owner: Any = import_module(module)
     *classes, name = path.split(".")
     for each in classes:
@@ -188,10 +190,24 @@ def replace(begins: str, exchange: str) -> None:
     work: Callable[..., Any] = getattr(owner, name)
 
     def acting(*given: Any, **named: Any) -> Any:
-        kinds = {type(each).__name__ for each in given}
-        kinds |= {str(getattr(each, "kind", "")) for each in given}
-        if not exchange or exchange in kinds:
+        if exchange and exchange not in _kinds(given):
+            return work(*given, **named)
+        if not begins.endswith("()"):
             _act()
-        return work(*given, **named)
+            return work(*given, **named)
+        issue: Callable[[], Any] = work(*given, **named)
+
+        def act_and_issue() -> Any:
+            _act()
+            return issue()
+
+        return act_and_issue
 
     setattr(owner, name, acting)
+
+
+def _kinds(given: tuple[Any, ...]) -> set[str]:
+    """Return the kinds of exchanges among arguments, and of their instructions."""
+    exchanges = [getattr(each, "instruction", each) for each in given]
+    names = {type(each).__name__ for each in exchanges}
+    return names | {str(getattr(each, "kind", "")) for each in exchanges}
