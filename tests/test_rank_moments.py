@@ -41,12 +41,18 @@ DOING = {
 _COMPILED: dict[str, Compilation] = {}
 
 
-def compiled(name: str) -> Compilation:
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of targets by which sums over ranks are read in place."""
+    return rank_moments.let_reads_win(tmp_path_factory.mktemp("rates") / "targets")
+
+
+def compiled(name: str, targets: Path) -> Compilation:
     """Return the program of a moment, planned before ranks are forked."""
     if name not in _COMPILED:
         moment = MOMENTS[name]
-        without = moment.options[1:]
-        program = Compilation(read_text(moment.text), CompileOptions(without=without))
+        options = CompileOptions(without=moment.options[1:], rates=targets)
+        program = Compilation(read_text(moment.text), options)
         assert program.posts.name
         _COMPILED[name] = program
     return _COMPILED[name]
@@ -55,9 +61,9 @@ def compiled(name: str) -> Compilation:
 @pytest.mark.parametrize("act", SIGNALS)
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_rank_that_is_lost_at_any_moment_is_named(
-    name: str, act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, act: str, targets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program, moment = compiled(name), MOMENTS[name]
+    program, moment = compiled(name, targets), MOMENTS[name]
     options = RunOptions(device="reference", repeats=0, verify=False)
     monkeypatch.setenv(rank_moments.SIGNAL, str(int(SIGNALS[act])))
     monkeypatch.setenv(rank_moments.FOLDER, str(tmp_path))
