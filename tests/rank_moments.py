@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ class Moment:
     """A moment: the fusion that comes to it, with options, and where it begins.
 
     gpu, host: `module:Class.method`, or a phase of `Links.phase`; what it begins with on GPUs and
-    without. exchange: of which kind the first argument has to be.
+    without. A method with `()` behind it returns the function that it begins with. exchange: of
+    which kind an argument has to be, or its instruction.
     """
 
     text: str
@@ -80,7 +82,8 @@ class Moment:
 _GPU = "fusec.run.transports.choice:GpuTransport"
 _HOST = "fusec.run.transports.host:HostTransport"
 _NO_READS, _LOOPS = ("--without", "peer_reads"), ("--without", "loops_by_price")
-_BEGIN = (f"{_GPU}.begin", f"{_HOST}.begin")
+# On GPUs an exchange is prepared once, and issued by what that returns.
+_BEGIN = ("fusec.run.bound:Bound._prepared()", f"{_HOST}.begin")
 
 MOMENTS = {
     "the rendezvous": Moment(
@@ -100,6 +103,19 @@ MOMENTS = {
 }
 
 
+def let_reads_win(folder: Path) -> Path:
+    """Return a folder of targets by which sums over ranks are read in place."""
+    from fusec.commands.calibrate import as_toml
+    from fusec.target import find
+
+    known = find("sm_90a")
+    links = {**known.links, "peer_views": replace_fields(known.links["peer_views"], latency=1e-9)}
+    folder.mkdir(parents=True)
+    text = as_toml(replace_fields(known, links=links), "tests of ranks")
+    (folder / "sm_90a.toml").write_text(text)
+    return folder
+
+
 def environment(name: str, act: str, folder: Path, seconds: float, device: str) -> dict[str, str]:
     """Return the environment of a run whose rank 1 comes to a moment; `folder` is its own."""
     start = folder / "start"
@@ -112,6 +128,7 @@ def environment(name: str, act: str, folder: Path, seconds: float, device: str) 
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "FUSEC_RANK_TIMEOUT": str(seconds),
+        "FUSEC_TARGETS": str(let_reads_win(folder / "targets")),
         MOMENT: f"{begins};{moment.exchange}",
         SIGNAL: str(int(SIGNALS[act])),
         FOLDER: str(folder),
@@ -180,7 +197,7 @@ def replace(begins: str, exchange: str) -> None:
 
         Links.phase = entering  # pyright: ignore[reportAttributeAccessIssue]
         return
-    module, _, path = begins.partition(":")
+    module, _, path = begins.removesuffix("()").partition(":")
     owner: Any = import_module(module)
     *classes, name = path.split(".")
     for each in classes:
@@ -188,10 +205,24 @@ def replace(begins: str, exchange: str) -> None:
     work: Callable[..., Any] = getattr(owner, name)
 
     def acting(*given: Any, **named: Any) -> Any:
-        kinds = {type(each).__name__ for each in given}
-        kinds |= {str(getattr(each, "kind", "")) for each in given}
-        if not exchange or exchange in kinds:
+        if exchange and exchange not in _kinds(given):
+            return work(*given, **named)
+        if not begins.endswith("()"):
             _act()
-        return work(*given, **named)
+            return work(*given, **named)
+        issue: Callable[[], Any] = work(*given, **named)
+
+        def act_and_issue() -> Any:
+            _act()
+            return issue()
+
+        return act_and_issue
 
     setattr(owner, name, acting)
+
+
+def _kinds(given: tuple[Any, ...]) -> set[str]:
+    """Return the kinds of exchanges among arguments, and of their instructions."""
+    exchanges = [getattr(each, "instruction", each) for each in given]
+    names = {type(each).__name__ for each in exchanges}
+    return names | {str(getattr(each, "kind", "")) for each in exchanges}

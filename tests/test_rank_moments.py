@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ import rank_moments
 import rank_processes
 from gpu_rank_failures import try_moment
 from rank_moments import HEADLINES, MOMENTS, SIGNALS
+from test_gpu_ranks import RANKS, gathered, ring, run
 
 from fusec.commands.rank import run_rank
 from fusec.commands.run_inputs import RunOptions
 from fusec.driver import Compilation
+from fusec.hostir.program import HostProgram
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
+from fusec.run.bound import Bound
 from fusec.run.links import Links, RankFailure
+from fusec.run.measure_together import WARMUPS
 
 PATIENCE = 1.0
 """Seconds; a stopped rank is lost after half of them."""
@@ -36,12 +41,18 @@ DOING = {
 _COMPILED: dict[str, Compilation] = {}
 
 
-def compiled(name: str) -> Compilation:
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of targets by which sums over ranks are read in place."""
+    return rank_moments.let_reads_win(tmp_path_factory.mktemp("rates") / "targets")
+
+
+def compiled(name: str, targets: Path) -> Compilation:
     """Return the program of a moment, planned before ranks are forked."""
     if name not in _COMPILED:
         moment = MOMENTS[name]
-        without = moment.options[1:]
-        program = Compilation(read_text(moment.text), CompileOptions(without=without))
+        options = CompileOptions(without=moment.options[1:], rates=targets)
+        program = Compilation(read_text(moment.text), options)
         assert program.posts.name
         _COMPILED[name] = program
     return _COMPILED[name]
@@ -50,9 +61,9 @@ def compiled(name: str) -> Compilation:
 @pytest.mark.parametrize("act", SIGNALS)
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_rank_that_is_lost_at_any_moment_is_named(
-    name: str, act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, act: str, targets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program, moment = compiled(name), MOMENTS[name]
+    program, moment = compiled(name, targets), MOMENTS[name]
     options = RunOptions(device="reference", repeats=0, verify=False)
     monkeypatch.setenv(rank_moments.SIGNAL, str(int(SIGNALS[act])))
     monkeypatch.setenv(rank_moments.FOLDER, str(tmp_path))
@@ -91,6 +102,23 @@ def test_a_run_of_several_processes_ends_with_its_lost_rank(
 ) -> None:
     case = try_moment(name, act, tmp_path, "reference", 2.0)
     assert case.problems == (), case.said
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "times"),
+    [(gathered, "in all_gather", 1), (lambda: ring(1), "in a loop of sends", RANKS)],
+)
+def test_the_moments_of_exchanges_come_on_gpus_whenever_one_is_issued(
+    make: Callable[[], HostProgram], name: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acted, moment = list[int](), MOMENTS[name]
+    # Restored after the test, with what `replace` puts there.
+    monkeypatch.setattr(Bound, "_prepared", Bound._prepared)
+    monkeypatch.setattr(rank_moments, "_act", lambda: acted.append(1))
+    rank_moments.replace(moment.gpu, moment.exchange)
+    run(make(), seed=0, runs=2)
+    issued = 2 + WARMUPS + 2  # two runs, and those that are measured
+    assert len(acted) == RANKS * times * issued
 
 
 def collected(*more: str) -> str:

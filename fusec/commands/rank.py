@@ -181,7 +181,7 @@ def _executed(
             package = driver.build(program.on((target,)), progress)
         sizes = bind_sizes(package.program.local, inputs)
         links.gather(None, "begin of the run", COMPILING)
-        links.phase("setting up the run", COMPILING)
+        links.phase("running on the GPU", COMPILING)
         transport = GpuTransport(links, device)
         try:
             member = Member(mesh, links.rank, transport)

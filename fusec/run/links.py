@@ -87,8 +87,10 @@ class Links:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End them."""
+        """End them; RankFailure where a rank is lost even then, and nothing else has failed."""
         self.close()
+        if error is None:
+            self.check()
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -197,7 +199,7 @@ class Links:
         return [found[rank] for rank in range(self.size)]
 
     def check(self) -> None:
-        """Raise RankFailure where a rank is lost."""
+        """Raise RankFailure where a rank is lost or has failed."""
         if self._watchdog is not None and self._watchdog.loss is not None:
             raise self._watchdog.failure()
 

@@ -82,7 +82,7 @@ class Watchdog:
     def failure(self) -> RankFailure:
         """Return the loss as an error, which this process then has seen."""
         assert self._loss is not None
-        if not self._seen:
+        if not (self._seen or self._left):
             self._seen = True
             self._tell({"seen": True})
         return self._loss.error()
