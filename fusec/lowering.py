@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
 
+LOOP_SAVES = 0.03
+"""Part of the time of one exchange that a loop must be predicted to save: predictions err."""
 FRAMES_PER_NODE = 20
 """Calls inside one another, at most, for each operation of a chain that is followed."""
 
@@ -88,7 +90,8 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     seconds, other = timed(whole)
     slices = min(loops, key=lambda count: loops[count][0])
     best, chosen = loops[slices]
-    text = f"a loop of {slices} slices" if best <= seconds else "no loop"
+    is_worth = best <= (1 - LOOP_SAVES) * seconds
+    text = f"a loop of {slices} slices" if is_worth else "no loop"
     kinds = {s.nodes[0].op.name for s in other.segments if s.scheduler == "communication"}
     times = ", ".join(f"{1e6 * t:.2f} us with {n} slices" for n, (t, _) in loops.items())
     because = (
@@ -96,7 +99,7 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
         f"{1e6 * seconds:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
     )
     subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
-    return Division(chosen if best <= seconds else whole, Decision("loop", subject, because))
+    return Division(chosen if is_worth else whole, Decision("loop", subject, because))
 
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
