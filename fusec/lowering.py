@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
 
+LOOP_SAVES = 0.03
+"""Part of the time of one exchange that a loop must be predicted to save: predictions err."""
 FRAMES_PER_NODE = 20
 """Calls inside one another, at most, for each operation of a chain that is followed."""
 
@@ -101,8 +103,9 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     seconds, other = timed(whole)
     slices = min(loops, key=lambda count: loops[count][0])
     best, chosen = loops[slices]
-    chosen = chosen if best <= seconds else whole
-    text = f"a loop of {slices} slices" if best <= seconds else "no loop"
+    is_worth = best <= (1 - LOOP_SAVES) * seconds
+    chosen = chosen if is_worth else whole
+    text = f"a loop of {slices} slices" if is_worth else "no loop"
     kinds = {s.nodes[0].op.name for s in other.segments if s.scheduler == "communication"}
     times = ", ".join(f"{1e6 * t:.2f} us with {n} slices" for n, (t, _) in loops.items())
     because = (

@@ -129,6 +129,7 @@ class FakeGpu:
         self.mapped: set[int] = set()
         self.next = 256
         self.exported: set[int] = set()
+        self.graphs: list[Capture] = []
         self.capture: Capture | None = None
         self.captures = self.thread_mode = 0
         self.kernels: list[str] = []
@@ -141,6 +142,8 @@ class FakeGpu:
             cuIpcCloseMemHandle=lambda address: self.mapped.discard((address - MAPPED) // SPAN),
             cuEventDestroy=lambda event: None,
             cuStreamDestroy=lambda stream: None,
+            cuGraphExecDestroy=lambda graph: self.graphs.remove(graph),
+            cuGraphDestroy=lambda graph: None,
             cuDeviceCanAccessPeer=lambda own, other: (0, 1),
             CUstreamBatchMemOpParams=_memory_operation,
             CUstreamBatchMemOpType=SimpleNamespace(
@@ -295,6 +298,7 @@ class FakeGpu:
 
     def _cuGraphInstantiate(self, graph: Capture, flags: int) -> Capture:
         assert flags == 0
+        self.graphs.append(graph)
         return graph
 
     def _cuGraphLaunch(self, graph: Capture, stream: int) -> None:

@@ -27,6 +27,7 @@ from fusec.hostir.instructions import (
     Wait,
 )
 from fusec.hostir.program import HostProgram, check_program
+from fusec.hostir.unroll import unroll
 from fusec.ir.dim import dim, symbol
 from fusec.ir.sharding import Mesh
 from fusec.run.exchange import Member
@@ -57,6 +58,30 @@ def ring(streams: int) -> HostProgram:
     made = HostProgram("ring", buffers, (), loop, ("z",))
     check_program(made)
     return made
+
+
+def scattered(streams: int, *, joins: bool = True) -> HostProgram:
+    """Return z = x of all ranks, by a loop in which each sends what one stream has computed.
+
+    joins: whether exchanges begin behind that stream, and it behind what was exchanged before.
+    """
+    index, own = symbol("i"), symbol("mesh.place")
+    kernels, on = dim(streams + 1), index % streams + 1
+    after = (Synchronize(kernels),) if joins else ()
+    body = (
+        SetStream(kernels), Synchronize(symbol("outer")), *((Synchronize(on),) if joins else ()),
+        Alias("p", "p.slices", (index % streams) * (B * H)), Copy("p", "x"),
+        Alias("z_part", "z", (own - index - 1) % RANKS * (B * H)), SetStream(on), *after,
+        Send("p", "mesh", (index + own + 1) % RANKS),
+        Receive("z_part", "mesh", (own - index - 1) % RANKS), Wait("z_part"), *after,
+        SetStream(symbol("outer")),
+    )  # fmt: skip
+    last = For("k", dim(streams), (Synchronize(symbol("k") + 1),))
+    parts = [buffer("p", "temporary", B, H), buffer("z_part", "temporary", B, H)]
+    slices = buffer("p.slices", "temporary", streams, B, H)
+    buffers = (buffer("x", "input", B, H), buffer("z", "output", B * RANKS, H), slices, *parts)
+    loop = (Allocate("z"), Allocate("p.slices"), GetStream("outer"), For("i", dim(RANKS), body))
+    return HostProgram("scattered", buffers, (), (*loop, last, Free("p.slices")), ("z",))
 
 
 def gathered(*, waits: bool = True) -> HostProgram:
@@ -103,6 +128,20 @@ def check(program: HostProgram, seeds: int) -> None:
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_a_ring_on_streams_is_right_in_every_order(streams: int) -> None:
     check(ring(streams), 4)
+
+
+@pytest.mark.parametrize("streams", [1, 2, 4])
+def test_a_loop_that_sends_is_right_in_every_order(streams: int) -> None:
+    made = scattered(streams)
+    check_program(made)
+    flat = unroll(made, {"mesh.place": 0})
+    assert sum(isinstance(i, Send) for i in flat.instructions) == RANKS - 1
+    check(made, 4)
+
+
+def test_an_exchange_that_begins_before_its_kernel_shows() -> None:
+    with pytest.raises((AssertionError, FusecError)):
+        check(scattered(2, joins=False), 12)
 
 
 def test_one_exchange_is_right_and_shows_where_nothing_waits_for_it() -> None:

@@ -35,6 +35,7 @@ from fusec.hostir.instructions import (
 from fusec.hostir.lower import lower
 from fusec.hostir.passes import PIPELINE
 from fusec.hostir.program import HostProgram, check_program
+from fusec.hostir.steps import steps_of
 from fusec.hostir.unroll import unroll
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Output, Value
@@ -190,6 +191,19 @@ def test_what_is_sent_is_what_comes_back() -> None:
             send, receive = exchanges[2 * step : 2 * step + 2]
             assert everything[send[0]][2 * step + 1] == (place, "Receive")
             assert receive[1] == "Receive"
+
+
+def test_kernels_of_a_loop_that_sends_keep_their_order() -> None:
+    """On one stream, the rank's own last; each exchange begins behind its kernel, on another."""
+    steps = steps_of(program_of(scattered()), PLACED).steps
+    loop = [s for s in steps if isinstance(s.instruction, (Post, Send))][:7]
+    kinds = [type(s.instruction).__name__ for s in loop]
+    assert kinds == ["Post", "Send", "Post", "Send", "Post", "Send", "Post"]
+    assert len({s.stream for s in loop[::2]}) == 1
+    assert len({s.stream for s in loop}) == 4
+    numbers = {id(s): k for k, s in enumerate(steps)}
+    for kernel, send in zip(loop[:-1:2], loop[1::2], strict=True):
+        assert send.over[kernel.stream] == numbers[id(kernel)]
 
 
 def test_a_rank_takes_its_own_part() -> None:

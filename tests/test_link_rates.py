@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -83,7 +84,8 @@ class Paced:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let work run again instead of a graph of it, which the paced device has not."""
-    monkeypatch.setattr("fusec.commands.link_rates.replayed", lambda _, issue: issue)
+    module = "fusec.commands.link_rates.captured"
+    monkeypatch.setattr(module, lambda _, issue: nullcontext(issue))
 
 
 KINDS = [kind for kind in find("sm_90a").links if kind != "peer_views"]
@@ -117,12 +119,13 @@ def test_probes_end_on_streams_that_wait_for_flags(
         transport = PeerTransport(links, device)
         probes = Probes(links, transport, device)
         found = probes.link(kind, RATE)
+        assert not device.graphs, "NCCL waits for graphs where it is closed"
         transport.close()
         probes.free()
         return found
 
     assert all(link.latency > 0 for link in in_threads(ranks, work))
-    assert not any(device.mapped or device.blocks for device in gpus.devices)
+    assert not any(d.mapped or d.blocks for d in gpus.devices)
 
 
 @pytest.mark.usefixtures("eager")
@@ -148,4 +151,4 @@ def test_target_files_hold_links() -> None:
     known = find("sm_90a")
     text = as_toml(known, "nothing")
     assert "link = 450000000000.0" in text
-    assert "[links.all_gather]\nreach = 0.875\nlatency = 3e-05" in text
+    assert "[links.all_gather]\nreach = 0.85\nlatency = 2.2e-05" in text

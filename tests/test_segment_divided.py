@@ -205,7 +205,7 @@ def test_explain_tells_of_exchanges() -> None:
     assert record.mesh == {"tp": 4}
     assert text.splitlines()[1].split(maxsplit=1)[1].startswith("4 (tp: 4); figures are of one")
     assert "reduce_scatter (sum) over tp: each of 4 ranks sends 786 kB" in text
-    assert "bound by latency (latency 30 us, links 2.00 us" in text
+    assert "bound by latency (latency 22 us, links 2.06 us" in text
     assert sum(s.seconds for s in record.segments) == pytest.approx(record.seconds)
     loop = describe(segmented(divided(STREAM, xs=SLICE, y=STACK)), H200, peak_bytes=0)
     assert [s.iterations for s in loop.segments] == [4, 4, 4]

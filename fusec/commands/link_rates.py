@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fusec.bench.graph import replayed
+from fusec.bench.graph import captured
 from fusec.commands.launch import launch
 from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
@@ -143,23 +143,23 @@ class Probes:
         """Return the least seconds of what is begun, replayed: host time does not count."""
 
         def issue() -> None:
-            for _ in range(AT_ONCE):
-                for b in begins:
-                    issue_all(self.device, self.transport.begin_operations(b))
-                if waits:
-                    # On the stream that begins the next one: it resets the flags that peers write.
-                    self.transport.wait("target", int(self.device.stream))
+            for b in begins:
+                issue_all(self.device, self.transport.begin_operations(b))
+            if waits:
+                # On the stream that begins the next one: it resets the flags that peers write.
+                self.transport.wait("target", int(self.device.stream))
 
-        replay = replayed(self.device, issue)
-        return min(self._seconds(replay) for _ in range(1 + TIMES)) / AT_ONCE
+        with captured(self.device, issue) as replay:
+            return min(self._seconds(replay) for _ in range(1 + TIMES))
 
     def _seconds(self, work: Callable[[], None]) -> float:
-        """Return how long some work takes that all ranks begin together."""
+        """Return how long some work takes, one after the other, that all ranks begin together."""
         self.links.gather(0, "start of a measurement")
         start = self.clock()
-        work()
+        for _ in range(AT_ONCE):
+            work()
         self.device.synchronise("measuring links")
-        return self.clock() - start
+        return (self.clock() - start) / AT_ONCE
 
     def _begins(
         self, kind: str, source: tuple[int, int], target: tuple[int, int]

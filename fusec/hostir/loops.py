@@ -51,13 +51,16 @@ def place_of(axis: str) -> Dim:
 class _Loop:
     """The loop in which something stands: its index, and by number the slice that it is about.
 
-    first: in a loop around ranks, how many places after its own a rank begins.
+    stream: of an iteration; kernels: the stream of its kernels, where that is another. first: in a
+    loop around ranks, how many places after its own a rank begins.
     """
 
     name: str
     parts: Dim
     index: Dim
     slice: Dim
+    stream: Dim
+    kernels: Dim | None = None
     first: int = 0
 
     def other(self, node: Node) -> Dim:
@@ -138,13 +141,18 @@ class Lowered:
         name, self.ahead = f"loop{self.loops}", []
         self.loops += 1
         index = symbol(f"{name}.index", extent=False)
-        loop = self._around(unit, _Loop(name, parts, index, index))
         caller, stream = f"{name}.caller", 1 + mod(index, self.streams)
+        loop = self._around(unit, _Loop(name, parts, index, index, stream))
         around = symbol(caller, extent=False)
-        body: list[Instruction] = [GetStream(caller), SetStream(stream), Synchronize(around)]
+        kernels = stream if loop.kernels is None else loop.kernels
+        body: list[Instruction] = [GetStream(caller), SetStream(kernels), Synchronize(around)]
+        if loop.kernels is not None:
+            body.append(Synchronize(stream))  # whose last slice may lie where this one will
         body += self._from_other_loops(unit, loop)
         for number in unit.segments:
             body += self._segment(self.segments[number], self.plans[number], loop)
+        if loop.kernels is not None:
+            body += [SetStream(stream), Synchronize(loop.kernels)]
         body += [SetStream(around), Synchronize(stream)]
         return [*self.ahead, For(f"{name}.index", parts, tuple(body), self.streams)]
 
@@ -152,15 +160,21 @@ class Lowered:
         """Return a loop with its slices in the order in which ranks come to them.
 
         Each begins with its own where slices are received, since others' are still on their way,
-        and ends with its own where they are sent, so that something hides what is sent last.
+        and ends with its own where they are sent, so that something hides what is sent last. There
+        kernels have one stream, since nothing else would keep their order.
         """
         if unit.axis is None:
             return loop
         nodes = [n for k in unit.segments if (n := alone(self.segments[k])) and ring(n)]
         pieces = nodes[0].attributes["pieces"]
-        first = 0 if any(n.op is RECEIVE_SLICE for n in nodes) else 1
-        begin = (place_of(unit.axis) + first) * pieces
-        return replace(loop, slice=mod(loop.index + begin, loop.parts), first=first)
+        sends = not any(n.op is RECEIVE_SLICE for n in nodes)
+        begin = (place_of(unit.axis) + sends) * pieces
+        return replace(
+            loop,
+            slice=mod(loop.index + begin, loop.parts),
+            kernels=dim(self.streams + 1) if sends and self.streams > 1 else None,
+            first=int(sends),
+        )
 
     def _check_in_place(self, unit: Unit) -> None:
         """Raise Unsupported where an iteration would read what another one has overwritten."""
@@ -340,8 +354,12 @@ class Lowered:
             block = Value(f"{value.name}.block", source.type)
             number = place * pieces + mod(loop.index, pieces)
             yield self._part_of(block, value.name, 0, number, loop)
+            if loop.kernels is not None:
+                yield from (SetStream(loop.stream), Synchronize(loop.kernels))
             yield Send(source.name, given["axis"], floordiv(loop.slice, pieces))
             yield Receive(block.name, given["axis"], place)
             yield Wait(block.name)
+            if loop.kernels is not None:
+                yield SetStream(loop.kernels)
         elif source.name not in self._parts or self._parts[source.name].of != value.name:
             raise InternalError(f"`{source.name}` does not lie in `{value.name}`")

@@ -75,9 +75,10 @@ def _loop_time(
 class _Stage:
     """An exchange that stands in each iteration of a loop.
 
-    seconds: of the links, for one slice; latency: until those who wait see that it is done. slows:
-    the seconds that kernels lose in an iteration to what it reads and writes. ranks, pieces: of an
-    exchange with one other rank at a time, as its operation has them; 1 of others.
+    seconds: of the links, for one slice; latency: of the flags around its copy, which a stream
+    waits for one after the other. slows: the seconds that kernels lose in an iteration to what it
+    reads and writes. ranks, pieces: of an exchange with one other rank at a time, as its operation
+    has them; 1 of others.
     """
 
     seconds: float
@@ -115,8 +116,9 @@ class _Stage:
         """
         if self.ranks == 1:
             return max(begun, index * self.seconds) + self.seconds + self.latency
-        together = (index % self.pieces + 1) * (self.ranks - 1)
-        return max(begun + self.seconds, together * self.seconds) + self.latency
+        before = index % self.pieces + 1
+        together = before * (self.latency + (self.ranks - 1) * self.seconds)
+        return max(begun + self.latency + self.seconds, together)
 
 
 def _pipeline(
@@ -144,8 +146,7 @@ def _pipeline(
         ends.append(over)
         for stage in stages:
             if stage.sends and not stage.is_own(index, first=receives):
-                sent = max(sent, over) + stage.seconds
-                ends[-1] = sent + stage.latency
+                ends[-1] = sent = max(sent, over) + stage.latency + stage.seconds
     return max(ends)
 
 
