@@ -1,8 +1,8 @@
 """Sums over ranks in a fixed number of chunks, which are added in order.
 
 Each chunk is summed by itself and rounded to the type of the result; the chunks are added in f32
-where they are halves, one after the other, and rounded once. So a result does not depend on how many
-ranks share the chunks, nor on the order in which a library adds. Ranks exchange chunks by copies.
+where they are halves, one after the other, and rounded once. So a result does not depend on how
+many ranks share the chunks, nor on the order in which a library adds. Ranks exchange chunks by copies.
 """
 
 from __future__ import annotations
