@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from peer_links import quick_barriers  # noqa: F401
 from rank_verdicts import LOOPED, added_in_a_ring, added_in_a_tree, added_once, verdict_of
-from streamed_programs import Threads, by_ranks
+from streamed_programs import Threads
 
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Collective, For, Instruction, Receive, Send, Share, Unshare

@@ -12,7 +12,7 @@ from rank_verdicts import added_in_a_ring, added_in_a_tree, added_once
 
 from fusec.cli import run_main
 from fusec.commands.judge_ranks import added_on_the_way, expected_of_ranks
-from fusec.driver import Compilation
+from fusec.driver import Compilation, model_of
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
@@ -206,3 +206,36 @@ def test_only_exchanges_that_add_round_on_the_way() -> None:
     for without, added in (((), set[str]()), (("peer_reads",), {"y"})):
         program = Compilation(fusion, CompileOptions(without=without))
         assert added_on_the_way(program) == added
+
+
+HEADS = """\
+fusion: heads
+mesh: [2]
+dims: {B: 2, N: 8, S: 512, E: 64}
+inputs:
+  q: {type: "bf16[B, N, S, E]", shard: {1: mesh}}
+  k: {type: "bf16[B, N, S, E]", shard: {1: mesh}}
+  v: {type: "bf16[B, N, S, E]", shard: {1: mesh}}
+ops:
+  - o, lse, seed, off = sdpfa_fwd(q, k, v)
+outputs: [o]
+"""
+
+
+def test_divided_heads_are_judged_by_the_plan_of_a_rank() -> None:
+    """The kernel's orders, and that it rounds weights before it divides them."""
+    program = Compilation(read_text(HEADS, "heads.yaml"), CompileOptions())
+    local = model_of(program.host, choose_sizes(program.local))
+    assert local.early
+    _, model = expected_of_ranks(program, local, nccl=True)
+    text = HEADS.replace("mesh: [2]\n", "").replace(", shard: {1: mesh}", "")
+    alone = Compilation(read_text(text, "alone.yaml"), CompileOptions())
+    assert model == model_of(alone.host, choose_sizes(alone.local))
+
+
+def test_partial_products_have_the_order_of_a_rank() -> None:
+    program = Compilation(sums("bf16", 2), CompileOptions())
+    local = model_of(program.host, choose_sizes(program.local))
+    _, model = expected_of_ranks(program, local, nccl=True)
+    partial = local.orders["y_partial"]
+    assert model.orders["y_partial"] == model.orders["y_partial_2"] == partial

@@ -1,8 +1,8 @@
 """Sums over ranks in a fixed number of chunks, which are added in order.
 
-Each chunk is summed by itself and rounded to the type of the result; the chunks are added in f32
-where they are halves, one after the other, and rounded once. So a result does not depend on how
-many ranks share the chunks, nor on the order in which a library adds. Ranks exchange chunks by copies.
+Each chunk is summed by itself and rounded to the type of the result. The chunks are added one after
+the other, half types in f32, and rounded once. The result depends neither on the number of ranks
+that share the chunks nor on the order in which a library adds. Ranks exchange chunks by copies.
 """
 
 from __future__ import annotations
@@ -124,15 +124,16 @@ class _Chunker:
         def refused(why: str, help: str) -> Unsupported:
             return Unsupported(f"{OPTION}: `{name}` {why}", span=node.span, help=help)
 
-        if len(how.axes) > 1:
+        axis_name, *others = how.axes
+        if others:
             raise refused(f"is summed over {len(how.axes)} axes of ranks", "divide it along one")
         if how.reduction != "sum" or node.op.name not in ("matmul", "linear", "sum"):
             raise refused(f"is a `{node.op.name}` over ranks", "matmul, linear and sum have chunks")
         assert self.fusion.mesh is not None
-        ranks = self.fusion.mesh.extent(how.axes[0])
+        ranks = self.fusion.mesh.extent(axis_name)
         if self.count % ranks:
             raise FusecError(
-                f"{OPTION} {self.count}: {ranks} ranks along `{how.axes[0]}` do not share "
+                f"{OPTION} {self.count}: {ranks} ranks along `{axis_name}` do not share "
                 f"{self.count} chunks equally", span=node.span, help=f"a multiple of {ranks}",
             )  # fmt: skip
         for k, axis in _summed(how):
