@@ -44,7 +44,13 @@ def gather_until(links: Links, stop: Callable[[int], None], elements: int = 10) 
     return 0
 
 
-def failing(tmp_path: Path, rank: int, act: Callable[[], Any], elements: int = 10) -> list[Any]:
+def failing(
+    tmp_path: Path,
+    rank: int,
+    act: Callable[[], Any],
+    elements: int = 10,
+    patience: float = PATIENCE,
+) -> list[Any]:
     """Return how three ranks end where one does something at its third exchange."""
 
     def work(links: Links) -> Any:
@@ -54,7 +60,7 @@ def failing(tmp_path: Path, rank: int, act: Callable[[], Any], elements: int = 1
 
         return gather_until(links, stop, elements)
 
-    processes = rank_processes.start(3, work, tmp_path, PATIENCE)
+    processes = rank_processes.start(3, work, tmp_path, patience)
     begun = time.monotonic()
     others = [p for r, p in enumerate(processes) if r != rank]
     for process in others:
@@ -75,8 +81,12 @@ def test_a_rank_that_is_killed_is_named_by_the_others(tmp_path: Path, elements: 
 
 
 def test_a_rank_that_is_stopped_is_named_by_the_others(tmp_path: Path) -> None:
-    # More than sockets hold: the others wait until they can send, not only for what comes.
-    for error in failing(tmp_path, 1, lambda: os.kill(os.getpid(), signal.SIGSTOP), 1 << 21):
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    # More than sockets hold: the others wait until they can send, not only for what comes. They
+    # have half of the patience to come to the exchange.
+    for error in failing(tmp_path, 1, stop, 1 << 21, 4.0):
         assert isinstance(error, RankFailure)
         assert error.diagnostic.message == "rank 1 is stopped"
         assert error.diagnostic.notes == ("ranks 0, 2 were in `all_gather y <- x over m: 3`",)

@@ -207,7 +207,7 @@ class Monitor:
                 frame, _ = wire.receive(link)
                 self._hear(rank, member, frame)
         if not (member.left or self._closed.is_set()):
-            self.lose(Loss.died(rank))
+            self._die(rank, member)
         self._leave(member)
 
     def _hear(self, rank: int, member: _Member, frame: Mapping[str, Any]) -> None:
@@ -222,13 +222,18 @@ class Monitor:
                 running = member.heard - member.resumed
                 member.status = replace(status, idle=min(status.idle, running))
             if frame["state"] == GONE:
-                self.lose(Loss.died(rank))
-                self._leave(member)
+                self._die(rank, member)
             with self._changed:
                 self._decide()
         elif "loss" in frame:
             self.lose(Loss.of_frame(frame["loss"]))
         elif "left" in frame:
+            self._leave(member)
+
+    def _die(self, rank: int, member: _Member) -> None:
+        with self._changed:
+            member.left = True
+            self.lose(Loss.died(rank))
             self._leave(member)
 
     def _leave(self, member: _Member) -> None:
@@ -325,7 +330,8 @@ class Monitor:
         if not loss.failed:
             survivors = {rank: member.status for rank, member in self._present()}
             lost = self._members.get(loss.rank)
-            if lost is not None and (lost.stopped or not lost.answered):
+            silent = time.monotonic() - self._patience / 2
+            if lost is not None and (lost.stopped or lost.heard < silent):
                 survivors.pop(loss.rank, None)
             loss = replace(loss, notes=(*_describe(survivors), *loss.notes))
         self._loss = loss
