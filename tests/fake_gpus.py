@@ -26,7 +26,7 @@ from fusec.run.device import Device
 from fusec.run.rows import Rows
 from fusec.run.streams import Pool
 
-MEMORY = 1 << 21
+MEMORY = 1 << 23
 SPAN = 1 << 32
 """Addresses of each GPU."""
 MAPPED = 1 << 40

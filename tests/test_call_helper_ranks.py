@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from called import on_gpu
+from called import GpuArray, on_gpu
 from fake_gpus import FakeGpus
 from fake_nccl import FakeNccl
 from streamed_programs import buffer
@@ -22,7 +22,7 @@ from test_gpu_ranks import MESH, RANKS, B, H, gathered, ring
 from test_gpu_transports import in_threads
 
 from fusec import FusecError
-from fusec.call import helper
+from fusec.call import fast, helper
 from fusec.call import program as calls
 from fusec.call.fast import helper_steps
 from fusec.call.memory import Arena
@@ -177,11 +177,8 @@ def nccl(monkeypatch: pytest.MonkeyPatch, module: tuple[Any, Any]) -> Callable[[
     return start
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_the_helper_issues_what_python_issues(
-    name: str, module: tuple[Any, Any], nccl: Callable[[Any, Any], None]
-) -> None:
-    """Each rank's record, with the same addresses, twice."""
+def compare(name: str, module: tuple[Any, Any], nccl: Callable[[Any, Any], None]) -> None:
+    """Assert that both executors issue the same for each rank's record and the same addresses."""
     program, reaches = PROGRAMS[name]
     made, driver = module
     gpus, lock = FakeGpus(RANKS), threading.Lock()
@@ -221,6 +218,61 @@ def test_the_helper_issues_what_python_issues(
     for by_python, by_helper in in_threads(RANKS, work):
         assert by_helper == by_python
         assert len(by_python) > 0
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_helper_issues_what_python_issues(
+    name: str, module: tuple[Any, Any], nccl: Callable[[Any, Any], None]
+) -> None:
+    compare(name, module, nccl)
+
+
+EDITS = {
+    "waits that write": ("ring", "waits ? WAIT_VALUE_32 : WRITE_VALUE_32", "WRITE_VALUE_32"),
+    "events that are not recorded": (
+        "ring", "return driver.record(step->event, step->stream)", "return 0",
+    ),
+    "copies on the caller's stream": (
+        "ring", "driver.copy(first, second, step->size, step->stream)",
+        "driver.copy(first, second, step->size, self->stream)",
+    ),
+    "places without their offset": (
+        "gathered", "+ (uint64_t)step->offsets[which]", "+ 0 * (uint64_t)which",
+    ),
+    "a sum of another kind": (
+        "all_reduce beside", "(first, second, count, type, last, communicator, stream)",
+        "(first, second, count, type, last + 1, communicator, stream)",
+    ),
+    "a group that does not end": (
+        "ring by NCCL", "if (step->buffers == 0)\n        return ((NcclGroup)step->function)();",
+        "if (step->buffers == 0)\n        return 0;",
+    ),
+    "arguments of the last call": (
+        "pushed sum", "*self->patch[k].word = self->address[self->patch[k].slot]",
+        "*self->patch[k].word = 1 + self->address[self->patch[k].slot]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_the_comparison_finds_a_helper_that_does_something_else(
+    edit: str,
+    library: Path,  # noqa: F811
+    nccl: Callable[[Any, Any], None],
+    module: tuple[Any, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, before, after = EDITS[edit]
+    text, source = helper.SOURCE.read_text(encoding="utf-8"), tmp_path / "helper.c"
+    assert text.count(before) == 1
+    source.write_text(text.replace(before, after), encoding="utf-8")
+    monkeypatch.setattr(helper, "SOURCE", source)
+    _, driver = module
+    edited = helper.load(helper.built(tmp_path / "edited"))
+    edited.open_driver(driver._name)
+    with pytest.raises(AssertionError):
+        compare(name, (edited, driver), nccl)
 
 
 def test_one_that_waits_at_once_needs_no_stream_beside_its_own(
@@ -340,6 +392,39 @@ def test_a_call_among_ranks_is_the_helpers(reduced: Reduced) -> None:
         assert len(by_python) == 1
     assert device.asked.count("helper") == 2 * device.asked.count("cuLaunchKernelEx") > 0
     assert transport.prepared == 1
+
+
+def test_a_call_among_ranks_does_without_the_helper(
+    reduced: Reduced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Python, which has decided as much beforehand."""
+    monkeypatch.setattr(fast, "helper", lambda: None)
+    monkeypatch.setattr(fast, "_form", lambda tensor: (tensor.array.shape, tensor.array.dtype))
+    monkeypatch.setattr(GpuArray, "data_ptr", lambda a: a.array.ctypes.data, raising=False)
+    monkeypatch.setattr(Quick, "is_capturing", lambda self: False, raising=False)
+    program, device, transport, driver = reduced
+    for number in range(3):
+        x, p = arrays()
+        _, m = program(x, p, 1.0)
+        sent = (REDUCE, p.array.ctypes.data, m.array.ctypes.data, 64, 7, 0, 5, 7)
+        assert transport.library.notes[number:] == [sent]
+    assert type(program._fast).__name__ == "_InPython"
+    assert transport.prepared == 1
+    assert (device.asked.count("helper"), taken(driver)) == (0, [])
+
+
+def test_a_captured_call_among_ranks_has_a_record_of_its_own(reduced: Reduced) -> None:
+    program, device, transport, driver = reduced
+    own = arrays()
+    for _ in range(2):
+        program(*own, 1.0)
+    taken(driver)
+    before = device.asked.count("helper")
+    driver.set_capturing(1)
+    device.capturing = True
+    program(*own, 1.0)
+    assert (transport.prepared, device.asked.count("helper")) == (2, before)
+    assert taken(driver) == []
 
 
 def test_a_call_of_the_helper_notices_a_rank_that_has_failed(reduced: Reduced) -> None:

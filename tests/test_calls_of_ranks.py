@@ -287,7 +287,7 @@ def test_the_stand_in_finds_what_others_would_write_into_a_callers_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its place is not known when memory is mapped."""
-    monkeypatch.setattr(records, "_received", lambda steps: [])
+    monkeypatch.setattr(records, "received", lambda steps: [])
     with pytest.raises((StopIteration, AssertionError, FusecError)):
         check(gathered(), 1)
 

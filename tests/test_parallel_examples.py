@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peer_links import quick_barriers  # noqa: F401
 from streamed_programs import Threads, by_ranks
 
 from fusec.commands.rank import assembled, parts_of
@@ -42,7 +43,7 @@ SIZES = {
 EXCHANGES: dict[str, dict[str, int]] = {
     "allreduce_residual_rmsnorm": {"all_reduce": 1},
     "data_parallel_gradients": {"all_reduce": 2},
-    "decode_projection_norm": {"share": 1, "unshare": 1},
+    "decode_projection_norm": {"all_reduce": 1},
     "matmul_reduce_scatter": {"send": 4, "receive": 4},
     "ring_gather_matmul": {"send": 4, "receive": 4},
     "sequence_parallel_mlp": {"all_gather": 1, "reduce_scatter": 1},
@@ -131,6 +132,7 @@ def test_a_lost_share_of_a_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     assert verdict_of(small("sequence_parallel_mlp")).word == "differs"
 
 
+@pytest.mark.usefixtures("quick_barriers")
 def test_a_lost_part_that_is_read_in_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fusion, view = small("decode_projection_norm"), Threads.view
     assert verdict_of(fusion).ok

@@ -27,6 +27,7 @@ from fusec.ir.dtype import BF16, DTYPES, F32, F64, DType
 from fusec.run.exchange import Member
 from fusec.run.execute import Executable
 from fusec.run.links import Links, RankFailure
+from fusec.run.transports import pushes as transport
 from fusec.run.transports.carriers import NCCL, PUSHES
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory
@@ -38,30 +39,35 @@ from fusec.schedule.pushed_sums import PUSHED_BYTES
 
 PLACES, BLOCKS, THREADS, CAPACITY = 3, 2, 32, 4096
 FLAGS, PITCH = 256, 64
-DATA = FLAGS + PLACES * PITCH
-BOX = DATA + 2 * PLACES * CAPACITY
+LINES = FLAGS + PLACES * PITCH
+DATA = LINES + 2 * (PLACES - 1) * 2 * CAPACITY
+BOX = DATA + 2 * (PLACES - 1) * CAPACITY
 ORDERS = [Order(seed, backwards=bool(seed % 2)) for seed in range(4)]
 
 
-def text(dtype: DType, count: int, shift: int) -> str:
-    """Return a kernel whose ranks add `count` elements, that begin `shift` behind a vector."""
-    kind = {"f32": "float", "bf16": "fusec::bf16", "f16": "fusec::f16"}[dtype.name]
+def text(kind: str, dtype: DType, count: int, shift: int) -> str:
+    """Return a kernel whose ranks add `count` elements, that begin `shift` behind a vector.
+
+    kind: `few`, or `sum` with a flag behind each vector of a thread.
+    """
+    element = {"f32": "float", "bf16": "fusec::bf16", "f16": "fusec::f16"}[dtype.name]
     return f"""#include "push_sum.cuh"
-extern "C" __global__ void kernel({kind}* x, {kind}* y, int* boxes) {{
+extern "C" __global__ void kernel({element}* x, {element}* y, int* boxes) {{
   const int rank = blockIdx.x / {BLOCKS};
   fusec::PushSum how{{}};
   for (int each = 0; each < {PLACES}; ++each)
     how.boxes[each] = reinterpret_cast<fusec::u64>(boxes) + each * {BOX};
   how.capacity = {CAPACITY}, how.count = {count}, how.rank = rank, how.ranks = {PLACES};
-  how.flags = {FLAGS}, how.flag_pitch = {PITCH}, how.data = {DATA};
+  how.flags = {FLAGS}, how.flag_pitch = {PITCH}, how.lines = {LINES}, how.data = {DATA};
+  how.line_pitch = {2 * CAPACITY}, how.chunk_steps = 1;
   const int own = rank * {count + shift} + {shift};
-  fusec::push_sum(x + own, y + own, how, blockIdx.x % {BLOCKS}, {BLOCKS});
+  fusec::push_{kind}(x + own, y + own, how, blockIdx.x % {BLOCKS}, {BLOCKS});
 }}
 """
 
 
 def summed(
-    dtype: DType, count: int, folder: Path, order: Order = FIRST, shift: int = 0,
+    kind: str, dtype: DType, count: int, folder: Path, order: Order = FIRST, shift: int = 0,
     edit: Callable[[str], str] = str, turns: int = 3,
 ) -> None:  # fmt: skip
     """Assert that all ranks have the sum of what they have now, turn after turn."""
@@ -78,7 +84,7 @@ def summed(
     grid = dim(PLACES * BLOCKS), dim(1), dim(1)
     # Blocks of a cluster run together, as do those of ranks.
     kernel = Kernel("kernel", "", grid, (THREADS, 1, 1), arguments, cluster=(PLACES * BLOCKS, 1, 1))
-    function = build(kernel, text(dtype, count, shift), folder, edit)
+    function = build(kernel, text(kind, dtype, count, shift), folder, edit)
     for _ in range(turns):
         x = draw.standard_normal(whole).astype(dtype.numpy)
         memory["x"][...] = x.reshape(-1)
@@ -91,36 +97,38 @@ def summed(
             np.testing.assert_array_equal(found, total.astype(dtype.numpy)[shift:])
 
 
+@pytest.mark.parametrize("kind", ["sum", "few"])
 @pytest.mark.parametrize(
     ("dtype", "count", "shift"),
     [(F32, 1000, 0), (BF16, 1001, 0), (BF16, 64, 3), (DTYPES["f16"], 7, 0), (F32, 513, 1)],
 )
 def test_all_ranks_have_the_sum_in_order_of_place(
-    dtype: DType, count: int, shift: int, tmp_path: Path
+    kind: str, dtype: DType, count: int, shift: int, tmp_path: Path
 ) -> None:
     """To the bit, in f32 and rounded once; of any number of elements, wherever they lie."""
     for order in ORDERS:
-        summed(dtype, count, tmp_path, order, shift)
+        summed(kind, dtype, count, tmp_path, order, shift)
 
 
 LEFT_OUT = {
-    "nobody waits": ("while (static_cast<i32>(load", "while (false && static_cast<i32>(load"),
-    "flags are written first": (
-        "  __syncthreads();\n  if (thread < ranks", "  if (thread < ranks",
-    ),
+    "nobody waits": ("sum", "while (static_cast<i32>(load", "while (false && (load"),
+    "a chunk is waited for too early": ("sum", "(base + c)) < 0", "(base + c - 1)) < 0"),
     "one thread alone has waited": (
-        "    while (static_cast<i32>(load_acquire_system(arrived) - number) < 0) patience.wait();\n"
-        "  }\n  __syncthreads();",
-        "    while (static_cast<i32>(load_acquire_system(arrived) - number) < 0) patience.wait();\n"
-        "  }",
+        "sum", "patience.wait();\n    }\n    __syncthreads();", "patience.wait();\n    }",
     ),
-    "the turn stays": ("is_first_thread()) state[0] = number;", "is_first_thread()) {}"),
+    "flags are written too early": (
+        "sum", "__syncthreads();\n      if (signals) store", "if (signals) store",
+    ),
+    "the turn stays": ("sum", "== blocks - 1) state[0] = turn + 1;", "== blocks - 1) {}"),
+    "few are not waited for": ("few", "if (numbers[0] == number && numbers[1] == number) return;",
+                               "return;"),
+    "the turn of few stays": ("few", "== blocks - 1) state[0] = turn + 1;", "== blocks - 1) {}"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_the_emulator_finds_sums_that_do_not_wait(name: str, tmp_path: Path) -> None:
-    before, after = LEFT_OUT[name]
+    kind, before, after = LEFT_OUT[name]
     edited: list[str] = []
 
     def edit(text: str) -> str:
@@ -129,7 +137,7 @@ def test_the_emulator_finds_sums_that_do_not_wait(name: str, tmp_path: Path) -> 
 
     def in_all_orders() -> None:
         for order in ORDERS:
-            summed(BF16, 1000, tmp_path, order, edit=edit)
+            summed(kind, BF16, 1000, tmp_path, order, edit=edit)
 
     with pytest.raises(AssertionError):
         in_all_orders()
@@ -139,6 +147,16 @@ def test_the_emulator_finds_sums_that_do_not_wait(name: str, tmp_path: Path) -> 
 # Launches, on GPUs whose streams run in any order that they allow.
 
 
+MANY = 300
+"""Rows of more bytes than are few in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let less be few, since all memory of tests is."""
+    monkeypatch.setattr(transport, "FEW_BYTES", 4096)
+
+
 def summing(rows: int) -> HostProgram:
     """Return z = x of all ranks, added."""
     buffers = (buffer("x", "input", rows, H), buffer("z", "output", rows, H))
@@ -146,7 +164,7 @@ def summing(rows: int) -> HostProgram:
     return HostProgram("summing", buffers, (), body, ("z",))
 
 
-def issued(seed: int, calls: int = 5) -> None:
+def issued(seed: int, calls: int = 6) -> None:
     """Assert what calls of two programs return, issued one behind the other, of one stream."""
     gpus = FakeGpus(RANKS, Random(seed))
 
@@ -155,13 +173,13 @@ def issued(seed: int, calls: int = 5) -> None:
         first = GpuTransport(links, device)
         made = list[tuple[int, Record]]()
         arena = Arena(device, device.stream)
-        for rows in (2, 5):
+        for rows in (2, 5, MANY):
             member = Member(MESH, links.rank, first.another(f"{rows}"))
             executable = Executable(device, summing(rows), {}).among(member)
             made.append((rows, Record(executable, {}, arena)))
         found = list[tuple[int, int]]()
         for call in range(calls):
-            rows, record = made[call % 2]
+            rows, record = made[call % 3]
             size = rows * H * 4
             x, z = device.allocate(size, "x"), device.allocate(size, "z")
             device.upload(x, np.full((rows, H), links.rank + 10 * call, np.float32))

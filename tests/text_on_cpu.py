@@ -29,6 +29,8 @@ INSTRUCTIONS = {
     "ld.global.nc.L1::no_allocate.L2::256B.u32": "load_once",
     "st.release.gpu.global.u32": "store_release",
     "st.release.sys.global.u32": "store_release",
+    "ld.volatile.global.v4.u32": "load_line_of_words",
+    "st.volatile.global.v4.u32": "store_line_of_words",
     "atom.add.acq_rel.gpu.global.u32": "add_release",
     "atom.inc.acq_rel.gpu.global.u32": "count_and_wrap",
     "cp.async.cg.shared.global": "copy_16",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fusec.diagnostics import Unsupported
-from fusec.hostir.instructions import Alias, Allocate, Memset
+from fusec.hostir.instructions import Alias, Allocate, Collective, Memset, Receive, Share
 from fusec.hostir.placement import aligned, placement
 from fusec.hostir.program import Buffer, HostProgram
+from fusec.hostir.steps import Step
 from fusec.ir.evaluate import Sizes
 from fusec.run.arrays import layout_of
 from fusec.run.operations import Place
+from fusec.run.transports.carriers import MOVING, kind_of
 
 NO_VIEWS: Mapping[str, tuple[str, int]] = {}
 
@@ -167,3 +169,19 @@ def memory_of(
     with the shared buffer and the place of its rank.
     """
     return _Placing(program, sizes, received, views).memory()
+
+
+def received(steps: Sequence[Step]) -> list[str]:
+    """Return the names of the buffers that other ranks write by copy engines, or read."""
+    exchanges = [s.instruction for s in steps]
+    written = [
+        e.target for e in exchanges
+        if isinstance(e, (Collective, Receive)) and kind_of(e) in MOVING
+    ]  # fmt: skip
+    return [*written, *(e.source for e in exchanges if isinstance(e, Share))]
+
+
+def views(steps: Sequence[Step]) -> dict[str, tuple[str, int]]:
+    """Return what is read of other ranks: the shared buffer and the place, by the view's name."""
+    shares = (s.instruction for s in steps if isinstance(s.instruction, Share))
+    return {name: (e.source, place) for e in shares for place, name in enumerate(e.views)}

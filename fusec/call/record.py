@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fusec.call.memory import Arena, room
-from fusec.call.placing import memory_of
+from fusec.call.placing import memory_of, received, views
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
@@ -24,7 +24,6 @@ from fusec.hostir.instructions import (
     Launch,
     Memset,
     Receive,
-    Share,
     Wait,
 )
 from fusec.hostir.program import Scalar
@@ -63,7 +62,6 @@ from fusec.run.operations import (
 )
 from fusec.run.rows import rows_of
 from fusec.run.streams import Streams
-from fusec.run.transports.carriers import MOVING, kind_of
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
@@ -105,7 +103,7 @@ class Record:
         steps = steps_of(self.program, self.sizes)
         self._flat = steps.program
         self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
-        self.memory = memory_of(self._flat, self.sizes, _received(steps.steps), _views(steps.steps))
+        self.memory = memory_of(self._flat, self.sizes, received(steps.steps), views(steps.steps))
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
@@ -379,22 +377,6 @@ class Record:
                 step.known.pop(next(iter(step.known)))
             known = step.known[address] = bytes(made)
         ctypes.memmove(ctypes.addressof(step.block), known, len(known))
-
-
-def _received(steps: Sequence[ProgramStep]) -> list[str]:
-    """Return the names of the buffers that other ranks write by copy engines, or read."""
-    exchanges = [s.instruction for s in steps]
-    written = [
-        e.target for e in exchanges
-        if isinstance(e, (Collective, Receive)) and kind_of(e) in MOVING
-    ]  # fmt: skip
-    return [*written, *(e.source for e in exchanges if isinstance(e, Share))]
-
-
-def _views(steps: Sequence[ProgramStep]) -> dict[str, tuple[str, int]]:
-    """Return what is read of other ranks: the shared buffer and the place, by the view's name."""
-    shares = (s.instruction for s in steps if isinstance(s.instruction, Share))
-    return {name: (e.source, place) for e in shares for place, name in enumerate(e.views)}
 
 
 def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from fusec.ir.dtype import DType
 
 PUSHED_SUM = "pushed_sum"
 """The kind of such an exchange in a target's `links`, and for who carries it."""
-PUSHED_BYTES = 8 << 20
+PUSHED_BYTES = 16 << 20
 """Bytes that a rank sends to others, at most: of more, NCCL's rate counts."""
 MOST_RANKS = 8
 _TYPES = ("f32", "f16", "bf16")

@@ -79,6 +79,24 @@ static void store_release(u32* flag, u32 value) {
   note_release(flag);
   released();
 }
+// Words that come together with numbers, by which a reader knows that they have arrived.
+static void load_line_of_words(u32& a, u32& b, u32& c, u32& d, const u32* line) {
+  a = line[0];
+  b = line[1];
+  c = line[2];
+  d = line[3];
+  note_acquire(line);
+  note_flag(line);
+}
+static void store_line_of_words(u32* line, u32 a, u32 b, u32 c, u32 d) {
+  line[0] = a;
+  line[1] = b;
+  line[2] = c;
+  line[3] = d;
+  note_atomic(line, 4 * sizeof *line);
+  note_release(line);
+  released();
+}
 static void add_release(u32& before, u32* flag, u32 amount) {
   before = atomicAdd(flag, amount);
   note_acquire(flag);

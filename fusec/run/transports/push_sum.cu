@@ -18,3 +18,19 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                   const __grid_constant__ fusec::PushSum how) {
   fusec::push_sum(x, y, how, blockIdx.x, gridDim.x);
 }
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    push_few_f32(const float* x, float* y, const __grid_constant__ fusec::PushSum how) {
+  fusec::push_few(x, y, how, blockIdx.x, gridDim.x);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    push_few_f16(const fusec::f16* x, fusec::f16* y, const __grid_constant__ fusec::PushSum how) {
+  fusec::push_few(x, y, how, blockIdx.x, gridDim.x);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    push_few_bf16(const fusec::bf16* x, fusec::bf16* y,
+                  const __grid_constant__ fusec::PushSum how) {
+  fusec::push_few(x, y, how, blockIdx.x, gridDim.x);
+}

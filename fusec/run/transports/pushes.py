@@ -1,4 +1,4 @@
-"""Sums of few bytes over the GPUs of one host: one kernel on each writes to all others and adds.
+"""Sums over the GPUs of one host: one kernel on each writes to all others and adds.
 
 Each rank has mailboxes that the others map. One serves all exchanges of a group that come one after
 the other (`Begin.order`); it stays as long as the process, for graphs of others may be replayed.
@@ -24,8 +24,12 @@ from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.schedule.pushed_sums import MOST_RANKS, pushes_sum
 
 SOURCE = Path(__file__).with_name("push_sum.cu")
-THREADS, MOST_BLOCKS = 512, 128
-"""Of the kernel. Each block waits for its like on other ranks: an SM has room for one at least."""
+THREADS, MOST_BLOCKS = 512, 256
+"""Of the kernel. Each block waits for its like on other ranks: SMs have room for all of them."""
+CHUNK_STEPS, MOST_CHUNKS = 1, 64
+"""Vectors of a thread between two flags, at least, and flags of a block, at most."""
+FEW_BYTES = 1 << 17
+"""Bytes of a rank up to which each 4 are sent with the number of the turn, in place of flags."""
 VECTOR = 16
 """Bytes that a thread moves at once."""
 _FLAGS = 256
@@ -39,7 +43,8 @@ class PushSum(ctypes.Structure):
     _fields_ = (
         ("boxes", ctypes.c_uint64 * MOST_RANKS), ("capacity", ctypes.c_uint64),
         ("count", ctypes.c_int64), ("rank", ctypes.c_int32), ("ranks", ctypes.c_int32),
-        ("flags", ctypes.c_int32), ("flag_pitch", ctypes.c_int32), ("data", ctypes.c_int32),
+        ("flags", ctypes.c_int32), ("flag_pitch", ctypes.c_int32), ("lines", ctypes.c_int32),
+        ("line_pitch", ctypes.c_int32), ("data", ctypes.c_int32), ("chunk_steps", ctypes.c_int32),
     )  # fmt: skip
 
 
@@ -66,7 +71,7 @@ class PushTransport:
         sizes = dict[Any, int]()
         for begin in exchanges:
             sizes[_key(begin)] = max(sizes.get(_key(begin), 0), _capacity(begin))
-            self._function(begin.target.dtype.name)
+            self._function(begin)
         keys = [*sizes]
         wanted = [[*key[0], self._holds(key, sizes[key])] for key in keys]
         told = self._links.gather(wanted, "mailboxes of sums")
@@ -95,14 +100,17 @@ class PushTransport:
         target: DeviceMemory = begin.target
         source: DeviceMemory = target if begin.source is None else begin.source
         ranks = len(begin.group)
-        boxes = (ctypes.c_uint64 * MOST_RANKS)(*box.addresses)
+        steps = -(-target.size // (VECTOR * THREADS * MOST_BLOCKS))
         how = PushSum(
-            boxes, box.capacity, target.elements, rank, ranks, _FLAGS, _PITCH, _data(ranks)
-        )
+            boxes=(ctypes.c_uint64 * MOST_RANKS)(*box.addresses), capacity=box.capacity,
+            count=target.elements, rank=rank, ranks=ranks, flags=_FLAGS, flag_pitch=_PITCH,
+            lines=_lines(ranks), line_pitch=2 * FEW_BYTES, data=_data(ranks),
+            chunk_steps=max(CHUNK_STEPS, -(-steps // MOST_CHUNKS)),
+        )  # fmt: skip
         blocks = min(-(-target.size // (VECTOR * THREADS)), MOST_BLOCKS)
-        name, function = self._function(target.dtype.name)
+        name, function = self._function(begin)
         ends = source.place, target.place
-        return [LaunchKernel(name, function, max(blocks, 1), THREADS, ends, (how,), target.stream)]
+        return [LaunchKernel(name, function, blocks, THREADS, ends, (how,), target.stream)]
 
     def close(self) -> None:
         """Unmap the others' mailboxes."""
@@ -113,15 +121,16 @@ class PushTransport:
         return key in self._boxes and self._boxes[key].capacity >= size
 
     def _allocate(self, capacity: int, ranks: int) -> int:
-        size = _data(ranks) + 2 * ranks * capacity
+        size = _data(ranks) + 2 * (ranks - 1) * capacity
         address = self._device.allocate(size, "mailboxes of sums")
         self._device.fill(address, 0, _data(ranks))
         self._device.synchronise("clearing mailboxes")
         return address
 
-    def _function(self, dtype: str) -> tuple[str, Any]:
-        """Return the kernel of an element type, by name and loaded."""
-        name = f"push_sum_{dtype}"
+    def _function(self, begin: Begin) -> tuple[str, Any]:
+        """Return the kernel of an exchange, by name and loaded."""
+        kind = "few" if begin.target.size <= FEW_BYTES else "sum"
+        name = f"push_{kind}_{begin.target.dtype.name}"
         if name not in self._functions:
             text = SOURCE.read_text(encoding="utf-8")
             arch = f"sm_{self._device.facts.capability}"
@@ -156,10 +165,16 @@ def _key(begin: Begin) -> Any:
 
 
 def _capacity(begin: Begin) -> int:
-    """Return the bytes of a rank, with room to grow: a power of two."""
-    return max(1 << 16, 1 << (begin.target.size - 1).bit_length())
+    """Return the bytes of a place for a rank's elements, with room to grow: a power of two."""
+    size = begin.target.size
+    return 0 if size <= FEW_BYTES else 1 << (size - 1).bit_length()
+
+
+def _lines(ranks: int) -> int:
+    """Return where elements that are sent with numbers begin in a mailbox."""
+    return _FLAGS + ranks * _PITCH
 
 
 def _data(ranks: int) -> int:
-    """Return where elements begin in a mailbox."""
-    return _FLAGS + ranks * _PITCH
+    """Return where elements begin in a mailbox that are sent as they are."""
+    return _lines(ranks) + 2 * (ranks - 1) * 2 * FEW_BYTES
