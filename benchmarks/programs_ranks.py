@@ -68,10 +68,11 @@ def total(ranks: int, elements: int) -> str:
 def norm(ranks: int, rows: int) -> str:
     """Return the RMS norm of a residual and a sum, of all ranks where there are several."""
     mesh = f"mesh: [{ranks}]\n" if ranks else ""
-    given = f'{{type: "bf16[{ranks}, B, H]", shard: {{0: mesh}}}}' if ranks else "bf16[B, H]"
+    dims = f"R: {ranks}, " if ranks else ""
+    given = '{type: "bf16[R, B, H]", shard: {0: mesh}}' if ranks else "bf16[B, H]"
     total = "sum(x, dims=[0])" if ranks else "x"
     return (
-        f"fusion: norm\n{mesh}dims: {{B: {rows}, H: {HIDDEN}}}\n"
+        f"fusion: norm\n{mesh}dims: {{{dims}B: {rows}, H: {HIDDEN}}}\n"
         f"inputs:\n  x: {given}\n  residual: bf16[B, H]\n  weight: bf16[H]\nops:\n"
         f"  - r = add({total}, residual)\n  - f = cast(r, f32)\n"
         "  - v = mean(mul(f, f), dims=[1], keepdim=true)\n"

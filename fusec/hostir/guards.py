@@ -19,8 +19,22 @@ def guards_of(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
         Guard(symbol(name), "==", size, f"`{name}` is built into the kernels")
         for name, size in sorted(built_in.items())
     ]
-    given = [g for plan in plans for g in plan.guards]
-    return tuple({str(g): g for g in (*fixed, *given)}.values())
+    return guards_in_all(fixed, (g for plan in plans for g in plan.guards))
+
+
+def guards_in_all(*guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """Return guards of several kinds, each once."""
+    return tuple({str(g): g for each in guards for g in each}.values())
+
+
+def specialized_extents(original: Fusion, fusion: Fusion) -> Iterable[Guard]:
+    """Yield what keeps inputs to the extents that passes have put in the place of symbols."""
+    shapes = {entry.value.name: entry.value.shape for entry in fusion.inputs}
+    for entry in original.inputs:
+        name = entry.value.name
+        for given, found in zip(entry.value.shape, shapes.get(name, ()), strict=False):
+            if found.is_const and not given.is_const:
+                yield Guard(given, "==", found.value, f"an extent of `{name}` is built in")
 
 
 def distinct_elements(fusion: Fusion) -> Iterable[Guard]:

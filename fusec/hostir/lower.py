@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from fusec.diagnostics import InternalError
 from fusec.hostir.checks import index_checks
-from fusec.hostir.guards import distinct_elements, guards_of
+from fusec.hostir.guards import (
+    distinct_elements,
+    guards_in_all,
+    guards_of,
+    specialized_extents,
+)
 from fusec.hostir.instructions import Free
 from fusec.hostir.loops import Lowered
 from fusec.hostir.placing import Lowering, place_input, place_outputs
@@ -55,7 +60,11 @@ def lower(
         scalars=tuple(_scalar(i) for i in fusion.inputs if i.value.is_scalar),
         instructions=(*state.first, *state.body, *state.last),
         outputs=tuple(dict.fromkeys(whole_name(o) for o in fusion.outputs)),
-        guards=(*guards_of(plans), *distinct_elements(fusion)),
+        guards=guards_in_all(
+            guards_of(plans),
+            specialized_extents(original or fusion, fusion),
+            distinct_elements(fusion),
+        ),
         aliases=tuple(
             dict.fromkeys(
                 (whole_name(o), whole_name(fusion.effects.into[o.value]))

@@ -23,6 +23,7 @@ from fusec.passes.protect_inputs import protect_inputs
 from fusec.passes.remove_copies import remove_copies
 from fusec.passes.remove_dead import remove_dead
 from fusec.passes.share_expressions import share_expressions
+from fusec.passes.specialize_units import specialize_units
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.passes.update_slices import update_slices
 
@@ -40,6 +41,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         fold_constants,  # first among reals: the other rules look for literals
         remove_copies,  # a `set` hides from the rules below what stands behind it
         multiply_outer_products,  # before the broadcasts that it writes are merged
+        specialize_units,  # before reductions of these extents are squeezed
         squeeze_unit_reductions,  # before squeezes and casts are merged
         merge_casts,
         merge_broadcasts,

@@ -1,0 +1,27 @@
+"""Put 1 in the place of extents that each rank has but one of, where they are reduced."""
+
+from __future__ import annotations
+
+from fusec.ir.dim import Dim, dim, symbol
+from fusec.ir.graph import Fusion
+from fusec.ir.substitute import substitute_dims
+
+
+def specialize_units(fusion: Fusion) -> Fusion:
+    """Return the fusion of a rank with 1 for symbols that are reduced and are 1 by default.
+
+    A tensor of a part from each rank is declared with an extent of as many as there are ranks. Its
+    kernels are built for this size in any case; known here, the reduction of a rank's own part is
+    none, and its memory needs no copy. The host program has a guard for each (`hostir/guards.py`).
+    """
+    if fusion.mesh is None or fusion.mesh.size == 1:
+        return fusion
+    units = dict[str, Dim]()
+    for node in fusion.nodes:
+        if node.op.family != "reduction":
+            continue
+        reduced = (node.inputs[0].shape[axis] for axis in node.attributes["dims"])
+        for name in fusion.hints:
+            if fusion.hints[name] == 1 and any(extent == symbol(name) for extent in reduced):
+                units[name] = dim(1)
+    return substitute_dims(fusion, units)
