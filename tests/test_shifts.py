@@ -94,3 +94,27 @@ def test_a_maximum_that_may_be_no_number_counts() -> None:
     arrays = {name: array.astype(dtype) for name, array in inputs.items()}
     found = estimate(fusion, arrays, choose_sizes(fusion), ["p"])["p"]
     assert np.isnan(found.value).all()
+
+
+def test_a_sum_that_weights_are_divided_by_scales_what_they_weigh() -> None:
+    """Its error is one factor for a row of weights, whatever the signs of what they weigh."""
+    lines = SOFTMAX.replace("outputs: [p]", "  - o = matmul(p, c)\noutputs: [o, t]")
+    text = HEAD.replace("inputs: {", 'inputs: {c: "f32[N, M]", ') + lines
+    text = text.replace("K: 64", "K: 4096").replace("0.05", "0.01")
+    fusion = read_text(text, "weights.yaml")
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 1)
+    found = estimate(fusion, inputs, sizes, ["p", "t", "o"])
+    total, weighed = found["t"], found["o"]
+    assert total.variance is not None
+    assert weighed.common is not None
+    relative = np.sqrt(np.broadcast_to(total.variance, total.value.shape)) / total.value
+    shared = np.abs(weighed.value) * relative
+    c = np.abs(np.asarray(inputs["c"], np.float64))
+    sum_of_sizes = (found["p"].value @ c) * relative
+    common = np.sqrt(np.broadcast_to(weighed.common, shared.shape))
+    assert (common >= shared).all()
+    # Where scores may be rounded the other way, nothing else that rows have in common counts.
+    rows = relative[:, 0] > 1e-5
+    assert rows.sum() >= 5
+    assert np.median((common / sum_of_sizes)[rows]) < 0.5

@@ -19,6 +19,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
 from fusec.ir.totals import total
+from fusec.reference.common_factors import without_factor
 from fusec.reference.estimate import (
     LIMIT,
     SMALLEST,
@@ -54,6 +55,8 @@ FURTHEST = 4.0
 """Expected errors within which all of the sampled sums lie where roundings are independent."""
 SAMPLED_TERMS = 1 << 21
 """Products that they have together, at most."""
+FACTOR = "factor"
+"""Name of the relative variance that all terms of a row have in common."""
 COMPLEX = 4.0
 """Variance of a complex product's roundings over a real one's: two products and a sum for each part
 add up to less than 2 units of its modulus."""
@@ -98,9 +101,13 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
                 times = alike(operand.value, (axis,), pair[place])
                 state[f"independent {place}"] = product(*pair, *none) * times
             if operand.common is not None:
+                first = place == 0 and values[1].ndim > 1 and not _indexed(node)
+                common, factor = without_factor(operand, axis if first else None)
                 pair = [np.abs(v) for v in values[:2]]
-                pair[place] = np.broadcast_to(np.sqrt(operand.common), operand.value.shape)
+                pair[place] = np.broadcast_to(np.sqrt(common), operand.value.shape)
                 state[f"common {place}"] = product(*pair, *none)
+                if factor is not None:
+                    state[FACTOR] = factor
         pair = _beside_zero(operands[:2])
         if pair is not None:
             state["both"] = product(*pair, *none)
@@ -149,6 +156,8 @@ def merge(a: State, b: State) -> State:
     def joined(key: str) -> Array:
         if key not in a or key not in b:
             return a[key] if key in a else b[key]
+        if key == FACTOR:
+            return np.maximum(a[key], b[key])
         return np.minimum(a[key], b[key]) if key == STEP else a[key] + b[key]
 
     return {key: joined(key) for key in a | b}
@@ -171,6 +180,8 @@ def finish(node: Node, state: State, ancestors: Sequence[int], rules: Rules) -> 
             common = join(common, None if shared is None else np.square(shared))
             met |= known
         assert independent is not None
+        if FACTOR in state:
+            common = add(common, squared(out) * state[FACTOR])
         if "both" in state:
             independent = independent + LIMIT**2 * state["both"]
         lost = overflowing(out, np.sqrt(count * state["squares"]), dtype)

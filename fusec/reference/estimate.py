@@ -67,7 +67,10 @@ class Estimate:
     none in common are independent. part: what one of 64 parts of the last reduction adds, as far as
     it reaches this value. rounds_to: the half type that the value, held as computed, is rounded to
     wherever it is read. most: an upper limit of the error where few roundings are added up, whose
-    largest sum is less than LIMIT standard deviations; None where none is known.
+    largest sum is less than LIMIT standard deviations; None where none is known. factor: the
+    variance of one relative error that elements have in common along the axes where it has one
+    element, as weights have that are divided by one sum; `common` holds what it makes of the value.
+    What makes an estimate anew may leave it out.
     """
 
     value: Array
@@ -78,6 +81,7 @@ class Estimate:
     rounds_to: DType | None = field(default=None)
     alike: Alike | None = None
     most: Array | None = None
+    factor: Array | None = None
 
     @property
     def exact(self) -> bool:

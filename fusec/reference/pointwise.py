@@ -19,6 +19,7 @@ from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node
 from fusec.ir.op import Slopes
 from fusec.reference.between import between
+from fusec.reference.common_factors import factor_of
 from fusec.reference.complexes import complex_error, directions, steepness, unjudged
 from fusec.reference.estimate import (
     FLIP,
@@ -67,6 +68,7 @@ def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
     wide = np.asarray(raw, storage(target))
     independent = add(operand.independent, narrowing(wide, source, target))
     found = result(wide, target, independent, operand.common, operand.ancestors, operand.part)
+    found = replace(found, factor=operand.factor)
     return replace(found, most=operand.most) if independent is operand.independent else found
 
 
@@ -85,7 +87,7 @@ def pointwise(
     else:
         passed = _passed(node, operands, raw, inexact, attributes)
     passed = _with_certain_nans(node, operands, raw, passed)
-    own = _with_own(node, operands, raw, passed)
+    own = replace(_with_own(node, operands, raw, passed), factor=factor_of(node, operands, raw))
     if arithmetic is Arithmetic.DECLARED:
         return own
     return _approximated(node, operands, own, inside=arithmetic is Arithmetic.INSIDE)

@@ -283,6 +283,7 @@ def _block_of(whole: Estimate, index: Index) -> Estimate:
         part=part,
         alike=None,
         most=most,
+        factor=None,
     )
 
 
