@@ -329,15 +329,20 @@ class Monitor:
             return
         if not loss.failed:
             survivors = {rank: member.status for rank, member in self._present()}
-            lost = self._members.get(loss.rank)
-            silent = time.monotonic() - self._patience / 2
-            if lost is not None and (lost.stopped or lost.heard < silent):
+            if loss == Loss.died(loss.rank) or not self._answers(loss.rank):
                 survivors.pop(loss.rank, None)
             loss = replace(loss, notes=(*_describe(survivors), *loss.notes))
         self._loss = loss
         for _, member in self._present():
             self._tell(member, {"loss": loss.frame()})
         self._changed.notify_all()
+
+    def _answers(self, rank: int) -> bool:
+        """Return whether a rank is neither stopped nor silent."""
+        member = self._members.get(rank)
+        if member is None or member.stopped:
+            return False
+        return time.monotonic() - member.heard < self._patience / 2
 
     def _tell(self, member: _Member, frame: Mapping[str, Any]) -> None:
         with suppress(wire.Ended):  # the thread that reads from it finds that, too
