@@ -26,7 +26,7 @@ from fusec.shard.partition import partitioned
 PARTS = """
 fusion: parts
 mesh: [2]
-dims: {R: 2, B: 3, H: 40}
+dims: {B: 3, R: 2, H: 40}
 inputs:
   x: {type: "TYPE[R, B, H]", shard: {0: mesh}}
   r: TYPE[B, H]
@@ -83,7 +83,7 @@ def test_a_call_with_other_parts_is_built_for_them(
     tmp_path: Any,
 ) -> None:
     program = fusec.compile(PARTS.replace("TYPE", "f32"), target="sm_90a")
-    program._build({"R": 3, "B": 3, "H": 40}, device)  # once for both processes
+    program._build({"B": 3, "R": 3, "H": 40}, device)  # once for both processes
     normal = np.random.default_rng(0).standard_normal
     given = [
         (normal((parts, 3, 40), np.float32), normal((3, 40), np.float32)) for parts in (2, 6, 2)

@@ -20,8 +20,9 @@ def specialize_units(fusion: Fusion) -> Fusion:
     for node in fusion.nodes:
         if node.op.family != "reduction":
             continue
-        reduced = (node.inputs[0].shape[axis] for axis in node.attributes["dims"])
-        for name in fusion.hints:
-            if fusion.hints[name] == 1 and any(extent == symbol(name) for extent in reduced):
+        dims: tuple[int, ...] = node.attributes["dims"]
+        reduced = [node.inputs[0].shape[axis] for axis in dims]
+        for name, size in fusion.hints.items():
+            if size == 1 and symbol(name) in reduced:
                 units[name] = dim(1)
     return substitute_dims(fusion, units)
