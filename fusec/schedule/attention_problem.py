@@ -63,6 +63,8 @@ class Softmax:
 
     scores: what it is of, in f32. top, total: the reductions. factor: what the exponentials are
     multiplied by, or divided by where it divides; the same for a row, None where it is 1.
+    is_safe: whether 0 is taken off scores in place of a maximum of minus infinity; the exponentials
+    of such a row are NaN otherwise.
     """
 
     scores: Instance
@@ -70,6 +72,7 @@ class Softmax:
     total: Node
     factor: Instance | None
     divides: bool
+    is_safe: bool
 
 
 @dataclass(frozen=True)
@@ -336,7 +339,8 @@ def _softmax(
         return None
     if {less.operands[0].dtype, powers.dtype, total.output.dtype} != {F32}:
         return None
-    return Softmax(less.operands[0], top.node, total, factor, divides)
+    is_safe = less.operands[1] is not top
+    return Softmax(less.operands[0], top.node, total, factor, divides, is_safe)
 
 
 def _maximum(shift: Instance) -> Instance | None:
