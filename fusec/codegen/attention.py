@@ -27,7 +27,8 @@ from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes, map_names
 from fusec.schedule.attention_masks import MOST_ROWS, Bound, masks_of, unmasked
-from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
+from fusec.schedule.attention_part import Part
+from fusec.schedule.attention_problem import Attention, Softmax, find_attention, find_softmax
 from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_operand import BATCH, Operand
 

@@ -27,7 +27,7 @@ from fusec.schedule.attention_backward_maps import map_names
 from fusec.schedule.attention_backward_problem import Backward, find_backward
 from fusec.schedule.attention_backward_values import QueryValues, find_query_values
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
-from fusec.schedule.attention_problem import Part
+from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_operand import BATCH
 

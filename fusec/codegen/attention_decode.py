@@ -27,7 +27,8 @@ from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
 from fusec.schedule.attention_masks import Bound, Limit
-from fusec.schedule.attention_problem import Part, Source
+from fusec.schedule.attention_part import Part
+from fusec.schedule.attention_problem import Source
 from fusec.schedule.attention_scale import without_scale
 
 RESERVED = frozenset([

@@ -11,7 +11,7 @@ from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import affine, does, size_of
-from fusec.schedule.attention_problem import Part
+from fusec.schedule.attention_part import Part
 
 _INT, _SMALL = 1 << 31, 1 << 22
 """What is less in size fits `int`, and fusec::small_to_float."""
