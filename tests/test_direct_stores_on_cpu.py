@@ -96,6 +96,6 @@ def test_a_gemm_that_was_wrong(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_backward_that_was_wrong(tmp_path: Path) -> None:
-    text = (FOLDER / "attention_backward_of_17_queries.yaml").read_text()
-    assert "matmul" in kernels_of(planned(text))
+    text = (FOLDER / "attention_backward_of_17_queries.yaml").read_text().replace(" 64]", " 40]")
+    assert "attention_backward" not in kernels_of(planned(text))
     assert wrong(text, tmp_path) == ""
