@@ -70,7 +70,7 @@ def compile_command(
 @diagnosed
 @compile_options
 def check_command(file: str, times: bool, options: CompileOptions, report: Report) -> int:
-    """Check FILE: syntax, types, segmentation, what a build covers; nothing is compiled."""
+    """Check FILE: syntax, types, segments, CUDA text, what a build covers; nothing is compiled."""
     from fusec.commands.build import check_file
 
     return check_file(file, options, report, times=times)

@@ -33,6 +33,16 @@ def test_check_takes_every_example(path: Path, capsys: Capture) -> None:
     assert done.out.startswith(f"{path.stem}: ")
 
 
+def test_check_generates_what_it_accepts(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(plan: object) -> None:
+        raise KeyError(plan)
+
+    monkeypatch.setattr("fusec.codegen.dispatch.plan_sources", fail)
+    assert fusec(capsys, "check", small(tmp_path)).code == 70
+
+
 @pytest.mark.parametrize("command", ["check", "compile", "run", "dump", "explain"])
 def test_a_dash_is_standard_input(
     command: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
@@ -76,9 +86,9 @@ def test_time_prints_each_stage(command: str, tmp_path: Path, capsys: Capture) -
     lines = [line.split() for line in done.out.splitlines() if line.endswith(" ms")]
     assert all(float(milliseconds) >= 0 for _, milliseconds, _ in lines)
     stages = [stage for stage, _, _ in lines]
-    wanted = ["partition", "passes", "segment", "schedule"]
+    wanted = ["partition", "passes", "segment", "schedule", "codegen"]
     if command != "check":
-        wanted += ["codegen", "build"]
+        wanted += ["build"]
     assert stages[: len(wanted)] == wanted
     assert stages[len(wanted) :] == (["reference"] if command == "run" else [])
 

@@ -13,6 +13,8 @@ from families import GPU, assert_builds, estimate, plan_of, refused_rule, run_on
 from fusec.ir.dtype import BF16, F32, F64, I8, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
+from fusec.passes import run_pipeline
 from fusec.schedule.transpose_tile import Tile, shapes
 
 
@@ -234,3 +236,33 @@ def symmetric(b: GraphBuilder, x: Any) -> Any:
 )
 def test_refusals(fusion: Fusion, rule: str) -> None:
     assert refused_rule("transpose", fusion) == rule
+
+
+RESHAPED = {
+    "bf16[33, 7, 128]": ([56, 528], "relu"),
+    "u8[33, 7, 128]": ([56, 528], "abs"),
+    "f8e4m3[33, 7, 128]": ([56, 528], "relu"),
+    "bf16[48, 40, 64]": ([96, 1280], "relu"),
+}
+
+
+@pytest.mark.parametrize("type_", RESHAPED)
+def test_a_transpose_of_a_reshape(type_: str, tmp_path: Path) -> None:
+    """Whose quotients and remainders one side of the kernel may not see through."""
+    shape, op = RESHAPED[type_]
+    ops = f"  - y = cast({op}(permute(reshape(x, {shape}), [1, 0])), f32)\n"
+    text = f"fusion: f\ninputs:\n  x: {type_}\nops:\n{ops}outputs: [y]\n"
+    run_on_host("transpose", run_pipeline(read_text(text)), tmp_path)
+
+
+def test_two_parts_of_one_input_keep_their_tiles(tmp_path: Path) -> None:
+    text = """fusion: f
+inputs:
+  x: bf16[80, 96]
+ops:
+  - a = permute(slice(x, [9, 0], [73, 96]), [1, 0])
+  - b = permute(slice(x, [12, 0], [76, 96]), [1, 0])
+  - y = sub(a, mul(b, 3.0))
+outputs: [y]
+"""
+    run_on_host("transpose", run_pipeline(read_text(text)), tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fusec.codegen.attention_rows import RowEnd, emit_row_end
 from fusec.codegen.attention_scores import emit_scores, give_sums, taken
 from fusec.codegen.attention_view import AttentionView
 from fusec.codegen.ctext import Text, dim_text, identifier, storage_type
@@ -18,15 +19,16 @@ from fusec.codegen.render import Parameter
 from fusec.codegen.views import StorePlan, emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes, map_names
-from fusec.schedule.attention_masks import Bound, masks_of, unmasked
-from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
+from fusec.schedule.attention_masks import MOST_ROWS, Bound, masks_of, unmasked
+from fusec.schedule.attention_part import Part
+from fusec.schedule.attention_problem import Attention, Softmax, find_attention, find_softmax
 from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_operand import BATCH, Operand
 
@@ -168,12 +170,18 @@ def bound_test(bound: Bound, width: int) -> Text:
 
 
 def counted(name: str, offset: Dim) -> str:
+    """Return a position, or 0, and an offset: beyond all positions, it does not matter how far."""
+    if offset.is_const:
+        offset = dim(max(-MOST_ROWS, min(offset.value, MOST_ROWS)))
     if name and offset == 0:
         return name
-    text = dim_text(offset).text
+    known = dim(sum(c for monomial, c in offset.terms if not monomial))
+    parts = [name] if name else []
     if not offset.is_const:
-        text = f"static_cast<int>({text})"
-    return f"{name} + {text}".replace("+ -", "- ") if name else text
+        parts.append(f"fusec::offset_of({dim_text(offset - known)})")
+    if known != 0 or not parts:
+        parts.append(dim_text(known).text)
+    return " + ".join(parts).replace("+ -", "- ")
 
 
 def _parameters(context: _Context, own: str) -> str:
@@ -262,29 +270,10 @@ def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> E
     )
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """What a query has besides: its values, their stores, and the factor of its sums."""
-
-    lines: tuple[str, ...]
-    stores: tuple[str, ...]
-    factor: str
-
-
-def _rows(context: _Context) -> _Rows:
+def _rows(context: _Context) -> RowEnd:
     softmax, plans = _softmax(context, 1)
     emitter = _emitter(context, context.attention.scores, 1, ("store",))
-    emitter.reduced[(softmax.top, 0)] = Text("top")
-    emitter.reduced[(softmax.total, 0)] = Text("total")
-    roots = [p.instance for p in plans]
-    emitter.count([*roots, *([] if softmax.factor is None else [softmax.factor])])
-    factor = "1.0f"
-    if softmax.factor is not None:
-        text = emitter.ref(softmax.factor, 0)
-        factor = f"1.0f / {text.at_least(14)}" if softmax.divides else str(text)
-    for plan in plans:
-        emit_store(emitter, plan, 0)
-    return _Rows(taken(emitter, "kernel", "batch", "row"), taken(emitter, "store"), factor)
+    return emit_row_end(emitter, softmax, plans)
 
 
 def _output(context: _Context) -> EpilogueView:

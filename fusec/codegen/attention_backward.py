@@ -27,7 +27,7 @@ from fusec.schedule.attention_backward_maps import map_names
 from fusec.schedule.attention_backward_problem import Backward, find_backward
 from fusec.schedule.attention_backward_values import QueryValues, find_query_values
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
-from fusec.schedule.attention_problem import Part
+from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_operand import BATCH
 
@@ -192,10 +192,13 @@ def _elements(context: _Context) -> dict[str, object]:
     own, lines = list[str](), list[str]()
     for number, instance in enumerate(values.instances):
         text = common.convert(instance, F32, 0)
-        if number == values.exponent:
+        if number == values.exponent and not values.may_be_far:
             text = f"fusec::exponent_of_two(-{text.at_least(14)})"
         own.append(f"values[{number}] = {text};")
-    seen = values.scores and unmasked(values.scores, part.axes(1))
+    # A mask without limits is tested for every element: tiles are not skipped, nor partly seen.
+    seen = values.scores
+    if seen is not None and context.backward.bounds:
+        seen = unmasked(seen, part.axes(1))
     kept = {test: bound_test(bound, 1) for bound, test in _masks(seen, part)}
     masks = (bound_test(b, 1) for b, test in _masks(values.scores, part) if test not in kept)
     pull = _emitter(context, part, 1)
@@ -232,10 +235,15 @@ def _share(
         return ElementView(_taken(emitter, "kernel", "batch", "row", "vector", "lane"), text)
     inside, factor = without_scale(scores)
     _give(context, emitter, values, [inside], "s")
+    score = emitter.ref(inside, 0)
     scale = "1.0f" if factor is None else str(emitter.convert(factor, F32, 0))
     lines.extend(emitter.take(0, "kernel"))
     lines.append(f"const float scale = fusec::exponent_of_two({scale});")
-    text = f"fusec::exp2_approx(fmaf({emitter.ref(inside, 0)}, scale, values[{values.exponent}]))"
+    less = f"values[{values.exponent}]"
+    power = f"fmaf({score}, scale, {less})"
+    if values.may_be_far:
+        power = f"({score.at_least(12)} - {less}) * scale"
+    text = f"fusec::exp2_approx({power})"
     return ElementView(_taken(emitter, "batch", "row", "vector", "lane"), text)
 
 

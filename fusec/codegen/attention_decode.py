@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fusec.codegen.attention import counted
 from fusec.codegen.attention_decode_view import AttentionDecodeView, RowsView
+from fusec.codegen.attention_rows import RowEnd, emit_row_end
 from fusec.codegen.attention_scores import emit_scores, give_sums, taken
-from fusec.codegen.ctext import Text, dim_text, identifier, storage_type
+from fusec.codegen.ctext import identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
@@ -25,7 +27,8 @@ from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
 from fusec.schedule.attention_masks import Bound, Limit
-from fusec.schedule.attention_problem import Part, Source
+from fusec.schedule.attention_part import Part
+from fusec.schedule.attention_problem import Source
 from fusec.schedule.attention_scale import without_scale
 
 RESERVED = frozenset([
@@ -185,8 +188,8 @@ def _bound(bound: Bound, queries: int) -> str:
     """Return the line that narrows the keys which some query of a head sees."""
     if bound.is_end:
         last = queries - 1 if bound.by_row else 0
-        return f"seen.end_at({dim_text(bound.offset + (last + 1), wide=True)});"
-    return f"seen.begin_at({dim_text(bound.offset, wide=True)});"
+        return f"seen.end_at({counted('', bound.offset + (last + 1))});"
+    return f"seen.begin_at({counted('', bound.offset)});"
 
 
 @dataclass(frozen=True)
@@ -227,32 +230,11 @@ def _limit(emitter: Emitter, limit: Limit) -> str:
     return f"seen.{method}({at.at_least(12)} + {limit.offset});".replace("+ -", "- ")
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """What a query has besides: its values, their stores, and the factor of its sums."""
-
-    lines: tuple[str, ...]
-    stores: tuple[str, ...]
-    factor: str
-
-
-def _rows(context: _Context) -> _Rows:
+def _rows(context: _Context) -> RowEnd:
     decode = context.decode
-    softmax = decode.softmax(1)
     plans = store_plans(decode.lowering(decode.graph.scores, 1), decode.graph.rows)
-    rows = decode.row_variables
-    emitter = _emitter(context, _names(context), (("row", rows), ("store", frozenset())))
-    emitter.reduced[(softmax.top, 0)] = Text("top")
-    emitter.reduced[(softmax.total, 0)] = Text("total")
-    roots = [p.instance for p in plans]
-    emitter.count([*roots, *([] if softmax.factor is None else [softmax.factor])])
-    factor = "1.0f"
-    if softmax.factor is not None:
-        text = emitter.ref(softmax.factor, 0)
-        factor = f"1.0f / {text.at_least(14)}" if softmax.divides else str(text)
-    for plan in plans:
-        emit_store(emitter, plan, 0)
-    return _Rows(taken(emitter, "kernel", "batch", "row"), taken(emitter, "store"), factor)
+    scopes = (("row", decode.row_variables), ("store", frozenset[Var]()))
+    return emit_row_end(_emitter(context, _names(context), scopes), decode.softmax(1), plans)
 
 
 def _output(context: _Context) -> EpilogueView:

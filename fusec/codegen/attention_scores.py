@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from fusec.codegen.ctext import Text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.index.instances import Instance, instances_under
-from fusec.ir.dtype import F32
+from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
-from fusec.schedule.attention_masks import affine, size_of
-from fusec.schedule.attention_problem import Part
+from fusec.ops.acts import Act
+from fusec.schedule.attention_masks import affine, does, size_of
+from fusec.schedule.attention_part import Part
 
 _INT, _SMALL = 1 << 31, 1 << 22
 """What is less in size fits `int`, and fusec::small_to_float."""
+_COMPARISONS = (Act.LESS, Act.AT_MOST, Act.GREATER, Act.AT_LEAST, Act.EQUAL)
 
 
 def taken(emitter: Emitter, *scopes: str) -> tuple[str, ...]:
@@ -45,18 +47,45 @@ def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
 
 
 def _give_places(emitter: Emitter, scores: Instance) -> None:
-    """Let integers that follow from a score's place alone be computed as `int`, where they fit."""
-    for instance in instances_under([scores]):
-        place = affine(instance) if instance.dtype.is_integer else None
-        most = None if place is None else size_of(place)
-        if place is None or most is None or most >= _INT or instance.kind in ("constant", "dim"):
-            continue
-        emitter.given[instance] = _difference(emitter, place)
-        small = [i for i in instances_under([scores]) if instance in i.operands and i.dtype == F32]
-        for cast in small if most < _SMALL else []:
-            if cast.node is not None and cast.node.op.converts:
-                text = f"fusec::small_to_float({emitter.given[instance]})"
-                emitter.given[cast] = Text(text)
+    """Let integers that follow from a score's place alone be computed as `int`, where they fit.
+
+    They keep their type where anything but a comparison or a cast to f32 uses them.
+    """
+    below = instances_under([scores])
+    places = {i: place for i in below if (place := _int_place(i)) is not None}
+    users: dict[Instance, list[Instance]] = {instance: [] for instance in places}
+    for user in below:
+        for operand in () if user in places else user.operands:
+            if operand in places:
+                users[operand].append(user)
+    for instance, place in places.items():
+        text = _difference(emitter, place)
+        most = size_of(place)
+        assert most is not None
+        for cast in users[instance] if most < _SMALL else []:
+            if _is_float_of(cast):
+                emitter.given[cast] = Text(f"fusec::small_to_float({text})")
+        is_int = instance.dtype == I32 and not emitter.wide
+        if not is_int and not all(map(_takes_int, users[instance])):
+            text = Text(f"static_cast<{storage_type(instance.dtype)}>({text})")
+        emitter.given[instance] = text
+
+
+def _int_place(instance: Instance) -> Index | None:
+    if not instance.dtype.is_integer or instance.kind in ("constant", "dim"):
+        return None
+    place = affine(instance)
+    most = None if place is None else size_of(place)
+    return None if most is None or most >= _INT else place
+
+
+def _takes_int(user: Instance) -> bool:
+    """Return whether an operation gives the same for an `int` as for its operand's own type."""
+    return _is_float_of(user) or any(does(user, act) for act in _COMPARISONS)
+
+
+def _is_float_of(user: Instance) -> bool:
+    return user.node is not None and user.node.op.converts and user.dtype == F32
 
 
 def _difference(emitter: Emitter, place: Index) -> Text:

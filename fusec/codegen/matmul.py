@@ -21,6 +21,7 @@ from fusec.codegen.matmul_view import (
     OperandView,
     PersistentView,
     SplitKView,
+    StoreKind,
     VectorView,
 )
 from fusec.codegen.names import Names
@@ -103,7 +104,6 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     if parameters.kernel == "wgmma":
         epilogue = fields["epilogue"]
         assert isinstance(epilogue, EpilogueView)
-        in_place = len(epilogue.stores) > len(epilogue.stored)
         return PersistentView(
             **fields,  # pyright: ignore[reportArgumentType]
             second_map=second_map,
@@ -113,7 +113,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             in_pairs=parameters.ctas > 1,
             ctas=parameters.ctas,
             splits=parameters.splits,
-            is_guarded=in_place or problem.cuts == "rows",
+            is_guarded=StoreKind.GUARDED in epilogue.store_kinds or problem.cuts == "rows",
             has_rest=_has_rest(kernel, parameters),
             **_arguments(parameters, narrow=problem.narrow is not None),
             **{role: names[space.name] for role, space in spaces.items()},
@@ -353,7 +353,10 @@ def _epilogue(context: _Context) -> EpilogueView:
     has_batches = _has_batches(problem)
     found = zip(problem.totals, reduced, strict=True)
     totals = emit_totals(emitter, found, has_batches=has_batches)
+    direct = StoreKind.EXACT if _tiles_are_whole(context) else StoreKind.GUARDED
+    kinds: list[StoreKind] = []
     for plan in plans:
+        kinds.append(StoreKind.STAGED if plan.output in stored else direct)
         if plan.output in stored:
             emit_staged(emitter, plan, stored[plan.output], f"{'batch, ' * has_batches}m, 0")
         else:
@@ -369,4 +372,12 @@ def _epilogue(context: _Context) -> EpilogueView:
         staged,
         tuple(sums.values()),
         totals,
+        tuple(kinds),
     )
+
+
+def _tiles_are_whole(context: _Context) -> bool:
+    """Return whether every tile, and every tile of a cluster, lies inside the result."""
+    problem, p = context.problem, context.parameters
+    rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
+    return Facts.proven(problem.m, rows) and Facts.proven(problem.n, columns)

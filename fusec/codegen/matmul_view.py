@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from fusec.codegen.views import KernelView
 from fusec.schedule.matmul_epilogue import SUMS
@@ -82,6 +83,18 @@ class TotalView:
     place: str
 
 
+class StoreKind(Enum):
+    """How a store stays inside the result, for threads whose elements lie outside it as well.
+
+    STAGED: rows in shared memory are stored under their bounds. GUARDED: the epilogue must run for
+    elements of the result alone. EXACT: every element of every tile is one of the result.
+    """
+
+    STAGED = "staged"
+    GUARDED = "guarded"
+    EXACT = "exact"
+
+
 @dataclass(frozen=True)
 class EpilogueView:
     """What happens to `width` neighbouring sums of one row, held in `acc`.
@@ -91,6 +104,7 @@ class EpilogueView:
     statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
     staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums:
     the names of the sums, two where products are joined; totals: what is reduced tile by tile.
+    store_kinds: of each output that is stored, how its store stays inside the result.
     """
 
     width: int
@@ -102,6 +116,7 @@ class EpilogueView:
     staged: tuple[StagedView, ...] = ()
     sums: tuple[str, ...] = (SUMS,)
     totals: tuple[TotalView, ...] = ()
+    store_kinds: tuple[StoreKind, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -176,7 +191,7 @@ class PersistentView(MatmulView):
     take neighbouring tiles; ctas: how many; splits: parts of tiles of the last wave; partials,
     arrivals: where their sums are, and how many; shares: further template arguments of what loads a
     stage for all; readers: of what multiplies it. is_guarded: whether the epilogue runs for
-    elements of the result alone: it stores some in place, or a tile may have no step of K (wgmma
+    elements of the result alone: it has a guarded store, or a tile may have no step of K (wgmma
     was serialised else); has_rest: whether the last columns that are staged are fewer than others.
     """
 

@@ -14,7 +14,7 @@ from fusec.ir.dim import product
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import Crossing, TransposePlan
-from fusec.schedule.transpose_loads import read_lowering, tiled_loads, write_lowering
+from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
 from fusec.schedule.transpose_tile import Tile
 
 
@@ -136,7 +136,12 @@ def _writer(
         symbols=named(columns=crossing.column.extent, lines=crossing.line.extent),
     )  # fmt: skip
     element = "v" if p.write_width > 1 else "0"
-    for tile, load in zip(tiles, tiled_loads(lowering, {line: 1}, chunk, lane), strict=True):
+    reads = read_lowering(crossing, p.read_width)
+    for output in plan.fusion.outputs:
+        reads[0].at_home(output.value)
+    pairs = matched(crossing, reads, (lowering, (line, chunk, lane)))
+    assert pairs is not None
+    for tile, (_, load) in zip(tiles, pairs, strict=True):
         emitter.cached[load] = f"{tile.taken}[i][{element}]"
     emitter.count(s.instance for s in plans)
     for store in plans:

@@ -18,6 +18,7 @@ from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
 from fusec.schedule.transpose_loads import (
     along_columns,
+    matched,
     read_lowering,
     tiled_loads,
     write_lowering,
@@ -191,8 +192,11 @@ def _writer(
     lowering, (line, column, lane) = write_lowering(plan.problem, 1)
     (store,) = store_plans(lowering, plan.fusion.outputs)
     emitter = _emitter(plan, names, line, column, "column")
-    loads = tiled_loads(lowering, {line: 1}, column, lane)
-    for tile, load in zip(tiles, loads, strict=True):
+    reads = read_lowering(plan.problem, 1)
+    reads[0].at_home(store.output.value)
+    pairs = matched(plan.problem, reads, (lowering, (line, column, lane)))
+    assert pairs is not None
+    for tile, (_, load) in zip(tiles, pairs, strict=True):
         emitter.cached[load] = f"{tile.name}[{tile.place} + v * {tile.pitch}]"
     for load in along_columns(lowering, line, column, plan.parameters.write_width):
         name = names.fresh(f"{load.name}_ahead", "ahead")

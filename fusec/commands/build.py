@@ -129,7 +129,7 @@ def _facts(program: Compilation, covers: str) -> dict[str, Any]:
 
 
 def check_file(path: str, options: CompileOptions, report: Report, *, times: bool) -> int:
-    """Parse, type and segment every fusion of a file; nothing is compiled."""
+    """Parse, type, segment and generate every fusion of a file; nothing is compiled."""
     from fusec.commands.lint import lint
 
     buckets, options = options.buckets, replace(options, buckets={})
@@ -148,6 +148,8 @@ def _check(
 
     fusion, kinds = program.original, [plan.scheduler for plan in program.plans]
     report.warn(lint_strides(program))
+    for each in (program, *others):
+        _ = each.sources  # what has no CUDA text is not said to be right
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(kinds), "segment")
     print(f"{fusion.name}: {operations}, {segments} ({_kinds(kinds)})")
@@ -162,7 +164,7 @@ def _check(
 
 
 def _covers(program: Compilation) -> str:
-    """Return which sizes a program is for; its kernels need no CUDA text for that."""
+    """Return which sizes a program is for."""
     from fusec.hostir.coverage import coverage
 
     return coverage(program.posts.guards, program.local.dims)

@@ -17,7 +17,8 @@ from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_va
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import Bound, does, masks_of
-from fusec.schedule.attention_problem import ON_CHIP, Part, behind, find_part, unrounded
+from fusec.schedule.attention_part import ON_CHIP, Part, behind, find_part
+from fusec.schedule.attention_problem import unrounded
 from fusec.schedule.matmul_epilogue import find_epilogue
 from fusec.schedule.matmul_located import coordinates_of, located
 from fusec.schedule.matmul_operand import Operand, operand_of
@@ -301,8 +302,6 @@ def _result(
     part = find_part(replace(fusion, outputs=outputs), node)
     if isinstance(part, Refusal):
         return part
-    if any(n.op.family == "reduction" for n in part.epilogue.fusion.nodes):
-        return Refusal("operation", f"what follows `{node.output.name}` is summed")
     extents = [a.extent for a in part.domain.axes]
     if extents != [*(a.extent for a in (*batch, row)), feature.extent]:
         return Refusal("domain", f"`{node.output.name}` has no rows and features")

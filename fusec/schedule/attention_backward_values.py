@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from fusec.index.instances import Instance
+from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ops.acts import Act
 from fusec.schedule.attention_backward_problem import Between, Weights
 from fusec.schedule.attention_masks import does
+from fusec.schedule.attention_scale import without_scale
+
+_FAR = 1e4
+"""The size of a score whose rounding is no small part of a power of two: 2^-11 of one."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,20 @@ class QueryValues:
     scores: Instance | None
     exponent: int | None
     reads: bool
+
+    @property
+    def may_be_far(self) -> bool:
+        """Return whether scores may be far from 0, as what masks put in their place is.
+
+        Then the value of the query is taken off before both are scaled: their rounded products may
+        differ by much where they do not.
+        """
+        if self.scores is None or without_scale(self.scores)[1] is not None:
+            return False
+        constants = (i.constant for i in instances_under([self.scores]) if i.kind == "constant")
+        return self.reads or any(
+            isinstance(c, (int, float)) and _FAR <= abs(c) < inf for c in constants
+        )
 
 
 def find_query_values(between: Between) -> QueryValues:

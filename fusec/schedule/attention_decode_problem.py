@@ -11,11 +11,11 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.expression import Index, Var, delinearize, index, of_var
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.attention_masks import Axes, Limit, limits_of
+from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_problem import (
     AttentionGraph,
-    Part,
     Softmax,
     Source,
     find_graph,
@@ -136,6 +136,10 @@ class Decode:
         binding = {**self.row_axes(self.graph.scores), key: of_var(Var(KEY, self.graph.n))}
         for axis in (source.own, source.along):
             binding.setdefault(axis, of_var(feature(axis.extent)))
+        other = _not_lowered(self.fusion, source.value)
+        if other is not None:
+            because = f"`{source.value.name}` is computed by `{other.op.name}`"
+            return Refusal("operand", f"{because}; it is to be in memory")
         at = tuple(c.substitute(binding) for c in source.at)
         found = Lowering(self.fusion, self.graph.scores.domain, binding).at(source.value, at, ())
         while found.kind == "op" and found.node is not None and found.node.op.converts:
@@ -146,6 +150,21 @@ class Decode:
         if found.kind != "load" or found.conditions:
             return Refusal("operand", f"`{source.value.name}` is computed; it is to be in memory")
         return found
+
+
+def _not_lowered(fusion: Fusion, value: Value) -> Node | None:
+    """Return an operation behind a value that has no instance in the axes of scores."""
+    seen: set[Value] = set()
+    stack = [value]
+    while stack:
+        node = fusion.producer.get(stack.pop())
+        if node is None or seen.issuperset(node.outputs):
+            continue
+        if node.op.access is None and node.op.family not in ("pointwise", "random", "factory"):
+            return node
+        seen.update(node.outputs)
+        stack.extend(v for v in node.inputs if v.dim is None)
+    return None
 
 
 def feature(extent: Dim) -> Var:

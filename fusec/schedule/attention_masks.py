@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from fusec.index.instances import Instance
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Dim, Symbol, dim
+from fusec.ir.dtype import I64, U64, DType
 from fusec.ir.expression import Index, Var, index, of_var
 from fusec.ops.acts import Act, act_of
 
@@ -18,6 +19,8 @@ _ORDERS = {
     Act.GREATER: (0, 1, 1),
 }
 """Of a comparison: which operand is the larger one, which the smaller, and by how much at least."""
+MOST_ROWS = 1 << 30
+"""More queries, or keys, than the memory of any GPU holds rows of 64 features of 16 bits."""
 
 
 def does(instance: Instance, act: Act) -> bool:
@@ -91,6 +94,8 @@ def _limit(test: Instance, axes: Axes, known: frozenset[Var]) -> Limit | None:
         key, at = affine(test.operands[place]), test.operands[larger + smaller - place]
         if key is None or not at.dtype.is_integer or not at.variables <= known:
             continue
+        if at.dtype == U64:
+            return None  # the limit is computed in 64 bits with a sign
         if affine(at) is not None:
             return None  # known without data
         rest = key - of_var(axes.chunk) * axes.width - of_var(axes.lane)
@@ -156,7 +161,15 @@ def _bound(test: Instance, axes: Axes) -> Bound | None:
 
 
 def affine(instance: Instance) -> Index | None:
-    """Return an integer that follows from the loop variables and sizes alone."""
+    """Return a number that follows from the loop variables and sizes alone, as its type holds it.
+
+    None where the type may wrap, or round, what arithmetic on the variables would be.
+    """
+    place = _affine(instance)
+    return place if place is not None and _holds(instance.dtype, place) else None
+
+
+def _affine(instance: Instance) -> Index | None:
     if instance.kind == "index":
         return instance.address
     if instance.kind == "dim" and instance.dim is not None:
@@ -165,7 +178,7 @@ def affine(instance: Instance) -> Index | None:
         return index(instance.constant)
     if instance.kind != "op" or instance.node is None or not instance.dtype.is_integer:
         return None
-    if instance.node.op.converts and instance.dtype.bits >= 32:
+    if instance.node.op.converts and instance.operands[0].dtype.is_integer:
         return affine(instance.operands[0])
     sides = [affine(o) for o in instance.operands]
     if len(sides) != 2 or sides[0] is None or sides[1] is None:
@@ -173,6 +186,48 @@ def affine(instance: Instance) -> Index | None:
     if does(instance, Act.ADD):
         return sides[0] + sides[1]
     return sides[0] - sides[1] if does(instance, Act.SUBTRACT) else None
+
+
+def _holds(dtype: DType, place: Index) -> bool:
+    """Return whether a type holds all values of an integer: 64 bits hold any sum of positions."""
+    if dtype == I64:
+        return True
+    limits = _limits(place)
+    if limits is None:
+        return False
+    least, most = limits
+    if dtype.is_float:
+        exact = round(1 / dtype.epsilon)
+        return -exact <= least and most <= exact
+    if not dtype.is_integer:
+        return False
+    bits = dtype.bits - (dtype.kind == "int")
+    return (-(1 << bits) if dtype.kind == "int" else 0) <= least and most < 1 << bits
+
+
+def _limits(place: Index) -> tuple[int, int] | None:
+    """Return the least and the largest value of an integer of loop variables; None if unknown."""
+    found = _limits_of_dim(place.constant)
+    for atom, coefficient in place.terms:
+        if found is None or not isinstance(atom, Var) or not coefficient.is_const:
+            return None
+        last = atom.extent.value - 1 if atom.extent.is_const else MOST_ROWS
+        ends = sorted((0, coefficient.value * last))
+        found = found[0] + ends[0], found[1] + ends[1]
+    return found
+
+
+def _limits_of_dim(size: Dim) -> tuple[int, int] | None:
+    least = most = 0
+    for monomial, coefficient in size.terms:
+        ends = (coefficient, coefficient)
+        if monomial:
+            (first, *others) = monomial
+            if others or not isinstance(first, Symbol) or not first.extent:
+                return None
+            ends = tuple(sorted((0, coefficient * MOST_ROWS)))
+        least, most = least + ends[0], most + ends[1]
+    return least, most
 
 
 def size_of(place: Index) -> int | None:

@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 
-from fusec.index.domain import Domain, Refusal, find_domain
+from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Coordinates
-from fusec.ir.dim import Dim, dim, product
+from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import BF16, F16, F32, DType
-from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.expression import (
+    Var,
+    of_var,
+)
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ir.roles import Combine
 from fusec.ops.acts import Act
-from fusec.schedule.attention_masks import Axes, Bound, does, masks_of
-from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue
+from fusec.schedule.attention_masks import Bound, does, masks_of
+from fusec.schedule.attention_part import Part, behind, find_part
 from fusec.schedule.matmul_located import coordinates_of, located
-from fusec.schedule.matmul_operand import BATCH, Operand, operand_of
-
-ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
-
-
-@dataclass(frozen=True)
-class Part:
-    """A graph on the results of a product: of scores, or of outputs.
-
-    domain: over the batch axes, the query, and the last axis, which is the keys or the features of
-    values.
-    """
-
-    epilogue: Epilogue
-    domain: Domain
-
-    def bind(self, width: int) -> tuple[Mapping[Var, Index], Var, Var]:
-        """Return the axes in loop variables: batch, m, and column n = chunk * width + lane."""
-        *batch, row, last = self.domain.axes
-        chunks = last.extent.divide(width)
-        assert chunks is not None
-        chunk, lane = Var("chunk", chunks), Var("i", dim(width))
-        extents = [a.extent for a in batch]
-        number = of_var(Var(BATCH, product(extents)))
-        binding = dict(zip(batch, delinearize(number, extents), strict=True))
-        binding[row] = of_var(Var("m", row.extent))
-        binding[last] = of_var(chunk) * width + of_var(lane)
-        return binding, chunk, lane
-
-    def axes(self, width: int) -> Axes:
-        """Return the loop variables of a row and its columns."""
-        _, chunk, lane = self.bind(width)
-        return Axes(Var("m", self.domain.axes[-2].extent), chunk, lane, width)
-
-    def lowering(self, width: int) -> Lowering:
-        """Return what makes instances in these loop variables."""
-        return Lowering(self.epilogue.fusion, self.domain, self.bind(width)[0])
+from fusec.schedule.matmul_operand import Operand, operand_of
 
 
 @dataclass(frozen=True)
@@ -63,6 +30,8 @@ class Softmax:
 
     scores: what it is of, in f32. top, total: the reductions. factor: what the exponentials are
     multiplied by, or divided by where it divides; the same for a row, None where it is 1.
+    is_safe: whether 0 is taken off scores in place of a maximum of minus infinity; the exponentials
+    of such a row are NaN otherwise.
     """
 
     scores: Instance
@@ -70,6 +39,7 @@ class Softmax:
     total: Node
     factor: Instance | None
     divides: bool
+    is_safe: bool
 
 
 @dataclass(frozen=True)
@@ -186,7 +156,7 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
         return Refusal("contraction", f"`{second.output.name}` is not a product of the first's")
     later = behind(fusion, second)
     rows = tuple(o for o in fusion.outputs if o.value not in later)
-    scores = find_part(replace(fusion, outputs=(Output(weights), *rows)), first)
+    scores = find_part(replace(fusion, outputs=(Output(weights), *rows)), first, reduces=True)
     if isinstance(scores, Refusal):
         return scores
     outputs = find_part(
@@ -194,7 +164,9 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     )
     if isinstance(outputs, Refusal):
         return outputs
-    trouble = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
+    trouble = (
+        _not_along_keys(scores) or _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
+    )
     if trouble is not None:
         return trouble
     if any(o.rank < 2 for n in products for o in n.inputs):
@@ -206,31 +178,14 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     return AttentionGraph(first, second, weights, rows, scores, outputs, softmax.total, bounds)
 
 
-def behind(fusion: Fusion, node: Node) -> set[Value]:
-    """Return what depends on the results of a node."""
-    found = set(node.outputs)
-    for other in fusion.nodes:
-        if found.intersection(other.inputs):
-            found.update(other.outputs)
-    return found
-
-
-def find_part(fusion: Fusion, node: Node) -> Part | Refusal:
-    """Return the graph on the results of a product, which nothing but these is to be needed for."""
-    if not fusion.outputs:
-        return Refusal("outputs", f"no output depends on `{node.output.name}`")
-    epilogue = find_epilogue(fusion, node)
-    if isinstance(epilogue, Refusal):
-        return epilogue
-    for other in epilogue.fusion.nodes:
-        if other.op.family not in ON_CHIP:
-            return Refusal("operation", f"`{other.op.name}` is not computed between the products")
-    domain = find_domain(epilogue.fusion, epilogue.sums)
-    if isinstance(domain, Refusal):
-        return domain
-    if len(domain.axes) < 2:
-        return Refusal("domain", f"`{node.output.name}` has no rows and columns")
-    return Part(epilogue, domain)
+def _not_along_keys(scores: Part) -> Refusal | None:
+    """Return the first reduction of scores that is not along the keys alone, if there is one."""
+    key = scores.domain.axes[-1]
+    for node in scores.epilogue.fusion.nodes:
+        if node.op.family == "reduction" and scores.domain.reduced[node] != frozenset({key}):
+            because = f"`{node.output.name}` is reduced along other axes than the keys"
+            return Refusal("softmax", because)
+    return None
 
 
 def _not_rows(scores: Part, rows: Sequence[Output]) -> Refusal | None:
@@ -336,7 +291,8 @@ def _softmax(
         return None
     if {less.operands[0].dtype, powers.dtype, total.output.dtype} != {F32}:
         return None
-    return Softmax(less.operands[0], top.node, total, factor, divides)
+    is_safe = less.operands[1] is not top
+    return Softmax(less.operands[0], top.node, total, factor, divides, is_safe)
 
 
 def _maximum(shift: Instance) -> Instance | None:

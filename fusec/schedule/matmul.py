@@ -14,6 +14,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, dim, minimum
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
+from fusec.schedule.attention_recompute import recomputed_scores
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul_beside import clusters
@@ -203,6 +204,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         if isinstance(found, MatmulProblem):
             product, own_plan = found.product, self._priced(found, target)
         others = definitions_of_product(segment, fusion, product, own_plan, target)
+        (node,) = (n for n in segment.nodes if n.op.family == "contraction")
+        others = (*others, *recomputed_scores(fusion, node))
         if not isinstance(found, MatmulProblem) or found.kernels(target)["wgmma"]:
             return others
         return (*others, *totals_in_tiles(fusion, found.product))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fusec.index.access import Facts, access_class
+from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
@@ -22,9 +22,9 @@ from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pointwise import FAMILIES
 from fusec.schedule.pressure import Pressure, flat_pressure, most_of
 from fusec.schedule.problem import Problem, vector_guards
-from fusec.schedule.registers import most_elements
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.strides import as_one, innermost, strided_loads
+from fusec.schedule.transpose_accesses import matches, widest_accesses
 from fusec.schedule.transpose_loads import (
     along_columns,
     read_lowering,
@@ -123,6 +123,9 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         sides = (crossing.line.extent, crossing.column.extent)
         if min(s.evaluate(crossing.hints) for s in sides) < 8:
             return Refusal("tile", "a side of the tile has fewer than 8 elements")
+        if not matches(crossing, 1, 1):
+            because = "its reshapes hide which loads run along the tile's lines"
+            return Refusal("access", because)
         return crossing
 
     def general(self, problem: Crossing) -> Crossing:
@@ -173,6 +176,11 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         ):
             if width > most:
                 return Refusal("access", f"{name} is at most {most} where elements lie so")
+        if not matches(problem, parameters.read_width, parameters.write_width):
+            because = f"no tile is read by {parameters.read_width} and written by"
+            return Refusal(
+                "access", f"{because} {parameters.write_width} elements where they lie so"
+            )
         return Tile(parameters, problem.sizes).trouble
 
     def plan(
@@ -356,39 +364,3 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
     if sum(sizes) * LINES[0] * COLUMNS[0] > SHARED_LIMIT:
         return Refusal("shared memory", "the tiles of all transposed loads do not fit")
     return crossing
-
-
-def widest_accesses(crossing: Crossing, facts: Facts) -> tuple[int, int]:
-    """Return the widest accesses of the transposed loads and of the stores."""
-    fusion = crossing.fusion
-    sizes = [i.value.dtype.size for i in fusion.inputs if i.value.shape]
-    sizes += [o.value.dtype.size for o in fusion.outputs]
-    most = min(16 // min(sizes), most_elements(fusion))
-    widths = [w for w in (16, 8, 4, 2) if w <= most]
-    read = next((w for w in widths if _reads(crossing, w, facts)), 1)
-    write = next((w for w in widths if _writes(crossing, w, facts)), 1)
-    return read, write
-
-
-def _reads(crossing: Crossing, width: int, facts: Facts) -> bool:
-    lowering, (column, chunk, lane) = read_lowering(crossing, width)
-    if not facts.multiple(crossing.line.extent, width):
-        return False
-    for output in crossing.fusion.outputs:
-        lowering.at_home(output.value)
-    loads = tiled_loads(lowering, {chunk: width, lane: 1}, column)
-    return bool(loads) and all(
-        access_class(i.address, (), lane, width, facts) == "vector" for i in loads if i.address
-    )
-
-
-def _writes(crossing: Crossing, width: int, facts: Facts) -> bool:
-    lowering, (_, _, lane) = write_lowering(crossing, width)
-    if not facts.multiple(crossing.column.extent, width):
-        return False
-    for output in crossing.fusion.outputs:
-        coordinates, conditions = lowering.home(output.value)
-        address = linearize(coordinates, crossing.fusion.effects.strides(output.value))
-        if access_class(address, conditions, lane, width, facts) != "vector":
-            return False
-    return True

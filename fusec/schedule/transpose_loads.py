@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import ceildiv, dim
-from fusec.ir.expression import Var, of_var
+from fusec.ir.expression import Index, Var, index, of_var
 
 if TYPE_CHECKING:
     from fusec.schedule.transpose import Crossing
+
+Lowered = tuple[Lowering, tuple[Var, Var, Var]]
+"""A side of a kernel: the lowering of its outputs, and its loops."""
+PLACES = 7
+"""Places of a tile at which the addresses of both sides are compared."""
 
 
 def tiled_loads(lowering: Lowering, line: Mapping[Var, int], *across: Var) -> list[Instance]:
@@ -29,6 +34,65 @@ def tiled_loads(lowering: Lowering, line: Mapping[Var, int], *across: Var) -> li
         and any(i.address.coefficient(a) != 0 for a in across)
     }
     return sorted(found, key=lambda i: (i.name, str(i.address)))
+
+
+def matched(
+    crossing: Crossing, reads: Lowered, writes: Lowered
+) -> list[tuple[Instance, Instance]] | None:
+    """Return each tiled load in the loops of the reads and in those of the writes.
+
+    None where these have other loads: a quotient or a remainder may hide from one of them that an
+    address has unit stride along the line.
+    """
+    (read, (column, chunk, lane)), (write, (line, *across)) = reads, writes
+    width = lane.extent.value
+    left = tiled_loads(write, {line: 1}, *across)
+    pairs: list[tuple[Instance, Instance]] = []
+    for load in tiled_loads(read, {chunk: width, lane: 1}, column):
+        same = (w for w in left if w.name == load.name and _agree(crossing, load, w, reads, writes))
+        found = next(same, None)
+        if found is None:
+            return None
+        left.remove(found)
+        pairs.append((load, found))
+    return None if left else pairs
+
+
+def _agree(
+    crossing: Crossing,
+    read: Instance,
+    write: Instance,
+    reads: Lowered,
+    writes: Lowered,
+) -> bool:
+    """Return whether two loads of a tensor read the same at some places of the tile."""
+    assert read.address is not None
+    assert write.address is not None
+    hints = crossing.hints
+    extents = [v.extent.evaluate(hints) for v in (crossing.line, crossing.column)]
+    for step in range(PLACES):
+        line, column = (step * prime % n for prime, n in zip((7919, 104729), extents, strict=True))
+        first = _place(read.address, reads[1], (column, line), step, hints)
+        other = _place(write.address, writes[1], (line, column), step, hints)
+        if first != other:
+            return False
+    return True
+
+
+def _place(
+    address: Index,
+    loops: tuple[Var, Var, Var],
+    at: tuple[int, int],
+    step: int,
+    sizes: Mapping[str, int],
+) -> object:
+    """Return an address where the outer loop and the vectors of the inner one are at a place."""
+    outer, chunk, lane = loops
+    width = lane.extent.value
+    others = {v: index(step % v.extent.evaluate(sizes)) for v in address.variables}
+    own = {outer: index(at[0]), chunk: index(at[1] // width), lane: index(at[1] % width)}
+    place = address.substitute({**others, **own})
+    return place.constant.evaluate(sizes) if place.is_const else str(place)
 
 
 def along_columns(lowering: Lowering, line: Var, column: Var, width: int) -> list[Instance]:

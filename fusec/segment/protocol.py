@@ -151,7 +151,8 @@ class Redefinition:
 
     name: what is done; value: the result that is redefined; because: why it may pay; rule: what
     does it to any fusion that holds the nodes, None where the segment's own plan does it; meant:
-    whether a segment is what it is offered for, None where any segments will do.
+    whether a segment is what it is offered for, None where any segments will do. whole: whether it
+    pays for segments that are not beside this one, so that the whole fusion is segmented again.
     """
 
     name: str
@@ -159,6 +160,7 @@ class Redefinition:
     because: str
     rule: Rule | None = None
     meant: Callable[[Fusion], bool] | None = None
+    whole: bool = False
 
 
 class Scheduler(Protocol):

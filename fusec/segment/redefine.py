@@ -63,7 +63,9 @@ def redefine(
         best: tuple[float, Redefinition, Fusion, SegmentedFusion] | None = None
         for segment, redefinition in new:
             tried.add((redefinition.name, redefinition.value))
-            near = None if segment is None else _neighbourhood(found, segment)
+            near = None
+            if segment is not None and not redefinition.whole:
+                near = _neighbourhood(found, segment)
             # A repeated layer is tried once.
             alike = None if near is None else structures.around(near, segment, redefinition.name)
             if alike in vain:

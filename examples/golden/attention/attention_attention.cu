@@ -110,6 +110,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   // The end of query m, from the largest score and the sum of exponentials: what outputs are
   // multiplied by, stored with what else it has.
   const auto finish_row = [&](Index batch, Index m, float top, float total) {
+    if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)
     const float div_1_reciprocal = 1.0f / total;
     const float add_1 = top + logf(total);
     if (m < M && threadIdx.x % 4 == 0) {

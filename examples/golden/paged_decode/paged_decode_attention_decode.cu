@@ -127,6 +127,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   // The end of query m, from the largest score and the sum of exponentials: what outputs are
   // multiplied by.
   const auto finish_row = [&](Index batch, int g, int m, bool stores, float top, float total) {
+    if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)
     const float div_1_reciprocal = 1.0f / total;
     return div_1_reciprocal;
   };

@@ -19,6 +19,12 @@ __device__ __forceinline__ float rounded_sum(float sum) {
   }
 }
 
+// An offset of queries or keys, of which there are less than 2^30: none is farther away.
+__device__ __forceinline__ int offset_of(i64 offset) {
+  constexpr i64 kMost = 1 << 30;
+  return static_cast<int>(offset < -kMost ? -kMost : offset > kMost ? kMost : offset);
+}
+
 // An integer of less than 2^22 in size, without the unit that converts numbers: that one also
 // computes exponentials.
 __device__ __forceinline__ float small_to_float(int x) {

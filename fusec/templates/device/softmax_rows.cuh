@@ -4,6 +4,10 @@
 // largest one: it grows only when scores pass it by more than kSlack, and then what was summed is
 // to be multiplied by a factor (Milakov and Gimelshein, "Online normalizer calculation for
 // softmax", 2018). Until a score above minus infinity comes, sums are 0.
+//
+// Where the largest score is far from 0, as that of keys which a mask fills with the lowest number,
+// the rounding of its product with the scale is no small part of a power of two. There it is taken
+// off scores before these are scaled, and `shift` is minus infinity.
 #pragma once
 
 #include "combine.cuh"
@@ -15,8 +19,10 @@ namespace fusec {
 struct SoftmaxRows {
   // Powers of two that a weight may have: halves and sums of them hold it.
   static constexpr float kSlack = 8.0f;
+  // Scaled scores beyond are far from 0: below, what is rounded of them is less than 2^-8.
+  static constexpr float kFar = 65536.0f;
   float top[2] = {-INFINITY, -INFINITY};    // the largest scores so far, unscaled
-  float shift[2] = {-INFINITY, -INFINITY};  // what is taken off scaled scores
+  float shift[2] = {-INFINITY, -INFINITY};  // what is taken off scaled scores, unless these are far
   float total[2] = {};                      // of this thread's own columns
   float factor[2] = {1.0f, 1.0f};           // of what was summed before the last push
 
@@ -28,23 +34,33 @@ struct SoftmaxRows {
 #pragma unroll
     for (int i = 4; i < kCount; ++i) most[i % 4] = max_keeping_nan(most[i % 4], s[i]);
     bool grown = false;
+    float before[2];  // top before these scores
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float all = max_keeping_nan(most[2 * h], most[2 * h + 1]);
       all = max_keeping_nan(all, shuffle_xor(all, 1));
       all = max_keeping_nan(all, shuffle_xor(all, 2));
+      before[h] = top[h];
       top[h] = max_keeping_nan(top[h], all);
-      grown |= all * scale > shift[h] + kSlack;
+      grown |= all * scale >= shift[h] + kSlack;  // always where the largest score is far from 0
     }
     grown = __ballot_sync(kFullWarp, grown) != 0;
     if (grown) {
+      bool far[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float next = top[h] * scale;
+        const bool was_far = shift[h] == -INFINITY && before[h] != -INFINITY;
+        far[h] = top[h] != -INFINITY && fabsf(next) > kFar;
         // Less minus infinity, minus infinity would be NaN.
-        factor[h] = next == -INFINITY ? 1.0f : exp2_approx(shift[h] - next);
-        shift[h] = next;
+        const float power = was_far ? (before[h] - top[h]) * scale : shift[h] - next;
+        factor[h] = !was_far && next == -INFINITY ? 1.0f : exp2_approx(power);
+        shift[h] = far[h] ? -INFINITY : next;
         total[h] *= factor[h];
+      }
+      if (far[0] || far[1]) {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) s[i] -= far[i / 2 % 2] ? top[i / 2 % 2] : 0.0f;
       }
     }
     const float less[2] = {shift[0] == -INFINITY ? 0.0f : -shift[0],
@@ -67,7 +83,7 @@ struct SoftmaxRows {
     for (int h = 0; h < 2; ++h) {
       total[h] += shuffle_xor(total[h], 1);
       total[h] += shuffle_xor(total[h], 2);
-      factor[h] = top[h] == -INFINITY ? 1.0f : exp2_approx(shift[h] - top[h] * scale);
+      factor[h] = shift[h] == -INFINITY ? 1.0f : exp2_approx(shift[h] - top[h] * scale);
       total[h] *= factor[h];
     }
   }

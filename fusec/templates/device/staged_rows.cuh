@@ -68,6 +68,9 @@ __device__ __forceinline__ void store_rows(const T* staged, const At& at, int ro
     const int first = lane / kVectors;
     const int column = lane % kVectors * kVector;
     if (column >= columns) return;
+    if constexpr (kRows > 16) {
+      if (first >= 16) return;  // the warp holds 16 rows
+    }
 #pragma unroll 1
     for (int line = 0; line < 16; line += kAhead * kRows) {
       Vec<T, kVector> vectors[kAhead];

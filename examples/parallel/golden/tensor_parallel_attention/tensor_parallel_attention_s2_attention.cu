@@ -105,6 +105,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   // The end of query m, from the largest score and the sum of exponentials: what outputs are
   // multiplied by.
   const auto finish_row = [&](Index batch, Index m, float top, float total) {
+    if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)
     const float p_reciprocal = 1.0f / total;
     return p_reciprocal;
   };

@@ -1,0 +1,78 @@
+"""Operations before and after an attention, on the host: segments of their own where need be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attentions import PLAIN, attention
+from segments_on_cpu import kernels_of, planned, wrong
+from test_regressions import FOLDER
+
+from fusec.parse import read_text
+from fusec.passes import run_pipeline
+from fusec.schedule.attention_decode_problem import find_decode
+from fusec.schedule.attention_problem import find_attention
+from fusec.segment.protocol import Refusal
+
+SDPFA = "o, lse, a, b = sdpfa_fwd(q, k, v)"
+AFTER = {
+    "the largest output": ("m = max(abs(o))", "o, m"),
+    "sums of features": ("m = sum(o, dims=[3])", "o, m"),
+    "a norm": ("m = layer_norm(cast(o, f32), [64])", "m"),
+    "an index": ("m = argmax(cast(o, f32), dim=3)", "m"),
+    "heads summed": ("m = sum(lse, dims=[1])", "o, m"),
+    "features of both ends": ("m = add(o, flip(o, [3]))", "o, m"),
+    "another head": ("m = add(lse, flip(lse, [1]))", "o, m"),
+}
+"""What follows an attention, and outputs."""
+BEFORE = {
+    "a norm of queries": "x = cast(rms_norm(cast(q, f32), [64]), bf16)",
+    "sums of queries": "x = cast(cumsum(cast(q, f32), dim=2), bf16)",
+    "the largest query": "x = div(q, max(abs(q)))",
+}
+"""What comes before an attention: its queries `x`."""
+
+
+@pytest.mark.parametrize("m", [40, 9])
+@pytest.mark.parametrize("name", AFTER)
+def test_after_an_attention(name: str, m: int, tmp_path: Path) -> None:
+    line, outputs = AFTER[name]
+    text = attention(SDPFA, line, m=m, n=90, outputs=outputs)
+    assert kernels_of(planned(text))[0] == ("attention" if m > 16 else "attention_decode")
+    assert wrong(text, tmp_path) == ""
+
+
+@pytest.mark.parametrize("m", [40, 9, 1])
+@pytest.mark.parametrize("name", BEFORE)
+def test_before_an_attention(name: str, m: int, tmp_path: Path) -> None:
+    text = attention(BEFORE[name], SDPFA.replace("(q", "(x"), m=m, n=90)
+    assert kernels_of(planned(text))[-1] == ("attention" if m > 16 else "attention_decode")
+    assert wrong(text, tmp_path) == ""
+
+
+REFUSED = {
+    "a reduction": ("m = max(o, dims=[3])", "`max` reduces what follows `o`"),
+    "two places": ("m = add(o, flip(o, [3]))", "`m` is made of several places of `o`"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_case_is_refused(name: str) -> None:
+    line, because = REFUSED[name]
+    for m, find in ((40, find_attention), (9, find_decode)):
+        fusion = run_pipeline(read_text(attention(*PLAIN, line, m=m, outputs="o, m")))
+        found = find(fusion)
+        assert isinstance(found, Refusal)
+        assert found.because == because
+
+
+def test_scores_of_two_places_are_no_attention(tmp_path: Path) -> None:
+    text = attention("s = add({scores}, flip({scores}, [3]))", PLAIN[1], m=40)
+    assert "attention" not in kernels_of(planned(text))
+    assert wrong(text, tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", ["attention_then_amax", "attention_decode_with_query_norm"])
+def test_an_attention_that_was_not_built(name: str, tmp_path: Path) -> None:
+    assert wrong((FOLDER / f"{name}.yaml").read_text(), tmp_path) == ""
