@@ -26,6 +26,7 @@ INSTRUCTIONS = {
     "ld.global.nc.L1::no_allocate.L2::256B.v4.u32": "load_once",
     "ld.global.nc.L1::no_allocate.L2::256B.v2.u32": "load_once",
     "ld.global.nc.L1::no_allocate.L2::256B.u32": "load_once",
+    "st.relaxed.gpu.global.u32": "store_relaxed",
     "st.release.gpu.global.u32": "store_release",
     "atom.add.acq_rel.gpu.global.u32": "add_release",
     "atom.inc.acq_rel.gpu.global.u32": "count_and_wrap",

@@ -119,6 +119,7 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, Lines, Lines, Lines]:
         aliases={chunk: Alias("column", p.vector_width)},
         written=scan.fusion.effects.overwritten,
         wide=p.wide_index,
+        in_range="is_column" if not p.inner else "is_row" if p.threads_y > 1 else "",
         symbols=named(kColumns=scan.rows.columns) if p.inner else named(columns=scan.rows.rows),
     )
     scanned = scan.scanned(lowering, (row, chunk, lane))
