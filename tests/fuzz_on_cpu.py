@@ -157,7 +157,9 @@ def build(batch: Sequence[Emulated], folder: Path) -> None:
         functions = iter(build_all([s for each in good for s in each.sources], folder))
     except AssertionError as error:
         if len(good) == 1:
-            good[0].error = Rejected(f"g++: {general(str(error))}", str(error))
+            lines = str(error).splitlines()
+            first = next((x.partition("error: ")[2] for x in lines if "error: " in x), lines[0])
+            good[0].error = Rejected(f"g++: {general(first)}", str(error))
             return
         for each in good:
             build([each], folder)

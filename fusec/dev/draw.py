@@ -13,6 +13,7 @@ from fusec.dev.gemms import gemm, gemm_chain, grouped_gemm
 from fusec.dev.idioms import channel_norm, draw_idiom, epilogue, norm_gradient, normalised, turned
 from fusec.dev.movements import draw_movement
 from fusec.dev.places import draw_indexing, draw_loss, draw_scan, draw_scatter, draw_sort
+from fusec.dev.regrouped import regrouped
 from fusec.dev.schedules import with_schedule
 from fusec.dev.sketch import Sketch, Unfit
 from fusec.dev.values import (
@@ -57,7 +58,7 @@ THEMES: dict[str, tuple[tuple[Step, ...], dict[Step, int], int]] = {
     "random": ((draw_fresh,), {draw_fresh: 20}, 3),
 }
 GENERAL = tuple(THEMES)
-# Products and attention, which declare their own inputs: no other steps come between.
+# GEMMs and attention. They declare their own inputs, and no other steps come between.
 PRODUCTS: dict[str, tuple[Step, int]] = {
     "gemm": (gemm, 40),
     "gemm_chain": (gemm_chain, 14),
@@ -66,7 +67,8 @@ PRODUCTS: dict[str, tuple[Step, int]] = {
     "attention_decode": (attention_decode, 12),
     "attention_backward": (attention_backward, 14),
 }
-ALL = (*GENERAL, *PRODUCTS)
+OWN_INPUTS = {**PRODUCTS, "reshapes": (regrouped, 8)}
+ALL = (*GENERAL, *OWN_INPUTS)
 NAME = "fuzz"
 NEEDED = frozenset({"complex_as_pairs"})
 """Passes without which no scheduler takes what they rewrite."""
@@ -92,11 +94,11 @@ def draw_fusion(seed: int, number: int, themes: Collection[str] = GENERAL) -> Fu
 
 
 def _drawn(sketch: Sketch, themes: Collection[str]) -> Fusion:
-    weights = {n: weight for n, (*_, weight) in {**THEMES, **PRODUCTS}.items() if n in themes}
+    weights = {n: weight for n, (*_, weight) in {**THEMES, **OWN_INPUTS}.items() if n in themes}
     theme = sketch.weighed(weights)
-    if theme not in PRODUCTS:
+    if theme not in OWN_INPUTS:
         return _general(sketch, theme)
-    PRODUCTS[theme][0](sketch)
+    OWN_INPUTS[theme][0](sketch)
     return _finished(sketch, list(dict.fromkeys(sketch.known())), [0] * 9 + [1])
 
 
