@@ -15,7 +15,8 @@ from fusec.ir.dtype import BF16, F16, F32, DType
 from fusec.ir.graph import Value
 
 DTYPES = {BF16: 65, F16: 30, F32: 5}
-FEATURES = {64: 45, 128: 12, 96: 8, 32: 8, 40: 5, 8: 4, 16: 5, 80: 5, 256: 5, 72: 3}
+FEATURES = {64: 62, 128: 14, 96: 6, 256: 4, 32: 4, 80: 3, 40: 2, 72: 2, 16: 2, 8: 1}
+"""Extents of a row of queries, mostly those that the attention kernels take."""
 QUERIES = (16, 17, 31, 33, 63, 64, 65, 96, 100, 127, 128, 129)
 KEYS = (*QUERIES, 160, 192, 200, 255, 257)
 MOST_WORK = 1 << 22
