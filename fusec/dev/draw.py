@@ -99,7 +99,10 @@ def _drawn(sketch: Sketch, themes: Collection[str]) -> Fusion:
     if theme not in OWN_INPUTS:
         return _general(sketch, theme)
     OWN_INPUTS[theme][0](sketch)
-    return _finished(sketch, list(dict.fromkeys(sketch.known())), [0] * 9 + [1])
+    results = list(dict.fromkeys(sketch.known()))
+    # Attention cannot write into what other blocks still read.
+    in_place = 0.15 if theme.startswith("attention") else 0.4
+    return _finished(sketch, results, [0] * 9 + [1], in_place)
 
 
 def _general(sketch: Sketch, theme: str) -> Fusion:
@@ -118,8 +121,14 @@ def _general(sketch: Sketch, theme: str) -> Fusion:
     return _finished(sketch, results or sketch.known()[:1], [0, 0, 0, 1, 2])
 
 
-def _finished(sketch: Sketch, results: list[Value], more: list[int]) -> Fusion:
-    """Return the fusion of what was drawn; more: how many outputs may be read by others, too."""
+def _finished(
+    sketch: Sketch, results: list[Value], more: list[int], in_place: float = 0.4
+) -> Fusion:
+    """Return the fusion of what was drawn.
+
+    more: how many outputs may be read by others, too; in_place: the share of outputs that are
+    written into an input of their type.
+    """
     for value in results:
         sketch.builder.output(value)
     try:
@@ -128,13 +137,13 @@ def _finished(sketch: Sketch, results: list[Value], more: list[int]) -> Fusion:
         if error.exit_code != 2:
             raise
         raise Unfit(error.diagnostic.message) from None
-    return _with_outputs(sketch, fusion, more)
+    return _with_outputs(sketch, fusion, more, in_place)
 
 
 LENGTHS = {0: 6, 1: 18, 2: 20, 3: 18, 4: 12, 5: 8, 7: 5, 10: 3}
 
 
-def _with_outputs(sketch: Sketch, fusion: Fusion, more: list[int]) -> Fusion:
+def _with_outputs(sketch: Sketch, fusion: Fusion, more: list[int], in_place: float) -> Fusion:
     """Return the fusion with a few of its outputs, some of them written into inputs."""
     results = [o.value for o in fusion.outputs]
     leaves = [v for v in results if v not in fusion.users] or results[-1:]
@@ -143,7 +152,7 @@ def _with_outputs(sketch: Sketch, fusion: Fusion, more: list[int]) -> Fusion:
     outputs: list[Output] = []
     for value in dict.fromkeys(chosen):
         fit = [i for i in free if i.value.type == value.type]
-        target = sketch.pick(fit) if fit and sketch.chance(0.4) else None
+        target = sketch.pick(fit) if fit and sketch.chance(in_place) else None
         if target is not None:
             free.remove(target)
             outputs.append(Output(value, target.value.name))

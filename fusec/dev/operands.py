@@ -38,9 +38,16 @@ def named(sketch: Sketch, name: str, size: int) -> Dim:
     return sketch.builder.declare_dim(sketch.builder.fresh_name(name), size)
 
 
-def draw_operand(sketch: Sketch, dtype: DType, shape: Sequence[Dim], name: str) -> Value:
-    """Declare a tensor: dense, turned, with a padded or unaligned pitch, or laid out at random."""
+def draw_operand(
+    sketch: Sketch, dtype: DType, shape: Sequence[Dim], name: str, *, dense: float = 0.0
+) -> Value:
+    """Declare a tensor: dense, turned, with a padded or unaligned pitch, or laid out at random.
+
+    dense: the share of operands that are dense whatever else may be.
+    """
     rank, name = len(shape), sketch.builder.fresh_name(name)
+    if sketch.chance(dense):
+        return sketch.builder.input(name, dtype, shape)
     kind = sketch.weighed({"dense": 55, "turned": 15, "padded": 10, "unaligned": 10, "any": 10})
     if kind == "any":
         return draw_input(sketch, name, dtype, shape)
