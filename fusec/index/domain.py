@@ -10,7 +10,7 @@ from itertools import islice
 from fusec.index.movement import pull, pull_elementwise, push
 from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import dim, maximum, product
-from fusec.ir.expression import Var, index, of_var
+from fusec.ir.expression import Index, Quotient, Remainder, Var, index, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.recent import Recent
 
@@ -174,11 +174,15 @@ def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
 def stored_once(fusion: Fusion, domain: Domain) -> dict[Value, dict[Var, Condition | None]]:
     """Return what holds at one point along each axis along which an output is the same.
 
-    It is stored at that point alone; None where no such point is known.
+    It is stored at that point alone; None where no such point is known. Where an output is the same
+    at every multiple of an extent, as one that is repeated, the condition is that of one multiple.
     """
     found: dict[Value, dict[Var, Condition | None]] = {o.value: {} for o in fusion.outputs}
     for value, axis in repeated(fusion, domain):
         found[value][axis] = _one_of(domain.homes[value], axis)
+    for value, points in found.items():
+        for inner, condition in _one_period(value, domain.homes[value]):
+            points.setdefault(min(inner.variables, key=lambda a: a.name), condition)
     return found
 
 
@@ -192,6 +196,42 @@ def _one_of(home: Home, axis: Var) -> Condition | None:
         return None
     first = maximum(bound.low, beginning.constant)
     return Condition(bound.position, first, first + 1)
+
+
+def _one_period(value: Value, home: Home) -> Iterable[tuple[Index, Condition | None]]:
+    """Yield the index whose remainder or quotient an output has more than once, and its condition.
+
+    There is one where the home's axes have more points than the output has elements.
+    """
+    points, elements = product(a.extent for a in home.variables), product(value.shape)
+    atoms = [a for c in home.coordinates for a, _ in c.terms if isinstance(a, Remainder | Quotient)]
+    if home.conditions:
+        for atom in atoms if len(atoms) == 1 else ():
+            if isinstance(atom, Remainder):
+                yield from _within(atom, home.conditions)
+    elif points != elements:
+        for atom in atoms:
+            least, most = atom.inner.bounds
+            if isinstance(atom, Quotient) and points == elements * atom.divisor:
+                rest = atom.inner % atom.divisor
+                yield atom.inner, Condition(rest, dim(0), dim(1))
+                return
+            if least is None or most is None or isinstance(atom, Quotient):
+                continue
+            if points * atom.divisor == elements * (most - least + 1):
+                yield atom.inner, Condition(atom.inner, least, least + atom.divisor)
+                return
+        if atoms:
+            yield atoms[0].inner, None
+
+
+def _within(atom: Remainder, conditions: Conditions) -> Iterable[tuple[Index, Condition]]:
+    """Yield the first period of a remainder whose index a condition bounds."""
+    for bound in conditions:
+        offset = bound.position - atom.inner
+        if offset.is_const and (bound.end - bound.low - atom.divisor).at_least(1):
+            yield atom.inner, Condition(bound.position, bound.low, bound.low + atom.divisor)
+            return
 
 
 class _Spread:
