@@ -79,6 +79,8 @@ class Emulated:
     def _emulate(self) -> None:
         program = self.program
         assert program is not None
+        if any(v.dtype.is_complex for v in program.original.values):
+            raise Rejected("complex", "its parts would lie in two buffers here", undecided=True)
         if any(_threads(k, program.original.hints) > MOST_THREADS for k, _ in self.sources):
             raise Rejected("too many threads", "", undecided=True)
         fusion, sizes = program.original, dict(program.original.hints)
