@@ -25,7 +25,7 @@ from cuda_on_cpu import SHARED, Function, build_all, run_plan
 from fusec import driver
 from fusec.dev.draw import PRODUCTS, Run, draw_runs
 from fusec.dev.fuzz import theme_options, themes_of
-from fusec.dev.reduce import file_text
+from fusec.dev.reduce import file_text, read_case
 from fusec.dev.schedules import is_repeatable
 from fusec.dev.segments import by_reference, run_segments
 from fusec.dev.tally import Tally
@@ -234,7 +234,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cuda_on_cpu.") as shared:
         os.environ.setdefault(SHARED, shared)
         if given.files:
-            runs = [Run(read_text(Path(f).read_text(), f)) for f in given.files]
+            cases = [read_case(Path(f)) for f in given.files]
+            runs = [Run(read_text(c.text), c.without) for c in cases]
             found = iter(results_of([compiled(Task(0, n), r) for n, r in enumerate(runs)]))
         else:
             found = results(given.seed, given.first, given.count, given.time, themes, given.jobs)
