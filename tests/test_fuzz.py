@@ -16,6 +16,7 @@ from fusec.cli import run_main
 from fusec.dev import pool as pools
 from fusec.dev.draw import Run, draw_fusion, draw_runs
 from fusec.dev.edits import candidates
+from fusec.dev.fuzz import themes_of
 from fusec.dev.pool import Pool
 from fusec.dev.reduce import file_text, read_case, reduce_case
 from fusec.dev.trial import Depth, Outcome, Trials, kind_of
@@ -152,7 +153,8 @@ def test_reduce_writes_a_file_that_reads_back(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.usefixtures("broken_frac")
 def test_fuzz_keeps_what_fails(tmp_path: Path, capsys) -> None:
-    numbers = [k for k in range(400) if _has(draw_fusion(3, k), "frac")]
+    themes = themes_of(("general",))
+    numbers = [k for k in range(400) if _has(draw_fusion(3, k, themes), "frac")]
     first = numbers[0]
     command = f"dev fuzz --seed 3 --first {first} --count 1 --no-build --jobs 0 --stats"
     command += " --theme general"

@@ -166,24 +166,38 @@ def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
 
     Where its extent is 0, nothing is iterated over and the output would not be written.
     """
-    kept = [a for a in domain.axes if a.extent != 1 and a not in domain.reduced_axes]
     outputs = dict.fromkeys(o.value for o in fusion.outputs)
-    return [(v, a) for v in outputs for a in kept if a not in domain.homes[v].variables]
+    return [(v, a) for v in outputs for a in _repeated_axes(v, domain)]
+
+
+def _repeated_axes(value: Value, domain: Domain) -> list[Var]:
+    kept = [a for a in domain.axes if a.extent != 1 and a not in domain.reduced_axes]
+    return [a for a in kept if a not in domain.homes[value].variables]
 
 
 def stored_once(fusion: Fusion, domain: Domain) -> dict[Value, dict[Var, Condition | None]]:
-    """Return what holds at one point along each axis along which an output is the same.
+    """Return for each output what holds at one point along each axis along which it is the same."""
+    return {o.value: stored_at(o.value, domain) for o in fusion.outputs}
 
-    It is stored at that point alone; None where no such point is known. Where an output is the same
+
+def stored_at(
+    value: Value, domain: Domain, *, reduced: bool = False
+) -> dict[Var, Condition | None]:
+    """Return what holds at one point along each axis along which a value is the same.
+
+    It is stored at that point alone; None where no such point is known. Where a value is the same
     at every multiple of an extent, as one that is repeated, the condition is that of one multiple.
+    reduced: along the axes that reductions reduce, too, as in the loops over these.
     """
-    found: dict[Value, dict[Var, Condition | None]] = {o.value: {} for o in fusion.outputs}
-    for value, axis in repeated(fusion, domain):
-        found[value][axis] = _one_of(domain.homes[value], axis)
-    for value, points in found.items():
-        for inner, condition in _one_period(value, domain.homes[value]):
-            points.setdefault(min(inner.variables, key=lambda a: a.name), condition)
-    return found
+    home = domain.homes[value]
+    axes = _repeated_axes(value, domain)
+    if reduced:
+        across = domain.reduced_axes - home.variables
+        axes += [a for a in domain.axes if a in across and a.extent != 1]
+    points = {axis: _one_of(home, axis) for axis in axes}
+    for inner, condition in _one_period(value, home):
+        points.setdefault(min(inner.variables, key=lambda a: a.name), condition)
+    return points
 
 
 def _one_of(home: Home, axis: Var) -> Condition | None:
