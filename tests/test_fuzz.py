@@ -16,6 +16,7 @@ from fusec.cli import run_main
 from fusec.dev import pool as pools
 from fusec.dev.draw import Run, draw_fusion, draw_runs
 from fusec.dev.edits import candidates
+from fusec.dev.fuzz import themes_of
 from fusec.dev.pool import Pool
 from fusec.dev.reduce import file_text, read_case, reduce_case
 from fusec.dev.trial import Depth, Outcome, Trials, kind_of
@@ -64,8 +65,8 @@ def test_a_size_of_0_leaves_no_room_for_huge_ones() -> None:
             assert np.prod(extents) < 1 << 25, f"{number}: {value.name} {extents}"
 
 
-def test_variants_differ_from_the_fusion_in_boundaries_alone() -> None:
-    pinned = apart = left_out = 0
+def test_variants_differ_from_the_fusion_in_boundaries_and_schedules_alone() -> None:
+    pinned = apart = left_out = scheduled = 0
     for number in range(60):
         plain, variant = draw_runs(7, number)
         names = [n.op.name for n in variant.fusion.nodes if not n.output.name.endswith("_apart")]
@@ -73,8 +74,9 @@ def test_variants_differ_from_the_fusion_in_boundaries_alone() -> None:
         assert variant.fusion.inputs == plain.fusion.inputs
         pinned += bool(variant.fusion.pins)
         apart += len(variant.fusion.nodes) > len(plain.fusion.nodes)
+        scheduled += bool(variant.fusion.schedules)
         left_out += bool(variant.without)
-    assert min(pinned, apart, left_out) > 5
+    assert min(pinned, apart, left_out, scheduled) > 3
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -151,9 +153,11 @@ def test_reduce_writes_a_file_that_reads_back(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.usefixtures("broken_frac")
 def test_fuzz_keeps_what_fails(tmp_path: Path, capsys) -> None:
-    numbers = [k for k in range(400) if _has(draw_fusion(3, k), "frac")]
+    themes = themes_of(("general",))
+    numbers = [k for k in range(400) if _has(draw_fusion(3, k, themes), "frac")]
     first = numbers[0]
     command = f"dev fuzz --seed 3 --first {first} --count 1 --no-build --jobs 0 --stats"
+    command += " --theme general"
     assert run_main([*command.split(), "--keep", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert "2 failed" in printed
@@ -243,8 +247,8 @@ def test_processes_are_spread_over_the_gpus_and_end_by_themselves(
 def test_processes_give_the_same_as_none(tmp_path: Path, capsys) -> None:
     printed: list[list[str]] = []
     for jobs in ("0", "2"):
-        command = ["dev", "fuzz", "--seed", "5", "--count", "6", "--no-build", "--jobs", jobs]
-        assert run_main([*command, "--keep", str(tmp_path)]) == 0
+        command = f"dev fuzz --seed 5 --count 6 --no-build --theme general --jobs {jobs}"
+        assert run_main([*command.split(), "--keep", str(tmp_path)]) == 0
         printed.append(capsys.readouterr().out.splitlines()[2:])
     assert printed[0] == printed[1]
 

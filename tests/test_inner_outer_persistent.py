@@ -179,11 +179,17 @@ def test_a_wrong_kernel_is_seen(old: str, new: str, tmp_path: Path) -> None:
     plan, inputs = plan_of(fusion), random_inputs(fusion, fusion.hints, seed=3)
     texts = [s.text for s in plan_sources(plan)]
     assert any(old in text for text in texts)
-    found = [
-        run_plan(plan, inputs, tmp_path, at_once=mode, edit=lambda t: t.replace(old, new))
-        for mode in (False, True)
-    ]
-    assert not all(compare(fusion, fusion.hints, inputs, f).ok for f in found)
+
+    def is_right(at_once: bool) -> bool:
+        try:
+            found = run_plan(
+                plan, inputs, tmp_path, at_once=at_once, edit=lambda t: t.replace(old, new)
+            )
+        except AssertionError as error:
+            return "overwrites what thread" not in str(error)
+        return compare(fusion, fusion.hints, inputs, found).ok
+
+    assert not all(is_right(at_once) for at_once in (False, True))
 
 
 @pytest.mark.parametrize("instead", ["", "if (threadIdx.x == 0) fusec::wait_for_kernels_before();"])

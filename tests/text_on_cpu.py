@@ -27,6 +27,7 @@ INSTRUCTIONS = {
     "ld.global.nc.L1::no_allocate.L2::256B.v4.u32": "load_once",
     "ld.global.nc.L1::no_allocate.L2::256B.v2.u32": "load_once",
     "ld.global.nc.L1::no_allocate.L2::256B.u32": "load_once",
+    "st.relaxed.gpu.global.u32": "store_relaxed",
     "st.release.gpu.global.u32": "store_release",
     "st.release.sys.global.u32": "store_release",
     "ld.volatile.global.v4.u32": "load_line_of_words",

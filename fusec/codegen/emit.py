@@ -33,7 +33,6 @@ _INLINE_WIDTH = 56
 class Emitter(Nest):
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
-    written: names of buffers that the kernel writes, never read through the non-coherent path.
     streamed: loads of what is used once. given: texts of instances that the family has computed
     already, in their compute types; given_after: the same, from the phase after the given one on.
     cached: where a load's copy on chip is; tiles: of one that comes by tiles, the tile's name and
@@ -41,7 +40,6 @@ class Emitter(Nest):
     buffer that is a part of a complex tensor, the name of its real part and which part it is.
     """
 
-    written: frozenset[str] = frozenset()
     streamed: frozenset[Instance] = frozenset()
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
@@ -332,8 +330,8 @@ class Emitter(Nest):
         text = Text(f"{identifier(name)}[{self.index(at, phase)}]")
         if instance in self.streamed:
             text = Text(f"fusec::load_streaming(&{text})[0]")
-        if instance.conditions:
-            test = self.condition(instance.conditions, phase)
+        test = self.load_test(name, instance.variables, instance.conditions, phase)
+        if test is not None:
             zero = f"{storage_type(instance.dtype)}{{}}"
             text = Text(f"({test.at_least(3)} ? {text} : {zero})")
         return text
@@ -348,8 +346,8 @@ class Emitter(Nest):
             name = self.fresh(f"{first}_im", "pair", phase, number)
             function = "load" if first in self.written else "load_readonly"
             text = f"fusec::{function}<2>({self.pointer(first, instance.address, phase)})"
-            if instance.conditions:
-                test = self.condition(instance.conditions, phase)
+            test = self.load_test(first, instance.variables, instance.conditions, phase)
+            if test is not None:
                 kind = f"fusec::Vec<{storage_type(instance.dtype)}, 2>"
                 text = f"{test.at_least(3)} ? {text} : {kind}{{}}"
             self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
@@ -375,10 +373,10 @@ class Emitter(Nest):
             part = f"{self.width_name}, kPart{', true' * streams}"
             return f"fusec::load_part<{part}>({pointer}, {self.part})"
         text = f"fusec::{function}<{self.width_name}>({pointer})"
-        if not instance.conditions:
+        conditions = self.at_lane_zero(instance.conditions)
+        test = self.load_test(name, instance.variables, conditions, phase)
+        if test is None:
             return text
-        lane0 = self.at_lane_zero(instance.conditions)
-        test = self.condition(lane0, phase)
         kind = f"fusec::Vec<{storage_type(instance.dtype)}, {self.width_name}>"
         return f"{test.at_least(3)} ? {text} : {kind}{{}}"
 

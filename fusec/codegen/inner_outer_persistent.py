@@ -26,7 +26,7 @@ from fusec.codegen.views import (
     head,
     parameter_names,
     shared_array,
-    store_plans,
+    single_stores,
 )
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
@@ -130,7 +130,7 @@ class _Making:
         p, bands, emitter = self.parameters, self.split.bands, self.emitter
         constants = self._constants()
         ring, held = self._rows()
-        plans = store_plans(self.lowering, self.split.main.outputs)
+        plans = single_stores(self.lowering, self.split.main.outputs)
         nodes = [n for group in self.phases.reductions for n in group]
         inputs = [self.lowering.at_home(n.inputs[0]) for n in nodes]
         emitter.count([*(s.instance for s in plans), *inputs])

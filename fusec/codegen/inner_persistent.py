@@ -19,7 +19,7 @@ from fusec.codegen.views import (
     head,
     parameter_names,
     shared_array,
-    store_plans,
+    single_stores,
 )
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
@@ -137,7 +137,8 @@ def _phases(
         counts=named(kColumns=plan.problem.rows.columns),
         guard="is_row" if _is_bound(parameters) else "",
     )
-    plans = store_plans(lowering, fusion.outputs)
+    elements = frozenset({chunk, lane})
+    plans = single_stores(lowering, fusion.outputs, lambda p: bool(p.variables & elements))
     turns = turns_of_rows(parameters.wide_index, several=_is_bound(parameters))
     if parameters.tile_rows:
         tiles = tiled_in(plan.problem, lowering, phases, plan.loops)

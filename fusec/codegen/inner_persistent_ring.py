@@ -16,7 +16,7 @@ from fusec.codegen.views import (
     head,
     parameter_names,
     shared_array,
-    store_plans,
+    single_stores,
 )
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
@@ -232,7 +232,7 @@ def _sweeps(
 ) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Place, ...], int]:
     """Return the sweeps over a row, and where the parts of their reductions lie."""
     lowering, phases, p = plan.lowering, plan.phases, plan.parameters
-    plans = store_plans(lowering, plan.fusion.outputs)
+    plans = single_stores(lowering, plan.fusion.outputs)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(s.instance for s in plans), *reduction_roots(lowering, nodes)])
     vectors: dict[object, tuple[str, str]] = {}

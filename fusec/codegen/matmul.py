@@ -28,7 +28,7 @@ from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.product_text import constant, coordinate
 from fusec.codegen.render import Parameter
-from fusec.codegen.views import emit_store, head, store_plans
+from fusec.codegen.views import emit_store, head, single_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import dim
@@ -339,7 +339,7 @@ def _epilogue(context: _Context) -> EpilogueView:
     sums = dict(zip((s.name for s in problem.epilogue.all_sums), (SUMS, SECOND_SUMS), strict=False))
     lowering = Lowering(fusion, problem.domain, binding)
     emitter = _emitter(context, chunk, lane)
-    plans = store_plans(lowering, fusion.outputs)
+    plans = single_stores(lowering, fusion.outputs)
     tensors = problem.staged(context.facts) if context.parameters.staged else ()
     reduced = [lowering.at_home(t.value) for t in problem.totals]
     roots = [*(p.instance for p in plans), *reduced]

@@ -71,8 +71,10 @@ class Nest:
     scope; aliases: how loop variables are written; wide: whether indices have 64 bits;
     width_name: the constant of a vector's width; symbols: constants of the kernel by their value,
     as strides; counts: those of how many elements are summed; guard: a test that stores need, where
-    rows or columns may pass the end; part: of vectors that are shifted, which of their elements lie
-    in the row.
+    rows or columns may pass the end; in_range: a test that fails in threads past the end, which
+    repeat the last row or column (the guard where it is empty); written: names of buffers that the
+    kernel overwrites, never read through the non-coherent path; part: of vectors that are shifted,
+    which of their elements lie in the row.
     """
 
     scopes: tuple[Scope, ...]
@@ -84,6 +86,8 @@ class Nest:
     wide: bool = False
     width_name: str = "kVec"
     guard: str = ""
+    in_range: str = ""
+    written: frozenset[str] = frozenset()
     part: str = ""
     symbols: Mapping[int, str] = field(default_factory=dict[int, str])
     counts: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -261,3 +265,18 @@ class Nest:
         if not tests:
             return Text("true")
         return Text(" && ".join(tests), 4 if len(tests) > 1 else 9)
+
+    def load_test(
+        self, buffer: str, variables: frozenset[Var], conditions: Conditions, phase: int
+    ) -> Text | None:
+        """Return the test under which a load is executed; None where it always is.
+
+        A thread past the end repeats the last row or column. It does not read a buffer that the
+        kernel overwrites: the thread that owns the row may already have stored to it.
+        """
+        in_range = self.in_range or self.guard
+        repeats = in_range and buffer in self.written and self.scopes[1].variables & variables
+        test = self.condition(conditions, phase) if conditions else None
+        if not repeats:
+            return test
+        return Text(in_range) if test is None else Text(f"{in_range} && {test.at_least(5)}", 4)

@@ -9,9 +9,8 @@ from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.parts import emit_stores, parts_of, without_second
-from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
+from fusec.codegen.views import Body, KernelView, head, parameter_names, single_stores
 from fusec.index.access import Facts
-from fusec.index.domain import stored_once
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
@@ -173,7 +172,7 @@ def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
 def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False) -> Body:
     fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
     about = domain, parameters.break_point, width
-    binding, loops = bind(*about, parameters.shifted)
+    _, loops = bind(*about, parameters.shifted)
     lowering = lowered_flat(fusion, *about, parameters.shifted)
     start = start_of(fusion, *about) if parameters.shifted else None
     _, chunk, lane = loops
@@ -190,14 +189,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
         symbols=named(columns=_columns(plan)) if parameters.break_point else {},
         parts=parts_of(fusion),
     )
-    once = {
-        value: [replace(c, position=c.position.substitute(binding)) for c in points.values() if c]
-        for value, points in stored_once(fusion, domain).items()
-    }
-    plans = tuple(
-        replace(p, conditions=(*p.conditions, *once[p.output.value]))
-        for p in store_plans(lowering, fusion.outputs)
-    )
+    plans = single_stores(lowering, fusion.outputs)
     emitter.count(p.instance for p in plans)
     arrays = ()
     if (parameters.unroll > 1 or parameters.shifted) and not tail:

@@ -13,7 +13,7 @@ from fusec.codegen.names import Names
 from fusec.codegen.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
-from fusec.codegen.views import KernelView, head, parameter_names, store_plans
+from fusec.codegen.views import KernelView, head, parameter_names, single_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
@@ -238,7 +238,11 @@ def _emit(
     first: str,
 ) -> Parts:
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
-    plans = store_plans(lowering, plan.fusion.outputs)
+    plans = single_stores(
+        lowering,
+        plan.fusion.outputs,
+        lambda p: p.instance.depth == 0 and bool(p.variables & elements),
+    )
     p, turns = plan.parameters, turns_of_rows(plan.parameters.wide_index)
     if p.tile_rows:
         tiles = tiled_in(plan.problem, lowering, plan.phases, plan.loops)

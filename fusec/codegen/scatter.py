@@ -196,7 +196,7 @@ class _Making:
     def claim(self) -> None:
         """Emit the statement that claims an element's place, or clears the claims on it."""
         winners, at = self._workspace(), self._claim()
-        line = f"{winners}[{at}] = 0u;"
+        line = f"fusec::store_relaxed({winners} + {at.at_least(12)}, 0u);"
         if self.step == "claim":
             line = f"fusec::atomic_max({winners} + {at.at_least(12)}, element + 1u);"
         self.emitter.add(WRITE + 1, "element", line)

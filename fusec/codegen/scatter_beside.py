@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope
-from fusec.codegen.views import emit_store, parameter_names, store_plans
+from fusec.codegen.views import emit_store, parameter_names, single_stores
 from fusec.index.access import Facts
-from fusec.index.domain import stored_once
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise_choice import bind
 from fusec.schedule.scatter_problem import Scatter
@@ -29,7 +28,7 @@ def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody |
     part = scatter.beside
     if part is None:
         return None
-    binding, (row, chunk, lane) = bind(part.domain, 0, part.width)
+    _, (row, chunk, lane) = bind(part.domain, 0, part.width)
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -44,14 +43,7 @@ def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody |
         aliases={chunk: Alias("column", part.width)},
         wide=wide,
     )
-    once = {
-        value: [replace(c, position=c.position.substitute(binding)) for c in points.values() if c]
-        for value, points in stored_once(part.fusion, part.domain).items()
-    }
-    plans = tuple(
-        replace(p, conditions=(*p.conditions, *once[p.output.value]))
-        for p in store_plans(part.lowering, part.fusion.outputs)
-    )
+    plans = single_stores(part.lowering, part.fusion.outputs)
     emitter.count(p.instance for p in plans)
     for each in plans:
         emit_store(emitter, each, 0)

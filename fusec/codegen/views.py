@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import cast
 
 from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
@@ -11,6 +11,7 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.render import Parameter, parameters
 from fusec.escape import c_comment
+from fusec.index.domain import stored_at
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Conditions
 from fusec.ir.dim import product
@@ -138,6 +139,24 @@ def store_plans(lowering: Lowering, outputs: Iterable[Output]) -> tuple[StorePla
         instance = lowering.at(value, coordinates, conditions)
         buffer, overwrites = effects.buffer(value), value in effects.into
         plans.append(StorePlan(output, instance, address, conditions, buffer, overwrites))
+    return tuple(plans)
+
+
+def single_stores(
+    lowering: Lowering,
+    outputs: Iterable[Output],
+    is_looped: Callable[[StorePlan], bool] = lambda plan: False,
+) -> tuple[StorePlan, ...]:
+    """Return where each output is stored, with the conditions under which one thread stores it.
+
+    What is the same along an axis, or repeated, is computed at several points and stored at one.
+    is_looped: whether a store stands in the loop over what is reduced.
+    """
+    plans: list[StorePlan] = []
+    for plan in store_plans(lowering, outputs):
+        points = stored_at(plan.output.value, lowering.domain, reduced=is_looped(plan))
+        once = lowering.bind(tuple(c for c in points.values() if c))
+        plans.append(replace(plan, conditions=(*plan.conditions, *once)))
     return tuple(plans)
 
 

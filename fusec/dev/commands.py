@@ -37,11 +37,18 @@ JOBS = click.option(
 @click.option("--time", "seconds", type=click.FloatRange(0), help="Seconds after which to stop.")
 @click.option("--shrink", type=click.FloatRange(0), default=120.0, show_default=True)
 @click.option("--stats", is_flag=True, help="Print how often everything was drawn.")
-def fuzz_command(no_build: bool, jobs: int | None, **rest: Any) -> int:
-    """Take random fusions through every stage; keep what fails, shrunk, in DIR."""
-    from fusec.dev.fuzz import FuzzOptions, fuzz
+@click.option("--theme", "themes", multiple=True, metavar="NAME", help="Only fusions about NAME.")
+@click.option("--json", "summary", metavar="FILE", help="Write the counts to FILE.")
+def fuzz_command(no_build: bool, jobs: int | None, themes: tuple[str, ...], **rest: Any) -> int:
+    """Take random fusions through every stage; keep what fails, shrunk, in DIR.
 
-    return fuzz(FuzzOptions(builds=not no_build, jobs=_jobs(jobs), **rest))
+    NAME is one theme (gemm, attention_decode, ...), `contractions` (GEMMs and attention) or
+    `general` (all others).
+    """
+    from fusec.dev.fuzz import FuzzOptions, fuzz, themes_of
+
+    options = FuzzOptions(builds=not no_build, jobs=_jobs(jobs), themes=themes_of(themes), **rest)
+    return fuzz(options)
 
 
 @dev_group.command("reduce")

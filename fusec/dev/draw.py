@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from fusec.dev.attentions import attention, attention_backward, attention_decode
 from fusec.dev.entries import draw_inputs
+from fusec.dev.gemms import gemm, gemm_chain, grouped_gemm
 from fusec.dev.idioms import channel_norm, draw_idiom, epilogue, norm_gradient, normalised, turned
 from fusec.dev.movements import draw_movement
 from fusec.dev.places import draw_indexing, draw_loss, draw_scan, draw_scatter, draw_sort
+from fusec.dev.regrouped import regrouped
+from fusec.dev.schedules import with_schedule
 from fusec.dev.sketch import Sketch, Unfit
 from fusec.dev.values import (
     draw_cast,
@@ -53,6 +57,18 @@ THEMES: dict[str, tuple[tuple[Step, ...], dict[Step, int], int]] = {
     "scatters": ((draw_scatter,), {draw_scatter: 6}, 3),
     "random": ((draw_fresh,), {draw_fresh: 20}, 3),
 }
+GENERAL = tuple(THEMES)
+# GEMMs and attention. They declare their own inputs, and no other steps come between.
+PRODUCTS: dict[str, tuple[Step, int]] = {
+    "gemm": (gemm, 40),
+    "gemm_chain": (gemm_chain, 14),
+    "grouped_gemm": (grouped_gemm, 6),
+    "attention": (attention, 18),
+    "attention_decode": (attention_decode, 12),
+    "attention_backward": (attention_backward, 14),
+}
+OWN_INPUTS = {**PRODUCTS, "reshapes": (regrouped, 8)}
+ALL = (*GENERAL, *OWN_INPUTS)
 NAME = "fuzz"
 NEEDED = frozenset({"complex_as_pairs"})
 """Passes without which no scheduler takes what they rewrite."""
@@ -66,19 +82,31 @@ class Run:
     without: tuple[str, ...] = ()
 
 
-def draw_fusion(seed: int, number: int) -> Fusion:
-    """Return fusion `number` of a seed."""
+def draw_fusion(seed: int, number: int, themes: Collection[str] = GENERAL) -> Fusion:
+    """Return fusion `number` of a seed, about one of some themes."""
     attempt = 0
     while True:
         sketch = Sketch(random.Random(f"{seed}:{number}:{attempt}"), NAME)
         try:
-            return _drawn(sketch)
+            return _drawn(sketch, themes)
         except Unfit:
             attempt += 1
 
 
-def _drawn(sketch: Sketch) -> Fusion:
-    first, often, _ = THEMES[sketch.weighed({n: weight for n, (_, _, weight) in THEMES.items()})]
+def _drawn(sketch: Sketch, themes: Collection[str]) -> Fusion:
+    weights = {n: weight for n, (*_, weight) in {**THEMES, **OWN_INPUTS}.items() if n in themes}
+    theme = sketch.weighed(weights)
+    if theme not in OWN_INPUTS:
+        return _general(sketch, theme)
+    OWN_INPUTS[theme][0](sketch)
+    results = list(dict.fromkeys(sketch.known()))
+    # Attention cannot write into what other blocks still read.
+    in_place = 0.15 if theme.startswith("attention") else 0.4
+    return _finished(sketch, results, [0] * 9 + [1], in_place)
+
+
+def _general(sketch: Sketch, theme: str) -> Fusion:
+    first, often, _ = THEMES[theme]
     weights = {**COMMON, **often}
     draw_inputs(sketch)
     entries = {t.name for t in sketch.tensors}
@@ -90,7 +118,18 @@ def _drawn(sketch: Sketch) -> Fusion:
                 step(sketch)
                 break
     results = [t for t in sketch.known() if t.name not in entries]
-    for value in results or sketch.known()[:1]:
+    return _finished(sketch, results or sketch.known()[:1], [0, 0, 0, 1, 2])
+
+
+def _finished(
+    sketch: Sketch, results: list[Value], more: list[int], in_place: float = 0.4
+) -> Fusion:
+    """Return the fusion of what was drawn.
+
+    more: how many outputs may be read by others, too; in_place: the share of outputs that are
+    written into an input of their type.
+    """
+    for value in results:
         sketch.builder.output(value)
     try:
         fusion = sketch.builder.finish()
@@ -98,22 +137,22 @@ def _drawn(sketch: Sketch) -> Fusion:
         if error.exit_code != 2:
             raise
         raise Unfit(error.diagnostic.message) from None
-    return _with_outputs(sketch, fusion)
+    return _with_outputs(sketch, fusion, more, in_place)
 
 
 LENGTHS = {0: 6, 1: 18, 2: 20, 3: 18, 4: 12, 5: 8, 7: 5, 10: 3}
 
 
-def _with_outputs(sketch: Sketch, fusion: Fusion) -> Fusion:
+def _with_outputs(sketch: Sketch, fusion: Fusion, more: list[int], in_place: float) -> Fusion:
     """Return the fusion with a few of its outputs, some of them written into inputs."""
     results = [o.value for o in fusion.outputs]
     leaves = [v for v in results if v not in fusion.users] or results[-1:]
-    chosen = [*leaves[-4:], *(sketch.pick(results) for _ in range(sketch.pick([0, 0, 0, 1, 2])))]
+    chosen = [*leaves[-4:], *(sketch.pick(results) for _ in range(sketch.pick(more)))]
     free = [i for i in fusion.inputs if is_writable(i, fusion)]
     outputs: list[Output] = []
     for value in dict.fromkeys(chosen):
         fit = [i for i in free if i.value.type == value.type]
-        target = sketch.pick(fit) if fit and sketch.chance(0.4) else None
+        target = sketch.pick(fit) if fit and sketch.chance(in_place) else None
         if target is not None:
             free.remove(target)
             outputs.append(Output(value, target.value.name))
@@ -146,7 +185,13 @@ def is_writable(entry: Input, fusion: Fusion) -> bool:
 
 
 def draw_variant(fusion: Fusion, seed: int, number: int) -> Run:
-    """Return the fusion with forced boundaries or a pinned segment, and some passes left out."""
+    """Return a variant: with a schedule, or with boundaries or a pin and without some passes."""
+    rng = random.Random(f"{seed}:{number}:schedule")
+    has_products = any(n.op.family == "contraction" for n in fusion.nodes)
+    if rng.random() < (0.65 if has_products else 0.15):
+        scheduled = with_schedule(fusion, rng)
+        if scheduled.schedules:
+            return Run(scheduled)
     rng = random.Random(f"{seed}:{number}:variant")
     without = tuple(p.name for p in PIPELINE if rng.random() < 0.25 and p.name not in NEEDED)
     kind = rng.choices(["boundaries", "pin", "passes"], [6, 3, 1])[0]
@@ -185,7 +230,7 @@ def with_pin(fusion: Fusion, rng: random.Random) -> Fusion:
     return replace(fusion, pins=(Pin("pinned", names),)) if names else fusion
 
 
-def draw_runs(seed: int, number: int) -> tuple[Run, Run]:
+def draw_runs(seed: int, number: int, themes: Collection[str] = GENERAL) -> tuple[Run, Run]:
     """Return a fusion as it is, and a variant of it."""
-    fusion = draw_fusion(seed, number)
+    fusion = draw_fusion(seed, number, themes)
     return Run(fusion), draw_variant(fusion, seed, number)

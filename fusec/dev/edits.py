@@ -48,7 +48,8 @@ class Rebuild:
         pins = (
             replace(p, values=tuple(v for v in p.values if v in names)) for p in self.fusion.pins
         )
-        return replace(pruned(made), pins=tuple(p for p in pins if p.values))
+        kept = tuple(p for p in pins if p.values)
+        return replace(pruned(made), pins=kept, schedules=self.fusion.schedules)
 
     def _begin(self) -> None:
         scalars = {i.value.name for i in self.fusion.inputs}
@@ -138,6 +139,8 @@ def _candidates(fusion: Fusion) -> Iterator[Fusion | None]:
     yield from _fewer_outputs(fusion)
     if fusion.pins:
         yield replace(fusion, pins=())
+    for k in range(len(fusion.schedules)):
+        yield replace(fusion, schedules=fusion.schedules[:k] + fusion.schedules[k + 1 :])
     for node in reversed(fusion.nodes):
         if not any(v.is_scalar for v in node.outputs):
             yield _cut(fusion, node)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fusec.dev.draw import ALL, GENERAL, PRODUCTS
 from fusec.dev.pool import Pool
 from fusec.dev.reduce import depth_for, file_text, reduce_case
 from fusec.dev.tally import Tally
 from fusec.dev.trial import Outcome
 from fusec.dev.work import Case, Result, Task
+from fusec.diagnostics import FusecError
 
 KEPT_OF_A_KIND = 5
 """Files that are written of failures with one signature."""
+GROUPS = {"general": (*GENERAL, "reshapes"), "contractions": tuple(PRODUCTS)}
+"""Names of several themes."""
 SHOWN_EVERY = 2.0
 """Seconds between lines on a terminal."""
 
@@ -26,7 +31,8 @@ class FuzzOptions:
     """What is drawn, how far it goes, and where failures are kept.
 
     jobs: processes, 0 for none beside this one; seconds: when drawing stops, None for never;
-    shrink: seconds for shrinking what failed, all together.
+    shrink: seconds for shrinking what failed, all together; themes: what fusions are about;
+    summary: a file for the counts as JSON.
     """
 
     seed: int = 0
@@ -39,6 +45,8 @@ class FuzzOptions:
     seconds: float | None = None
     shrink: float = 120.0
     stats: bool = False
+    themes: tuple[str, ...] = ALL
+    summary: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,24 @@ class Failure:
     case: Case
     outcome: Outcome
     path: Path
+
+
+def themes_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the themes of some names, of which `general` and `contractions` stand for several."""
+    found = dict.fromkeys(t for n in names for t in GROUPS.get(n, (n,)))
+    unknown = [t for t in found if t not in ALL]
+    if unknown:
+        known = ", ".join([*GROUPS, *ALL])
+        raise FusecError(f"no theme is called `{unknown[0]}`", help=f"one of {known}")
+    return tuple(found) or ALL
+
+
+def theme_options(themes: tuple[str, ...]) -> str:
+    """Return the options of a command line that name some themes; nothing for all of them."""
+    if themes == ALL:
+        return ""
+    names = next(([n] for n, group in GROUPS.items() if group == themes), themes)
+    return "".join(f" --theme {name}" for name in names)
 
 
 def fuzz(options: FuzzOptions) -> int:
@@ -73,6 +99,10 @@ def fuzz(options: FuzzOptions) -> int:
     print(tally.summary(spent))
     if options.stats:
         print(tally.table())
+    if options.summary is not None:
+        about = {"seed": options.seed, "themes": options.themes, "where": where}
+        text = json.dumps({**about, **tally.data(spent)}, indent=1)
+        Path(options.summary).write_text(f"{text}\n")
     for line in files:
         print(line)
     return 1 if tally.statuses["failed"] else 0
@@ -82,7 +112,7 @@ def _tasks(options: FuzzOptions, began: float) -> Iterator[Task]:
     for number in range(options.first, options.first + options.count):
         if options.seconds is not None and time.monotonic() - began > options.seconds:
             return
-        yield Task(options.seed, number)
+        yield Task(options.seed, number, themes=options.themes)
 
 
 def _keep(result: Result, options: FuzzOptions, failures: dict[str, list[Failure]]) -> None:
@@ -102,8 +132,15 @@ def _keep(result: Result, options: FuzzOptions, failures: dict[str, list[Failure
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".txt").write_text(f"{kind}\n{outcome.message}\n")
         if case is not None:
-            path.write_text(file_text(case, outcome, path.name))
+            path.write_text(_command(result.task, options) + file_text(case, outcome, path.name))
             found.append(Failure(case, outcome, path))
+
+
+def _command(task: Task, options: FuzzOptions) -> str:
+    """Return a comment with the command that takes the same fusion through the stages again."""
+    themes = theme_options(task.themes)
+    number = f"--seed {task.seed} --first {task.number} --count 1"
+    return f"# fusec dev fuzz {number}{themes} --device {options.device}\n"
 
 
 def _drawn_again(task: Task, position: int) -> Case | None:
@@ -112,7 +149,7 @@ def _drawn_again(task: Task, position: int) -> Case | None:
     from fusec.ir.text import to_text
 
     try:
-        run = draw_runs(task.seed, task.number)[position]
+        run = draw_runs(task.seed, task.number, task.themes)[position]
         return Case(to_text(run.fusion), run.without)
     except Exception:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from fusec.dev.work import Result
 from fusec.ops import TABLE
@@ -27,7 +28,8 @@ class Tally:
             self.counts.setdefault(kind, Counter()).update(counts)
         for outcome in result.outcomes:
             self.statuses[outcome.status] += 1
-            self.kernels += outcome.kernels
+            self.kernels += len(outcome.kernels)
+            self.counts.setdefault("kernels_by_kind", Counter()).update(outcome.kernels)
             self.resized += outcome.resized
             self.spilling += outcome.spills > 0
             self.spills = max(self.spills, outcome.spills)
@@ -55,6 +57,19 @@ class Tally:
                 lines.append(f"{title}:")
                 lines += [f"  {n:6}  {what}" for what, n in counter.most_common(40)]
         return "\n".join(lines)
+
+    def data(self, seconds: float) -> dict[str, Any]:
+        """Return the counts as JSON has them: of outcomes, failures, refusals and kernels."""
+        return {
+            "seconds": round(seconds, 1),
+            "fusions": self.fusions,
+            "runs": dict(self.statuses),
+            "failures": dict(self.failures),
+            "refusals": dict(self.refusals),
+            "resized": self.resized,
+            "kernels": self.kernels,
+            **{name: dict(self.counts.get(name, {})) for name in ("kernels_by_kind", "schedulers")},
+        }
 
     def table(self) -> str:
         """Return how often everything was drawn, and the time of each stage."""

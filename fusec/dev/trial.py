@@ -15,6 +15,7 @@ import numpy as np
 from fusec import driver
 from fusec.dev.draw import Run
 from fusec.dev.resize import other_sizes
+from fusec.dev.schedules import is_repeatable
 from fusec.dev.segments import run_segments
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.ir.graph import Fusion, whole_name
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from fusec.reference.nodes import Model
     from fusec.run.build import Source
     from fusec.run.device import Device
+    from fusec.schedule.plan import Kernel, KernelPlan
 
 T = TypeVar("T")
 
@@ -56,8 +58,8 @@ class Depth:
 class Outcome:
     """What became of a run: ok, refused, undecided or failed.
 
-    kind: what two failures share that have one cause; spills: bytes, of the kernel that spills
-    most; fatal: the process is of no more use.
+    kind: what two failures share that have one cause; kernels: the kind of each; spills: bytes, of
+    the kernel that spills most; fatal: the process is of no more use.
     """
 
     status: str
@@ -65,7 +67,7 @@ class Outcome:
     kind: str = ""
     message: str = ""
     schedulers: tuple[str, ...] = ()
-    kernels: int = 0
+    kernels: tuple[str, ...] = ()
     resized: bool = False
     spills: int = 0
     fatal: bool = False
@@ -104,7 +106,7 @@ class Trials:
 
     def perform(self, run: Run) -> Outcome:
         """Return what becomes of a run; nothing is raised but what ends the process."""
-        trial = _Trial(self, run)
+        trial = Trial(self, run)
         try:
             trial.go()
         except Exception as error:
@@ -139,14 +141,16 @@ class Trials:
         return self._built[key]
 
 
-class _Trial:
+class Trial:
     """One run on its way: the stage that it is in, and the time of each."""
 
     def __init__(self, trials: Trials, run: Run) -> None:
+        """Begin before the first stage."""
         self.trials, self.run, self.depth = trials, run, trials.depth
         self.stage, self.seconds = "", dict[str, float]()
         self.schedulers: tuple[str, ...] = ()
-        self.kernels, self.resized, self.spills = 0, False, 0
+        self.kernels: tuple[str, ...] = ()
+        self.resized, self.spills = False, 0
 
     def at(self, stage: str, function: Callable[[], T]) -> T:
         """Return what a stage returns, and keep its time."""
@@ -157,8 +161,8 @@ class _Trial:
             spent = time.perf_counter() - start
             self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
 
-    def go(self) -> None:
-        """Take the run through every stage that the depth asks for."""
+    def compile(self) -> driver.Compilation:
+        """Take the run through the stages up to the host program; return what came of it."""
         fusion = self.at("text", lambda: reread(self.run.fusion))
         options = CompileOptions(
             targets=(self.depth.target,), targets_given=True, without=self.run.without, jobs=1
@@ -170,8 +174,15 @@ class _Trial:
         if not self.depth.on_gpu:
             self.at("segments", lambda: compare_segments(fusion, segmented))
         self.at("schedule", lambda: program.plans)
-        self.kernels = len(self.at("codegen", lambda: program.kernel_sources))
+        self.at("codegen", lambda: program.kernel_sources)
+        self.kernels = tuple(kernel_kind(k, p) for p in program.plans for k in p.kernels)
         self.at("lower", lambda: _check_outputs(program))
+        return program
+
+    def go(self) -> None:
+        """Take the run through every stage that the depth asks for."""
+        program = self.compile()
+        fusion = program.original
         if self.depth.builds:
             package = self.at("build", lambda: self._build(program))
             if package.program is not program:
@@ -205,8 +216,11 @@ class _Trial:
                 self.resized, sizes = other is not None, other or sizes
             inputs = self.at("inputs", lambda s=seed, z=sizes: random_inputs(fusion, z, s))
             outputs = self.at("run", lambda i=inputs, z=sizes: _outputs(executable, i, z))
+            if not number and is_repeatable(fusion):
+                again = self.at("run", lambda i=inputs, z=sizes: _outputs(executable, i, z))
+                check_same(outputs, again)
             found = (inputs, outputs, sizes, seed, driver.model_of(program, sizes))
-            self.at("verify", lambda f=found: _verify(fusion, *f))
+            self.at("verify", lambda f=found: verify_outputs(fusion, *f))
         self._run_integers(fusion, program, executable)
 
     def _run_integers(self, fusion: Fusion, program: HostProgram, executable: Any) -> None:
@@ -218,7 +232,7 @@ class _Trial:
         inputs = self.at("inputs", lambda: random_inputs(fusion, sizes, seed, "integers"))
         outputs = self.at("run", lambda: _outputs(executable, inputs, sizes))
         found = (inputs, outputs, sizes, seed, driver.model_of(program, sizes), exact)
-        self.at("verify", lambda: _verify(fusion, *found))
+        self.at("verify", lambda: verify_outputs(fusion, *found))
 
     def outcome(self, status: str, kind: str = "", message: str = "", **facts: Any) -> Outcome:
         """Return the outcome with what is known so far."""
@@ -244,6 +258,27 @@ class _Trial:
         if isinstance(error, FusecError):
             message = error.render() + "\n" + message
         return self.outcome("failed", kind_of(error), message, fatal=fault)
+
+
+def kernel_kind(kernel: Kernel, plan: KernelPlan) -> str:
+    """Return the template of a kernel, and what else tells kernels of products apart."""
+    of: Any = (kernel.of or plan).parameters
+    words = [kernel.template]
+    words += [name for name in ("staged", "swapped", "ping_pong") if getattr(of, name, False)]
+    if getattr(of, "splits", 1) > 1:
+        words.append(str(getattr(of, "split_method", "split")))
+    return " ".join(words)
+
+
+def check_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    """Raise Rejected where two runs on the same inputs gave other bits."""
+    changed = [n for n, a in first.items() if _bits(a) != _bits(second[n])]
+    if changed:
+        raise Rejected("changes", f"{', '.join(changed)} differ between two runs")
+
+
+def _bits(array: Any) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
 
 
 def kind_of(error: Exception) -> str:
@@ -295,7 +330,7 @@ def compare_segments(fusion: Fusion, segmented: Any) -> None:
     # Sums in another order may differ a little, as a kernel's would.
     with np.errstate(all="ignore"):
         outputs = {o.name: np.asarray(found[s]).astype(o.dtype.numpy) for o, s in pairs}
-    _verify(fusion, inputs, outputs, sizes, 0)
+    verify_outputs(fusion, inputs, outputs, sizes, 0)
 
 
 def _check_outputs(program: driver.Compilation) -> None:
@@ -312,7 +347,7 @@ def _outputs(executable: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int
         return bound.outputs()
 
 
-def _verify(
+def verify_outputs(
     fusion: Fusion,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],

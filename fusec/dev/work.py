@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusec.dev.draw import Run, draw_runs
+from fusec.dev.draw import GENERAL, Run, draw_runs
 from fusec.dev.trial import Outcome, Trials, kind_of
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
@@ -25,11 +25,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Task:
-    """A fusion to draw by number, or a case that is given."""
+    """A fusion to draw by number, about one of some themes, or a case that is given."""
 
     seed: int
     number: int
     case: Case | None = None
+    themes: tuple[str, ...] = GENERAL
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def perform(trials: Trials, task: Task) -> Result:
             return Result(task, (outcome,), (task.case,))
         return Result(task, (trials.perform(run),), (task.case,))
     try:
-        runs = draw_runs(task.seed, task.number)
+        runs = draw_runs(task.seed, task.number, task.themes)
     except Exception as error:
         return Result(task, (Outcome("failed", "draw", kind_of(error), _trace(error)),), (None,))
     outcomes: list[Outcome] = []

@@ -10,7 +10,7 @@ from itertools import islice
 from fusec.index.movement import pull, pull_elementwise, push
 from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import dim, maximum, product
-from fusec.ir.expression import Var, index, of_var
+from fusec.ir.expression import Index, Quotient, Remainder, Var, index, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.recent import Recent
 
@@ -166,20 +166,38 @@ def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
 
     Where its extent is 0, nothing is iterated over and the output would not be written.
     """
-    kept = [a for a in domain.axes if a.extent != 1 and a not in domain.reduced_axes]
     outputs = dict.fromkeys(o.value for o in fusion.outputs)
-    return [(v, a) for v in outputs for a in kept if a not in domain.homes[v].variables]
+    return [(v, a) for v in outputs for a in _repeated_axes(v, domain)]
+
+
+def _repeated_axes(value: Value, domain: Domain) -> list[Var]:
+    kept = [a for a in domain.axes if a.extent != 1 and a not in domain.reduced_axes]
+    return [a for a in kept if a not in domain.homes[value].variables]
 
 
 def stored_once(fusion: Fusion, domain: Domain) -> dict[Value, dict[Var, Condition | None]]:
-    """Return what holds at one point along each axis along which an output is the same.
+    """Return for each output what holds at one point along each axis along which it is the same."""
+    return {o.value: stored_at(o.value, domain) for o in fusion.outputs}
 
-    It is stored at that point alone; None where no such point is known.
+
+def stored_at(
+    value: Value, domain: Domain, *, reduced: bool = False
+) -> dict[Var, Condition | None]:
+    """Return what holds at one point along each axis along which a value is the same.
+
+    It is stored at that point alone; None where no such point is known. Where a value is the same
+    at every multiple of an extent, as one that is repeated, the condition is that of one multiple.
+    reduced: along the axes that reductions reduce, too, as in the loops over these.
     """
-    found: dict[Value, dict[Var, Condition | None]] = {o.value: {} for o in fusion.outputs}
-    for value, axis in repeated(fusion, domain):
-        found[value][axis] = _one_of(domain.homes[value], axis)
-    return found
+    home = domain.homes[value]
+    axes = _repeated_axes(value, domain)
+    if reduced:
+        across = domain.reduced_axes - home.variables
+        axes += [a for a in domain.axes if a in across and a.extent != 1]
+    points = {axis: _one_of(home, axis) for axis in axes}
+    for inner, condition in _one_period(value, home):
+        points.setdefault(min(inner.variables, key=lambda a: a.name), condition)
+    return points
 
 
 def _one_of(home: Home, axis: Var) -> Condition | None:
@@ -192,6 +210,42 @@ def _one_of(home: Home, axis: Var) -> Condition | None:
         return None
     first = maximum(bound.low, beginning.constant)
     return Condition(bound.position, first, first + 1)
+
+
+def _one_period(value: Value, home: Home) -> Iterable[tuple[Index, Condition | None]]:
+    """Yield the index whose remainder or quotient an output has more than once, and its condition.
+
+    There is one where the home's axes have more points than the output has elements.
+    """
+    points, elements = product(a.extent for a in home.variables), product(value.shape)
+    atoms = [a for c in home.coordinates for a, _ in c.terms if isinstance(a, Remainder | Quotient)]
+    if home.conditions:
+        for atom in atoms if len(atoms) == 1 else ():
+            if isinstance(atom, Remainder):
+                yield from _within(atom, home.conditions)
+    elif points != elements:
+        for atom in atoms:
+            least, most = atom.inner.bounds
+            if isinstance(atom, Quotient) and points == elements * atom.divisor:
+                rest = atom.inner % atom.divisor
+                yield atom.inner, Condition(rest, dim(0), dim(1))
+                return
+            if least is None or most is None or isinstance(atom, Quotient):
+                continue
+            if points * atom.divisor == elements * (most - least + 1):
+                yield atom.inner, Condition(atom.inner, least, least + atom.divisor)
+                return
+        if atoms:
+            yield atoms[0].inner, None
+
+
+def _within(atom: Remainder, conditions: Conditions) -> Iterable[tuple[Index, Condition]]:
+    """Yield the first period of a remainder whose index a condition bounds."""
+    for bound in conditions:
+        offset = bound.position - atom.inner
+        if offset.is_const and (bound.end - bound.low - atom.divisor).at_least(1):
+            yield atom.inner, Condition(bound.position, bound.low, bound.low + atom.divisor)
+            return
 
 
 class _Spread:

@@ -67,7 +67,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         first = find_domain(segment)
         if isinstance(first, Refusal):
             return first
-        hazard = _in_place_trouble(segment, first)
+        hazard = _store_trouble(segment, first)
         if hazard is not None:
             return hazard
         fusion, _ = specialise(segment, dynamic_symbols(segment))
@@ -206,13 +206,18 @@ def _with_any_rows(strict: FlatProblem) -> FlatProblem:
     return with_run_time_sizes(strict, made, loops, last)
 
 
-def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
-    """Return why an output must not be written into its input, or None.
+def _store_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
+    """Return why outputs cannot be stored where they are, or None.
 
-    What is written need not come from what is overwritten: reads and the store meet by address. An
-    address that is the same along an axis is stored to at one point there: that where it is read.
+    What is written into an input need not come from what is overwritten: reads and the store meet
+    by address. An address that is the same along an axis is stored to at one point there: that
+    where it is read.
     """
     effects = segment.effects
+    points = stored_once(segment, domain)
+    for output, own in points.items():
+        if None in own.values():
+            return Refusal("store_map", f"`{output.name}` would be stored repeatedly")
     if not effects.in_place:
         return None
     lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
@@ -220,12 +225,8 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
         o.value: {i.name for i in instances_under([lowering.at_home(o.value)]) if i.kind == "load"}
         for o in segment.outputs
     }
-    points = stored_once(segment, domain)
     for output in effects.in_place:
-        own, name = points[output.value], output.value.name
-        target = effects.buffer(output.value)
-        if None in own.values():
-            return Refusal("store_map", f"`{name}` would be written into itself repeatedly")
+        own, target = points[output.value], effects.buffer(output.value)
         for other, names in read.items():
             elsewhere = any(points[other].get(a) != point for a, point in own.items())
             if elsewhere and target in names:

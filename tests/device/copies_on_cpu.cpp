@@ -123,6 +123,7 @@ static void check_bulk(const void* global, u32 shared, u32 bytes) {
 }
 void bulk_store(void* global, u32 shared, u32 bytes) {
   check_bulk(global, shared, bytes);
+  note_write(global, bytes);  // here already: nobody may wait for the end of the last stores
   begin_store(shared, bytes, [=](const Bytes& data) {
     std::memcpy(global, data.data(), bytes);
     note_write(global, bytes);
@@ -187,7 +188,7 @@ void bulk_reduce(const char* operation, void* global, u32 shared, u32 bytes) {
   const std::string type = name.substr(name.rfind('.') + 1);
   begin_store(shared, bytes, [=](const Bytes& data) {
     reduce_as(how, type, global, data);
-    note_write(global, bytes);
+    note_access(global, bytes, Access::kReduction);
   });
 }
 

@@ -156,6 +156,9 @@ void read_of(const void*, std::size_t bytes);  // fails in a guard zone
 void begin_writes();
 void begin_writes(Block*);
 void note_barrier(Block*);
+// kReduction: of a bulk copy, which adds atomically and whose sums others read as they read stores.
+enum class Access : unsigned char { kStore, kReduction, kAtomic };
+void note_access(const void*, std::size_t bytes, Access);
 void note_write(const void*, std::size_t bytes);
 void check_read(const void*, std::size_t bytes);
 

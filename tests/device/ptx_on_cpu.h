@@ -73,6 +73,10 @@ static void load_acquire(u32& value, const u32* flag) {
   note_acquire(flag);
   note_flag(flag);
 }
+static void store_relaxed(u32* target, u32 value) {
+  *target = value;
+  note_atomic(target, sizeof *target);
+}
 static void store_release(u32* flag, u32 value) {
   *flag = value;
   note_atomic(flag, sizeof *flag);

@@ -9,4 +9,5 @@ extern "C" __global__ void kernel(fusec::i32* a, fusec::u32* b, fusec::i64* c, f
   fusec::atomic_add(c, 3ll);
   fusec::atomic_add(d, 3ull);
   fusec::atomic_max(b, threadIdx.x);
+  fusec::store_relaxed(b, 0u);
 }

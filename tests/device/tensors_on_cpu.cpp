@@ -73,8 +73,25 @@ void tensor_load(u32 shared, const void* given, int x, int y, int z, u32 barrier
   }
 }
 
+static void note_tile(const Map& map, u32 shared, const int (&at)[4], Access access) {
+  const char *first = nullptr, *end = nullptr;
+  const auto note = [&] {
+    if (first) note_access(first, end - first, access);
+  };
+  walk(map, shared, at, [&](u32, const char* to) {
+    if (!to) return;
+    if (to != end) {
+      note();
+      first = to;
+    }
+    end = to + map.item;
+  });
+  note();
+}
+
 void tensor_store(const void* given, u32 shared, int x, int y, int z, bool adds) {
   const Map map = *static_cast<const Map*>(given);
+  note_tile(map, shared, {x, y, z, 0}, adds ? Access::kReduction : Access::kStore);
   begin_store(shared, tile_bytes(map), [=](const Bytes& data) {
     walk(map, shared, {x, y, z, 0}, [&](u32 place, char* to) {
       if (!to) return;

@@ -19,4 +19,9 @@ __device__ __forceinline__ void atomic_add(T* target, T value) {
 
 __device__ __forceinline__ void atomic_max(u32* target, u32 value) { atomicMax(target, value); }
 
+// Several threads may store the same value to one place.
+__device__ __forceinline__ void store_relaxed(u32* target, u32 value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(target), "r"(value) : "memory");
+}
+
 }  // namespace fusec
