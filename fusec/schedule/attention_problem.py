@@ -164,9 +164,7 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     )
     if isinstance(outputs, Refusal):
         return outputs
-    trouble = (
-        _not_along_keys(scores) or _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
-    )
+    trouble = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
     if trouble is not None:
         return trouble
     if any(o.rank < 2 for n in products for o in n.inputs):
@@ -176,16 +174,6 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
         return softmax
     bounds = tuple(b for b, _ in masks_of(softmax.scores, scores.axes(1)))
     return AttentionGraph(first, second, weights, rows, scores, outputs, softmax.total, bounds)
-
-
-def _not_along_keys(scores: Part) -> Refusal | None:
-    """Return the first reduction of scores that is not along the keys alone, if there is one."""
-    key = scores.domain.axes[-1]
-    for node in scores.epilogue.fusion.nodes:
-        if node.op.family == "reduction" and scores.domain.reduced[node] != frozenset({key}):
-            because = f"`{node.output.name}` is reduced along other axes than the keys"
-            return Refusal("softmax", because)
-    return None
 
 
 def _not_rows(scores: Part, rows: Sequence[Output]) -> Refusal | None:
