@@ -21,7 +21,9 @@ def barrier(device: FakeGpu, threads: int, packed: int) -> Callable[[], bool]:
     """Return the work of a launch, with the arguments that it has now."""
     pointers = ctypes.cast(packed, ctypes.POINTER(ctypes.c_void_p))
     words = ctypes.c_uint64.from_address(pointers[0]).value
-    peers = BarrierPeers.from_buffer_copy(ctypes.string_at(pointers[1], ctypes.sizeof(BarrierPeers)))
+    peers = BarrierPeers.from_buffer_copy(
+        ctypes.string_at(pointers[1], ctypes.sizeof(BarrierPeers))
+    )
     others = [rank for rank in range(threads) if peers.arrived[rank]]
     assert len(others) == threads - 1, "a thread for each rank"
     told = False

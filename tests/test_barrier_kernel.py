@@ -1,4 +1,4 @@
-"""The kernel of barriers on the CPU: all ranks are blocks of one launch, which the emulator mixes."""
+"""The barrier kernel on the CPU: ranks are blocks of one launch, which the emulator interleaves."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ extern "C" __global__ void kernel(int* x, int* y, int* words) {{
       return reinterpret_cast<fusec::BarrierWords*>(words + (each * 2 + k) * {WORDS});
     }};
     own[k] = of(rank);
-    for (int each = 0; each < ranks; ++each)
-      if (each != rank) peers[k].arrived[each] = reinterpret_cast<fusec::u64>(&of(each)[rank].arrived);
+    for (int each = 0; each < ranks; ++each) {{
+      if (each == rank) continue;
+      peers[k].arrived[each] = reinterpret_cast<fusec::u64>(&of(each)[rank].arrived);
+    }}
   }}
   for (int turn = 0; turn < {TURNS}; ++turn) {{
     if (leads) x[rank] = 10 * x[rank] + rank + 1;

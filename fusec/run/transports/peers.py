@@ -19,7 +19,13 @@ from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.run.device import Device
 from fusec.run.links import Links
 from fusec.run.operations import (
-    FIXED, CopyMemory, Flag, FlagOperations, Operation, Place, issue_all,
+    FIXED,
+    CopyMemory,
+    Flag,
+    FlagOperations,
+    Operation,
+    Place,
+    issue_all,
 )  # fmt: skip
 from fusec.run.transports.barriers import Barrier, Barriers
 from fusec.run.transports.kernels import TransportKernels
