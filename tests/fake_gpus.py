@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fake_barrier import barrier
 from fake_push import push_sum
 
 from fusec.run.device import Device
@@ -195,7 +196,11 @@ class FakeGpu:
 
     def _cuLaunchKernelEx(self, config: Any, function: int, packed: int, extra: int) -> None:
         name = self.kernels[function - 1]
-        self.issue(config.hStream, name, push_sum(self, name, config.gridDimX, packed))
+        if name == "barrier":
+            work = barrier(self, config.blockDimX, packed)
+        else:
+            work = push_sum(self, name, config.gridDimX, packed)
+        self.issue(config.hStream, name, work)
 
     def free(self, address: int) -> None:
         rank = self.rank

@@ -14,10 +14,11 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import fake_barrier
 import numpy as np
 import pytest
 import rank_processes
-from fake_gpus import FakeGpus
+from fake_gpus import FakeGpu, FakeGpus
 from fake_nccl import FakeNccl
 from streamed_programs import buffer
 from test_gpu_transports import in_threads
@@ -38,10 +39,11 @@ from fusec.run.exchange import Member
 from fusec.run.execute import Executable
 from fusec.run.interpret import interpret
 from fusec.run.links import Links, RankFailure
-from fusec.run.operations import Flag, FlagOperations
+from fusec.run.operations import Flag, FlagOperations, Operation
 from fusec.run.transports.barriers import Barriers
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
+from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin
 from fusec.run.transports.reads import HostReads
 
@@ -216,7 +218,9 @@ def test_programs_that_share_wrongly_are_refused(change: Any, message: str) -> N
 # On GPUs, whose streams run in any order that they allow.
 
 
-def on_gpus(ranks: int, seed: int, *, access: bool = True, runs: int = 3) -> list[list[np.ndarray]]:
+def on_gpus(
+    ranks: int, seed: int, *, access: bool = True, builds: bool = True, runs: int = 3
+) -> list[list[np.ndarray]]:
     """Return z of each rank after each of several runs, issued one behind the other."""
     gpus = FakeGpus(ranks, Random(seed))
     mesh = Mesh((("m", ranks),), tuple(range(ranks)))
@@ -227,6 +231,8 @@ def on_gpus(ranks: int, seed: int, *, access: bool = True, runs: int = 3) -> lis
         transport = GpuTransport(links, device)
         if not access:
             transport._shared.access = [{rank} for rank in range(ranks)]
+        if not builds:
+            transport._shared.kernels = transport._shared.pushes = None
         member = Member(mesh, links.rank, transport)
         found = list[np.ndarray]()
         with Executable(device, program, {}, member).bind(blocks(links.rank), {}) as bound:
@@ -258,11 +264,6 @@ def test_gpus_read_in_every_order_of_streams(ranks: int) -> None:
     check_on_gpus(ranks, 4)
 
 
-def write_zero(address: int) -> tuple[Flag, ...]:
-    """Return what waits for nothing, and takes a flag back all the same."""
-    return Flag(False, address, 2), Flag(False, address, 0)
-
-
 def test_operations_are_laid_out_as_the_driver_takes_them() -> None:
     driver = pytest.importorskip("cuda.bindings.driver")
     device: Any = SimpleNamespace(driver=driver)
@@ -275,9 +276,31 @@ def test_operations_are_laid_out_as_the_driver_takes_them() -> None:
 
 
 def test_barriers_at_which_nobody_waits_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusec.run.transports.barriers.await_flag", write_zero)
+    monkeypatch.setattr(fake_barrier, "WAITS", False)
     with pytest.raises(AssertionError):
         check_on_gpus(2, 12)
+
+
+@pytest.mark.parametrize("left_out", [Share, Unshare])
+def test_either_barrier_that_is_left_out_shows_on_gpus(
+    left_out: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operations = PeerTransport.begin_operations
+
+    def without(self: PeerTransport, begin: Begin) -> list[Operation]:
+        made = operations(self, begin)
+        return [] if isinstance(begin.exchange, left_out) else made
+
+    monkeypatch.setattr(PeerTransport, "begin_operations", without)
+    with pytest.raises(AssertionError):
+        check_on_gpus(2, 12)
+
+
+def test_a_barrier_is_one_launch_without_stream_memory_operations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(FakeGpu, "_cuStreamBatchMemOp")
+    check_on_gpus(2, 1)
 
 
 def test_views_of_swapped_places_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +309,11 @@ def test_views_of_swapped_places_show(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not np.array_equal(on_gpus(2, 0)[0][0], right(2))
 
 
-def test_where_memory_is_out_of_reach_nccl_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [{"access": False}, {"builds": False}])
+def test_where_memory_cannot_be_read_nccl_gathers(
+    given: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is out of reach, or no kernel of barriers can be built."""
     made: dict[Any, FakeNccl] = {}
     lock, local = threading.Lock(), threading.local()
     monkeypatch.setattr("fusec.run.transports.nccl._module", lambda name: local.nccl.module(name))
@@ -299,6 +326,6 @@ def test_where_memory_is_out_of_reach_nccl_gathers(monkeypatch: pytest.MonkeyPat
         start(self, exchanges)
 
     monkeypatch.setattr(GpuTransport, "prepare", prepare)
-    for found in on_gpus(2, 0, access=False):
+    for found in on_gpus(2, 0, **given):
         for z in found:
             np.testing.assert_array_equal(z, right(2))

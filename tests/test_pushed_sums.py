@@ -248,7 +248,7 @@ def test_without_a_compiler_on_every_rank_nccl_adds(monkeypatch: pytest.MonkeyPa
             raise missing
         return (90,)
 
-    monkeypatch.setattr("fusec.run.transports.pushes.supported_architectures", architectures)
+    monkeypatch.setattr("fusec.run.transports.kernels.supported_architectures", architectures)
     gpus: Any = FakeGpus(2)
 
     def work(links: Links) -> bool:

@@ -128,7 +128,7 @@ DEVICE_NAME = re.compile(
 def test_device_functions_are_used_or_awaited() -> None:
     headers = [p.read_text(encoding="utf-8") for p in sorted(TEMPLATES.glob("device/*.cuh"))]
     code = [re.sub(r"//.*", "", text) for text in headers]
-    uses = words(PACKAGE, ".j2", ".py") + Counter(w for t in code for w in WORD.findall(t))
+    uses = words(PACKAGE, ".j2", ".py", ".cu") + Counter(w for t in code for w in WORD.findall(t))
     uses.subtract(WORD.findall(READS_CALLS.read_text(encoding="utf-8")))
     names = {"".join(found) for text in code for found in DEVICE_NAME.findall(text)}
     assert {n for n in names if uses[n] == 1} == NEXT_KERNELS

@@ -26,12 +26,15 @@ class Carrier:
     because: str
 
 
-def carrier_of(kind: str, *, one_host: bool = True, access: bool = True) -> Carrier:
+def carrier_of(
+    kind: str, *, one_host: bool = True, access: bool = True, barriers: bool = True
+) -> Carrier:
     """Return what carries a kind of exchange among GPUs.
 
     kind: of a collective, send or receive, also as operations call them. one_host: whether all
-    ranks of its group are on one host; access: whether their GPUs reach one another's memory. Where
-    neither is known yet, it is what is to be expected on one host.
+    ranks of its group are on one host; access: whether their GPUs reach one another's memory;
+    barriers: whether all ranks can build the kernel of barriers, for as many ranks. Where this is
+    not known yet, it is what is to be expected on one host.
     """
     if kind == PUSHED_SUM and one_host and access:
         return Carrier(PUSHES, "few bytes: one kernel on each GPU writes to the others and adds")
@@ -41,6 +44,8 @@ def carrier_of(kind: str, *, one_host: bool = True, access: bool = True) -> Carr
         return Carrier(NCCL, "the ranks are on several hosts")
     if not access:
         return Carrier(NCCL, "not all of the GPUs reach one another's memory")
+    if kind in READ and not barriers:
+        return Carrier(NCCL, "no kernel can be a barrier: ranks lack NVRTC, or are more than 16")
     if kind in READ:
         return Carrier(READS, "kernels read the memory of other GPUs where it lies")
     return Carrier(PEERS, "copy engines move it and leave all SMs to kernels")

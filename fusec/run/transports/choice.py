@@ -12,6 +12,7 @@ from fusec.run.device import Device, gpu_of
 from fusec.run.links import Links
 from fusec.run.operations import Operation, issue_all
 from fusec.run.ranks import COMPILING
+from fusec.run.transports.barriers import MOST_BARRIER_RANKS
 from fusec.run.transports.carriers import (
     NCCL,
     PEERS,
@@ -21,10 +22,11 @@ from fusec.run.transports.carriers import (
     carrier_of,
     kind_of,
 )
+from fusec.run.transports.kernels import TransportKernels, transport_kernels
 from fusec.run.transports.nccl import NcclTransport
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
-from fusec.run.transports.pushes import PushTransport, push_transport, pushes
+from fusec.run.transports.pushes import PushTransport, pushes
 from fusec.run.transports.streams import SideStream
 from fusec.schedule.pushed_sums import PUSHED_SUM
 
@@ -70,9 +72,16 @@ class _Shared:
     """What the transports of a process share: streams by rank, and NCCL where it is needed."""
 
     access: list[set[int]]
+    kernels: TransportKernels | None
     pushes: PushTransport | None
     sides: dict[int, SideStream] = field(default_factory=dict[int, SideStream])
     nccl: NcclTransport | None = None
+
+
+def _share(links: Links, device: Device) -> _Shared:
+    access, kernels = reachable(links, device), transport_kernels(links, device)
+    pushes = None if kernels is None else PushTransport(links, device, kernels)
+    return _Shared(access, kernels, pushes)
 
 
 class GpuTransport:
@@ -84,12 +93,8 @@ class GpuTransport:
         beside: the process's first transport, for another program; that one is closed last.
         """
         self._links, self._device, self._first = links, device, beside is None
-        self._shared = (
-            _Shared(reachable(links, device), push_transport(links, device))
-            if beside is None
-            else beside._shared
-        )
-        self._peers = PeerTransport(links, device, self._shared.sides)
+        self._shared = _share(links, device) if beside is None else beside._shared
+        self._peers = PeerTransport(links, device, self._shared.sides, self._shared.kernels)
         self._gathered: dict[str, tuple[DeviceMemory, int]] = {}
 
     def another(self, program: str) -> GpuTransport:
@@ -112,7 +117,9 @@ class GpuTransport:
         access = all(b in self._shared.access[a] for a in group for b in group)
         pushed = self._shared.pushes is not None and pushes(begin)
         kind = PUSHED_SUM if pushed else kind_of(begin.exchange)
-        return carrier_of(kind, one_host=self._links.on_host(group), access=access)
+        one_host = self._links.on_host(group)
+        barriers = self._shared.kernels is not None and len(group) <= MOST_BARRIER_RANKS
+        return carrier_of(kind, one_host=one_host, access=access, barriers=barriers)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
         """Prepare what any rank needs, on all ranks alike."""
@@ -155,7 +162,7 @@ class GpuTransport:
         if self._shared.nccl is None:
             raise InternalError(f"`{exchange}` was not prepared")
         if isinstance(exchange, Share):
-            # Ranks that do not reach one another's memory read copies.
+            # Ranks that cannot read one another's memory read copies.
             name, (room, _) = f"{exchange.source}.gathered", self._gathered[exchange.source]
             gather = Collective("all_gather", name, exchange.source, exchange.axis,
                                 len(begin.group))  # fmt: skip

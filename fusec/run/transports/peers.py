@@ -26,8 +26,9 @@ from fusec.run.operations import (
     Operation,
     Place,
     issue_all,
-)
+)  # fmt: skip
 from fusec.run.transports.barriers import Barrier, Barriers
+from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
 from fusec.run.transports.protocol import (
     Begin,
@@ -93,9 +94,13 @@ class PeerTransport:
     """Copies into the memory of other ranks, on a stream for each, and lets them read its own."""
 
     def __init__(
-        self, links: Links, device: Device, sides: dict[int, SideStream] | None = None
-    ) -> None:
-        """Use a device whose peers' memory it can reach; `sides`: streams by rank to share."""
+        self, links: Links, device: Device, sides: dict[int, SideStream] | None = None,
+        kernels: TransportKernels | None = None,
+    ) -> None:  # fmt: skip
+        """Use a device whose peers' memory it can reach; `sides`: streams by rank to share.
+
+        kernels: of barriers, None where no memory is shared.
+        """
         self._links, self._device = links, device
         self._sides = {} if sides is None else sides
         self._names = Names()
@@ -103,7 +108,7 @@ class PeerTransport:
         self._next = 0
         self._flags = 0
         self._mapped = MappedMemory(links, device)
-        self._barriers = Barriers(links, device, self._mapped)
+        self._barriers = Barriers(links, device, self._mapped, kernels)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
         """Map the memory of the other ranks; all ranks of the run call it.
@@ -145,7 +150,7 @@ class PeerTransport:
         """Return what says that targets may be written, and copies when the others have said so."""
         plan = self._planned(begin)
         if plan.barrier is not None:
-            return self._barriers.meet(plan.barrier, begin.source.stream)
+            return self._barriers.operations(plan.barrier, begin.source.stream)
         out, _, own = _pieces(begin)
         exchange = begin.exchange
         memory: DeviceMemory = begin.source if begin.target is None else begin.target

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Collective
-from fusec.run.build import Builder, Source
 from fusec.run.device import Device
 from fusec.run.links import Links
-from fusec.run.nvrtc import supported_architectures
 from fusec.run.operations import LaunchKernel, Operation
+from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import WORD, MappedMemory
 from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.schedule.pushed_sums import MOST_RANKS, pushes_sum
@@ -59,12 +57,11 @@ class Mailbox:
 class PushTransport:
     """Gives sums of few bytes to kernels; its mailboxes are of the process."""
 
-    def __init__(self, links: Links, device: Device) -> None:
+    def __init__(self, links: Links, device: Device, kernels: TransportKernels) -> None:
         """Have no mailbox yet."""
-        self._links, self._device = links, device
+        self._links, self._device, self._kernels = links, device, kernels
         self._mapped = MappedMemory(links, device)
         self._boxes: dict[Any, Mailbox] = {}
-        self._functions: dict[str, Any] = {}
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
         """Have a mailbox for each exchange; all ranks call it, also without exchanges."""
@@ -131,21 +128,7 @@ class PushTransport:
         """Return the kernel of an exchange, by name and loaded."""
         kind = "few" if begin.target.size <= FEW_BYTES else "sum"
         name = f"push_{kind}_{begin.target.dtype.name}"
-        if name not in self._functions:
-            text = SOURCE.read_text(encoding="utf-8")
-            arch = f"sm_{self._device.facts.capability}"
-            (built,) = Builder([arch], 1).build([Source("push_sum", text)]).values()
-            self._functions[name] = self._device.load(built.cubin, name)
-        return name, self._functions[name]
-
-
-def push_transport(links: Links, device: Device) -> PushTransport | None:
-    """Return a transport where all ranks have NVRTC to build its kernels; all of them ask."""
-    try:
-        able = bool(supported_architectures())
-    except EnvironmentProblem:
-        able = False
-    return PushTransport(links, device) if all(links.gather(able, "compilers")) else None
+        return name, self._kernels.load(SOURCE, name)
 
 
 def pushes(begin: Begin) -> bool:

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "grid.cuh"
+#include "system.cuh"
 #include "types.cuh"
 
 namespace fusec {
@@ -29,16 +30,6 @@ struct PushSum {
 struct alignas(16) PushedWords {
   u32 words[4];
 };
-
-__device__ __forceinline__ u32 load_acquire_system(const u32* flag) {
-  u32 value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void store_release_system(u32* flag, u32 value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(flag), "r"(value) : "memory");
-}
 
 // Two words, each with a number: either both of a pair arrive, or none.
 __device__ __forceinline__ void store_line(u32* line, u32 first, u32 second, u32 number) {

@@ -1,0 +1,39 @@
+"""Kernels of the transports themselves: compiled by NVRTC when first needed, and loaded once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fusec.diagnostics import EnvironmentProblem
+from fusec.run.build import Builder, Source
+from fusec.run.device import Device
+from fusec.run.links import Links
+from fusec.run.nvrtc import supported_architectures
+
+
+class TransportKernels:
+    """The kernels that transports of this process launch on its GPU."""
+
+    def __init__(self, device: Device) -> None:
+        """Load nothing yet."""
+        self._device = device
+        self._functions: dict[str, Any] = {}
+
+    def load(self, source: Path, name: str) -> Any:
+        """Return a kernel of a CUDA source file, by its name, which no other file has."""
+        if name not in self._functions:
+            text = source.read_text(encoding="utf-8")
+            arch = f"sm_{self._device.facts.capability}"
+            (built,) = Builder([arch], 1).build([Source(source.stem, text)]).values()
+            self._functions[name] = self._device.load(built.cubin, name)
+        return self._functions[name]
+
+
+def transport_kernels(links: Links, device: Device) -> TransportKernels | None:
+    """Return the kernels where every rank has NVRTC to build them, else None; all ranks call it."""
+    try:
+        able = bool(supported_architectures())
+    except EnvironmentProblem:
+        able = False
+    return TransportKernels(device) if all(links.gather(able, "compilers")) else None

@@ -1,0 +1,39 @@
+// A barrier between the GPUs of one host: a kernel of one block, with one thread for each rank. A
+// thread stores the number of the turn into the memory of its rank (release), and waits until that
+// rank has stored it here (acquire). So kernels that follow on the stream see what other ranks wrote
+// before their barrier. Turns are counted in device memory, so a captured launch can be replayed. A
+// rank is at most one turn ahead of any other.
+#pragma once
+
+#include "grid.cuh"
+#include "system.cuh"
+#include "types.cuh"
+
+namespace fusec {
+
+constexpr int kMostBarrierRanks = 16;
+
+// State of one barrier for one other rank. turn: how often this rank has passed. arrived: the turn
+// at which the other rank has arrived; written by that rank.
+struct BarrierWords {
+  u32 turn, arrived;
+};
+
+// arrived: for each rank, the address of the word that this rank writes there; 0 for itself.
+struct BarrierPeers {
+  u64 arrived[kMostBarrierRanks];
+};
+
+// All threads of the block call it, one for each rank.
+__device__ __forceinline__ void arrive_and_wait(BarrierWords* words, const BarrierPeers& peers) {
+  const u64 there = peers.arrived[threadIdx.x];
+  if (there == 0) return;
+  BarrierWords& own = words[threadIdx.x];
+  const u32 turn = own.turn + 1;
+  store_release_system(reinterpret_cast<u32*>(there), turn);
+  Patience patience;
+  while (static_cast<i32>(load_acquire_system(&own.arrived) - turn) < 0) patience.wait();
+  own.turn = turn;
+}
+
+}  // namespace fusec

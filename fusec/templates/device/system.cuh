@@ -1,0 +1,18 @@
+// Words that the GPUs of one host write for one another.
+#pragma once
+
+#include "types.cuh"
+
+namespace fusec {
+
+__device__ __forceinline__ u32 load_acquire_system(const u32* flag) {
+  u32 value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_release_system(u32* flag, u32 value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(flag), "r"(value) : "memory");
+}
+
+}  // namespace fusec

@@ -1,0 +1,6 @@
+// Calls every function of system.cuh.
+#include "system.cuh"
+
+extern "C" __global__ void kernel(fusec::u32* flag) {
+  fusec::store_release_system(flag, fusec::load_acquire_system(flag) + 1);
+}
