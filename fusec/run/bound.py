@@ -296,8 +296,11 @@ class Bound:
     @property
     def exchanges(self) -> list[tuple[Exchange, Begin]]:
         """Return each exchange of the program, and what begins it on this rank."""
-        steps = (step for step in self.steps if isinstance(step.instruction, Exchange))
-        return [(step.of.instruction, self._exchanges[step.number]) for step in steps]
+        return [
+            (step.instruction, self._exchanges[step.number])
+            for step in self.steps
+            if isinstance(step.instruction, Exchange)
+        ]
 
     def _begun(self, step: ProgramStep, *, waited_at_once: bool) -> Begin:
         """Return the exchange that a step begins."""
