@@ -14,6 +14,7 @@ from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import Mesh
 from fusec.lowering import division
+from fusec.ops.communication import communicates
 from fusec.options import CompileOptions
 from fusec.rank import run_rank
 from fusec.reference.nodes import Model
@@ -90,6 +91,12 @@ def run_ranks(
     return found
 
 
+def collectives(program: Compilation) -> frozenset[str]:
+    """Return the targets of all exchanges, as where NCCL carries each of them."""
+    nodes = (node for segment in program.segmented.segments for node in segment.nodes)
+    return frozenset(node.output.name for node in nodes if communicates(node))
+
+
 def verdict_of(
     fusion: Fusion,
     inputs_kind: str = "ranges",
@@ -105,5 +112,6 @@ def verdict_of(
     sizes, program = choose_sizes(fusion), Compilation(fusion, options)
     inputs = random_inputs(fusion, sizes, 3, inputs_kind)
     found = run_ranks(program, inputs, transport_with(add))
-    spelled, model = expected_of_ranks(program, Model(), nccl=nccl)
+    carried = collectives(program) if nccl else ()
+    spelled, model = expected_of_ranks(program, Model(), carried)
     return compare(spelled, sizes, inputs, found, model=model)

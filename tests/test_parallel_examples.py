@@ -126,6 +126,17 @@ def test_half_types_are_decided(name: str, ranks: int) -> None:
         assert verdict.power <= LEAST_POWER
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_attention_is_decided_at_its_own_width(ranks: int) -> None:
+    """Its weights are as large as initialised ones: larger scores make a softmax of jumps."""
+    fusion = small("tensor_parallel_attention", ranks, "bf16", "{B: 1, S: 32, D: 1024, H: 16, E: 64}")
+    pushed = verdict_of(fusion, add=added_once, nccl=False)
+    assert pushed.ok, pushed.text()
+    assert pushed.power <= LEAST_POWER
+    large = replace(fusion, inputs=tuple(replace(i, low=None, high=None) for i in fusion.inputs))
+    assert verdict_of(large, add=added_once, nccl=False).word == "not decided"
+
+
 @pytest.mark.parametrize("name", DIVIDED)
 def test_a_lost_share_of_half_types_is_found(name: str) -> None:
     if not EXCHANGES[name].keys() & {"all_reduce", "reduce_scatter"}:

@@ -15,10 +15,11 @@ from fake_gpus import FakeGpus
 from guards import Guarded
 from streamed_programs import buffer
 from test_gpu_ranks import MESH, RANKS, H
-from test_gpu_transports import in_threads
+from test_gpu_transports import Make, in_threads, nccl  # noqa: F401
 
 from fusec.call.memory import Arena
 from fusec.call.record import Record
+from fusec.commands.judge_ranks import added_by_nccl
 from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Allocate, Collective, Wait
 from fusec.hostir.program import HostProgram
@@ -236,6 +237,41 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
 
     gpus: Any = FakeGpus(2)
     assert in_threads(2, work) == [(PUSHES, NCCL)] * 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reduction", "by_nccl"),
+    [(F32, "sum", set()), (F32, "max", {"y", "z"}), (F64, "sum", {"y", "z"})],
+)
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_run_reports_which_sums_nccl_adds(
+    dtype: DType,
+    reduction: str,
+    by_nccl: set[str],
+    *,
+    waits: bool,
+    nccl: Make,  # noqa: F811
+) -> None:
+    """Those that its transport gives to NCCL: `y` is not pushed where its stream does not wait."""
+    buffers = [buffer("x", "input", 2, H, dtype=dtype)]
+    buffers += [buffer(name, "output", 2, H, dtype=dtype) for name in "yz"]
+    y, z = (Collective("all_reduce", name, "x", "mesh", RANKS, reduction) for name in "yz")
+    sums = (y, Wait("y"), z) if waits else (y, z, Wait("y"))
+    body = (Allocate("y"), Allocate("z"), *sums, Wait("z"))
+    program, gpus = HostProgram("summing", tuple(buffers), (), body, ("y", "z")), FakeGpus(RANKS)
+
+    def work(links: Links) -> frozenset[str]:
+        device: Any = gpus.devices[links.rank]
+        nccl(links, device)  # what stands in for the library on this thread
+        transport = GpuTransport(links, device)
+        executable = Executable(device, program, {}, Member(MESH, links.rank, transport))
+        with executable.bind({"x": np.zeros((2, H), dtype.numpy)}, {}) as bound:
+            carried = [(e, transport.carrier(begin).name) for e, begin in bound.exchanges]
+            transport.close()
+        return added_by_nccl(carried)
+
+    wanted = by_nccl if waits else by_nccl | {"y", "z"}
+    assert in_threads(RANKS, work) == [wanted] * RANKS
 
 
 def test_without_a_compiler_on_every_rank_nccl_adds(monkeypatch: pytest.MonkeyPatch) -> None:

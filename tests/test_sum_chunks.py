@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_verdicts import LOOPED, added_in_a_ring, run_ranks, transport_with
+from rank_verdicts import LOOPED, added_in_a_ring, collectives, run_ranks, transport_with
 from test_parallel_examples import DIVIDED, HALVES, small
 from test_sums_of_ranks import FILE, WITHOUT_W
 
@@ -46,7 +46,7 @@ def test_one_two_and_four_ranks_agree_to_the_bit(name: str) -> None:
     for ranks in (1, 2, 4):
         fusion = with_sum_chunks(small(name, ranks, "bf16", HALVES[name]), CHUNKS)
         program, inputs, arrays = outputs(fusion)
-        spelled, model = expected_of_ranks(program, Model(), nccl=True)
+        spelled, model = expected_of_ranks(program, Model(), collectives(program))
         assert model.hops == frozenset()
         verdict = compare(spelled, choose_sizes(fusion), inputs, arrays, model=model)
         assert verdict.ok, verdict.text()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from peer_links import quick_barriers  # noqa: F401
-from rank_verdicts import added_in_a_ring, added_in_a_tree, added_once
+from rank_verdicts import added_in_a_ring, added_in_a_tree, added_once, collectives
 
 from fusec.cli import run_main
 from fusec.commands.judge_ranks import added_on_the_way, expected_of_ranks
@@ -61,7 +61,8 @@ def judged(
     inputs = random_inputs(fusion, sizes, 3)
     parts = products(np.asarray(inputs["x"]), np.asarray(inputs["w"]), fusion.mesh.size)
     outputs = {"y": add(change(parts))}
-    spelled, model = expected_of_ranks(Compilation(fusion, NCCL), Model(), nccl=nccl)
+    program = Compilation(fusion, NCCL)
+    spelled, model = expected_of_ranks(program, Model(), collectives(program) if nccl else ())
     return compare(spelled, sizes, inputs, outputs, model=model)
 
 
@@ -100,7 +101,8 @@ def test_parts_that_are_not_rounded_differ() -> None:
     inputs = random_inputs(fusion, choose_sizes(fusion), 3)
     x, w = (np.asarray(inputs[name]).astype(np.float32) for name in "xw")
     outputs = {"y": (x @ w).astype(np.asarray(inputs["x"]).dtype)}
-    spelled, model = expected_of_ranks(Compilation(fusion, NCCL), Model(), nccl=True)
+    program = Compilation(fusion, NCCL)
+    spelled, model = expected_of_ranks(program, Model(), collectives(program))
     assert compare(spelled, choose_sizes(fusion), inputs, outputs, model=model).word == "differs"
 
 
@@ -143,7 +145,8 @@ def test_factors_that_ranks_have_rounded() -> None:
     fusion = read_text(text, "p.yaml")
     sizes = choose_sizes(fusion)
     inputs = random_inputs(fusion, sizes, 3)
-    spelled, model = expected_of_ranks(Compilation(fusion, NCCL), Model(), nccl=True)
+    program = Compilation(fusion, NCCL)
+    spelled, model = expected_of_ranks(program, Model(), collectives(program))
     for scale, word in ((1.0, "verified"), (1.02, "differs")):
         x = np.split(np.asarray(inputs["x"]).astype(np.float32), 4, 1)
         total = (x[0].prod(axis=1) * scale).astype(np.float16)
@@ -161,7 +164,8 @@ def test_axes_that_both_divide_a_sum_are_combined_in_turn() -> None:
     sizes = choose_sizes(fusion)
     inputs = random_inputs(fusion, sizes, 3)
     parts = products(np.asarray(inputs["x"]), np.asarray(inputs["w"]), 4)
-    spelled, model = expected_of_ranks(Compilation(fusion, NCCL), Model(), nccl=True)
+    program = Compilation(fusion, NCCL)
+    spelled, model = expected_of_ranks(program, Model(), collectives(program))
     over_a = [added_once([parts[b], parts[2 + b]]) for b in range(2)]
     assert len(spelled.nodes) > 10
     for found, word in ((added_once(over_a), "verified"), (added_once(parts), "differs")):
@@ -178,7 +182,8 @@ def test_a_bias_is_added_after_the_ranks() -> None:
     inputs = random_inputs(fusion, sizes, 3)
     x, w, b = (np.asarray(inputs[name]) for name in "xwb")
     total = added_in_a_ring(products(x, w.T, 4))
-    spelled, model = expected_of_ranks(Compilation(fusion, NCCL), Model(), nccl=True)
+    program = Compilation(fusion, NCCL)
+    spelled, model = expected_of_ranks(program, Model(), collectives(program))
     outputs = {"y": added_once([total, np.broadcast_to(b, total.shape)])}
     assert compare(spelled, sizes, inputs, outputs, model=model).word == "verified"
     assert compare(spelled, sizes, inputs, {"y": total}, model=model).word == "differs"
@@ -205,7 +210,8 @@ def test_only_exchanges_that_add_round_on_the_way() -> None:
     fusion = sums("bf16")
     for without, added in (((), set[str]()), (("peer_reads",), {"y"})):
         program = Compilation(fusion, CompileOptions(without=without))
-        assert added_on_the_way(program) == added
+        assert added_on_the_way(program, collectives(program)) == added
+        assert added_on_the_way(program, ()) == set()
 
 
 HEADS = """\
@@ -227,7 +233,7 @@ def test_divided_heads_are_judged_by_the_plan_of_a_rank() -> None:
     program = Compilation(read_text(HEADS, "heads.yaml"), CompileOptions())
     local = model_of(program.host, choose_sizes(program.local))
     assert local.early
-    _, model = expected_of_ranks(program, local, nccl=True)
+    _, model = expected_of_ranks(program, local, collectives(program))
     text = HEADS.replace("mesh: [2]\n", "").replace(", shard: {1: mesh}", "")
     alone = Compilation(read_text(text, "alone.yaml"), CompileOptions())
     assert model == model_of(alone.host, choose_sizes(alone.local))
@@ -236,6 +242,6 @@ def test_divided_heads_are_judged_by_the_plan_of_a_rank() -> None:
 def test_partial_products_have_the_order_of_a_rank() -> None:
     program = Compilation(sums("bf16", 2), CompileOptions())
     local = model_of(program.host, choose_sizes(program.local))
-    _, model = expected_of_ranks(program, local, nccl=True)
+    _, model = expected_of_ranks(program, local, collectives(program))
     partial = local.orders["y_partial"]
     assert model.orders["y_partial"] == model.orders["y_partial_2"] == partial

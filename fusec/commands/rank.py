@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusec import driver
-from fusec.commands.judge_ranks import expected_of_ranks
+from fusec.commands.judge_ranks import added_by_nccl, expected_of_ranks
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
 from fusec.commands.run_inputs import RunOptions, at_sizes, check_sizes, inputs_of
@@ -50,9 +50,10 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     on_gpu = _on_gpu(options)
     slices = list[Slice]() if options.trace else None
     if on_gpu:
-        found, local = _executed(links, sized, own, options.repeats, slices)
+        found, local, nccl = _executed(links, sized, own, options.repeats, slices)
     else:
         found, local = _interpreted(links, sized, own, slices), Model()
+        nccl = frozenset[str]()
     links.phase("gathering outputs")
     parts = gather_arrays(links, found, COMPILING)
     if options.trace is not None:
@@ -63,7 +64,7 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh, shares)
     right = not copies
     if options.verify:
-        spelled, model = expected_of_ranks(sized, local, nccl=on_gpu)
+        spelled, model = expected_of_ranks(sized, local, nccl)
         how = options.judging
         right = judge(spelled, lambda: model, inputs, sizes, outputs, how) and right
     for line in copies:
@@ -163,8 +164,8 @@ def _executed(
     inputs: Arrays,
     repeats: int,
     slices: list[Slice] | None,
-) -> tuple[dict[str, Any], Model]:
-    """Return the outputs, and the model of the program that has computed them."""
+) -> tuple[dict[str, Any], Model, frozenset[str]]:
+    """Return the outputs, the model of the program that computed them, and what NCCL added."""
     from fusec.run.device import Device
     from fusec.run.exchange import Member
     from fusec.run.execute import Executable
@@ -191,6 +192,8 @@ def _executed(
                 bound.run()
                 transport.until(device.is_done, "the end of the run")
                 outputs = bound.outputs()
+                carried = [(e, transport.carrier(begin).name) for e, begin in bound.exchanges]
+                nccl = links.gather([*added_by_nccl(carried)], "carriers of sums")
                 if repeats:
                     seconds = measure_together(bound, transport, links, repeats)
                     print(
@@ -201,7 +204,8 @@ def _executed(
                     slices += slices_of(bound, links.rank)
                 links.phase("freeing memory", links.patience)
                 transport.close()  # before memory is given back that others map
-                return outputs, driver.model_of(package.program.host, sizes)
+                local = driver.model_of(package.program.host, sizes)
+                return outputs, local, frozenset[str]().union(*nccl)
         except BaseException as error:
             links.fail(headline(error))  # the others wait for it no longer, nor it for them
             raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import expm1, inf, prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,8 @@ LOOKED_AT = 1024
 """Terms of a sum that are looked at to tell how many are equal."""
 BY_CHANCE = 4
 """Equal terms among those looked at that may be chance."""
-FAINT = 2.0**-40
-"""Share of the largest variance among terms below which a term's does not count."""
+NOISE = 2.0**-40
+"""Part of a variance that may be noise of the reference's own doubles."""
 SUMS = 4
 """Sums that are looked at."""
 REPEATED = 1.5
@@ -52,8 +52,6 @@ ARRANGED_TERMS = 1 << 22
 """Terms that are arranged otherwise, at most."""
 NUDGE = 2.0**-10
 """Part of themselves by which such terms are moved, at most."""
-MANY = 1e12
-"""Different values that are as good as no end of them."""
 PARTS = 64
 """Equal parts of a reduction of which one may be lost: see `Estimate.part`."""
 
@@ -94,7 +92,7 @@ def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None
     if operand.independent is not None:
         variance = np.broadcast_to(operand.independent, shape)
         terms = variance if weight is None else variance * squared(weight)
-        state["independent"] = np.sum(terms, axis=axes) * alike(operand.value, axes)
+        state["independent"] = np.sum(terms, axis=axes) * alike(operand.value, axes, variance)
     if operand.common is not None:
         sigma = np.broadcast_to(np.sqrt(operand.common), shape)
         state["common"] = np.sum(sigma if weight is None else sigma * np.abs(weight), axis=axes)
@@ -104,9 +102,10 @@ def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None
 def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> float:
     """Return how many equal terms a term of a sum has on average, itself included.
 
-    Told by a look at some terms of some sums: of D values that are equally likely, m terms show
-    D (1 - exp(-m / D)); with n terms in all there are 1 + n / D of a kind. variance: of the terms,
-    of which those that are exact, or nearly, do not count.
+    Estimated from some terms of some sums: of n terms of which two are equal with a probability p,
+    each has 1 + (n - 1) p. variance: of the terms, by which they are weighted: equal terms add up
+    to sum(sigma)**2. Terms are equal where it is, too: a half type makes values equal, but not the
+    errors of what was rounded to it (decision 162).
     """
     terms = as_terms(x, axes)
     before, count, after = terms.shape
@@ -117,28 +116,31 @@ def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> flo
     off = None if variance is None else as_terms(variance, axes)
     for number in range(sums):
         at = number * (before * after // sums)
-        row = terms[at // after, : looked * step : step, at % after]
-        if off is not None:
-            own = off[at // after, : looked * step : step, at % after]
-            row = row[own > np.max(own, initial=0.0) * FAINT]
-        few = row.size
-        if few < 2:
-            continue
-        seen = np.unique(row.astype(np.complex64 if row.dtype.kind == "c" else np.float32)).size
-        if few - seen >= min(BY_CHANCE, few - 1):
-            most = max(most, 1 + (count - 1) / _values(seen, few))
+        place = (at // after, slice(0, looked * step, step), at % after)
+        equal = _share_of_equals(terms[place], None if off is None else off[place])
+        most = max(most, 1 + (count - 1) * equal)
     return most
 
 
-def _values(seen: int, looked: int) -> float:
-    """Return of how many equally likely values `looked` terms show `seen`."""
-    low = high = float(seen)
-    while high * -expm1(-looked / high) < seen and high < MANY:
-        high *= 2
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle * -expm1(-looked / middle) < seen else (low, middle)
-    return high
+def _share_of_equals(row: Array, variance: Array | None) -> float:
+    """Return the probability that two of some terms are equal, weighted by their sizes of error.
+
+    Terms are compared by value and, but for noise of doubles, variance.
+    """
+    parts = [np.real(row).astype(np.float32), np.imag(row).astype(np.float32)]
+    sigma = np.ones(row.size)
+    if variance is not None:
+        mantissa, exponent = np.frexp(variance)
+        parts.append(np.ldexp(np.round(mantissa / NOISE) * NOISE, exponent))
+        sigma = np.sqrt(np.where(np.isfinite(variance), variance, 0.0))
+        sigma = sigma / (np.max(sigma) or 1.0)
+    _, kinds = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
+    few, seen = np.count_nonzero(sigma), np.unique(kinds[sigma > 0]).size
+    if few < 2 or few - seen < min(BY_CHANCE, few - 1):
+        return 0.0
+    own = float(np.sum(np.square(sigma)))
+    together = float(np.sum(np.square(np.bincount(kinds.reshape(-1), sigma))))
+    return (together - own) / (own * (row.size - 1))
 
 
 def taken(x: Array, axes: tuple[int, ...], dtype: DType, rules: Rules, name: str = TAKEN) -> State:
@@ -294,7 +296,7 @@ def _passed_apart(operand: Estimate, axes: tuple[int, ...]) -> State:
     rest = np.where(np.isfinite(operand.common), rest, operand.common)
     state = passed(replace(operand, common=rest if rest.any() else None), axes)
     terms = np.broadcast_to(apart.variance, operand.value.shape)
-    state["apart"] = np.sum(terms, axis=axes) * alike(operand.value, axes)
+    state["apart"] = np.sum(terms, axis=axes) * alike(operand.value, axes, terms)
     return state
 
 

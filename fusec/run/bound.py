@@ -293,6 +293,15 @@ class Bound:
             "cuLaunchKernelEx", config, function, packed.address, 0, what=what
         )
 
+    @property
+    def exchanges(self) -> list[tuple[Exchange, Begin]]:
+        """Return each exchange of the program, and what begins it on this rank."""
+        return [
+            (step.instruction, self._exchanges[step.number])
+            for step in self.steps
+            if isinstance(step.instruction, Exchange)
+        ]
+
     def _begun(self, step: ProgramStep, *, waited_at_once: bool) -> Begin:
         """Return the exchange that a step begins."""
         exchange = step.instruction

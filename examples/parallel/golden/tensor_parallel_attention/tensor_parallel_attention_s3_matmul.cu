@@ -1,6 +1,6 @@
 // tensor_parallel_attention_s3_matmul: Self-attention whose heads are divided over the ranks.
 // Source: examples/parallel/tensor_parallel_attention.yaml
-//   21: r = linear(a, wo)
+//   21: y = linear(a, wo)
 // Schedule: B * S x 1024 x 256 in tiles of 192 x 88, one CTA per SM over all tiles, bulk copies
 //   into wgmma.
 #include "matmul_hopper.cuh"
@@ -48,7 +48,7 @@ using Sums = fusec::Vec<float, kWidth>;
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     tensor_parallel_attention_s3_matmul(const __grid_constant__ fusec::TensorMap a_map,
                                         const __grid_constant__ fusec::TensorMap wo_map,
-                                        fusec::bf16* __restrict__ r_partial,
+                                        fusec::bf16* __restrict__ y_partial,
                                         fusec::i64 B,
                                         fusec::i64 S) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -81,17 +81,17 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     }
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
-    fusec::bf16* const r_partial_rows =
+    fusec::bf16* const y_partial_rows =
         fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
-    const auto r_partial_at = [&](Index m, Index n) { return r_partial + m * 1024 + n; };
+    const auto y_partial_at = [&](Index m, Index n) { return y_partial + m * 1024 + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
     const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
-      fusec::Vec<fusec::bf16, kWidth> r_partial_vec;
+      fusec::Vec<fusec::bf16, kWidth> y_partial_vec;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        r_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+        y_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
       }
-      fusec::store(r_partial_rows + place, r_partial_vec);
+      fusec::store(y_partial_rows + place, y_partial_vec);
     };
     const int warp_m = threadIdx.x / 128 * (Config::kTileM / 3) + threadIdx.x / 32 % 4 * 16;
     int stage = 0;
@@ -110,12 +110,12 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       };
       const Index columns = min(N - tile_n, static_cast<Index>(Config::kTileN));
       const auto leave = [&](int first_row, int first_column, int place) {
-        const auto r_partial_here = [&](int row, int column) {
+        const auto y_partial_here = [&](int row, int column) {
           const Index m = tile_m + warp_m + first_row + row;
           const Index n = tile_n + first_column + column;
-          return r_partial_at(m, n);
+          return y_partial_at(m, n);
         };
-        fusec::store_rows<Config>(r_partial_rows + place, r_partial_here,
+        fusec::store_rows<Config>(y_partial_rows + place, y_partial_here,
                                   M - tile_m - warp_m - first_row, columns - first_column);
       };
       fusec::visit_pairs<Config>(sums, visit, leave);
