@@ -77,6 +77,32 @@ def test_inputs_may_have_them(
     assert re.search(rf"named_(s\d_)?{family} sm_90a", done.out)
 
 
+WRITTEN = {
+    "index_add": "index_add({base}, rows, {source}, dim=0)",
+    "scatter": "scatter({base}, places, {source}, dim=0)",
+    "pointwise": "add({base}, {source})",
+    "matmul": "add(matmul({source}, permute({source}, dims=[1, 0])), {base})",
+}
+"""Results that are written into an input, by the scheduler that writes them."""
+
+
+@pytest.mark.parametrize("words", [("base", "there"), ("target", "sums"), ("row", "lane")])
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_inputs_that_are_written_may_have_them(
+    kind: str, words: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, source = words
+    text = (
+        f"fusion: named\ninputs:\n  rows: i64[64]\n  places: i64[64, 64]\n"
+        f"  {base}: bf16[64, 64]\n  {source}: bf16[64, 64]\n"
+        f"ops:\n  - y = {WRITTEN[kind].format(base=base, source=source)}\n"
+        f"outputs:\n  - y: {{alias: {base}}}\n"
+    )
+    done = fusec(capsys, "compile", small(tmp_path, text), "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "error" not in done.err
+
+
 def test_results_and_dims_may_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "fusion: row\ndims: {rows: 64, columns: 128}\n"

@@ -214,11 +214,12 @@ class _Making:
         coordinates[scatter.axis] = of_var(self.place)
         to = linearize(coordinates, scatter.fusion.effects.strides(output))
         kind = storage_type(output.dtype)
-        name = identifier(scatter.fusion.effects.buffer(output))
+        buffer = scatter.fusion.effects.buffer(output)
         sums = self.scatter.adds and self.way != "elements"
         if self.width > 1:
-            self._store_vector(name, to, value, kind, sums)
+            self._store_vector(buffer, to, value, kind, sums)
             return
+        name = identifier(buffer)
         address = emitter.index(to, WRITE + 1)
         place = f"{name}[{address}]"
         line = f"{place} = fusec::convert<{kind}>({value});"
@@ -229,18 +230,18 @@ class _Making:
             line = f"{place} = fusec::convert<{kind}>({now} + {value});"
         emitter.add(WRITE + 1, "element", line)
 
-    def _store_vector(self, name: str, to: Index, value: str, kind: str, sums: bool) -> None:
-        """Emit the statements that write a vector, or add it to what is there."""
+    def _store_vector(self, buffer: str, to: Index, value: str, kind: str, sums: bool) -> None:
+        """Emit the statements that write a vector into a buffer, or add it to its elements."""
         emitter = self.emitter
         base = emitter.vector_base(to, ())
         assert base is not None
-        pointer = emitter.pointer(name, base, WRITE + 1)
+        pointer = emitter.pointer(buffer, base, WRITE + 1)
         if sums:
-            there = emitter.fresh(f"{name}_vec", "there", WRITE + 1, 2)
+            there = emitter.fresh(f"{buffer}_vec", "there", WRITE + 1, 2)
             line = f"const auto {there} = fusec::load<{emitter.width_name}>({pointer});"
             emitter.add(WRITE + 1, "element", line)
             value = f"fusec::convert<{self.type}>({there}[v]) + {value}"
-        written = emitter.fresh(f"{name}_new", "written", WRITE + 1, 2)
+        written = emitter.fresh(f"{buffer}_new", "written", WRITE + 1, 2)
         vector = f"fusec::Vec<{kind}, {emitter.width_name}> {written};"
         emitter.add(WRITE + 1, "element", vector)
         emitter.add(WRITE + 1, "lane", f"{written}[v] = fusec::convert<{kind}>({value});")
