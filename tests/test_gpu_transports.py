@@ -22,7 +22,7 @@ from fusec.ir.sharding import Mesh
 from fusec.run.links import Links, RankFailure
 from fusec.run.monitor import Monitor
 from fusec.run.rendezvous import meet
-from fusec.run.transports.carriers import NCCL, PEERS, carrier_of
+from fusec.run.transports.carriers import NCCL, PEERS, READS, carrier_of
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.nccl import NcclTransport, reduction_of
 from fusec.run.transports.peers import PeerTransport
@@ -375,9 +375,10 @@ def test_nccl_that_is_not_there_is_named() -> None:
 def test_choices_have_reasons() -> None:
     assert carrier_of("all_gather").name == PEERS
     assert carrier_of("send").name == PEERS
+    assert carrier_of("share").name == READS
     for kind, given in (
         ("all_reduce", {}), ("reduce_scatter", {}), ("all_gather", {"one_host": False}),
-        ("broadcast", {"access": False}),
+        ("broadcast", {"access": False}), ("share", {"barriers": False}),
     ):  # fmt: skip
         assert carrier_of(kind, **given).name == NCCL
         assert carrier_of(kind, **given).because

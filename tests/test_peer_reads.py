@@ -194,7 +194,7 @@ def test_sums_that_nothing_reads_are_pushed(size: int, monkeypatch: pytest.Monke
     monkeypatch.undo()
     text = (
         f"fusion: total\nmesh: [2]\ndims: {{N: {size // 2}}}\ninputs:\n"
-        '  x: {type: "bf16[2, N]", shard: {0: mesh}}\nops:\n'
-        "  - y = sum(x, dims=[0])\noutputs: [y]\n"
+        '  x: {type: "bf16[2, N]", shard: {0: mesh}}\n'
+        "ops:\n  - y = sum(x, dims=[0])\noutputs: [y]\n"
     )
     assert "all_reduce" in kinds(Compilation(read_text(text), CompileOptions()))

@@ -78,7 +78,8 @@ class _Shared:
     nccl: NcclTransport | None = None
 
 
-def _share(links: Links, device: Device) -> _Shared:
+def _open_shared(links: Links, device: Device) -> _Shared:
+    """Return what all transports of the process use; all ranks call it."""
     access, kernels = reachable(links, device), transport_kernels(links, device)
     pushes = None if kernels is None else PushTransport(links, device, kernels)
     return _Shared(access, kernels, pushes)
@@ -93,7 +94,7 @@ class GpuTransport:
         beside: the process's first transport, for another program; that one is closed last.
         """
         self._links, self._device, self._first = links, device, beside is None
-        self._shared = _share(links, device) if beside is None else beside._shared
+        self._shared = _open_shared(links, device) if beside is None else beside._shared
         self._peers = PeerTransport(links, device, self._shared.sides, self._shared.kernels)
         self._gathered: dict[str, tuple[DeviceMemory, int]] = {}
 

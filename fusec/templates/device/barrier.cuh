@@ -1,8 +1,8 @@
 // A barrier between the GPUs of one host: a kernel of one block, with one thread for each rank. A
 // thread stores the number of the turn into the memory of its rank (release), and waits until that
-// rank has stored it here (acquire). So kernels that follow on the stream see what other ranks wrote
-// before their barrier. Turns are counted in device memory, so a captured launch can be replayed. A
-// rank is at most one turn ahead of any other.
+// rank has stored it here (acquire). So kernels that follow on the stream see what other ranks
+// wrote before their barrier. Turns are counted in device memory, so a captured launch can be
+// replayed. A rank is at most one turn ahead of any other.
 #pragma once
 
 #include "grid.cuh"
