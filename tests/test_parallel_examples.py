@@ -129,7 +129,9 @@ def test_half_types_are_decided(name: str, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_attention_is_decided_at_its_own_width(ranks: int) -> None:
     """Its weights are as large as initialised ones: larger scores make a softmax of jumps."""
-    fusion = small("tensor_parallel_attention", ranks, "bf16", "{B: 1, S: 32, D: 1024, H: 16, E: 64}")
+    fusion = small(
+        "tensor_parallel_attention", ranks, "bf16", "{B: 1, S: 32, D: 1024, H: 16, E: 64}"
+    )
     pushed = verdict_of(fusion, add=added_once, nccl=False)
     assert pushed.ok, pushed.text()
     assert pushed.power <= LEAST_POWER
