@@ -9,8 +9,9 @@ from test_parallel_examples import small
 
 from fusec.ir.dtype import BF16
 from fusec.ir.evaluate import round_to
+from fusec.parse.reader import read_text
 from fusec.reference.sums import alike
-from fusec.reference.verdict import LEAST_POWER
+from fusec.reference.verdict import LEAST_POWER, compare
 
 TERMS = 4096
 
@@ -59,3 +60,28 @@ def test_long_products_of_rounded_activations_are_decided() -> None:
     verdict = verdict_of(small("sequence_parallel_mlp", 2, "bf16", "{T: 16, D: 1024, F: 4096}"))
     assert verdict.ok, verdict.text()
     assert verdict.power <= LEAST_POWER
+
+
+FLIPPING = """\
+fusion: flipping
+inputs: { x: "f32[1, 4096]" }
+ops:
+  - p = cast(mul(x, 1.1), bf16)
+  - s = sum(cast(p, f32), dims=[1])
+outputs: [s]
+"""
+
+
+def test_equal_terms_may_all_be_rounded_to_the_other_neighbour() -> None:
+    """Half of the terms are one number next to a boundary of bf16, the others are random."""
+    fusion = read_text(FLIPPING, "flipping.yaml")
+    x = np.random.default_rng(0).uniform(1, 2, (1, TERMS)).astype(np.float32)
+    at_boundary = np.random.default_rng(1).uniform(size=x.shape) < 0.5
+    x[at_boundary] = np.float32((1 + 2**-8) / 1.1)  # between 1 and 1 + 2**-7
+    right = round_to(x.astype(np.float64) * 1.1, BF16)
+    flipped = np.where(at_boundary, 2 + 2**-7 - right, right)
+    for terms in (right, flipped):
+        outputs = {"s": np.sum(terms, axis=1).astype(np.float32)}
+        assert compare(fusion, {}, {"x": x}, outputs).word != "differs"
+    far = np.sum(right, axis=1) + 12 * np.abs(np.sum(flipped - right, axis=1))
+    assert compare(fusion, {}, {"x": x}, {"s": far.astype(np.float32)}).word == "differs"
