@@ -149,7 +149,7 @@ MISFITS = {
     "cat([y, x], 0)": "cat",
     "matmul(y, w)": "matmul",
     "matmul(y, s)": "matmul",
-    "linear(y, m)": "linear",
+    "linear(v, m, y)": "linear",
     "layer_norm(y, [5])": "layer_norm",
     "gather(y, i, 0)": "1 dims",
     "index_select(y, j, 0)": "2 dims",

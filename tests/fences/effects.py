@@ -103,6 +103,11 @@ EFFECTS: dict[str, Effect] = {
     "take_ticket": Effect("ticket"),  # tells a number, and nothing of what others wrote
     "add_release": Effect("exchange", target=0),
     "count_and_wrap": Effect("exchange", target=0),
+    # system.cuh and push_sum.cuh: order between GPUs. Lines with a number are left to the emulator.
+    "load_acquire_system": Effect("acquire", target=0),
+    "store_release_system": Effect("release", target=0),
+    "store_line": PURE,
+    "load_line": PURE,
     # cluster.cuh and named_barrier.cuh
     "cluster_rank": Effect("uniform"),
     "cluster_sync": Effect("cluster_sync"),
