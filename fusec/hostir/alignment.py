@@ -63,7 +63,7 @@ def _own_parts(
     """Return by name the slices that lie elsewhere where they are a rank's own."""
     loops = (i for i in instructions if isinstance(i, For))
     found = (each for loop in loops for each in own_slices(loop, buffers, instructions))
-    return {each.alias.buffer: each.alias for each in found}
+    return {each.own_alias.buffer: each.own_alias for each in found}
 
 
 def _numbered(part: Alias, offset: Dim, alignment: int) -> Iterator[Guard]:

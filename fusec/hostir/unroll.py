@@ -116,7 +116,7 @@ class _Unrolled:
                 continue
             gone = each.send, each.receive, Wait(each.receive.target)
             body = tuple(
-                each.alias if isinstance(i, Alias) and i.buffer == each.alias.buffer else i
+                each.own_alias if isinstance(i, Alias) and i.buffer == each.own_alias.buffer else i
                 for i in body
                 if i not in gone
             )
