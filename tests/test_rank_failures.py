@@ -40,7 +40,7 @@ def gather_until(links: Links, stop: Callable[[int], None], elements: int = 10) 
         source = np.full(elements, links.rank)
         target = np.empty(elements * links.size, np.int64)
         transport.begin(EXCHANGE, target, source, group, links.rank)
-        transport.wait("y")
+        transport.wait("y", 0)
     return 0
 
 

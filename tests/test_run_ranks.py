@@ -59,7 +59,7 @@ if "FUSEC_RANK" in os.environ:
         for step in range(10**6):
             x, y = np.ones(3), np.empty(3)
             transport.begin(exchange, y, x, tuple(range(links.size)), links.rank)
-            transport.wait("y")
+            transport.wait("y", 0)
             if step == 3 and own == "1":
                 ACT
         return 0
