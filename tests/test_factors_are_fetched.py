@@ -12,7 +12,8 @@ from test_emulator import Raw
 SECTOR = 32
 COUNT = 4096
 PREFETCH = 'asm volatile("prefetch.global.L2 [%0];" : : "l"(address));'
-MARK = "*static_cast<u16*>(const_cast<void*>(address)) = 1;"
+MARK = "atomicMax(reinterpret_cast<u32*>(reinterpret_cast<u64>(address) & ~u64{3}), 1u);"
+"""Several threads may fetch a sector."""
 FORMS = {
     "across K": (1, 1, 256, 300, 128, (2, 7)),
     "across K, beyond the last column": (1, 1, 176, 173, 128, (0, 3)),

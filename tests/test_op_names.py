@@ -33,6 +33,7 @@ OTHER_WORDS = {
     "options.py": {"SCHEDULERS"},
     "passes/complex_as_pairs.py": {"SUMS"},  # between ranks
     "reference/selections.py": {"_RULES"},
+    "schedule/pushed_sums.py": {"reduction"},  # between ranks
     "reference/spreads.py": {"k"},  # parts of a state
     "run/contents.py": {"_PLACING"},
     "run/lattice.py": {"ROLES"},

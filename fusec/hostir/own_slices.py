@@ -15,8 +15,9 @@ from fusec.ir.dim import dim
 class OwnSlice:
     """What a loop does in the iteration in which a rank is its own partner.
 
-    There `own_alias` takes the place of the alias of that name, and nothing is sent or received: what
-    is received lies where it is sent from, or what is sent is computed where it would be received.
+    There `own_alias` takes the place of the alias of that name, and nothing is sent or received:
+    what is received lies where it is sent from, or what is sent is computed where it would be
+    received.
     """
 
     send: Send

@@ -12,6 +12,7 @@ import numpy as np
 
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
+from fusec.ops.pointwise_binary import div
 from fusec.reference.estimate import LIMIT, Estimate, squared
 
 SMALL = (1 / (8 * LIMIT)) ** 2
@@ -20,7 +21,7 @@ SMALL = (1 / (8 * LIMIT)) ** 2
 
 def factor_of(node: Node, operands: Sequence[Estimate], raw: Array) -> Array | None:
     """Return the relative variance that a node's quotients have in common by their divisor."""
-    if node.op.name != "div" or raw.dtype.kind != "f":
+    if node.op is not div or raw.dtype.kind != "f":
         return None
     divisor = operands[1]
     variance, shape = divisor.variance, divisor.value.shape

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ir.op import OpDef
 from fusec.ir.roles import Combine
+from fusec.ops.pointwise_binary import add, div, sub
+from fusec.ops.pointwise_exponential import exp, log
+from fusec.ops.reductions import sum as sum_
 
 
 def free_shifts(fusion: Fusion) -> frozenset[Value]:
@@ -29,14 +33,14 @@ class _Shift:
     def __init__(self, fusion: Fusion, top: Node) -> None:
         self.fusion, self.top = fusion, top
         self.tops = self._moved(top.output)
-        self.shifted = self._made("sub", self.tops, 1)
-        self.weights = self._made("exp", self.shifted, 0)
+        self.shifted = self._made(sub, self.tops, 1)
+        self.weights = self._made(exp, self.shifted, 0)
         self.sums = set[Value]()
-        for value in self._made("sum", self.weights, 0):
+        for value in self._made(sum_, self.weights, 0):
             if fusion.producer[value].attributes["dims"] == top.attributes["dims"]:
                 self.sums |= self._moved(value)
         self.logarithms = set[Value]()
-        for value in self._made("log", self.sums, 0):
+        for value in self._made(log, self.sums, 0):
             self.logarithms |= self._moved(value)
 
     def is_free(self) -> bool:
@@ -55,28 +59,24 @@ class _Shift:
         if user.output in known:
             return not self._holds(user.operands[1:], known - self.tops)
         a, b = (*user.operands, None, None)[:2]
-        match user.op.name:
-            case "div":
-                return a in self.weights and b in self.sums
-            case "sub":
-                return a in self.shifted and b in self.logarithms
-            case "add":
-                pairs = ((a, b), (b, a))
-                return any(x in self.tops and y in self.logarithms for x, y in pairs)
-            case _:
-                return False
+        if user.op is div:
+            return a in self.weights and b in self.sums
+        if user.op is sub:
+            return a in self.shifted and b in self.logarithms
+        pairs = ((a, b), (b, a))
+        return user.op is add and any(x in self.tops and y in self.logarithms for x, y in pairs)
 
     @staticmethod
     def _holds(operands: tuple[Operand, ...], values: set[Value]) -> bool:
         return any(o in values for o in operands)
 
-    def _made(self, name: str, of: set[Value], place: int) -> set[Value]:
-        """Return the results of operations by a name that have one of some values at a place."""
+    def _made(self, op: OpDef, of: set[Value], place: int) -> set[Value]:
+        """Return the results of an operation that have one of some values at a place."""
         users = (user for value in of for user in self.fusion.users.get(value, ()))
         return {
             user.output
             for user in users
-            if user.op.name == name
+            if user.op is op
             and user.operands[place] in of
             and not (len(user.operands) > 1 and user.operands[1 - place] in of)
         }

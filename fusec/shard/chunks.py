@@ -18,6 +18,7 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.sharding import STREAM, Part, Sharding
 from fusec.ir.substitute import substitute_dims
 from fusec.ops.find import find_op
+from fusec.ops.reductions import sum as sum_
 from fusec.shard.graph import LocalGraph
 from fusec.shard.partition import RankSum, partitioned
 
@@ -86,6 +87,12 @@ def _summed(how: RankSum) -> list[tuple[int, int]]:
     return [(k, axis) for k, axis in pairs if axis is not None]
 
 
+def _has_chunks(node: Node) -> bool:
+    """Return whether a node is a GEMM or a plain sum."""
+    is_gemm = node.op.product is not None and node.op.lookup is None
+    return is_gemm or node.op is sum_
+
+
 class _Chunker:
     """The fusion half rewritten."""
 
@@ -127,7 +134,7 @@ class _Chunker:
         axis_name, *others = how.axes
         if others:
             raise refused(f"is summed over {len(how.axes)} axes of ranks", "divide it along one")
-        if how.reduction != "sum" or node.op.name not in ("matmul", "linear", "sum"):
+        if how.reduction != "sum" or not _has_chunks(node):
             raise refused(f"is a `{node.op.name}` over ranks", "matmul, linear and sum have chunks")
         assert self.fusion.mesh is not None
         ranks = self.fusion.mesh.extent(axis_name)
@@ -173,7 +180,8 @@ class _Chunker:
         """Return the products of all chunks, as one batch of products of matrices."""
         places = dict(_summed(how))
         a, b = (self._split(node.operands[k], places[k]) for k in (0, 1))
-        if node.op.name == "linear" and b.rank == 3:
+        assert node.op.product is not None
+        if node.op.product.transposed and b.rank == 3:
             b = self.graph.apply("permute", b, dims=(0, 2, 1))
         if a.rank < 3 or b.rank < 3:
             raise Unsupported(
