@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from attentions import PLAIN, attention
+from nightly import mostly_nightly
 from segments_on_cpu import kernels_of, planned, wrong
 from test_regressions import FOLDER
 
@@ -34,7 +35,7 @@ BEFORE = {
 """What comes before an attention: its queries `x`."""
 
 
-@pytest.mark.parametrize("m", [40, 9])
+@pytest.mark.parametrize("m", mostly_nightly([40, 9], 2))
 @pytest.mark.parametrize("name", AFTER)
 def test_after_an_attention(name: str, m: int, tmp_path: Path) -> None:
     line, outputs = AFTER[name]
@@ -43,7 +44,7 @@ def test_after_an_attention(name: str, m: int, tmp_path: Path) -> None:
     assert wrong(text, tmp_path) == ""
 
 
-@pytest.mark.parametrize("m", [40, 9, 1])
+@pytest.mark.parametrize("m", mostly_nightly([1, 40, 9], 3))
 @pytest.mark.parametrize("name", BEFORE)
 def test_before_an_attention(name: str, m: int, tmp_path: Path) -> None:
     text = attention(BEFORE[name], SDPFA.replace("(q", "(x"), m=m, n=90)
@@ -73,6 +74,8 @@ def test_scores_of_two_places_are_no_attention(tmp_path: Path) -> None:
     assert wrong(text, tmp_path) == ""
 
 
-@pytest.mark.parametrize("name", ["attention_then_amax", "attention_decode_with_query_norm"])
+@pytest.mark.parametrize(
+    "name", mostly_nightly(["attention_then_amax", "attention_decode_with_query_norm"], 2)
+)
 def test_an_attention_that_was_not_built(name: str, tmp_path: Path) -> None:
     assert wrong((FOLDER / f"{name}.yaml").read_text(), tmp_path) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 from segments_on_cpu import kernels_of, planned, wrong
 from test_regressions import FOLDER
 
@@ -41,7 +42,9 @@ outputs: [o, lse, dq, dk, dv]
 BOTH = {"attention", "attention_backward"}
 
 
-@pytest.mark.parametrize("text", [ONE_OP_EACH, WRITTEN], ids=["one op each", "written"])
+@pytest.mark.parametrize(
+    "text", mostly_nightly([ONE_OP_EACH, WRITTEN], 2), ids=["one op each", "written"]
+)
 def test_both_are_attention_kernels(text: str, tmp_path: Path) -> None:
     program = planned(HEAD.format(d=64) + text)
     assert set(kernels_of(program)) >= BOTH
@@ -50,6 +53,7 @@ def test_both_are_attention_kernels(text: str, tmp_path: Path) -> None:
     assert wrong(HEAD.format(d=64) + text, tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_a_backward_with_its_forward_that_was_wrong(tmp_path: Path) -> None:
     text = (FOLDER / "attention_backward_of_17_queries.yaml").read_text()
     assert set(kernels_of(planned(text))) >= BOTH

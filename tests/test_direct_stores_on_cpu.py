@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 from segments_on_cpu import kernels_of, planned, wrong
 from test_regressions import FOLDER
 
@@ -37,14 +38,14 @@ def gemm(graph: tuple[tuple[str, ...], str], m: int, n: int, schedule: str = STA
     return f"{text}schedules:\n  matmul: {{{schedule}}}\n" if schedule else text
 
 
-@pytest.mark.parametrize(("m", "n"), [(127, 72), (131, 65)])
+@pytest.mark.parametrize(("m", "n"), mostly_nightly([(127, 72), (131, 65)], 2))
 @pytest.mark.parametrize("name", STORES)
 def test_stores_by_element(name: str, m: int, n: int, tmp_path: Path) -> None:
     schedule = "" if "s = " in "".join(STORES[name][0]) else STAGED
     assert wrong(gemm(STORES[name], m, n, schedule), tmp_path) == ""
 
 
-@pytest.mark.parametrize("multicast", ["a", "b", "none"])
+@pytest.mark.parametrize("multicast", mostly_nightly(["a", "b", "none"], 3))
 def test_clusters_whose_last_tile_is_none(multicast: str, tmp_path: Path) -> None:
     """M and N are multiples of the tile, not of the cluster's two."""
     schedule = f"{STAGED}, tile_n: 128, multicast: {multicast}"
@@ -76,7 +77,7 @@ def test_an_epilogue_without_its_guard_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32", "f8e4m3"])
-@pytest.mark.parametrize(("tile_n", "n"), [(8, 40), (16, 48), (24, 40)])
+@pytest.mark.parametrize(("tile_n", "n"), mostly_nightly([(8, 40), (16, 48), (24, 40)], 3))
 def test_tiles_of_few_columns(dtype: str, tile_n: int, n: int, tmp_path: Path) -> None:
     lines = (f"y = cast(add(cast(c, f32), cast(r, f32)), {dtype})",)
     assert wrong(gemm((lines, "y"), 131, n, f"{STAGED}, tile_n: {tile_n}"), tmp_path) == ""

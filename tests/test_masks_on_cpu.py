@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 from segments_on_cpu import kernels_of, planned, wrong
 from test_regressions import FOLDER
 
@@ -92,7 +93,7 @@ PLACES = {
 """Types of positions, and masks of them."""
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", mostly_nightly(PLACES, 3))
 def test_positions(name: str, tmp_path: Path) -> None:
     m, n = ((150, 180), (9, 300))[list(PLACES).index(name) % 2]
     places, mask = PLACES[name]
@@ -158,7 +159,7 @@ ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("m", [40, 9])
+@pytest.mark.parametrize("m", mostly_nightly([40, 9], 2))
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_without_keys(name: str, m: int, tmp_path: Path) -> None:
     """Which are NaN, unless the graph takes 0 off in place of their maximum."""
@@ -179,7 +180,7 @@ LIMITS = {
 """Masks of a backward, whose limits may miss the key of a query's own number."""
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", mostly_nightly(LIMITS, 2))
 def test_masks_of_a_backward(name: str, tmp_path: Path) -> None:
     text = backward(*LIMITS[name])
     assert kernels_of(planned(text)) == ["attention_backward"]
@@ -201,7 +202,7 @@ def test_a_number_that_all_scores_of_a_backward_read(name: str, tmp_path: Path) 
     assert wrong(text, tmp_path) == ""
 
 
-@pytest.mark.parametrize("fill", ["-3.4028234e38", "-1e9"])
+@pytest.mark.parametrize("fill", mostly_nightly(["-3.4028234e38", "-1e9"], 2))
 def test_fills_of_a_backward(fill: str, tmp_path: Path) -> None:
     text = backward("lt(j, 60)", 100, 100, fill)
     assert kernels_of(planned(text)) == ["attention_backward"]
