@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.diagnostics import InternalError
-from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
+from fusec.hostir.instructions import Collective, Share
 from fusec.run.device import Device
 from fusec.run.links import Links
 from fusec.run.operations import (
@@ -30,13 +30,12 @@ from fusec.run.operations import (
 from fusec.run.transports.barriers import Barrier, Barriers
 from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
+from fusec.run.transports.pieces import pieces_of
 from fusec.run.transports.protocol import (
     Begin,
     DeviceMemory,
     Exchange,
     buffers_of,
-    peer_place,
-    root_place,
 )
 from fusec.run.transports.streams import Names, SideStream
 
@@ -117,7 +116,7 @@ class PeerTransport:
         may not.
         """
         self._forget()
-        cut = [_pieces(begin) for begin in exchanges]
+        cut = [pieces_of(begin) for begin in exchanges]
         counts: dict[tuple[str, int], int] = defaultdict(int)
         sent, received = list[tuple[int, Piece]](), list[tuple[int, Piece]]()
         for k, (out, into, _) in enumerate(cut):
@@ -151,7 +150,7 @@ class PeerTransport:
         plan = self._planned(begin)
         if plan.barrier is not None:
             return self._barriers.operations(plan.barrier, begin.source.stream)
-        out, _, own = _pieces(begin)
+        out, _, own = pieces_of(begin)
         exchange = begin.exchange
         memory: DeviceMemory = begin.source if begin.target is None else begin.target
         stream, key = memory.stream, buffers_of(exchange)[0]
@@ -320,10 +319,6 @@ class _Open:
         return not isinstance(self.plan.begin.exchange, Collective)
 
 
-Cut = list[tuple[int, Place, int]]
-"""Pieces: the rank at the other end, a place here, and bytes."""
-Own = list[tuple[Place, Place, int]]
-"""Pieces that stay on this rank: target, source, and bytes."""
 INLINE_BYTES = 1 << 20
 """Bytes to each other rank up to which an exchange that is waited for at once has no streams beside
 its own: two events and their waits take longer than copies one after the other.
@@ -351,44 +346,6 @@ def _address(begin: Begin, place: Place) -> int:
     memories = (m for m in (begin.target, begin.source) if m is not None)
     memory = next(m for m in memories if m.place.slot == place.slot)
     return memory.address + place.offset - memory.place.offset
-
-
-def _pieces(begin: Begin) -> tuple[Cut, Cut, Own]:
-    """Return what an exchange moves out of this rank's memory, into it, and inside of it."""
-    exchange, group, place = begin.exchange, begin.group, begin.place
-    match exchange:
-        case Send():
-            memory: DeviceMemory = begin.source
-            return [(group[peer_place(exchange, place)], memory.place, memory.size)], [], []
-        case Receive():
-            memory = begin.target
-            return [], [(group[peer_place(exchange, place)], memory.place, memory.size)], []
-        case Collective():
-            return _collective_pieces(begin, exchange)
-        case Share() | Unshare():
-            return [], [], []  # kernels read it
-
-
-def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Own]:
-    group, place = begin.group, begin.place
-    target: DeviceMemory = begin.target
-    source: DeviceMemory = target if begin.source is None else begin.source
-    others = [(p, rank) for p, rank in enumerate(group) if p != place]
-    if exchange.kind == "broadcast":
-        root = root_place(exchange, place)
-        if root != place:
-            return [], [(group[root], target.place, target.size)], []
-        out = [(rank, source.place, source.size) for _, rank in others]
-        return out, [], [(target.place, source.place, source.size)]
-    block = target.size // len(group)
-    # Each rank gives its whole source to all, or a block to each.
-    step = {"all_gather": 0, "all_to_all": block}.get(exchange.kind)
-    if step is None:
-        raise InternalError(f"copy engines cannot do `{exchange}`")
-    out = [(rank, source.place.at(p * step), block) for p, rank in others]
-    into = [(rank, target.place.at(p * block), block) for p, rank in others]
-    own = (target.place.at(place * block), source.place.at(place * step), block)
-    return out, into, [own]
 
 
 def _form(begin: Begin) -> Begin:
