@@ -2,19 +2,16 @@
 
 `loop_times.json`: microseconds on two H200 (torch 2.11, CUDA 13), by replay where rows are gathered
 and by call where sums are scattered, in a run of `benchmarks/two_gpus.py` before kernels of loops
-that send had a stream of their own. `benchmarks/results/two-gpus.json`, where it is there, has a
-later run. Nothing is timed here.
+that send had a stream of their own. Nothing is timed here.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 
@@ -35,18 +32,9 @@ NOISE = 0.03
 """By which times of one program differ from run to run."""
 
 
-def recorded() -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the name of each shape with microseconds by replay."""
-    yield from json.loads((ROOT / "tests" / "loop_times.json").read_text()).items()
-    path = ROOT / "benchmarks" / "results" / "two-gpus.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    for part in ("known", "sampled"):
-        for name, each in found.get(part, {}).items():
-            if isinstance(each, dict) and "replay" in each:
-                yield name, each["replay"]
-
-
-TIMES = [*recorded()]
+TIMES: list[tuple[str, dict[str, float]]] = [
+    *json.loads((ROOT / "tests" / "loop_times.json").read_text()).items()
+]
 
 
 def shape_of(name: str) -> Matmul:
