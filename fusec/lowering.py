@@ -94,9 +94,9 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
         return Division(looped.fusion, looped)
     loops = {around: (first[0], looped)}
     for pieces in range(2, 1 + options.streams // around):  # each has a stream of its own
-        finer = in_pieces(fusion, pieces)
+        finer = in_pieces(fusion, pieces, around)
         if finer is not None:
-            loops[slices_around(finer.fusion)] = timed(finer)[0], finer
+            loops[around * pieces] = timed(finer)[0], finer
     plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
     whole = partitioned(replace(fusion, shardings=plain))
     whole = replace(whole, fusion=replace(whole.fusion, dims=looped.fusion.dims))

@@ -21,8 +21,8 @@ def slices_around(local: Fusion) -> int:
     return max(counts, default=0)
 
 
-def in_pieces(fusion: Fusion, pieces: int) -> Partition | None:
-    """Return the partition in which each slice of a loop around ranks is so many.
+def in_pieces(fusion: Fusion, pieces: int, slices: int) -> Partition | None:
+    """Return the partition in which each of the `slices` of a loop around ranks is so many.
 
     None where extents are not divided so, or the slices are no longer those that ranks exchange.
     """
@@ -31,8 +31,7 @@ def in_pieces(fusion: Fusion, pieces: int) -> Partition | None:
         finer = partitioned(replace(fusion, shardings=shardings))
     except FusecError:
         return None
-    exchanged = slices_around(partitioned(fusion).fusion) * pieces
-    return finer if slices_around(finer.fusion) == exchanged else None
+    return finer if slices_around(finer.fusion) == slices * pieces else None
 
 
 def _finer(said: Sharding, pieces: int) -> Sharding:
