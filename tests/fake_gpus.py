@@ -93,14 +93,24 @@ class FakeGpus:
         """Return memory that a rank may touch: its own, or another's that it has mapped."""
         device, owner = self.devices[rank], rank
         if address >= MAPPED:
-            owner = (address - MAPPED) // SPAN
-            assert (address - MAPPED) // SPAN in device.mapped, "memory that is not mapped"
             address -= MAPPED
+            owner = address // SPAN
+            mapped = self.allocation(address) in device.mapped
+            assert mapped, "memory that is not mapped"
         assert address // SPAN == owner, f"rank {rank} touches memory of rank {address // SPAN}"
-        start = address % SPAN
-        blocks = self.devices[owner].blocks.items()
-        assert any(b <= start and start + size <= b + n for b, n in blocks), "outside of memory"
+        base, start = self.allocation(address), address % SPAN
+        end = base % SPAN + self.devices[owner].blocks[base % SPAN]
+        assert start + size <= end, "outside of memory"
         return self.memory[owner][start : start + size]
+
+    def allocation(self, address: int) -> int:
+        """Return where the allocation begins that an address lies in."""
+        owner, start = divmod(address, SPAN)
+        # Its rank may allocate meanwhile.
+        blocks = list(self.devices[owner].blocks.items())
+        found = [b for b, n in blocks if b <= start < b + n]
+        assert found, "outside of memory"
+        return owner * SPAN + found[0]
 
     def run(self, draw: Random) -> None:
         """Run everything; Deadlock names the heads that wait."""
@@ -128,6 +138,7 @@ class FakeGpu:
         self.gpus, self.rank, self.index = gpus, rank, rank
         self.blocks: dict[int, int] = {}
         self.mapped: set[int] = set()
+        """Where allocations of other GPUs begin."""
         self.next = 256
         self.exported: set[int] = set()
         self.graphs: list[Capture] = []
@@ -140,7 +151,7 @@ class FakeGpu:
             CUlaunchAttributeID=SimpleNamespace(),
             CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             CUipcMemHandle=Handle,
-            cuIpcCloseMemHandle=lambda address: self.mapped.discard((address - MAPPED) // SPAN),
+            cuIpcCloseMemHandle=lambda address: self.mapped.discard(address - MAPPED),
             cuEventDestroy=lambda event: None,
             cuStreamDestroy=lambda stream: None,
             cuGraphExecDestroy=lambda graph: self.graphs.remove(graph),
@@ -203,9 +214,8 @@ class FakeGpu:
         self.issue(config.hStream, name, work)
 
     def free(self, address: int) -> None:
-        rank = self.rank
-        others = (d for d in self.gpus.devices if d.rank != rank)
-        assert not any(rank in d.mapped for d in others), "memory is freed that others map"
+        mapped = any(address in d.mapped for d in self.gpus.devices)
+        assert not mapped, "memory is freed that others map"
         del self.blocks[address % SPAN]
 
     def fill(self, address: int, byte: int, size: int, stream: int | None = None) -> None:
@@ -391,7 +401,7 @@ class FakeGpu:
         base = int.from_bytes(bytes(handle.raw[:8]), "little")
         assert flags == 1
         assert base // SPAN != self.rank, "a process cannot map its own memory"
-        self.mapped.add(base // SPAN)
+        self.mapped.add(base)
         return MAPPED + base
 
 

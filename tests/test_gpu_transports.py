@@ -38,7 +38,7 @@ Make = Callable[[Links, Any], Transport]
 
 
 def in_threads(ranks: int, work: Callable[[Links], Any]) -> list[Any]:
-    """Return what each rank, a thread, returns; the first error is raised."""
+    """Return what each rank, a thread, returns; the error that others follow from is raised."""
     found: list[Any] = [None] * ranks
 
     with Monitor.on_this_host(ranks, TOKEN, 5.0, 5.0) as meeting:
@@ -56,9 +56,10 @@ def in_threads(ranks: int, work: Callable[[Links], Any]) -> list[Any]:
             thread.start()
         for thread in threads:
             thread.join()
-    for result in found:
-        if isinstance(result, BaseException):
-            raise result
+    errors = [result for result in found if isinstance(result, BaseException)]
+    # The other ranks only saw that one had ended.
+    for error in sorted(errors, key=lambda error: isinstance(error, RankFailure)):
+        raise error
     return found
 
 
@@ -274,6 +275,18 @@ def test_the_stand_in_finds_peer_copies_without_flags(
     monkeypatch.setattr(f"fusec.run.transports.peers.{name}", method)
     with pytest.raises((AssertionError, Deadlock)):
         check_all("all_gather", PeerTransport)
+
+
+def test_the_stand_in_finds_memory_that_is_freed_while_others_map_it() -> None:
+    """Other memory of the same GPU may be freed meanwhile."""
+    own, other = FakeGpus(2).devices
+    shared, private = own.allocate(4, "shared"), own.allocate(4, "private")
+    mapped = other.call("cuIpcOpenMemHandle", own.call("cuIpcGetMemHandle", shared), 1)
+    own.free(private)
+    with pytest.raises(AssertionError, match="others map"):
+        own.free(shared)
+    other.driver.cuIpcCloseMemHandle(mapped)
+    own.free(shared)
 
 
 @pytest.mark.parametrize("method", ["follow", "release"])
