@@ -21,6 +21,7 @@ from crafted import (
     files_below,
     yaml_of,
 )
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.escape import c_comment, quoted, visible
@@ -41,7 +42,7 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # --- names ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("name", mostly_nightly(NAMES, 4), ids=ascii)
 def test_no_file_may_have_a_name(name: str, tmp_path: Path, capsys: Capture) -> None:
     for place in PLACES:
         path = tmp_path / f"{place}.yaml"
@@ -67,7 +68,7 @@ PARTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("name", mostly_nightly(NAMES, 4), ids=ascii)
 def test_no_script_may_have_a_name(name: str, tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "script.py"
     for place in PARTS:
@@ -99,7 +100,7 @@ def test_variables_with_names_of_their_own(tmp_path: Path, capsys: Capture) -> N
     assert fusec(capsys, "run", tmp_path / "out").code == 0
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", mostly_nightly(WORDS, 4))
 def test_words_are_names_as_others(name: str, tmp_path: Path, capsys: Capture) -> None:
     texts = [
         yaml_of(fusion=name, given=name, segment=name),
@@ -149,7 +150,7 @@ def test_words_are_names_in_kernels(
     assert fusec(capsys, "compile", path, "-o", tmp_path / "values").code == 0
 
 
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("name", mostly_nightly(NAMES, 4), ids=ascii)
 def test_names_of_sizes_and_arrays(name: str, tmp_path: Path, capsys: Capture) -> None:
     path, inputs = small(tmp_path), tmp_path / "in.npz"
     for given in (f"{name}=8", f"B={name}", f"x.stride{name}=8"):
@@ -177,7 +178,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return Tags((base / "page.html").read_text()).found
 
 
-@pytest.mark.parametrize("part", PATHS, ids=ascii)
+@pytest.mark.parametrize("part", mostly_nightly(PATHS, 4), ids=ascii)
 def test_paths(part: str, tmp_path: Path, capsys: Capture, plain: dict[str, int]) -> None:
     inside = tmp_path / part / part
     inside.mkdir(parents=True)
@@ -196,7 +197,7 @@ def test_paths(part: str, tmp_path: Path, capsys: Capture, plain: dict[str, int]
     assert {f.split("/")[0] for f in files_below(tmp_path)} == {part}
 
 
-@pytest.mark.parametrize("part", PATHS, ids=ascii)
+@pytest.mark.parametrize("part", mostly_nightly(PATHS, 4), ids=ascii)
 def test_paths_of_scripts(part: str, tmp_path: Path, capsys: Capture) -> None:
     text = to_python(driver.load(str(small(tmp_path))))
     path = tmp_path / f"{part}.py"
@@ -231,7 +232,7 @@ def test_golden_files_stay_in_their_folder(name: str, tmp_path: Path, capsys: Ca
 # --- texts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("doc", DOCS, ids=ascii)
+@pytest.mark.parametrize("doc", mostly_nightly(DOCS, 3), ids=ascii)
 def test_docs_of_scripts(doc: str, tmp_path: Path) -> None:
     path = tmp_path / "doc.py"
     path.write_text(SCRIPT.format(name=doc, **{**PARTS, "fusion": "'f', doc=n"}))
@@ -245,7 +246,9 @@ def test_docs_of_scripts(doc: str, tmp_path: Path) -> None:
     assert driver.load(str(twin)) == fusion
 
 
-@pytest.mark.parametrize("doc", [d for d in DOCS if d.strip() and d != "\ud800"], ids=ascii)
+@pytest.mark.parametrize(
+    "doc", mostly_nightly([d for d in DOCS if d.strip() and d != "\ud800"], 5), ids=ascii
+)
 def test_docs_of_files(doc: str, tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "doc.yaml"
     path.write_text(yaml_of(doc=doc))

@@ -16,10 +16,8 @@ from fusec.run.sass import find_tool, sass
 KERNELS = {path.stem: path for path in sorted((Path(__file__).parent / "device").glob("*.cu"))}
 HOPPER_ONLY = {"cluster", "reduce_group", "proxy", "mbarrier", "tma", "bulk_reduce", "wgmma"}
 CASES = [
-    (name, arch)
-    for name in KERNELS
-    for arch in ("sm_80", "sm_90a")
-    if not (name in HOPPER_ONLY and arch == "sm_80")
+    *((name, "sm_90a") for name in KERNELS),
+    *(pytest.param(n, "sm_80", marks=pytest.mark.nightly) for n in KERNELS if n not in HOPPER_ONLY),
 ]
 # `name(` after the attributes of a device function, and methods inside structs.
 FUNCTION = re.compile(r"__forceinline__ (?:static |explicit )?[\w:<>,& *]*?\b(\w+)\(")

@@ -17,6 +17,7 @@ from fences.effects import EFFECTS
 from fences.places import Access, aligned, apart
 from fences.syntax import functions_of
 from fences.values import Pointer
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.diagnostics import FusecError
@@ -150,7 +151,7 @@ def test_golden_kernels_keep_the_order(file: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", mostly_nightly(FILES, 4), ids=lambda f: f.stem)
 def test_kernels_keep_the_order(file: Path, target: str) -> None:
     goldens = {f.read_text() for f in GOLDENS}
     for text in kernels_of(file, target):
@@ -381,7 +382,7 @@ def replaced(text: str, old: str, new: str, number: int) -> str:
     return old.join(parts[: number + 1]) + new + old.join(parts[number + 1 :])
 
 
-@pytest.mark.parametrize(("source", "old", "new", "number", "rule"), EDITS)
+@pytest.mark.parametrize(("source", "old", "new", "number", "rule"), mostly_nightly(EDITS, 2))
 def test_an_edited_kernel_is_caught(
     source: str, old: str, new: str, number: int, rule: str
 ) -> None:
@@ -399,7 +400,9 @@ def test_an_edited_header_is_caught(
     caught(source, header, old, "", number, rule)
 
 
-@pytest.mark.parametrize(("source", "header", "old", "new", "number", "rule"), HOPPER)
+@pytest.mark.parametrize(
+    ("source", "header", "old", "new", "number", "rule"), mostly_nightly(HOPPER, 3)
+)
 def test_an_edited_product_is_caught(
     source: str, header: str, old: str, new: str, number: int, rule: str
 ) -> None:

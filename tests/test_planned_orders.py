@@ -15,6 +15,7 @@ from families import plan_of, text_of
 from gpu_check import DRY, check_on_gpu
 from graphs import pinned
 from host_json import from_json, to_json
+from nightly import mostly_nightly
 from test_redefine import last, norm, segmented
 
 from fusec import driver
@@ -352,7 +353,7 @@ def idle(planned: driver.Compilation, node: Node) -> bool:
     return bool(having) and not any(plan.kernels for plan in having)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", mostly_nightly(FILES, 4), ids=lambda p: p.stem)
 def test_every_sum_has_an_order(path: Path) -> None:
     if "# refused" in path.read_text():
         pytest.skip("is refused")

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 
 from fusec.dev.verdicts import (
     ENTROPIES,
@@ -41,7 +42,7 @@ def loaded(path: Path) -> tuple[Fusion, dict[str, int]]:
     return fusion, small_sizes(fusion, MOST)
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, *GRAPHS], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", mostly_nightly([*EXAMPLES, *GRAPHS], 4), ids=lambda p: p.stem)
 def test_sizes_are_worth_while(path: Path):
     fusion, sizes = loaded(path)
     assert 1e4 <= largest(fusion, sizes) <= 1.1e6
@@ -49,7 +50,7 @@ def test_sizes_are_worth_while(path: Path):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("path", [*EXAMPLES, *GRAPHS], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", mostly_nightly([*EXAMPLES, *GRAPHS], 4), ids=lambda p: p.stem)
 def test_right_results_of_every_order_are_verified(path: Path, order: str):
     fusion, sizes = loaded(path)
     verdict = judge_right(fusion, sizes, Setting(order, seed=1))
@@ -57,7 +58,7 @@ def test_right_results_of_every_order_are_verified(path: Path, order: str):
 
 
 @pytest.mark.parametrize("entropy", ENTROPIES[1:])
-@pytest.mark.parametrize("path", [*EXAMPLES, *GRAPHS], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", mostly_nightly([*EXAMPLES, *GRAPHS], 4), ids=lambda p: p.stem)
 def test_right_results_of_equal_inputs_do_not_differ(path: Path, entropy: str):
     fusion, sizes = loaded(path)
     order = list(ORDERS)[len(path.stem) % len(ORDERS)]
@@ -65,7 +66,7 @@ def test_right_results_of_equal_inputs_do_not_differ(path: Path, entropy: str):
     assert verdict.word != "differs", verdict.text()
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, *GRAPHS], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", mostly_nightly([*EXAMPLES, *GRAPHS], 4), ids=lambda p: p.stem)
 def test_wrong_results_differ(path: Path):
     fusion, sizes = loaded(path)
     order = list(ORDERS)[len(path.stem) % len(ORDERS)]
