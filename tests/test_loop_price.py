@@ -18,12 +18,14 @@ from fusec.ir.sharding import STREAM, Part
 from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
+from fusec.shard.pieces import in_pieces
 from fusec.target import Target, find
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "parallel"
 RINGS = ("ring_gather_matmul", "matmul_reduce_scatter")
 LOOPED = CompileOptions(without=("loops-by-price",))
 H200 = find("sm_90a")
+UNCROWDED = replace(H200, links={k: replace(v, crowding=0.0) for k, v in H200.links.items()})
 
 
 def example(name: str, **sizes: int) -> Fusion:
@@ -104,12 +106,12 @@ def test_pieces_of_parts_are_right(name: str, ranks: int, pieces: int) -> None:
 @pytest.mark.parametrize("name", RINGS)
 def test_a_loop_takes_what_the_longer_part_does_and_an_end(name: str) -> None:
     segmented = Compilation(example(name), LOOPED).segmented
-    whole = program_time(segmented, H200, 4)
+    whole = program_time(segmented, UNCROWDED, 4)
     (loop,) = whole.loops
     assert loop.iterations == 4
     assert loop.kernels < loop.seconds < loop.apart
     assert loop.apart == pytest.approx(loop.exchanges + loop.kernels)
-    rest = sum(segmented.times(H200)) - loop.apart
+    rest = sum(segmented.times(UNCROWDED)) - loop.apart
     assert whole.seconds == pytest.approx(loop.seconds + rest)
     # On one stream nothing runs beside anything.
     assert program_time(segmented, H200, 1).seconds == sum(segmented.times(H200))
@@ -117,7 +119,35 @@ def test_a_loop_takes_what_the_longer_part_does_and_an_end(name: str) -> None:
 
 def slower(rate: float) -> Target:
     """Return a GPU with other links."""
-    return replace(H200, link=H200.link * rate)
+    return replace(UNCROWDED, link=H200.link * rate)
+
+
+def test_copies_to_several_ranks_share_the_links_and_slow_each_other_down() -> None:
+    """Three come at once in a loop of four slices; of eight, two ranks' before the third's."""
+
+    def seconds(pieces: int, target: Target) -> float:
+        fusion = in_pieces(example("ring_gather_matmul"), pieces, 4)
+        assert fusion is not None
+        segmented = lowering.segment(lowering.optimise(fusion.fusion, LOOPED), LOOPED)
+        return program_time(segmented, target, 4).seconds
+
+    assert seconds(2, H200) < 0.9 * seconds(1, H200)
+    assert seconds(1, UNCROWDED) < 0.8 * seconds(1, H200)
+    decision = lowering.division(example("ring_gather_matmul"), CompileOptions()).decision
+    assert decision is not None
+    assert decision.because.startswith("a loop of 8 slices")
+    sends = lowering.division(example("matmul_reduce_scatter"), CompileOptions()).decision
+    assert sends is not None
+    assert "8 slices" not in sends.because
+
+
+def test_the_host_bounds_calls_of_short_loops() -> None:
+    segmented = Compilation(sliced("ring_gather_matmul", 2, 2), LOOPED).segmented
+    found = program_time(segmented, H200, 4)
+    assert found.host == pytest.approx(H200.host_call + 4 * H200.host_slice)
+    assert found.call == max(found.seconds, found.host)
+    slow = replace(H200, host_slice=1.0)
+    assert program_time(segmented, slow, 4).call > 4 > program_time(segmented, slow, 4).seconds
 
 
 def test_slow_links_bind_a_loop_and_memory_is_shared() -> None:
@@ -128,11 +158,11 @@ def test_slow_links_bind_a_loop_and_memory_is_shared() -> None:
     # Three ranks' slices come together, and are computed when they are there.
     assert slow.seconds == pytest.approx(slow.exchanges + 3 / 4 * slow.kernels, rel=0.1)
     # Kernels that wait for memory lose what exchanges take of it.
-    poor = replace(H200, bandwidth=H200.bandwidth / 3)
+    poor = replace(UNCROWDED, bandwidth=H200.bandwidth / 3)
     (found,) = program_time(segmented, poor, 4).loops
     assert found.seconds > 1.2 * max(found.kernels, found.exchanges)
     # So much of it that nothing is won: then the parts count one after the other.
-    assert program_time(segmented, replace(H200, contention=10.0), 4).loops == ()
+    assert program_time(segmented, replace(UNCROWDED, contention=10.0), 4).loops == ()
 
 
 MIXED = """

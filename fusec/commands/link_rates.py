@@ -65,7 +65,7 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
         try:
             known = target(device)
             found = {
-                kind: probes.link(kind, known.link) if kind != PEER_VIEWS.name
+                kind: probes.link(kind, known.link, link.crowding) if kind != PEER_VIEWS.name
                 # How far kernels get that read is not for an exchange to tell.
                 else replace(link, latency=probes.barriers())
                 for kind, link in known.links.items()
@@ -92,8 +92,11 @@ class Probes:
     clock: Callable[[], float] = time.perf_counter
     _allocated: list[int] = field(default_factory=list[int])
 
-    def link(self, kind: str, rate: float) -> Link:
-        """Return what a kind of exchange makes of links of so many bytes per second."""
+    def link(self, kind: str, rate: float, crowding: float = 0.0) -> Link:
+        """Return what a kind of exchange makes of links of so many bytes per second.
+
+        crowding: as of the link that is returned; it is not measured.
+        """
         ranks = self.links.size
         large = PUSHED_BYTES // (ranks - 1) if kind == PUSHED_SUM else LARGE
         latency, seconds = (self.seconds(kind, given) for given in (SMALL, large))
@@ -101,8 +104,10 @@ class Probes:
         slices = kind in ("receive_slice", "send_slice")
         more = large - SMALL  # what the few bytes take is a part of the latency
         sent = more if slices else bytes_sent(kind, ranks, more)
+        link = Link(1.0, float(f"{latency:.3g}"), crowding)
+        sent *= link.slowdown(1 if slices else ranks - 1)
         reached = sent / max(seconds - latency, seconds / 2) / rate
-        return Link(round(min(1.0, reached), 3), float(f"{latency:.3g}"))
+        return replace(link, reach=round(min(1.0, reached), 3))
 
     def barriers(self) -> float:
         """Return how long it takes the slowest rank to share memory and to have it back."""
