@@ -57,7 +57,7 @@ class Stage:
 
 @dataclass
 class _Copy:
-    """A slice on its way: when it begins to use the links, and the seconds that it needs of them."""
+    """A slice on its way: when it begins to use the links, and the seconds that are left of it."""
 
     stage: Stage
     index: int

@@ -48,10 +48,10 @@ class Estimate:
     what is read again and found in L2; flops, sfu: ordinary and special-function
     operations; tensor_flops: on tensor cores; efficiency: the part of the memory bandwidth that the
     family reaches (`Target.reach`); exchange: the kind of an exchange between ranks, in which each
-    sends `sent` bytes over its links, to so many `peers` at the same time; ctas: blocks in the largest launch; kernels:
-    launches, 0 where the outputs are only views or empty, or come from others; waits: seconds in
-    which blocks wait for others; build: what NVRTC takes, where that grows faster than what is
-    computed.
+    sends `sent` bytes over its links, to so many `peers` at the same time; ctas: blocks in the
+    largest launch; kernels: launches, 0 where the outputs are only views or empty, or come from
+    others; waits: seconds in which blocks wait for others; build: what NVRTC takes, where that
+    grows faster than what is computed.
     """
 
     bytes: int
