@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fusec.call.arrays import handle_of
-from fusec.call.fast import Fast, Nodes, helped_call
+from fusec.call.captured import Nodes
+from fusec.call.fast import Fast, helped_call
 from fusec.call.given import Given, ordered
 from fusec.call.record import Record
 from fusec.call.steps import LaunchStep, MemsetStep

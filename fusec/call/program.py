@@ -184,9 +184,9 @@ class Program:
             with lane.arena.issuing():
                 record = self._record(lane, given.signature, planned)
                 results = self._issue(record, given, out)
-            if stream is None:
-                record.fast = record.fast or fast_call(record, given)
-                self._fast = record.fast
+                if stream is None:  # others wait, for what they issue could be captured
+                    record.fast = record.fast or fast_call(record, given)
+                    self._fast = record.fast
             return results
 
     def _plan_for(self, given: Given, device: Device) -> Planned:

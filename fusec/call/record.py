@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
+from fusec.call.issue import Issuing
 from fusec.call.memory import Arena, room
 from fusec.call.placing import memory_of, received, views
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
@@ -43,9 +43,7 @@ from fusec.run.launch import (
     TENSOR_MAP_BYTES,
     PackedArguments,
     aligned_block,
-    encode_tensor_map,
     geometry,
-    launch_config,
     pack_scalar,
     pack_size,
 )
@@ -64,9 +62,6 @@ from fusec.run.rows import rows_of
 from fusec.run.streams import Streams
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
-
-MAPS = 16
-"""Tensor maps of one buffer, for its last addresses, that are kept encoded."""
 
 HELPED = (
     LaunchStep, MemsetStep, MapStep, CopyMemory, RecordEvent, WaitEvent, FlagOperations,
@@ -115,7 +110,9 @@ class Record:
         self.addresses: list[int] = [0] * self.memory.scratch_slot + self._own_addresses()
         self.transport, self._exchanges = self._meet(steps.steps)
         self._steps_of(steps.steps)
-        self._issue = [self._issuer(step) for step in self.steps]
+        handles, device = self.streams.handles, executable.device
+        self.issuing = Issuing(device, handles, self.sizes, lambda: self.addresses)
+        self._issue = [self.issuing.issuer(step) for step in self.steps]
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
@@ -237,6 +234,10 @@ class Record:
         branching = NcclCall, RecordEvent, WaitEvent
         return not (self.streams.several or any(isinstance(s, branching) for s in self.steps))
 
+    def is_callers(self, place: Place) -> bool:
+        """Return whether a place is in memory that each call passes or allocates."""
+        return 0 <= place.slot < self.memory.scratch_slot
+
     def _made(self, number: int, step: ProgramStep) -> Sequence[Step]:
         """Return what is issued for a step of the program."""
         instruction = step.instruction
@@ -343,40 +344,6 @@ class Record:
 
     def _address(self, place: Place) -> int:
         return place.address(self.addresses)
-
-    def _issuer(self, step: Step) -> Callable[[], None]:
-        device, streams = self.executable.device, self.streams.handles
-        match step:
-            case LaunchStep(name, function, shape, packed, _, on):
-                config = launch_config(device.driver, shape, streams[on])
-                what = f"kernel `{name}`"
-                return lambda: device.call(
-                    "cuLaunchKernelEx", config, function, packed.address, 0, what=what
-                )
-            case MemsetStep(place, size, on):
-                fill = partial(device.call, "cuMemsetD8Async")
-                return lambda: fill(self._address(place), 0, size, streams[on])
-            case RowsStep():
-                return lambda: self._copy_rows(step)
-            case MapStep():
-                return lambda: self._encode(step)
-            case _:
-                return lambda: step.issue(device, self.addresses)
-
-    def _copy_rows(self, step: RowsStep) -> None:
-        ends = self._address(step.target), self._address(step.source)
-        for rows in step.rows:
-            self.executable.device.copy_rows(*ends, rows, self.streams.handles[step.stream])
-
-    def _encode(self, step: MapStep) -> None:
-        address = self._address(step.place)
-        known = step.known.get(address)
-        if known is None:
-            made = encode_tensor_map(self.executable.device, step.described, address, self.sizes)
-            if len(step.known) == MAPS:
-                step.known.pop(next(iter(step.known)))
-            known = step.known[address] = bytes(made)
-        ctypes.memmove(ctypes.addressof(step.block), known, len(known))
 
 
 def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:

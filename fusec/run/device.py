@@ -145,6 +145,11 @@ class Device:
         _, number, *_ = self.call("cuStreamGetCaptureInfo", stream)
         return int(number)
 
+    def captured_node(self, stream: Any) -> int:
+        """Return the graph node that a stream was given last, while it is captured."""
+        _, _, _, (node,), *_ = self.call("cuStreamGetCaptureInfo", stream)
+        return int(node)
+
     def __enter__(self) -> Device:
         """Return the device."""
         return self
