@@ -301,7 +301,8 @@ def norms(ranks: Ranks) -> dict[str, Any]:
         wide = total + residual
         right = wide * (wide.pow(2).mean(1, keepdim=True) + 1e-5).rsqrt() * weight
         given = x[None], residual, weight
-        graph = program.graph(*given)
+        # As graphs of PyTorch, it has static inputs.
+        graph = program.graph(*given, static_inputs=True)
         each = beside_nccl(
             ranks,
             lambda p=program, g=given: p(*g)[0],

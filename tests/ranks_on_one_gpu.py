@@ -111,6 +111,11 @@ def check(
     for array, values in zip(others, own(32), strict=True):
         array.copy_(torch.from_numpy(values))
     compare(32, graph())
+    static = program.graph(*others, static_inputs=True)
+    for seed in range(50, 60):
+        for array, values in zip(others, own(seed), strict=True):
+            array.copy_(torch.from_numpy(values))
+        compare(seed, static())
     torch.cuda.synchronize()
     barrier()
     captured = torch.cuda.CUDAGraph()

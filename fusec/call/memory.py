@@ -112,3 +112,15 @@ def room(arena: Arena, size: int) -> int:
         piece.size = max(size, 2 * piece.size)
         piece.address = arena.device.allocate(piece.size, "what other ranks write")
     return piece.address
+
+
+_held: list[Any] = []
+"""Arrays of callers that other ranks have mapped."""
+
+
+def hold(array: Any) -> None:
+    """Keep an array as long as the process: others map its memory, and nobody tells when no more.
+
+    To give memory back that other processes have mapped is undefined.
+    """
+    _held.append(array)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fusec.call.issue import Issuing
 from fusec.call.memory import Arena, room
-from fusec.call.placing import memory_of, received, views
+from fusec.call.placing import memory_of, received, shared_inputs, views
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
@@ -25,6 +25,7 @@ from fusec.hostir.instructions import (
     Memset,
     Receive,
     Wait,
+    writes,
 )
 from fusec.hostir.program import Scalar
 from fusec.hostir.steps import Step as ProgramStep
@@ -63,6 +64,7 @@ from fusec.run.streams import Streams
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
+NONE_MAPPED: Mapping[str, int] = {}
 HELPED = (
     LaunchStep, MemsetStep, MapStep, CopyMemory, RecordEvent, WaitEvent, FlagOperations,
 )  # fmt: skip
@@ -86,11 +88,14 @@ class Record:
     """
 
     def __init__(
-        self, executable: Executable, sizes: Sizes, arena: Arena, *, captured: bool = False
-    ) -> None:
+        self, executable: Executable, sizes: Sizes, arena: Arena, *,
+        captured: bool = False, mapped: Mapping[str, int] = NONE_MAPPED,
+    ) -> None:  # fmt: skip
         """Decide everything; Unsupported where a launch is beyond what CUDA allows.
 
         captured: whether the launches become nodes of a graph, each of which follows the last one.
+        mapped: the addresses of inputs that other ranks may read where they lie, in place of
+        copies: each call passes the same.
         """
         self._captured = captured
         self.executable, self.arena = executable, arena
@@ -98,7 +103,10 @@ class Record:
         steps = steps_of(self.program, self.sizes)
         self._flat = steps.program
         self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
-        self.memory = memory_of(self._flat, self.sizes, received(steps.steps), views(steps.steps))
+        self.in_place = shared_inputs(steps.steps, mapped)
+        self.memory = memory_of(
+            self._flat, self.sizes, received(steps.steps), views(steps.steps), self.in_place
+        )
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
@@ -107,7 +115,10 @@ class Record:
         self._room, self._viewed = self._reserve(), [0] * len(self.memory.views)
         self._generation = -1
         arena.reserve(self.memory.scratch, self.memory.counters)
-        self.addresses: list[int] = [0] * self.memory.scratch_slot + self._own_addresses()
+        passed = [mapped.get(b.name, 0) for b in self.memory.inputs]
+        self.addresses: list[int] = [
+            *passed, *(0 for _ in self.memory.fresh), *self._own_addresses(),
+        ]  # fmt: skip
         self.transport, self._exchanges = self._meet(steps.steps)
         self._steps_of(steps.steps)
         handles, device = self.streams.handles, executable.device
@@ -242,7 +253,7 @@ class Record:
         """Return what is issued for a step of the program."""
         instruction = step.instruction
         if not isinstance(instruction, Exchange | Wait):
-            made = self._step(step)
+            made = None if writes(instruction) & self.in_place.keys() else self._step(step)
             return [] if made is None else [made]
         transport = device_transport(member_for(step, self.executable.member))
         if isinstance(instruction, Wait):

@@ -239,6 +239,14 @@ class Device:
         """Give a kernel's machine code back; nothing may run it any more."""
         self.call("cuModuleUnload", self._modules.pop(int(function)))
 
+    def can_share(self, address: int) -> bool:
+        """Return whether other processes can map the memory at an address, as of cuMemAlloc."""
+        status, base, _ = self.driver.cuMemGetAddressRange(address)
+        if int(status):
+            return False
+        status, _ = self.driver.cuIpcGetMemHandle(base)
+        return not int(status)
+
     def allocate(self, size: int, what: str) -> int:
         """Return the address of fresh memory; at least one byte."""
         return int(self.call("cuMemAlloc", max(size, 1), what=f"{size} bytes for {what}"))
