@@ -25,7 +25,7 @@ from fusec.run.transports.choice import GpuTransport, device_of
 from fusec.run.transports.nccl import nccl_problem
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.host import bytes_sent
-from fusec.schedule.pushed_sums import PUSHED_BYTES, PUSHED_SUM
+from fusec.schedule.pushed_sums import PUSHED_SUM, most_pushed
 from fusec.target import Target
 from fusec.target.table import Link
 
@@ -98,7 +98,7 @@ class Probes:
         crowding: as of the link that is returned; it is not measured.
         """
         ranks = self.links.size
-        large = PUSHED_BYTES // (ranks - 1) if kind == PUSHED_SUM else LARGE
+        large = most_pushed(ranks) // (ranks - 1) if kind == PUSHED_SUM else LARGE
         latency, seconds = (self.seconds(kind, given) for given in (SMALL, large))
         # Of a slice in a loop a rank's own goes nowhere; here each goes to another rank.
         slices = kind in ("receive_slice", "send_slice")
