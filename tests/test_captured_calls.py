@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from called import GpuArray
 from fake_gpus import FakeGpus
+from nightly import mostly_nightly
 from test_barriers import gathering
 from test_call_helper import Quick, compiled, helped, library  # noqa: F401
 from test_call_helper_ranks import (
@@ -172,7 +173,7 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("name", mostly_nightly(EDITS, 3))
 def test_the_comparison_finds_graphs_that_keep_old_arguments(
     name: str,
     module: tuple[Any, Any],  # noqa: F811

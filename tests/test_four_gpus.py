@@ -51,7 +51,7 @@ def command(text: str) -> tuple[str, ...]:
 
 def test_a_part_ends_with_its_limit_and_all_that_it_started(tmp_path: Path) -> None:
     alive = tmp_path / "alive"
-    child = f"import time, pathlib\ntime.sleep(2)\npathlib.Path({str(alive)!r}).touch()"
+    child = f"import time, pathlib\ntime.sleep(1.5)\npathlib.Path({str(alive)!r}).touch()"
     text = (
         "import subprocess, sys\nprint('begun', flush=True)\n"
         f"subprocess.run([sys.executable, '-c', {child!r}])"
@@ -60,7 +60,7 @@ def test_a_part_ends_with_its_limit_and_all_that_it_started(tmp_path: Path) -> N
     found = run(Part("slow", command(text), 1))
     assert found["ended"] == "more than 1 s"
     assert found["said"] == ["begun"]
-    time.sleep(max(0.0, 3 - (time.monotonic() - begun)))
+    time.sleep(max(0.0, 2 - (time.monotonic() - begun)))
     assert not alive.exists()
 
 
