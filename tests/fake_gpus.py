@@ -146,7 +146,10 @@ class FakeGpu:
         self.facts = SimpleNamespace(capability=90)
         self.driver = SimpleNamespace(
             CUlaunchConfig=SimpleNamespace,
-            CUlaunchAttributeID=SimpleNamespace(),
+            CUlaunchAttributeID=SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4),
+            CUlaunchAttribute=lambda: SimpleNamespace(
+                value=SimpleNamespace(clusterDim=SimpleNamespace())
+            ),
             CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             CUipcMemHandle=Handle,
             cuIpcCloseMemHandle=lambda address: self.mapped.discard((address - MAPPED) // SPAN),
@@ -204,6 +207,9 @@ class FakeGpu:
     def load(self, cubin: bytes, entry: str) -> int:
         self.kernels.append(entry)
         return len(self.kernels)
+
+    def function_attributes(self, function: int, values: Any) -> None:
+        pass
 
     def _cuLaunchKernelEx(self, config: Any, function: int, packed: int, extra: int) -> None:
         name = self.kernels[function - 1]

@@ -17,6 +17,7 @@ import rank_processes
 from called import CallDevice, GpuArray, framework, on_gpu
 from fake_device import array_at
 from fake_gpus import FakeGpu, FakeGpus
+from peer_links import quick_barriers  # noqa: F401
 from test_barriers import gathering
 from test_gpu_ranks import MESH, RANKS, RIGHT, B, H, gathered, ring
 from test_gpu_transports import in_threads
@@ -33,6 +34,7 @@ from fusec.call.memory import Arena
 from fusec.call.placing import shared_inputs
 from fusec.call.program import Program
 from fusec.call.record import Record
+from fusec.call.steps import LaunchStep
 from fusec.diagnostics import EnvironmentProblem
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Share, writes
@@ -211,6 +213,33 @@ def test_the_stand_in_finds_static_inputs_that_others_still_read(
 
     with pytest.raises(AssertionError):
         in_all_orders()
+
+
+@pytest.mark.usefixtures("quick_barriers")
+def test_a_norm_of_static_inputs_has_no_kernel_for_its_copy() -> None:
+    """One kernel between two barriers, that reads the argument of each rank."""
+    compilation = Compilation(read_text(measured.norm(RANKS, 8)), CompileOptions())
+    program, sizes = compilation.host, compilation.segmented.fusion.hints
+    gpus = FakeGpus(RANKS)
+
+    def work(links: Links) -> list[list[str]]:
+        device: Any = gpus.devices[links.rank]
+        first, found = GpuTransport(links, device), list[list[str]]()
+        x = device.allocate(8 * measured.HIDDEN * 2, "x")
+        for name, mapped in (("copies", {}), ("static", {"x": x})):
+            member = Member(MESH, links.rank, first.another(name))
+            cubins = {launch.kernel: b"" for launch in program.launches}
+            executable = Executable(device, program, cubins, member)
+            arena = Arena(device, device.stream)
+            record = Record(executable, sizes, arena, captured=True, mapped=mapped)
+            found.append([s.name for s in record.steps if isinstance(s, LaunchStep)])
+        assert record._viewed[links.rank] == x
+        links.gather(None, "all have done")
+        return found
+
+    for copies, static in in_threads(RANKS, work):
+        assert copies == ["norm_s0_pointwise", *static]
+        assert static == ["barrier", "norm_s2_inner_persistent", "barrier"]
 
 
 def test_a_copy_that_makes_more_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
