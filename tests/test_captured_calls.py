@@ -151,6 +151,7 @@ def compare_updates(name: str, made_helper: tuple[Any, Any]) -> None:
         assert changed == ({1} if number == 1 else changed)
         assert taken(driver) == [*wanted, (REPLAY, graph.nodes.handle, kind.current)]
         before = addresses
+    assert call() is NotImplemented  # it has arguments, unlike a replay
     kind.current += 1
     assert call(x) is NotImplemented  # another stream is no part of its order
     assert taken(driver) == []

@@ -508,7 +508,7 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
     if (names || count > self->arguments || (self->failure && *self->failure))
         return not_here();
     self->exchange->current_stream(DEVICE_CUDA, self->device, &stream);
-    if (self->graph && !count)
+    if (self->graph && self->any_stream && !count)
         return launch_all(self, stream) ? PyTuple_New(0) : NULL;
     if (!read_arguments(self, given, count, &tensors))
         return not_here();
