@@ -97,7 +97,7 @@ def parts(ranks: int, device: str, out: Path, folder: Path) -> Iterator[Part]:
 
 
 def run(part: Part) -> dict[str, Any]:
-    """Return how a part ended; whatever it has started ends with its limit."""
+    """Run a part and return how it ended; at its time limit all its processes are killed."""
     begun = time.monotonic()
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(

@@ -99,7 +99,7 @@ def mlp(ranks: int, tokens: int = TOKENS, depth: int = DEPTH, wide: int = WIDE) 
 
 
 def two_axes(data: int, tensor: int, tokens: int, depth: int, wide: int) -> str:
-    """Return a linear layer behind another, over tokens and columns: a mesh of two axes."""
+    """Return two linear layers, sharded by tokens and by columns: a mesh of two axes."""
     return (
         f"fusion: two_axes\nmesh: {{dp: {data}, tp: {tensor}}}\n"
         f"dims: {{T: {tokens}, D: {depth}, F: {wide}}}\ninputs:\n"

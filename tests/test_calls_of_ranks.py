@@ -202,7 +202,7 @@ def test_static_inputs_are_read_where_they_lie(mapping: Sequence[int]) -> None:
 def test_the_stand_in_finds_static_inputs_that_others_still_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The barrier behind the last read is what lets a caller write the next values."""
+    """Only after the barrier that follows the last read may a caller write new values."""
     monkeypatch.setattr(fake_barrier, "WAITS", False)
 
     def in_all_orders() -> None:

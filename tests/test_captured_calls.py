@@ -101,7 +101,7 @@ def test_the_stand_in_finds_steps_outside_of_the_capture(monkeypatch: pytest.Mon
 
 
 def updates(record: Record, nodes: Nodes, addresses: list[int], changed: set[int]) -> Iterator[Any]:
-    """Yield what a graph is told of the arguments whose slots have changed, by its steps."""
+    """Yield the expected updates of nodes whose arguments have changed, in order of steps."""
     assert nodes.nodes is not None
     for number, step in enumerate(record.steps):
         node = nodes.nodes.get(number)
@@ -113,7 +113,7 @@ def updates(record: Record, nodes: Nodes, addresses: list[int], changed: set[int
 
 
 def compare_updates(name: str, made_helper: tuple[Any, Any]) -> None:
-    """Assert that nodes are told of what has changed, and nothing else is asked of the driver."""
+    """Assert that the driver gets updates of changed nodes and one launch, and nothing else."""
     made, driver = made_helper
     program, _ = PROGRAMS[name]
     gpus, kind = FakeGpus(RANKS), Quick()

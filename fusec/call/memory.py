@@ -119,8 +119,8 @@ _held: list[Any] = []
 
 
 def hold(array: Any) -> None:
-    """Keep an array as long as the process: others map its memory, and nobody tells when no more.
+    """Keep an array alive until the process ends: other processes map its memory.
 
-    To give memory back that other processes have mapped is undefined.
+    Freeing memory that another process still maps is undefined behaviour in CUDA.
     """
     _held.append(array)

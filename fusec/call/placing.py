@@ -198,9 +198,9 @@ def received(steps: Sequence[Step]) -> list[str]:
 
 
 def shared_inputs(steps: Sequence[Step], mapped: Collection[str]) -> dict[str, str]:
-    """Return what is shared as a copy of an input, with that, of the inputs that may be mapped.
+    """Return the shared buffers that are copies of mapped inputs, with the input of each.
 
-    Only where nothing else comes of whatever makes the copy, which is left out then.
+    Only copies made by instructions that write nothing else, since these are then left out.
     """
     instructions = [s.instruction for s in steps]
     shares = [i for i in instructions if isinstance(i, Share) and i.copy_of in mapped]

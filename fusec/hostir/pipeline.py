@@ -1,4 +1,4 @@
-"""When a loop over slices ends: its kernels in turn on the SMs, its exchanges beside them."""
+"""Simulation of a loop over slices: kernels one after another, exchanges overlapped with them."""
 
 from __future__ import annotations
 
