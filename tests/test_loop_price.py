@@ -13,6 +13,7 @@ from fusec.cli import run_main
 from fusec.driver import Compilation
 from fusec.files import with_sizes
 from fusec.hostir.overlap import program_time
+from fusec.hostir.pipeline import Stage, pipeline_seconds
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Part
 from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
@@ -139,6 +140,37 @@ def test_copies_to_several_ranks_share_the_links_and_slow_each_other_down() -> N
     sends = lowering.division(example("matmul_reduce_scatter"), CompileOptions()).decision
     assert sends is not None
     assert "8 slices" not in sends.because
+
+
+RECEIVED = Stage(seconds=30, latency=5, slows=0, sends=False, ranks=2, pieces=2)
+SENT = replace(RECEIVED, sends=True)
+TO_THREE = Stage(seconds=30, latency=0, slows=0, sends=False, ranks=4, crowding=0.5)
+
+
+@pytest.mark.parametrize(
+    ("stages", "streams", "end"),
+    [
+        # Own slices until 20, the others there at 35 and 70; then a kernel of 10.
+        ([RECEIVED], 4, 80),
+        # Two that are alike share the links.
+        ([RECEIVED, RECEIVED], 4, 140),
+        # Computed at 10 and 20, sent until 45 and 80, beside own slices until 40.
+        ([SENT], 4, 80),
+        # Received at 35 and, as the first is sent from 50 on, at 90; the last is sent from 105 on.
+        ([RECEIVED, SENT], 4, 135),
+        # Three at once take 3 x 30 x 2, and the last kernel ends two behind the first.
+        ([TO_THREE], 4, 210),
+        # On one stream each is received after the last kernel.
+        ([TO_THREE], 1, 130),
+    ],
+)
+def test_a_loop_is_simulated(stages: list[Stage], streams: int, end: float) -> None:
+    assert pipeline_seconds(4, 10, 0, stages, streams) == pytest.approx(end)
+
+
+def test_launches_are_hidden_by_kernels_of_other_streams() -> None:
+    alone = pipeline_seconds(4, 10, 3, [replace(RECEIVED, seconds=0, latency=0)], 4)
+    assert alone == pytest.approx(10 + 3 * 7)
 
 
 def test_the_host_bounds_calls_of_short_loops() -> None:

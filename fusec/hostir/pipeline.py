@@ -57,9 +57,14 @@ class Stage:
 
 @dataclass
 class _Copy:
-    """A slice on its way: when it begins to use the links, and the seconds that are left of it."""
+    """A slice of an iteration on its way to or from another rank.
+
+    number: of its stage. left: the seconds of the links that it still needs; begins: when it begins
+    to use them, None while that is not known.
+    """
 
     stage: Stage
+    number: int
     index: int
     left: float
     begins: float | None = None
@@ -86,16 +91,18 @@ class _Loop:
     ) -> None:
         self.count, self.kernel, self.launch, self.streams = count, kernel, launch, streams
         self.computed = list[float]()
+        self.stages = stages
         self.receives = any(not s.sends for s in stages)
-        self.exchanged: list[dict[Stage, float | None]] = [{} for _ in range(count)]
+        # By iteration and number of a stage: when the slice has arrived, None before.
+        self.exchanged: list[dict[int, float | None]] = [{} for _ in range(count)]
         queues: dict[tuple[int, int], deque[_Copy]] = {}
         for number, stage in enumerate(stages):
             for index in range(count):
                 peer = stage.peer(index, own_first=self.receives)
                 if peer is not None:
                     queue = queues.setdefault((number, peer), deque())
-                    queue.append(_Copy(stage, index, stage.seconds))
-                    self.exchanged[index][stage] = None
+                    queue.append(_Copy(stage, number, index, stage.seconds))
+                    self.exchanged[index][number] = None
         self.queues = [*queues.values()]
         self.free = [0.0] * len(self.queues)
 
@@ -117,12 +124,12 @@ class _Loop:
             shortest = min(c.left for c in active.values())
             step = min(slower * shortest, *(b - now for b in later), float("inf"))
             now += step
-            for number, copy in active.items():
+            for queue, copy in active.items():
                 arrives = slower * copy.left <= step
                 copy.left -= step / slower
                 if arrives:
-                    self.exchanged[copy.index][copy.stage] = self.free[number] = now
-                    self.queues[number].popleft()
+                    self.exchanged[copy.index][copy.number] = self.free[queue] = now
+                    self.queues[queue].popleft()
         over = [self._over(index) for index in range(self.count)]
         ends = [end for end in over if end is not None]
         if len(ends) < self.count:
@@ -132,7 +139,8 @@ class _Loop:
     def _compute(self) -> None:
         """Compute what has all that it waits for."""
         while (index := len(self.computed)) < self.count:
-            waits = [t for s, t in self.exchanged[index].items() if not s.sends]
+            arrivals = self.exchanged[index].items()
+            waits = [t for number, t in arrivals if not self.stages[number].sends]
             # Kernels of a loop that only sends have a stream of their own.
             begun = self._begun(index) if self.receives else 0.0
             known = [t for t in (begun, *waits) if t is not None]
