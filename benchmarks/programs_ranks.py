@@ -81,7 +81,7 @@ def norm(ranks: int, rows: int) -> str:
     )
 
 
-def mlp(ranks: int) -> str:
+def mlp(ranks: int, tokens: int = TOKENS, depth: int = DEPTH, wide: int = WIDE) -> str:
     """Return a gated MLP, whose weights are divided where there are ranks."""
     mesh = f"mesh: [{ranks}]\n" if ranks else ""
 
@@ -89,12 +89,34 @@ def mlp(ranks: int) -> str:
         return f", shard: {{{at}: mesh}}" if ranks else ""
 
     return (
-        f"fusion: mlp\n{mesh}dims: {{T: {TOKENS}, D: {DEPTH}, F: {WIDE}}}\ninputs:\n"
+        f"fusion: mlp\n{mesh}dims: {{T: {tokens}, D: {depth}, F: {wide}}}\ninputs:\n"
         "  x: bf16[T, D]\n"
         f'  gate: {{type: "bf16[F, D]"{shard(0)}}}\n  up: {{type: "bf16[F, D]"{shard(0)}}}\n'
         f'  down: {{type: "bf16[D, F]"{shard(1)}}}\n'
         "ops:\n  - g = linear(x, gate)\n  - u = linear(x, up)\n  - h = mul(silu(g), u)\n"
         "  - y = linear(h, down)\noutputs: [y]\n"
+    )
+
+
+def two_axes(data: int, tensor: int, tokens: int, depth: int, wide: int) -> str:
+    """Return two linear layers, sharded by tokens and by columns: a mesh of two axes."""
+    return (
+        f"fusion: two_axes\nmesh: {{dp: {data}, tp: {tensor}}}\n"
+        f"dims: {{T: {tokens}, D: {depth}, F: {wide}}}\ninputs:\n"
+        '  x: {type: "bf16[T, D]", shard: {0: dp}}\n'
+        '  up: {type: "bf16[F, D]", shard: {0: tp}}\n'
+        '  down: {type: "bf16[D, F]", shard: {1: tp}}\n'
+        "ops:\n  - h = relu(linear(x, up))\n  - y = linear(h, down)\n"
+        "outputs:\n  - y: {shard: {0: dp}}\n"
+    )
+
+
+def turned(ranks: int, rows: int, columns: int) -> str:
+    """Return rows that become columns of the ranks: an all-to-all."""
+    return (
+        f"fusion: turned\nmesh: [{ranks}]\ndims: {{B: {rows}, H: {columns}}}\ninputs:\n"
+        '  x: {type: "bf16[B, H]", shard: {0: mesh}}\n'
+        "ops:\n  - d = add(x, 1.0)\n  - y = mul(d, 3.0)\noutputs:\n  - y: {shard: {1: mesh}}\n"
     )
 
 

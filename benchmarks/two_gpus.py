@@ -27,6 +27,7 @@ from typing import Any
 
 import fusec
 from benchmarks import programs_ranks as texts
+from benchmarks import stages
 from benchmarks.paired import medians, ratio, rounds
 from benchmarks.programs_ranks import HIDDEN, Ranks, Way, errors
 from benchmarks.segmentation import ROOT, read, tree, write
@@ -109,6 +110,10 @@ def programs(ranks: int, parts: Sequence[str]) -> Iterator[tuple[str, Sequence[s
         yield shape.alone, ()
     if "all_reduce" in parts:
         yield from ((texts.total(ranks, size // 2), ()) for size in BYTES)
+    if "pipeline" in parts:
+        yield stages.stage_text(), ()
+    if "experts" in parts:
+        yield stages.expert_text(), ()
     if "norm" in parts:
         yield from ((texts.norm(n, rows), ()) for rows in NORM_ROWS for n in (0, ranks))
 
@@ -301,7 +306,8 @@ def norms(ranks: Ranks) -> dict[str, Any]:
         wide = total + residual
         right = wide * (wide.pow(2).mean(1, keepdim=True) + 1e-5).rsqrt() * weight
         given = x[None], residual, weight
-        graph = program.graph(*given)
+        # As graphs of PyTorch, it has static inputs.
+        graph = program.graph(*given, static_inputs=True)
         each = beside_nccl(
             ranks,
             lambda p=program, g=given: p(*g)[0],
@@ -337,6 +343,8 @@ PARTS = {
     "norm": norms,
     "sampled": lambda ranks: matmuls(ranks, sampled()),
     "mlp": mlps,
+    "pipeline": stages.pipelines,
+    "experts": stages.experts,
 }
 
 

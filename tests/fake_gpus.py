@@ -67,6 +67,15 @@ class Capture:
     mode: int = 2
     latest: dict[int, object] = field(default_factory=dict[int, object])
 
+    def __int__(self) -> int:
+        """Return a handle."""
+        return id(self)
+
+    def node(self, stream: int) -> int:
+        """Return the number of what a stream was given last."""
+        before = [*self.streams].index(stream)
+        return 1 + 1000 * before + len(self.streams[stream])
+
     def check(self, origin: int) -> None:
         """Raise AssertionError where the origin does not wait, by itself or by others that it waits
         for, for the end of a stream.
@@ -148,7 +157,10 @@ class FakeGpu:
         self.facts = SimpleNamespace(capability=90)
         self.driver = SimpleNamespace(
             CUlaunchConfig=SimpleNamespace,
-            CUlaunchAttributeID=SimpleNamespace(),
+            CUlaunchAttributeID=SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4),
+            CUlaunchAttribute=lambda: SimpleNamespace(
+                value=SimpleNamespace(clusterDim=SimpleNamespace())
+            ),
             CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             CUipcMemHandle=Handle,
             cuIpcCloseMemHandle=lambda address: self.mapped.discard(address - MAPPED),
@@ -156,6 +168,7 @@ class FakeGpu:
             cuStreamDestroy=lambda stream: None,
             cuGraphExecDestroy=lambda graph: self.graphs.remove(graph),
             cuGraphDestroy=lambda graph: None,
+            cuStreamEndCapture=lambda stream: setattr(self, "capture", None),
             cuDeviceCanAccessPeer=lambda own, other: (0, 1),
             CUstreamBatchMemOpParams=_memory_operation,
             CUstreamBatchMemOpType=SimpleNamespace(
@@ -174,6 +187,7 @@ class FakeGpu:
         yield
 
     relaxed_capture, capture_number = Device.relaxed_capture, Device.capture_number
+    captured_node = Device.captured_node
 
     def outside_of_captures(self, what: str) -> None:
         """Raise AssertionError for what ends a capture, unless its thread is allowed to do it."""
@@ -204,6 +218,9 @@ class FakeGpu:
     def load(self, cubin: bytes, entry: str) -> int:
         self.kernels.append(entry)
         return len(self.kernels)
+
+    def function_attributes(self, function: int, values: Any) -> None:
+        pass
 
     def _cuLaunchKernelEx(self, config: Any, function: int, packed: int, extra: int) -> None:
         name = self.kernels[function - 1]
@@ -300,10 +317,10 @@ class FakeGpu:
         before, self.thread_mode = self.thread_mode, mode
         return before
 
-    def _cuStreamGetCaptureInfo(self, stream: int) -> tuple[int, int]:
+    def _cuStreamGetCaptureInfo(self, stream: int) -> tuple[Any, ...]:
         assert self.capture is not None
         assert stream in self.capture.streams
-        return 1, self.captures
+        return 1, self.captures, self.capture, [self.capture.node(stream)], [None], 1
 
     def _cuStreamEndCapture(self, stream: int) -> Capture:
         made, self.capture = self.capture, None
@@ -315,6 +332,12 @@ class FakeGpu:
         assert flags == 0
         self.graphs.append(graph)
         return graph
+
+    def _cuGraphExecDestroy(self, graph: Capture) -> None:
+        self.graphs.remove(graph)
+
+    def _cuGraphDestroy(self, graph: Capture) -> None:
+        pass
 
     def _cuGraphLaunch(self, graph: Capture, stream: int) -> None:
         """Give the origin's work to a stream, and that of others to new ones."""

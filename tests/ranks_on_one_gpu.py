@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 import fusec
+from fusec.call import fast
+from fusec.call.captured import CapturedCall, capture
+from fusec.call.record import Record
 from fusec.run.links import Links
 from fusec.run.process import barrier
 from fusec.run.transports import choice
@@ -59,6 +62,18 @@ ops:
 outputs:
   - y: {shard: {1: mesh}}
 """
+LOOPED = """
+fusion: looped
+mesh: [RANKS]
+dims: {B: 48, H: 1000}
+inputs:
+  x: {type: "f32[B, H]", shard: {0: mesh}}
+  w: {type: "f32[H]", shard: {}}
+ops:
+  - y = mul(x, w)
+outputs:
+  - y: {shard: {}, stream: {0: SLICES}}
+"""
 
 
 def reach_all(links: Links, device: Any) -> list[set[int]]:
@@ -66,7 +81,18 @@ def reach_all(links: Links, device: Any) -> list[set[int]]:
     return [set(range(links.size)) for _ in range(links.size)]
 
 
+made: list[CapturedCall] = []
+"""Graphs of calls."""
+
+
+def noted(record: Record) -> CapturedCall:
+    """Return the graph of a call, and note it."""
+    made.append(capture(record))
+    return made[-1]
+
+
 choice.reachable = reach_all
+fast.capture = noted
 torch: Any = import_module("torch")
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -83,13 +109,20 @@ def part(whole: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
 
 
 def check(
-    text: str, says: str, own: Callable[[int], list[Any]], right: Callable[[int], list[Any]]
+    text: str,
+    says: str,
+    own: Callable[[int], list[Any]],
+    right: Callable[[int], list[Any]],
+    *,
+    captured_calls: bool = False,
 ) -> None:
     """Compare calls, replays of a graph and of PyTorch's, with other values, with what is right.
 
     says: what the program has; own: this rank's arguments, by a seed; right: its outputs.
+    captured_calls: whether its calls are to launch graphs.
     """
-    program = fusec.compile(text.replace("RANKS", str(RANKS)), target="sm_90a")
+    text = text.replace("RANKS", str(RANKS)).replace("SLICES", str(2 * RANKS))
+    program = fusec.compile(text, target="sm_90a", without=("loops_by_price",))
     assert says in program.plan(), program.plan()
 
     def compare(seed: int, found: Any) -> None:
@@ -97,8 +130,13 @@ def check(
         for output, wanted in zip(outputs, right(seed), strict=True):
             np.testing.assert_array_equal(output.cpu().numpy(), wanted)
 
+    kept = list[Any]()  # so that arguments lie elsewhere, and results
+    made.clear()
     for seed in range(4):
-        compare(seed, program(*(torch.from_numpy(a).cuda() for a in own(seed))))
+        given = [torch.from_numpy(a).cuda() for a in own(seed)]
+        kept += [given, program(*given)]
+        compare(seed, kept[-1])
+    assert len(made) == captured_calls
     arrays = [torch.from_numpy(a).cuda() for a in own(4)]
     graph = program.graph(*arrays)
     for seed in range(4, 30):
@@ -111,6 +149,11 @@ def check(
     for array, values in zip(others, own(32), strict=True):
         array.copy_(torch.from_numpy(values))
     compare(32, graph())
+    static = program.graph(*others, static_inputs=True)
+    for seed in range(50, 60):
+        for array, values in zip(others, own(seed), strict=True):
+            array.copy_(torch.from_numpy(values))
+        compare(seed, static())
     torch.cuda.synchronize()
     barrier()
     captured = torch.cuda.CUDAGraph()
@@ -148,6 +191,13 @@ def read(seed: int) -> list[Any]:
 if __name__ == "__main__":
     torch.cuda.set_device(0)
     check(GATHERED, "all_gather", lambda s: [part(drawn(s, (24, 1000)), 0)], gathered)
+    looped = drawn(7, (1000,))
+    check(
+        LOOPED, "receive",
+        lambda s: [part(drawn(s, (48, 1000)), 0), looped],
+        lambda s: [drawn(s, (48, 1000)) * looped],
+        captured_calls=True,
+    )  # fmt: skip
     for says in ("all_reduce", "share"):
         check(
             READ, says,

@@ -22,7 +22,7 @@ from test_calls import NORM, norm, rows
 
 import fusec
 from fusec import FusecError
-from fusec.call import fast, helper, record
+from fusec.call import fast, helper, issue
 from fusec.call import program as program_module
 from fusec.call.fast import _code
 from fusec.call.frameworks import Torch
@@ -268,7 +268,7 @@ def test_tensor_maps_are_encoded_as_in_python(
 ) -> None:
     compile, device, _, _ = helped
     bindings = pytest.importorskip("cuda.bindings.driver")
-    monkeypatch.setattr(record, "encode_tensor_map", lambda _, *map_: tensor_map(*map_))
+    monkeypatch.setattr(issue, "encode_tensor_map", lambda _, *map_: tensor_map(*map_))
     monkeypatch.setattr(device, "driver", bindings, raising=False)
     seen: list[tuple[int, ...]] = []
 

@@ -201,8 +201,9 @@ def compare(name: str, module: tuple[Any, Any], nccl: Callable[[Any, Any], None]
         zero = ctypes.c_uint64(0)
         call = made.Call(
             owner=record.steps, failed=None, types=(), exchange=quick.exchange, context=1, stream=7,
-            device=0, checks_capture=False, failure=0, generation=ctypes.addressof(zero),
-            busy=ctypes.addressof(zero), arguments=(), numbers=(),
+            device=0, any_stream=False, checks_capture=False, failure=0,
+            generation=ctypes.addressof(zero), busy=ctypes.addressof(zero), arguments=(),
+            numbers=(),
             patches=tuple((s, ctypes.addressof(v), offset) for s, v, offset in record.patches),
             steps=helper_steps(record), fresh=(), results=(), addresses=tuple(record.addresses),
             graph=0,

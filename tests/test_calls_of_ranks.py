@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import fake_barrier
 import numpy as np
 import pytest
 import rank_processes
 from called import CallDevice, GpuArray, framework, on_gpu
 from fake_device import array_at
 from fake_gpus import FakeGpu, FakeGpus
+from peer_links import quick_barriers  # noqa: F401
 from test_barriers import gathering
 from test_gpu_ranks import MESH, RANKS, RIGHT, B, H, gathered, ring
 from test_gpu_transports import in_threads
@@ -23,23 +26,29 @@ from test_multidevice_names import run_ranks
 import fusec
 from benchmarks import programs_ranks as measured
 from fusec import FusecError, api, driver
+from fusec.call import placing
 from fusec.call import program as calls
 from fusec.call import record as records
 from fusec.call.graph import Graph
 from fusec.call.memory import Arena
+from fusec.call.placing import shared_inputs
 from fusec.call.program import Program
 from fusec.call.record import Record
+from fusec.call.steps import LaunchStep
 from fusec.diagnostics import EnvironmentProblem
 from fusec.driver import Compilation
-from fusec.hostir.instructions import Share
+from fusec.hostir.instructions import Share, writes
 from fusec.hostir.program import HostProgram
+from fusec.hostir.steps import steps_of
 from fusec.ir.sharding import Mesh
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.run import process
+from fusec.run.device import Device
 from fusec.run.exchange import Member
 from fusec.run.execute import Executable
 from fusec.run.links import Links, RankFailure
+from fusec.run.operations import CopyMemory, Place
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory
@@ -123,8 +132,13 @@ def test_calls_read_what_others_have_where_it_lies() -> None:
     check(gathering(RANKS, "mesh"), 4)
 
 
-def replayed(program: HostProgram, seed: int, replays: int = 3) -> list[list[np.ndarray]]:
-    """Return what each rank has in z after each replay of one graph, with other values in x."""
+def replayed(
+    program: HostProgram, seed: int, replays: int = 3, mapping: Sequence[int] = ()
+) -> list[list[np.ndarray]]:
+    """Return what each rank has in z after each replay of one graph, with other values in x.
+
+    mapping: the ranks that let others read x where it lies, if the program shares a copy of it.
+    """
     gpus = FakeGpus(RANKS, Random(seed))
 
     def work(links: Links) -> list[np.ndarray]:
@@ -132,8 +146,12 @@ def replayed(program: HostProgram, seed: int, replays: int = 3) -> list[list[np.
         transport = GpuTransport(links, device)
         executable = Executable(device, program, {})
         executable = executable.among(Member(MESH, links.rank, transport))
-        record = Record(executable, {}, Arena(device, device.stream), captured=True)
         x, z = device.allocate(B * H * 4, "x"), device.allocate(B * H * 4 * RANKS, "z")
+        mapped = {"x": x} if links.rank in mapping else {}
+        arena = Arena(device, device.stream)
+        record = Record(executable, {}, arena, captured=True, mapped=mapped)
+        copied = [s for s in record.steps if isinstance(s, CopyMemory) and s.source == Place(0)]
+        assert len(copied) == (not mapped) or not shared_copies(program)
         device.call("cuStreamBeginCapture", device.stream, 2)
         record.issue([x, z], {})
         graph = device.call("cuStreamEndCapture", device.stream)
@@ -158,6 +176,80 @@ def test_a_graph_of_exchanges_is_replayed(program: HostProgram) -> None:
         for found in replayed(program, seed):
             for replay, z in enumerate(found):
                 np.testing.assert_array_equal(z, RIGHT + replay)
+
+
+def shared_copies(program: HostProgram) -> list[Share]:
+    """Return what is shared as a copy of an input."""
+    return [i for i in program.instructions if isinstance(i, Share) and i.copy_of]
+
+
+def of_copies() -> HostProgram:
+    """Return z = x of all ranks, which says that what they share is a copy of x."""
+    program = gathering(RANKS, "mesh")
+    body = (replace(i, copy_of="x") if isinstance(i, Share) else i for i in program.instructions)
+    return replace(program, instructions=tuple(body))
+
+
+@pytest.mark.parametrize("mapping", [range(RANKS), [0]], ids=["all ranks", "one rank"])
+def test_static_inputs_are_read_where_they_lie(mapping: Sequence[int]) -> None:
+    """Without a copy, by ranks that share their own so or not; others' values come later."""
+    for seed in range(3):
+        for found in replayed(of_copies(), seed, mapping=mapping):
+            for replay, z in enumerate(found):
+                np.testing.assert_array_equal(z, RIGHT + replay)
+
+
+def test_the_stand_in_finds_static_inputs_that_others_still_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only after the barrier that follows the last read may a caller write new values."""
+    monkeypatch.setattr(fake_barrier, "WAITS", False)
+
+    def in_all_orders() -> None:
+        for seed in range(6):
+            for found in replayed(of_copies(), seed, mapping=range(RANKS)):
+                for replay, z in enumerate(found):
+                    np.testing.assert_array_equal(z, RIGHT + replay)
+
+    with pytest.raises(AssertionError):
+        in_all_orders()
+
+
+@pytest.mark.usefixtures("quick_barriers")
+def test_a_norm_of_static_inputs_has_no_kernel_for_its_copy() -> None:
+    """One kernel between two barriers, that reads the argument of each rank."""
+    compilation = Compilation(read_text(measured.norm(RANKS, 8)), CompileOptions())
+    program, sizes = compilation.host, compilation.segmented.fusion.hints
+    gpus = FakeGpus(RANKS)
+
+    def work(links: Links) -> list[list[str]]:
+        device: Any = gpus.devices[links.rank]
+        first, found = GpuTransport(links, device), list[list[str]]()
+        x = device.allocate(8 * measured.HIDDEN * 2, "x")
+        for name, mapped in (("copies", {}), ("static", {"x": x})):
+            member = Member(MESH, links.rank, first.another(name))
+            cubins = {launch.kernel: b"" for launch in program.launches}
+            executable = Executable(device, program, cubins, member)
+            arena = Arena(device, device.stream)
+            record = Record(executable, sizes, arena, captured=True, mapped=mapped)
+            found.append([s.name for s in record.steps if isinstance(s, LaunchStep)])
+        assert record._viewed[links.rank] == x
+        links.gather(None, "all have done")
+        return found
+
+    for copies, static in in_threads(RANKS, work):
+        assert copies == ["norm_s0_pointwise", *static]
+        assert static == ["barrier", "norm_s2_inner_persistent", "barrier"]
+
+
+def test_a_copy_that_makes_more_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is no copy of an argument that may be mapped."""
+    steps = steps_of(of_copies(), {}).steps
+    assert shared_inputs(steps, {"x"}) == {"s": "x"}
+    assert shared_inputs(steps, {"y"}) == {}
+    assert shared_inputs(steps_of(gathering(RANKS, "mesh"), {}).steps, {"x"}) == {}
+    monkeypatch.setattr(placing, "writes", lambda i: writes(i) | {"other"})
+    assert shared_inputs(steps, {"x"}) == {}
 
 
 def test_the_stand_in_finds_a_stream_that_a_capture_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,6 +360,38 @@ def test_a_replay_names_a_rank_that_has_died() -> None:
     graph = Replayed(SimpleNamespace(executable=executable), SimpleNamespace(kind=object()))
     with pytest.raises(RankFailure, match="rank 1 has died"):
         graph()
+
+
+def test_a_graph_of_static_inputs_takes_no_others() -> None:
+    def given(address: int, scale: float = 1.0) -> Any:
+        views = {"x": SimpleNamespace(address=address)}
+        return SimpleNamespace(views=views, numbers={"scale": scale}, signature=(), device=0)
+
+    graph: Any = Replayed(SimpleNamespace(), given(256))
+    graph._static, graph._program = True, SimpleNamespace(name="norm")
+    graph._take(given(256))
+    with pytest.raises(FusecError, match="the graph of `norm` has static inputs, and `x` is an"):
+        graph._take(given(512))
+    with pytest.raises(FusecError, match="and `scale` is another"):
+        graph._take(given(256, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("address", "range_status", "handle_status", "named"),
+    [(1024, 0, 0, True), (1040, 0, 0, False), (1024, 1, 0, False), (1024, 0, 1, False)],
+    ids=["mapped", "not aligned", "no allocation", "not exported"],
+)
+def test_arguments_are_mapped_where_the_driver_can(
+    address: int, range_status: int, handle_status: int, named: bool
+) -> None:
+    driver = SimpleNamespace(
+        cuMemGetAddressRange=lambda at: (range_status, 1024, 4096),
+        cuIpcGetMemHandle=lambda base: (handle_status, b""),
+    )
+    device: Any = SimpleNamespace(driver=driver)
+    device.can_share = partial(Device.can_share, device)
+    given: Any = SimpleNamespace(views={"x": SimpleNamespace(address=address)})
+    assert calls.shareable(device, given) == ({"x": address} if named else {})
 
 
 def test_the_stand_in_finds_reads_of_memory_that_may_move(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,17 +13,20 @@ from fusec.cli import run_main
 from fusec.driver import Compilation
 from fusec.files import with_sizes
 from fusec.hostir.overlap import program_time
+from fusec.hostir.pipeline import Stage, pipeline_seconds
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Part
 from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
+from fusec.shard.pieces import in_pieces
 from fusec.target import Target, find
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "parallel"
 RINGS = ("ring_gather_matmul", "matmul_reduce_scatter")
 LOOPED = CompileOptions(without=("loops-by-price",))
 H200 = find("sm_90a")
+UNCROWDED = replace(H200, links={k: replace(v, crowding=0.0) for k, v in H200.links.items()})
 
 
 def example(name: str, **sizes: int) -> Fusion:
@@ -104,12 +107,12 @@ def test_pieces_of_parts_are_right(name: str, ranks: int, pieces: int) -> None:
 @pytest.mark.parametrize("name", RINGS)
 def test_a_loop_takes_what_the_longer_part_does_and_an_end(name: str) -> None:
     segmented = Compilation(example(name), LOOPED).segmented
-    whole = program_time(segmented, H200, 4)
+    whole = program_time(segmented, UNCROWDED, 4)
     (loop,) = whole.loops
     assert loop.iterations == 4
     assert loop.kernels < loop.seconds < loop.apart
     assert loop.apart == pytest.approx(loop.exchanges + loop.kernels)
-    rest = sum(segmented.times(H200)) - loop.apart
+    rest = sum(segmented.times(UNCROWDED)) - loop.apart
     assert whole.seconds == pytest.approx(loop.seconds + rest)
     # On one stream nothing runs beside anything.
     assert program_time(segmented, H200, 1).seconds == sum(segmented.times(H200))
@@ -117,7 +120,66 @@ def test_a_loop_takes_what_the_longer_part_does_and_an_end(name: str) -> None:
 
 def slower(rate: float) -> Target:
     """Return a GPU with other links."""
-    return replace(H200, link=H200.link * rate)
+    return replace(UNCROWDED, link=H200.link * rate)
+
+
+def test_copies_to_several_ranks_share_the_links_and_slow_each_other_down() -> None:
+    """Three come at once in a loop of four slices; of eight, two ranks' before the third's."""
+
+    def seconds(pieces: int, target: Target) -> float:
+        fusion = in_pieces(example("ring_gather_matmul"), pieces, 4)
+        assert fusion is not None
+        segmented = lowering.segment(lowering.optimise(fusion.fusion, LOOPED), LOOPED)
+        return program_time(segmented, target, 4).seconds
+
+    assert seconds(2, H200) < 0.9 * seconds(1, H200)
+    assert seconds(1, UNCROWDED) < 0.8 * seconds(1, H200)
+    decision = lowering.division(example("ring_gather_matmul"), CompileOptions()).decision
+    assert decision is not None
+    assert decision.because.startswith("a loop of 8 slices")
+    sends = lowering.division(example("matmul_reduce_scatter"), CompileOptions()).decision
+    assert sends is not None
+    assert "8 slices" not in sends.because
+
+
+RECEIVED = Stage(seconds=30, latency=5, slows=0, sends=False, ranks=2, pieces=2)
+SENT = replace(RECEIVED, sends=True)
+TO_THREE = Stage(seconds=30, latency=0, slows=0, sends=False, ranks=4, crowding=0.5)
+
+
+@pytest.mark.parametrize(
+    ("stages", "streams", "end"),
+    [
+        # Own slices until 20, the others there at 35 and 70; then a kernel of 10.
+        ([RECEIVED], 4, 80),
+        # Two that are alike share the links.
+        ([RECEIVED, RECEIVED], 4, 140),
+        # Computed at 10 and 20, sent until 45 and 80, beside own slices until 40.
+        ([SENT], 4, 80),
+        # Received at 35 and, as the first is sent from 50 on, at 90; the last is sent from 105 on.
+        ([RECEIVED, SENT], 4, 135),
+        # Three at once take 3 x 30 x 2, and the last kernel ends two behind the first.
+        ([TO_THREE], 4, 210),
+        # On one stream each is received after the last kernel.
+        ([TO_THREE], 1, 130),
+    ],
+)
+def test_a_loop_is_simulated(stages: list[Stage], streams: int, end: float) -> None:
+    assert pipeline_seconds(4, 10, 0, stages, streams) == pytest.approx(end)
+
+
+def test_launches_are_hidden_by_kernels_of_other_streams() -> None:
+    alone = pipeline_seconds(4, 10, 3, [replace(RECEIVED, seconds=0, latency=0)], 4)
+    assert alone == pytest.approx(10 + 3 * 7)
+
+
+def test_the_host_bounds_calls_of_short_loops() -> None:
+    segmented = Compilation(sliced("ring_gather_matmul", 2, 2), LOOPED).segmented
+    found = program_time(segmented, H200, 4)
+    assert found.host == pytest.approx(H200.host_call + 4 * H200.host_slice)
+    assert found.call == max(found.seconds, found.host)
+    slow = replace(H200, host_slice=1.0)
+    assert program_time(segmented, slow, 4).call > 4 > program_time(segmented, slow, 4).seconds
 
 
 def test_slow_links_bind_a_loop_and_memory_is_shared() -> None:
@@ -128,11 +190,11 @@ def test_slow_links_bind_a_loop_and_memory_is_shared() -> None:
     # Three ranks' slices come together, and are computed when they are there.
     assert slow.seconds == pytest.approx(slow.exchanges + 3 / 4 * slow.kernels, rel=0.1)
     # Kernels that wait for memory lose what exchanges take of it.
-    poor = replace(H200, bandwidth=H200.bandwidth / 3)
+    poor = replace(UNCROWDED, bandwidth=H200.bandwidth / 3)
     (found,) = program_time(segmented, poor, 4).loops
     assert found.seconds > 1.2 * max(found.kernels, found.exchanges)
     # So much of it that nothing is won: then the parts count one after the other.
-    assert program_time(segmented, replace(H200, contention=10.0), 4).loops == ()
+    assert program_time(segmented, replace(UNCROWDED, contention=10.0), 4).loops == ()
 
 
 MIXED = """

@@ -41,10 +41,10 @@ EXCHANGES: dict[str, dict[str, int]] = {
     "data_parallel_gradients": {"all_reduce": 2},
     "decode_projection_norm": {"all_reduce": 1},
     "matmul_reduce_scatter": {"send": 4, "receive": 4},
-    "ring_gather_matmul": {"send": 4, "receive": 4},
+    "ring_gather_matmul": {"send": 8, "receive": 8},
     "sequence_parallel_mlp": {"all_gather": 1, "reduce_scatter": 1},
     "stream_rows": {},
-    "tensor_parallel_attention": {"share": 1, "unshare": 1},
+    "tensor_parallel_attention": {"all_reduce": 1},
     "tensor_parallel_mlp": {"all_reduce": 1},
 }
 """What each of four ranks begins."""

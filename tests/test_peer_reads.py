@@ -22,6 +22,7 @@ from fusec.hostir.instructions import (
     Share,
     Unshare,
 )
+from fusec.hostir.shared import copied_argument
 from fusec.ir.graph import Output
 from fusec.ops.communication import PEER_VIEWS, make_node
 from fusec.options import CompileOptions
@@ -97,6 +98,33 @@ def test_what_is_shared_has_memory_of_its_own(shared: str, copied: bool) -> None
     assert bool(copy_misplaced(changed)[1]) == copied
 
 
+@pytest.mark.parametrize(
+    ("shared", "argument"),
+    [
+        ("set(x)", "x"),
+        ("set(reshape(x, [4, 16]))", "x"),
+        ("set(squeeze(broadcast(x, [true, false, false]), [0]))", "x"),
+        ("set(permute(x, [1, 0]))", ""),
+        ("set(slice(x, [1, 0], [5, 8], [1, 1]))", ""),
+        ("set(flip(x, [0]))", ""),
+        ("relu(x)", ""),
+        ("set(t)", ""),
+        ("set(u)", ""),
+    ],
+)
+def test_copies_of_arguments_are_known(shared: str, argument: str) -> None:
+    """Those of all elements in order; not of what lies otherwise, or is written into."""
+    text = (
+        'fusion: f\ninputs: {x: "f32[8, 8]", t: {type: "f32[8, 8]", strides: [1, 8]}, '
+        'u: "f32[8, 8]"}\n'
+        f"ops:\n  - a = {shared}\n  - b = add(u, 1.0)\n  - c = neg(t)\n  - d = neg(x)\n"
+        "outputs: [a, b: {alias: u}, c, d]\n"
+    )
+    fusion = read_text(text.replace("b: {alias: u}", "{b: {alias: u}}"))
+    (value,) = [n.output for n in fusion.nodes if n.output.name == "a"]
+    assert copied_argument(fusion, value) == argument
+
+
 def test_one_kernel_sums_and_what_it_reads_is_a_copy_of_an_input() -> None:
     program = compiled(8)
     assert [s.scheduler for s in program.segmented.segments][-2:] == [
@@ -109,6 +137,7 @@ def test_one_kernel_sums_and_what_it_reads_is_a_copy_of_an_input() -> None:
     of = {i.buffer: i.of for i in program.posts.instructions if isinstance(i, Alias)}
     assert shares[0].source not in given
     assert of.get(shares[0].source) not in given
+    assert shares[0].copy_of in given
 
 
 LAYERS = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -228,6 +229,10 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
         begin(waited_at_once=False),
     ):  # fmt: skip
         assert not pushes(other)
+
+    # To several ranks at once less is sent: on four, sums of 1 MiB and not of 2.
+    for size, is_pushed in ((1 << 20, True), (2 << 20, False)):
+        assert pushes(replace(begin(size), group=(0, 1, 2, 3))) == is_pushed
 
     def work(links: Links) -> tuple[str, str]:
         transport = GpuTransport(links, gpus.devices[links.rank])

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from fusec.call.arrays import View
+from fusec.call.captured import CapturedCall, Nodes, capture, wants_capture
 from fusec.call.frameworks import Torch
 from fusec.call.given import Given
 from fusec.call.helper import helper
 from fusec.call.record import Record, refused
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep
-from fusec.diagnostics import InternalError
+from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dtype import DType
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.launch import map_codes, tensor_map_operands
 from fusec.run.operations import (
+    FIXED,
     CopyMemory,
     FlagOperations,
     NcclCall,
@@ -26,18 +27,6 @@ from fusec.run.operations import (
     RecordEvent,
     WaitEvent,
 )
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """An executable graph's handle, and those of the nodes that are kernels, by step.
-
-    nodes: None where the graph cannot take other arguments: it is replayed as it is.
-    """
-
-    handle: int
-    nodes: Mapping[int, int] | None
-
 
 Fast = Callable[..., Any]
 """Takes a call's arguments; returns its results, or NotImplemented for what is not as before."""
@@ -58,20 +47,37 @@ def fast_call(record: Record, given: Given) -> Fast | None:
         return None
     if [b.name for b in memory.inputs] != [*given.views]:
         return None
-    return helped_call(record, given) or _InPython(record, given, given.kind)
+    helped = helped_call(record, given)
+    if helped is None:
+        return _InPython(record, given, given.kind)
+    return _captured_call(record, given) or helped
 
 
-def helped_call(record: Record, given: Given, graph: Nodes | None = None) -> Fast | None:
+def _captured_call(record: Record, given: Given) -> Fast | None:
+    """Return the way of a call that launches a graph, None where there is none."""
+    if not wants_capture(record):
+        return None
+    try:
+        return helped_call(record, given, capture(record))
+    except FusecError:
+        return None  # the driver cannot capture or copy it: the helper issues the steps
+
+
+def helped_call(
+    record: Record, given: Given, graph: Nodes | CapturedCall | None = None
+) -> Fast | None:
     """Return the way through the helper, or None where there is none.
 
-    graph: is updated and launched in place of kernels; its results are the graph's.
+    graph: is updated and launched in place of the steps; its results are the graph's, unless it is
+    that of a call.
     """
     known, kind = helper(), given.kind
     if known is None or not isinstance(kind, Torch) or kind.exchange is None:
         return None
     if not record.is_helped or not _fits(record, given):
         return None
-    return _in_c(known, record, given, kind, graph)
+    nodes = graph.nodes if isinstance(graph, CapturedCall) else graph
+    return _in_c(known, record, given, kind, nodes, graph)
 
 
 def _fits(record: Record, given: Given) -> bool:
@@ -85,9 +91,11 @@ def _fits(record: Record, given: Given) -> bool:
     )
 
 
-def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | None) -> Fast:
+def _in_c(
+    known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | None, kept: Any
+) -> Fast:
     memory, arena, transport = record.memory, record.arena, record.transport
-    takes = graph is None or graph.nodes is not None
+    takes, calls = graph is None or graph.nodes is not None, graph is None or graph.is_call
     names = [i.value.name for i in given.fusion.given]
     tensors = [n for n in names if n in given.views]
     places = [
@@ -96,14 +104,15 @@ def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | 
     ]
     return known.Call(
         # Not the record, which holds what is made here: the helper's objects are not collected.
-        owner=(record.steps, record.patches, record.numbers, arena, transport),
+        owner=(record.steps, record.patches, record.numbers, arena, transport, kept),
         failed=partial(refused, arena.device, record.steps),
         types=kind.types,
         exchange=kind.exchange,
         context=arena.device.context,
         stream=arena.stream,
         device=given.device,
-        checks_capture=graph is None and _checks_capture(record),
+        any_stream=not calls,
+        checks_capture=calls and _checks_capture(record),
         failure=transport.failure_address if transport else 0,
         generation=ctypes.addressof(arena.generation),
         busy=ctypes.addressof(arena.busy),
@@ -115,8 +124,8 @@ def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | 
         ),
         patches=tuple((s, ctypes.addressof(v), offset) for s, v, offset in record.patches),
         steps=helper_steps(record, graph) if takes else (),
-        fresh=() if graph else tuple(_allocation(record, kind, given)),
-        results=() if graph else tuple(places),
+        fresh=tuple(_allocation(record, kind, given)) if calls else (),
+        results=tuple(places) if calls else (),
         addresses=tuple(record.addresses),
         graph=graph.handle if graph else 0,
     )
@@ -178,7 +187,9 @@ def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
         case MemsetStep(place, size, on):
             return 1, *_place(place), size, int(streams[on])
         case CopyMemory(target, source, size, stream):
-            return 2, *_place(target), *_place(source), size, stream
+            node = graph.nodes.get(number, 0) if graph and graph.nodes else 0
+            follows = sum({1 << p.slot for p in (target, source) if p.slot != FIXED})
+            return 2, *_place(target), *_place(source), size, stream, node, follows if node else 0
         case MapStep(described, place, block, _):
             given = tensor_map_operands(described, 0, record.sizes)
             kind, *modes = map_codes(record.executable.device.driver, described)

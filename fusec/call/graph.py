@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fusec.call.arrays import handle_of
-from fusec.call.fast import Fast, Nodes, helped_call
+from fusec.call.captured import Nodes
+from fusec.call.fast import Fast, helped_call
 from fusec.call.given import Given, ordered
 from fusec.call.record import Record
 from fusec.call.steps import LaunchStep, MemsetStep
@@ -27,9 +28,14 @@ class Graph:
     """
 
     def __init__(
-        self, program: Program, record: Record, given: Given, fresh: Sequence[Any]
-    ) -> None:
-        """Capture; `record` launches on a stream of its own, which nothing else uses."""
+        self, program: Program, record: Record, given: Given, fresh: Sequence[Any], *,
+        static_inputs: bool = False,
+    ) -> None:  # fmt: skip
+        """Capture; `record` launches on a stream of its own, which nothing else uses.
+
+        static_inputs: whether other arguments are refused.
+        """
+        self._static = static_inputs
         self._program, self._record, self._given, self._fresh = program, record, given, fresh
         self._fast: Fast | None = None
         self._graph: Any = None
@@ -75,10 +81,26 @@ class Graph:
                 f"the graph of `{self._program.name}` is captured for other shapes or strides",
                 help="capture another: program.graph(...)",
             )
+        if self._static:
+            self._check_same(given)
+            return
         given.check_writes()
         given.check_alignments(self._record.program.buffer)
         self._given = given
         self._capture()
+
+    def _check_same(self, given: Given) -> None:
+        """Raise FusecError where arguments are not those that the graph was captured with."""
+        before = self._given
+        others = [n for n, v in given.views.items() if v.address != before.views[n].address]
+        others += [n for n, value in given.numbers.items() if value != before.numbers[n]]
+        if others:
+            raise FusecError(
+                f"the graph of `{self._program.name}` has static inputs, "
+                f"and `{others[0]}` is another",
+                help="write into the array that it was captured with, or capture without "
+                "static_inputs",
+            )
 
     def _launch(self, stream: Any) -> None:
         executable, kind = self._record.executable, self._given.kind
@@ -114,7 +136,7 @@ class Graph:
         Kernels on several streams are no chain, in which nodes could be told apart. Such a graph is
         captured anew for other arguments.
         """
-        if not (self._record.is_chain and self._is_updatable()):
+        if self._static or not (self._record.is_chain and self._is_updatable()):
             return None
         return dict(zip(self._kernels(), self._kernel_nodes(graph), strict=True))
 

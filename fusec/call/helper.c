@@ -80,6 +80,7 @@ static struct {
     int (*pop)(void **context);
     int (*replay)(void *graph, void *stream);
     int (*update)(void *graph, void *node, const void *parameters);
+    int (*update_copy)(void *graph, void *node, const void *parameters, void *context);
     int (*record)(void *event, void *stream);
     int (*wait)(void *stream, void *event, unsigned flags);
     int (*flags)(void *stream, unsigned count, void *operations, unsigned flags);
@@ -108,6 +109,23 @@ typedef struct {
     void **parameters, **extra;
     void *kernel, *context;
 } NodeParameters;
+
+/* CUDA_MEMCPY3D. */
+typedef struct {
+    size_t x, y, z, level;
+    int type;
+    const void *host;
+    uint64_t address;
+    void *array, *unused;
+    size_t pitch, height;
+} CopyEnd;
+
+typedef struct {
+    CopyEnd source, target;
+    size_t width, height, depth;
+} CopyParameters;
+
+enum { MEMORY_OF_DEVICE = 2 };
 
 enum { MOST_RANK = 16, MAP_RANK = 5 };
 
@@ -170,7 +188,7 @@ typedef struct {
     const Exchange *exchange;
     void *context, *stream, *graph;
     int32_t device;
-    bool checks_capture;
+    bool any_stream, checks_capture;
     const uint64_t *generation, *busy;
     const volatile int32_t *failure;
     uint64_t made_for;
@@ -305,6 +323,25 @@ static int update(Call *self, Step *step)
     return driver.update(self->graph, step->node, &parameters);
 }
 
+static int update_copy(Call *self, Step *step)
+{
+    CopyEnd target = {.type = MEMORY_OF_DEVICE,
+                      .address = address_of(self, step, 0),
+                      .pitch = step->size,
+                      .height = 1};
+    CopyEnd source = target;
+    source.address = address_of(self, step, 1);
+    CopyParameters parameters = {source, target, step->size, 1, 1};
+    return driver.update_copy(self->graph, step->node, &parameters, self->context);
+}
+
+static int renew(Call *self, Step *step)
+{
+    if (step->kind == LAUNCH)
+        return update(self, step);
+    return step->kind == COPY ? update_copy(self, step) : perform(self, step);
+}
+
 /* Gives the nodes of a graph the arguments that are new. */
 static int update_all(Call *self, int *step)
 {
@@ -319,7 +356,7 @@ static int update_all(Call *self, int *step)
         bool touched = each->touched || (each->follows & changed);
         each->touched = false;
         if (touched)
-            status = each->kind == LAUNCH ? update(self, each) : perform(self, each);
+            status = renew(self, each);
     }
     return status;
 }
@@ -471,11 +508,11 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
     if (names || count > self->arguments || (self->failure && *self->failure))
         return not_here();
     self->exchange->current_stream(DEVICE_CUDA, self->device, &stream);
-    if (self->graph && !count)
+    if (self->graph && self->any_stream && !count)
         return launch_all(self, stream) ? PyTuple_New(0) : NULL;
     if (!read_arguments(self, given, count, &tensors))
         return not_here();
-    if ((!self->graph && stream != self->stream) || is_capturing(self))
+    if ((!self->any_stream && stream != self->stream) || is_capturing(self))
         return not_here();
     PyObject *made[16] = {NULL};
     PyObject *results = NULL;
@@ -644,7 +681,7 @@ static bool read_nccl(PyObject *given, Step *into)
 
 static bool read_step(PyObject *given, Step *into)
 {
-    unsigned long long stream = 0, event;
+    unsigned long long stream = 0, event, node = 0;
     bool read;
     into->kind = (int)PyLong_AsLong(PyTuple_GET_ITEM(given, 0));
     switch (into->kind) {
@@ -662,9 +699,11 @@ static bool read_step(PyObject *given, Step *into)
                                 &into->size, &stream);
         break;
     default:
-        read = PyArg_ParseTuple(given, "iiLiLKK", &into->kind, &into->slots[0], &into->offsets[0],
-                                &into->slots[1], &into->offsets[1], &into->size, &stream);
+        read = PyArg_ParseTuple(given, "iiLiLKKKK", &into->kind, &into->slots[0],
+                                &into->offsets[0], &into->slots[1], &into->offsets[1],
+                                &into->size, &stream, &node, &into->follows);
     }
+    into->node = (void *)(uintptr_t)node;
     into->stream = (void *)(uintptr_t)stream;
     return read;
 }
@@ -719,16 +758,16 @@ static bool fill(Call *self, PyObject *arguments, PyObject *numbers, PyObject *p
 static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
 {
     static char *names[] = {"owner", "failed", "types", "exchange", "context", "stream", "device",
-                            "checks_capture", "failure", "generation", "busy", "arguments",
+                            "any_stream", "checks_capture", "failure", "generation", "busy", "arguments",
                             "numbers", "patches", "steps", "fresh", "results", "addresses",
                             "graph", NULL};
     PyObject *owner, *failed, *types, *capsule, *arguments, *numbers, *patches, *steps, *fresh,
         *results, *addresses;
     unsigned long long context, stream, failure, generation, busy, graph;
-    int device, checks_capture;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKipKKKO!O!O!O!O!O!O!K", names, &owner,
+    int device, any_stream, checks_capture;
+    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKippKKKO!O!O!O!O!O!O!K", names, &owner,
                                      &failed, &PyTuple_Type, &types, &capsule, &context, &stream,
-                                     &device, &checks_capture, &failure, &generation, &busy,
+                                     &device, &any_stream, &checks_capture, &failure, &generation, &busy,
                                      &PyTuple_Type, &arguments, &PyTuple_Type, &numbers, &PyTuple_Type, &patches,
                                      &PyTuple_Type, &steps, &PyTuple_Type, &fresh, &PyTuple_Type,
                                      &results, &PyTuple_Type, &addresses, &graph))
@@ -753,6 +792,7 @@ static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
     self->stream = (void *)(uintptr_t)stream;
     self->graph = (void *)(uintptr_t)graph;
     self->device = device;
+    self->any_stream = any_stream;
     self->checks_capture = checks_capture;
     self->failure = (const volatile int32_t *)(uintptr_t)failure;
     self->generation = (const uint64_t *)(uintptr_t)generation;
@@ -819,6 +859,7 @@ static PyObject *open_driver(PyObject *module, PyObject *path)
         {"cuCtxPopCurrent_v2", (void **)&driver.pop},
         {"cuGraphLaunch", (void **)&driver.replay},
         {"cuGraphExecKernelNodeSetParams_v2", (void **)&driver.update},
+        {"cuGraphExecMemcpyNodeSetParams", (void **)&driver.update_copy},
         {"cuEventRecord", (void **)&driver.record},
         {"cuStreamWaitEvent", (void **)&driver.wait},
         {"cuStreamBatchMemOp_v2", (void **)&driver.flags},

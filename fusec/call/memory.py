@@ -112,3 +112,15 @@ def room(arena: Arena, size: int) -> int:
         piece.size = max(size, 2 * piece.size)
         piece.address = arena.device.allocate(piece.size, "what other ranks write")
     return piece.address
+
+
+_held: list[Any] = []
+"""Arrays of callers that other ranks have mapped."""
+
+
+def hold(array: Any) -> None:
+    """Keep an array alive until the process ends: other processes map its memory.
+
+    Freeing memory that another process still maps is undefined behaviour in CUDA.
+    """
+    _held.append(array)

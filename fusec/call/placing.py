@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusec.diagnostics import Unsupported
-from fusec.hostir.instructions import Alias, Allocate, Collective, Memset, Receive, Share
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    Memset,
+    Receive,
+    Share,
+    Unshare,
+    writes,
+)
 from fusec.hostir.placement import aligned, placement
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.hostir.steps import Step
@@ -17,6 +26,7 @@ from fusec.run.operations import Place
 from fusec.run.transports.carriers import MOVING, kind_of
 
 NO_VIEWS: Mapping[str, tuple[str, int]] = {}
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,7 @@ class _Placing:
         sizes: Sizes,
         received: Collection[str],
         views: Mapping[str, tuple[str, int]],
+        in_place: Mapping[str, str],
     ) -> None:
         self.program, self.sizes, self.views = program, sizes, views
         self.inputs = program.inputs
@@ -99,7 +110,10 @@ class _Placing:
                 step = each.offset.evaluate(sizes) * program.buffer[each.buffer].dtype.size
                 self.roots[each.buffer] = self.roots[each.of]
                 self.offsets[each.buffer] = self.offsets[each.of] + step
-        self.received = dict.fromkeys(self.roots[name] for name in received)
+        self.in_place = in_place
+        self.roots |= in_place
+        kept = (name for name in received if name not in in_place)
+        self.received = dict.fromkeys(self.roots[name] for name in kept)
 
     def memory(self) -> Memory:
         """Return where everything lies."""
@@ -109,7 +123,7 @@ class _Placing:
         owners = [n for n in roots if n not in given]
         fresh = tuple(Fresh(k, *self._form(name)) for k, name in enumerate(owners, len(given)))
         slots = {**given, **{n: k for k, n in enumerate(owners, len(given))}}
-        own = slots.keys() | self.once | self.received.keys()
+        own = slots.keys() | self.once | self.received.keys() | self.in_place.keys()
         scratch = placement(self.program, self.sizes, own=own)
         counters, total = self._apart([n for n in self.roots if n in self.once])
         received, reach = self._apart(self.received)
@@ -162,13 +176,15 @@ def memory_of(
     sizes: Sizes,
     received: Collection[str] = (),
     views: Mapping[str, tuple[str, int]] = NO_VIEWS,
+    in_place: Mapping[str, str] = NOTHING,
 ) -> Memory:
     """Return where a program's buffers lie at `sizes`.
 
     received: those that other ranks write or read. views: the names of what is read of others, each
-    with the shared buffer and the place of its rank.
+    with the shared buffer and the place of its rank. in_place: shared buffers that are inputs, in
+    place of copies of them.
     """
-    return _Placing(program, sizes, received, views).memory()
+    return _Placing(program, sizes, received, views, in_place).memory()
 
 
 def received(steps: Sequence[Step]) -> list[str]:
@@ -179,6 +195,21 @@ def received(steps: Sequence[Step]) -> list[str]:
         if isinstance(e, (Collective, Receive)) and kind_of(e) in MOVING
     ]  # fmt: skip
     return [*written, *(e.source for e in exchanges if isinstance(e, Share))]
+
+
+def shared_inputs(steps: Sequence[Step], mapped: Collection[str]) -> dict[str, str]:
+    """Return the shared buffers that are copies of mapped inputs, with the input of each.
+
+    Only copies made by instructions that write nothing else, since these are then left out.
+    """
+    instructions = [s.instruction for s in steps]
+    shares = [i for i in instructions if isinstance(i, Share) and i.copy_of in mapped]
+    made = [writes(i) for i in instructions if not isinstance(i, Unshare)]
+    return {
+        share.source: share.copy_of
+        for share in shares
+        if all(names <= {share.source} for names in made if share.source in names)
+    }
 
 
 def views(steps: Sequence[Step]) -> dict[str, tuple[str, int]]:

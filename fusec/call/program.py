@@ -14,11 +14,12 @@ from fusec.call.fast import Fast, fast_call
 from fusec.call.frameworks import Host, Torch
 from fusec.call.given import Given, ordered, type_text
 from fusec.call.graph import Graph
-from fusec.call.memory import Arena
+from fusec.call.memory import Arena, hold
 from fusec.call.record import Record
 from fusec.call.variants import Variant
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.generator import default_generator
+from fusec.hostir.placement import ALIGNMENT
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion
 from fusec.ops.draws import PARTS
@@ -126,11 +127,14 @@ class Program:
         """Return the results of a call that looks as the last one did, else NotImplemented."""
         return NotImplemented if self._fast is None else self._fast(*arguments)
 
-    def graph(self, *arguments: Any, out: Any = None, **named: Any) -> Graph:
+    def graph(
+        self, *arguments: Any, out: Any = None, static_inputs: bool = False, **named: Any
+    ) -> Graph:
         """Return the launches of a call with these arguments as a CUDA graph, to be replayed.
 
         Results lie in `out`, or in memory that the graph keeps. Of several ranks all capture, and
-        replay, together.
+        replay, together. static_inputs: the graph takes no other arrays, so that other ranks read
+        those where they lie, in place of copies; they are kept as long as the process then.
         """
         given = Given(self.fusion, ordered(self.fusion, arguments, named))
         device, kind = self._on_gpu(given)
@@ -141,10 +145,13 @@ class Program:
             given.check_alignments(planned.variant.host.buffer)
             planned.variant.captured = True
             executable = self._loaded(planned, device, "a graph of ")
-            record = Record(executable, planned.sizes, arena, captured=True)
+            mapped = shareable(device, given) if static_inputs and self._has_others else {}
+            record = Record(executable, planned.sizes, arena, captured=True, mapped=mapped)
             record.forbid_checks()
+            for name in record.in_place.values():
+                hold(given.arrays[name])
             fresh = self.fresh(record, given, out, kind.stream(device.index))
-            return Graph(self, record, given, fresh)
+            return Graph(self, record, given, fresh, static_inputs=static_inputs)
 
     def plan(self, **sizes: int) -> str:
         """Return what a call of these sizes would launch, as text; nothing is built or run."""
@@ -184,9 +191,9 @@ class Program:
             with lane.arena.issuing():
                 record = self._record(lane, given.signature, planned)
                 results = self._issue(record, given, out)
-            if stream is None:
-                record.fast = record.fast or fast_call(record, given)
-                self._fast = record.fast
+                if stream is None:  # others wait, for what they issue could be captured
+                    record.fast = record.fast or fast_call(record, given)
+                    self._fast = record.fast
             return results
 
     def _plan_for(self, given: Given, device: Device) -> Planned:
@@ -360,6 +367,18 @@ class Program:
             name = names[wanted.slot]
             given.check_out(name, form, record.program.buffer[name].alignment, array)
         return arrays
+
+
+def shareable(device: Device, given: Given) -> dict[str, int]:
+    """Return the addresses of the arguments that other ranks can map and read, by name.
+
+    Kernels may read them as they read memory of fusec, which is aligned so.
+    """
+    return {
+        name: view.address
+        for name, view in given.views.items()
+        if view.address and view.address % ALIGNMENT == 0 and device.can_share(view.address)
+    }
 
 
 def _capturing(device: Device, stream: int) -> bool:

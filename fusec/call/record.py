@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
+from fusec.call.issue import Issuing
 from fusec.call.memory import Arena, room
-from fusec.call.placing import memory_of, received, views
+from fusec.call.placing import memory_of, received, shared_inputs, views
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
@@ -25,6 +25,7 @@ from fusec.hostir.instructions import (
     Memset,
     Receive,
     Wait,
+    writes,
 )
 from fusec.hostir.program import Scalar
 from fusec.hostir.steps import Step as ProgramStep
@@ -43,9 +44,7 @@ from fusec.run.launch import (
     TENSOR_MAP_BYTES,
     PackedArguments,
     aligned_block,
-    encode_tensor_map,
     geometry,
-    launch_config,
     pack_scalar,
     pack_size,
 )
@@ -65,9 +64,7 @@ from fusec.run.streams import Streams
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
-MAPS = 16
-"""Tensor maps of one buffer, for its last addresses, that are kept encoded."""
-
+NONE_MAPPED: Mapping[str, int] = {}
 HELPED = (
     LaunchStep, MemsetStep, MapStep, CopyMemory, RecordEvent, WaitEvent, FlagOperations,
 )  # fmt: skip
@@ -91,11 +88,14 @@ class Record:
     """
 
     def __init__(
-        self, executable: Executable, sizes: Sizes, arena: Arena, *, captured: bool = False
-    ) -> None:
+        self, executable: Executable, sizes: Sizes, arena: Arena, *,
+        captured: bool = False, mapped: Mapping[str, int] = NONE_MAPPED,
+    ) -> None:  # fmt: skip
         """Decide everything; Unsupported where a launch is beyond what CUDA allows.
 
         captured: whether the launches become nodes of a graph, each of which follows the last one.
+        mapped: the addresses of inputs that other ranks may read where they lie, in place of
+        copies: each call passes the same.
         """
         self._captured = captured
         self.executable, self.arena = executable, arena
@@ -103,7 +103,10 @@ class Record:
         steps = steps_of(self.program, self.sizes)
         self._flat = steps.program
         self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
-        self.memory = memory_of(self._flat, self.sizes, received(steps.steps), views(steps.steps))
+        self.in_place = shared_inputs(steps.steps, mapped)
+        self.memory = memory_of(
+            self._flat, self.sizes, received(steps.steps), views(steps.steps), self.in_place
+        )
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
@@ -112,10 +115,15 @@ class Record:
         self._room, self._viewed = self._reserve(), [0] * len(self.memory.views)
         self._generation = -1
         arena.reserve(self.memory.scratch, self.memory.counters)
-        self.addresses: list[int] = [0] * self.memory.scratch_slot + self._own_addresses()
+        passed = [mapped.get(b.name, 0) for b in self.memory.inputs]
+        self.addresses: list[int] = [
+            *passed, *(0 for _ in self.memory.fresh), *self._own_addresses(),
+        ]  # fmt: skip
         self.transport, self._exchanges = self._meet(steps.steps)
         self._steps_of(steps.steps)
-        self._issue = [self._issuer(step) for step in self.steps]
+        handles, device = self.streams.handles, executable.device
+        self.issuing = Issuing(device, handles, self.sizes, lambda: self.addresses)
+        self._issue = [self.issuing.issuer(step) for step in self.steps]
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
@@ -237,11 +245,15 @@ class Record:
         branching = NcclCall, RecordEvent, WaitEvent
         return not (self.streams.several or any(isinstance(s, branching) for s in self.steps))
 
+    def is_callers(self, place: Place) -> bool:
+        """Return whether a place is in memory that each call passes or allocates."""
+        return 0 <= place.slot < self.memory.scratch_slot
+
     def _made(self, number: int, step: ProgramStep) -> Sequence[Step]:
         """Return what is issued for a step of the program."""
         instruction = step.instruction
         if not isinstance(instruction, Exchange | Wait):
-            made = self._step(step)
+            made = None if writes(instruction) & self.in_place.keys() else self._step(step)
             return [] if made is None else [made]
         transport = device_transport(member_for(step, self.executable.member))
         if isinstance(instruction, Wait):
@@ -343,40 +355,6 @@ class Record:
 
     def _address(self, place: Place) -> int:
         return place.address(self.addresses)
-
-    def _issuer(self, step: Step) -> Callable[[], None]:
-        device, streams = self.executable.device, self.streams.handles
-        match step:
-            case LaunchStep(name, function, shape, packed, _, on):
-                config = launch_config(device.driver, shape, streams[on])
-                what = f"kernel `{name}`"
-                return lambda: device.call(
-                    "cuLaunchKernelEx", config, function, packed.address, 0, what=what
-                )
-            case MemsetStep(place, size, on):
-                fill = partial(device.call, "cuMemsetD8Async")
-                return lambda: fill(self._address(place), 0, size, streams[on])
-            case RowsStep():
-                return lambda: self._copy_rows(step)
-            case MapStep():
-                return lambda: self._encode(step)
-            case _:
-                return lambda: step.issue(device, self.addresses)
-
-    def _copy_rows(self, step: RowsStep) -> None:
-        ends = self._address(step.target), self._address(step.source)
-        for rows in step.rows:
-            self.executable.device.copy_rows(*ends, rows, self.streams.handles[step.stream])
-
-    def _encode(self, step: MapStep) -> None:
-        address = self._address(step.place)
-        known = step.known.get(address)
-        if known is None:
-            made = encode_tensor_map(self.executable.device, step.described, address, self.sizes)
-            if len(step.known) == MAPS:
-                step.known.pop(next(iter(step.known)))
-            known = step.known[address] = bytes(made)
-        ctypes.memmove(ctypes.addressof(step.block), known, len(known))
 
 
 def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:

@@ -143,6 +143,7 @@ def as_toml(target: Target, about: str) -> str:
         lines += [f"{blocks} = {count}" for blocks, count in target.clusters.items()]
     for kind, link in target.links.items():
         lines += ["", f"[links.{kind}]", f"reach = {link.reach!r}", f"latency = {link.latency!r}"]
+        lines += [f"crowding = {link.crowding!r}"] if link.crowding else []
     for family, known in target.rates.items():
         lines += ["", f"[reach.{family}]"]
         lines += [f"{access} = {rate!r}" for access, rate in known.items()]

@@ -25,7 +25,7 @@ from fusec.run.transports.choice import GpuTransport, device_of
 from fusec.run.transports.nccl import nccl_problem
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.host import bytes_sent
-from fusec.schedule.pushed_sums import PUSHED_BYTES, PUSHED_SUM
+from fusec.schedule.pushed_sums import PUSHED_SUM, most_pushed
 from fusec.target import Target
 from fusec.target.table import Link
 
@@ -65,7 +65,7 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
         try:
             known = target(device)
             found = {
-                kind: probes.link(kind, known.link) if kind != PEER_VIEWS.name
+                kind: probes.link(kind, known.link, link.crowding) if kind != PEER_VIEWS.name
                 # How far kernels get that read is not for an exchange to tell.
                 else replace(link, latency=probes.barriers())
                 for kind, link in known.links.items()
@@ -92,17 +92,22 @@ class Probes:
     clock: Callable[[], float] = time.perf_counter
     _allocated: list[int] = field(default_factory=list[int])
 
-    def link(self, kind: str, rate: float) -> Link:
-        """Return what a kind of exchange makes of links of so many bytes per second."""
+    def link(self, kind: str, rate: float, crowding: float = 0.0) -> Link:
+        """Return what a kind of exchange makes of links of so many bytes per second.
+
+        crowding: as of the link that is returned; it is not measured.
+        """
         ranks = self.links.size
-        large = PUSHED_BYTES // (ranks - 1) if kind == PUSHED_SUM else LARGE
+        large = most_pushed(ranks) // (ranks - 1) if kind == PUSHED_SUM else LARGE
         latency, seconds = (self.seconds(kind, given) for given in (SMALL, large))
         # Of a slice in a loop a rank's own goes nowhere; here each goes to another rank.
         slices = kind in ("receive_slice", "send_slice")
         more = large - SMALL  # what the few bytes take is a part of the latency
         sent = more if slices else bytes_sent(kind, ranks, more)
+        link = Link(1.0, float(f"{latency:.3g}"), crowding)
+        sent *= link.slowdown(1 if slices else ranks - 1)
         reached = sent / max(seconds - latency, seconds / 2) / rate
-        return Link(round(min(1.0, reached), 3), float(f"{latency:.3g}"))
+        return replace(link, reach=round(min(1.0, reached), 3))
 
     def barriers(self) -> float:
         """Return how long it takes the slowest rank to share memory and to have it back."""

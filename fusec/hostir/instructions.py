@@ -225,12 +225,14 @@ class Share:
     """Let the ranks along an axis of the mesh read a buffer where it lies, until it is unshared.
 
     In stream order each waits until all have come here. views: the buffer as the ranks have it, in
-    order of place: names of memory that is not this rank's to write.
+    order of place: names of memory that is not this rank's to write. copy_of: the input of which
+    the buffer is a dense copy, if it is one.
     """
 
     source: str
     views: tuple[str, ...]
     axis: str
+    copy_of: str = field(default="", metadata=OMITTED)
 
     def __str__(self) -> str:
         views = ", ".join(self.views)

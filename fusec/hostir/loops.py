@@ -26,6 +26,7 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.placing import Lowering
 from fusec.hostir.program import Buffer, dense_strides
+from fusec.hostir.shared import copied_argument
 from fusec.hostir.units import Unit, alone, is_copied, ring, varying
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, mod, product, symbol
 from fusec.ir.effects import ALIGNMENT
@@ -320,7 +321,8 @@ class Lowered:
                 self.state.add(Buffer(view.name, "temporary", view.dtype, view.shape, strides))
             names = tuple(view.name for view in node.outputs)
             self._theirs.update(names)
-            self.shared.append(Share(source.name, names, given["axis"]))
+            copied = copied_argument(self.state.segmented.fusion, source)
+            self.shared.append(Share(source.name, names, given["axis"], copied))
             yield self.shared[-1]
         elif node.op in (STREAM_SLICE, STREAM_STACK, RECEIVE_SLICE, SEND_SLICE):
             if loop is None:

@@ -145,6 +145,11 @@ class Device:
         _, number, *_ = self.call("cuStreamGetCaptureInfo", stream)
         return int(number)
 
+    def captured_node(self, stream: Any) -> int:
+        """Return the graph node that a stream was given last, while it is captured."""
+        _, _, _, (node,), *_ = self.call("cuStreamGetCaptureInfo", stream)
+        return int(node)
+
     def __enter__(self) -> Device:
         """Return the device."""
         return self
@@ -233,6 +238,14 @@ class Device:
     def unload(self, function: Any) -> None:
         """Give a kernel's machine code back; nothing may run it any more."""
         self.call("cuModuleUnload", self._modules.pop(int(function)))
+
+    def can_share(self, address: int) -> bool:
+        """Return whether other processes can map the memory at an address, as of cuMemAlloc."""
+        status, base, _ = self.driver.cuMemGetAddressRange(address)
+        if int(status):
+            return False
+        status, _ = self.driver.cuIpcGetMemHandle(base)
+        return not int(status)
 
     def allocate(self, size: int, what: str) -> int:
         """Return the address of fresh memory; at least one byte."""

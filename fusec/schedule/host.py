@@ -11,6 +11,7 @@ from fusec.ops.communication import (
     PEER_VIEWS,
     PLACEMENT,
     RECEIVE_SLICE,
+    SEND_SLICE,
     communicates,
     places,
 )
@@ -111,7 +112,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             given = made = 0
         elif pushed:
             given += 2 * sent  # as much arrives as is sent, and is read
-        elif kind == "send_slice":
+        elif kind == SEND_SLICE.name:
             made = given  # of the blocks that it returns, one arrives in each iteration
         return Estimate(
             bytes=given + made,
@@ -120,6 +121,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             kernels=int(pushed),
             exchange=kind,
             sent=sent,
+            peers=1 if kind in (RECEIVE_SLICE.name, SEND_SLICE.name) else ranks - 1,
         )
 
     def redefinitions(

@@ -48,10 +48,10 @@ class Estimate:
     what is read again and found in L2; flops, sfu: ordinary and special-function
     operations; tensor_flops: on tensor cores; efficiency: the part of the memory bandwidth that the
     family reaches (`Target.reach`); exchange: the kind of an exchange between ranks, in which each
-    sends `sent` bytes over its links to others; ctas: blocks in the largest launch; kernels:
-    launches, 0 where the outputs are only views or empty, or come from others; waits: seconds in
-    which blocks wait for others; build: what NVRTC takes, where that grows faster than what is
-    computed.
+    sends `sent` bytes over its links, to so many `peers` at the same time; ctas: blocks in the
+    largest launch; kernels: launches, 0 where the outputs are only views or empty, or come from
+    others; waits: seconds in which blocks wait for others; build: what NVRTC takes, where that
+    grows faster than what is computed.
     """
 
     bytes: int
@@ -68,6 +68,7 @@ class Estimate:
     build: BuildTime = BuildTime()
     exchange: str = ""
     sent: int = 0
+    peers: int = 1
 
     def seconds(self, target: Target, dirty: int | None = None) -> float:
         """Return the predicted time on `target`: of its resources together, plus launches.
@@ -116,7 +117,8 @@ class Estimate:
             "tensor cores": self.tensor_flops / (target.half_flops * 0.8 * fill),
         }
         if self.exchange:
-            parts["links"] = self.sent / (target.link * target.links[self.exchange].reach)
+            link = target.links[self.exchange]
+            parts["links"] = link.slowdown(self.peers) * self.sent / (target.link * link.reach)
         return parts
 
     def bound_by(self, target: Target, dirty: int | None = None) -> str:

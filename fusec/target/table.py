@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -26,10 +26,16 @@ class Link:
     """How one kind of exchange between GPUs uses their links.
 
     reach: the part of `Target.link` at which a GPU sends; latency: seconds that it takes at least.
+    crowding: by how much each further GPU that it sends to at the same time slows it down.
     """
 
     reach: float
     latency: float
+    crowding: float = 0.0
+
+    def slowdown(self, peers: int) -> float:
+        """Return how many times as long it takes to send to so many GPUs at the same time."""
+        return 1 + self.crowding * max(peers - 1, 0)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,8 @@ class Target:
     results may wait to be written back. draw: how many times its share of the bandwidth one SM
     draws where the others are idle. link: bytes a second that a GPU sends over its links to others,
     while as many arrive; links: by kind of exchange, what that makes of it. contention: the part of
-    an exchange's time on the memory that kernels beside it lose. clusters: how many
+    an exchange's time on the memory that kernels beside it lose. host_call, host_slice: seconds of
+    the host for a call with a loop around ranks, and for each slice. clusters: how many
     clusters of so many blocks are resident, of blocks that have an SM each.
     """
 
@@ -69,6 +76,8 @@ class Target:
     draw: float
     link: float
     contention: float
+    host_call: float
+    host_slice: float
     rates: Mapping[str, Mapping[str, float]] = field(hash=False)
     clusters: Mapping[int, int] = field(hash=False, default_factory=dict[int, int])
     links: Mapping[str, Link] = field(hash=False, default_factory=dict[str, Link])
@@ -99,7 +108,10 @@ class Target:
 
 FIELDS = tuple(f for f in fields(Target) if f.name not in ("rates", "clusters", "links"))
 """What is one string or number each, in the order in which target files have them."""
-TAKEN_OVER = ("issue", "write_cost", "dirty", "draw", "link", "contention")
+TAKEN_OVER = (
+    "issue", "write_cost", "dirty", "draw", "link", "contention", "host_call",
+    "host_slice",
+)  # fmt: skip
 """What a file may leave to that of the GPU which is named by `like`."""
 
 
@@ -164,13 +176,19 @@ def _tables(given: object, path: Path) -> dict[str, object]:
 
 def _links(given: Mapping[str, object], path: Path) -> dict[str, Link]:
     """Return what each kind of exchange makes of the links."""
-    names = [f.name for f in fields(Link)]
+    needed = {f.name for f in fields(Link) if f.default is MISSING}
+    known = {f.name for f in fields(Link)}
     found: dict[str, Link] = {}
     for kind, table in given.items():
         values = cast("dict[str, object]", table) if isinstance(table, dict) else {}
-        if sorted(values) != sorted(names) or not all(_fits(v, "float") for v in values.values()):
-            wanted = " and ".join(f"`{name}`" for name in names)
-            message = f"target file `{path}`: `links.{kind}` has {wanted}, positive numbers"
+        named = needed <= values.keys() <= known
+        if not named or not all(_fits(v, "float") for v in values.values()):
+            wanted = " and ".join(f"`{f.name}`" for f in fields(Link) if f.name in needed)
+            also = " and ".join(f"`{name}`" for name in sorted(known - needed))
+            message = (
+                f"target file `{path}`: `links.{kind}` has {wanted}, and may have {also}: "
+                "positive numbers"
+            )
             raise FusecError(message)
         found[kind] = Link(**cast("dict[str, float]", values))
     return found

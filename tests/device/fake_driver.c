@@ -185,12 +185,20 @@ int ncclGroupEnd(void) { return note(13, 0, NULL); }
 
 int cuGraphExecKernelNodeSetParams_v2(void *graph, void *node, const void *parameters)
 {
-    (void)node;
-    return graph && parameters ? 0 : 1;
+    return graph && parameters ? NOTE(15, WORD(node)) : 1;
+}
+
+/* The parameters of a copy are CUDA_MEMCPY3D. */
+int cuGraphExecMemcpyNodeSetParams(void *graph, void *node, const void *parameters, void *context)
+{
+    uint64_t words[25];
+    memcpy(words, parameters, sizeof words);
+    int is_row = (int)words[4] == 2 && (int)words[15] == 2 && words[23] == 1 && words[24] == 1 &&
+                 words[9] >= words[22] && words[20] >= words[22] && words[10] == 1;
+    return graph && context && is_row ? NOTE(16, WORD(node), words[17], words[6], words[22]) : 1;
 }
 
 int cuGraphLaunch(void *graph, void *stream)
 {
-    (void)stream;
-    return graph ? 0 : 1;
+    return graph ? NOTE(17, WORD(graph), WORD(stream)) : 1;
 }

@@ -1,17 +1,15 @@
 // ring_gather_matmul_s1_matmul: A product of gathered rows, the rows of a rank at a time.
 // Source: examples/parallel/ring_gather_matmul.yaml
 //   11: y = matmul(x, w)
-// Schedule: M_size x 2048 x 8192 in tiles of 128 x 256, bulk copies into wgmma, K split over one
-//   CTA.
-#include "cluster.cuh"
+// Schedule: M_size // 2 x 2048 x 8192 in tiles of 128 x 128, one CTA per SM over all tiles, bulk
+//   copies into wgmma.
 #include "matmul_hopper.cuh"
-#include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
-#include "named_barrier.cuh"
+#include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
+#include "wgmma.cuh"
 
 using Index = int;
 
@@ -19,119 +17,106 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 256;    // columns of an output tile
+  static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 4;     // stages in flight
+  static constexpr int kStages = 6;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapped = false;                 // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 128;                    // of a thread that multiplies
-  static constexpr int kPairRows = 2;                     // tile rows of a cluster of two CTAs
-  static constexpr int kPairColumns = 1;                  // and tile columns; they share an operand
-  static constexpr int kReaders = 16;                     // warps that read a stage
-  static constexpr int kProducts = 1;                     // products that share a tile
-  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 1;                      // CTAs that sum along K in shared memory
-  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
-  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
-  static constexpr int kResident = 1;                     // CTAs that an SM has room for
-  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
+  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 64;             // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = false;         // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 49152;  // of one stage
-  static constexpr int kSumsPitch = 264;     // floats from row to row of the tile of sums
-  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 196640;      // barriers, one per stage: all have read it
+  static constexpr int kStageBytes = 32768;  // of one stage
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 196608;    // rows of 16 bits
+  static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 215088;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 4;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __cluster_dims__(2)
-    __launch_bounds__(Config::kThreads, Config::kResident)
-        ring_gather_matmul_s1_matmul(const __grid_constant__ fusec::TensorMap x_slice_map,
-                                     const __grid_constant__ fusec::TensorMap w_map,
-                                     fusec::bf16* __restrict__ y_slice,
-                                     fusec::i64 M_size) {
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    ring_gather_matmul_s1_matmul(const __grid_constant__ fusec::TensorMap x_slice_map,
+                                 const __grid_constant__ fusec::TensorMap w_map,
+                                 fusec::bf16* __restrict__ y_slice,
+                                 fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  // The sums lie over the ring, which is empty by then.
-  float* const sums_tile = reinterpret_cast<float*>(shared);
-  // A cluster takes two neighbouring tiles, whose stages are loaded for both.
-  const int rank = 0;
-  const int place = fusec::cluster_rank();
-  const int M = M_size;
+  const int M = M_size / 2;
   constexpr int N = 2048;
   constexpr int K = 8192;
-  constexpr int splits = 1;  // clusters that sum a tile
+  constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  const int tiles = tile_rows * tile_columns * batches;
+  const int steps = fusec::tile_count(K, Config::kTileK);
 
-  if (threadIdx.x == Config::kMultipliers) {
-    fusec::prefetch_tensormap(&x_slice_map);
-    fusec::prefetch_tensormap(&w_map);
-  }
   if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
-  fusec::cluster_sync();
-  const int work = blockIdx.x / 2;
-  const int tile_index = work / splits;
-  const int turn = work % splits;
-  const auto tile =
-      fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
-          tile_index, tile_rows, tile_columns, place);
-  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
-  const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
-  const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
-  const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
-  const int first_step = static_cast<int>(steps * chunk / chunks);
-  const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
+  __syncthreads();
 
-  const bool is_consumer = threadIdx.x < Config::kMultipliers;
-  if (is_consumer) {
-    float sums[Config::kSumsOwn] = {};
-    int stage = 0;
-    fusec::u32 parity = 0;
-    fusec::multiply_stages<Config, false, 2, 1>(sums, shared, first_step, last_step, stage, parity);
-    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
-    fusec::store_tile<Config>(sums_tile, sums);
-  } else {
-    // The producer: one thread keeps kStages loads in flight.
-    if (threadIdx.x == Config::kMultipliers) {
-      const int m = tile.row * Config::kTileM;
-      const int n = tile.column * Config::kTileN;
-      const fusec::TileSource a_rows = {&x_slice_map, m, 0};
-      const fusec::TileSource b_columns = {&w_map, n, 0};
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
-      fusec::load_stages<Config, 2>(shared, a_rows, b_columns, first_step, last_step, stage,
-                                    parity);
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kTileN;
+        const fusec::TileSource a_rows = {&x_slice_map, m, 0};
+        const fusec::TileSource b_columns = {&w_map, n, 0};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+      }
     }
-    __syncwarp();
-  }
-
-  fusec::cluster_sync();  // nobody hands back another's stages from here on
-  if (!is_consumer) return;
-  fusec::named_barrier_sync<Config::kMultipliers>(1);  // all sums are in the tile
-  float4 share[Config::kOwned];
-  fusec::read_tile<Config>(share, sums_tile);
-
-  // The epilogue of neighbouring sums of row m, from column n on.
-  const auto finish = [&](Index m, Index n, const Sums& acc) {
-    fusec::Vec<fusec::bf16, kWidth> y_slice_vec;
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const y_slice_rows =
+        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto y_slice_at = [&](Index m, Index n) { return y_slice + m * 2048 + n; };
+    // The epilogue of neighbouring sums of row m, from column n on.
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
+      fusec::Vec<fusec::bf16, kWidth> y_slice_vec;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      y_slice_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+      for (int i = 0; i < kWidth; ++i) {
+        y_slice_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+      }
+      fusec::store(y_slice_rows + place, y_slice_vec);
+    };
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      float sums[Config::kSumsOwn];
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(m, n, place, acc);
+      };
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto y_slice_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return y_slice_at(m, n);
+        };
+        fusec::store_rows<Config>(y_slice_rows + place, y_slice_here,
+                                  M - tile_m - warp_m - first_row, N - tile_n - first_column);
+      };
+      fusec::visit_pairs<Config>(sums, visit, leave);
     }
-    fusec::store(y_slice + m * 2048 + n, y_slice_vec);
-  };
-
-  const auto visit = [&](int row, int column, const Sums& acc) {
-    const Index m = tile_m + row;
-    const Index n = tile_n + column;
-    if (m < M && n < N) finish(m, n, acc);
-  };
-  fusec::visit_share<Config, kWidth>(share, rank, visit);
+  }
 }

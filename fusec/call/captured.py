@@ -1,0 +1,104 @@
+"""Calls of many steps as CUDA graphs, which the C launch helper updates and launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fusec.call.record import Record
+from fusec.call.steps import LaunchStep, MapStep, MemsetStep, Step
+from fusec.diagnostics import FusecError
+from fusec.run.operations import CopyMemory, FlagOperations, NcclCall, RecordEvent, WaitEvent
+
+MOST_ISSUED = 12
+"""Calls of the driver that the helper makes for one call; of more it launches a graph."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """An executable graph's handle, and those of nodes whose arguments change, by step.
+
+    nodes: None where the graph cannot take other arguments: it is replayed as it is. is_call:
+    whether each launch is a call with results of its own, in the order of its record's stream.
+    """
+
+    handle: int
+    nodes: Mapping[int, int] | None
+    is_call: bool = False
+
+
+@dataclass(frozen=True)
+class CapturedCall:
+    """The graph of a record's steps; it is destroyed with this."""
+
+    device: Any
+    graph: Any
+    executable: Any
+    nodes: Nodes
+
+    def __del__(self) -> None:
+        """Give the graph back; the driver waits for the end of its last launch."""
+        with suppress(FusecError), self.device.current():
+            self.device.call("cuGraphExecDestroy", self.executable)
+            self.device.call("cuGraphDestroy", self.graph)
+
+
+def wants_capture(record: Record) -> bool:
+    """Return whether a record's calls are better launched as a graph, and can be.
+
+    Only for several ranks, whose exchanges have many steps. NCCL's kernels have no arguments that
+    calls can change, and overlapped kernels depend on edges that a capture may lose.
+    """
+    issued = [s for s in record.steps if not isinstance(s, MapStep)]
+    return (
+        record.transport is not None
+        and len(issued) > MOST_ISSUED
+        and not any(isinstance(s, NcclCall) for s in issued)
+        and not any(isinstance(s, LaunchStep) and s.shape.overlapped for s in issued)
+        and not any(isinstance(s, MemsetStep) and record.is_callers(s.place) for s in issued)
+        and not any(isinstance(s, CopyMemory) and _is_in_place(record, s) for s in issued)
+    )
+
+
+def capture(record: Record) -> CapturedCall:
+    """Return the graph of what a record issued last, at the addresses of that call.
+
+    FusecError where the driver refuses; no other rank takes part.
+    """
+    device, (own, *others) = record.executable.device, record.streams.handles
+    (stream,) = device.pool.streams(1)
+    issuing = replace(record.issuing, handles=[stream, *others])
+    relaxed = device.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    nodes = dict[int, int]()
+    device.call("cuStreamBeginCapture", stream, relaxed)
+    try:
+        for number, each in enumerate(record.steps):
+            step = _on_stream(each, int(own), int(stream))
+            issuing.issuer(step)()
+            if isinstance(step, LaunchStep):
+                nodes[number] = device.captured_node(issuing.handles[step.stream])
+            elif isinstance(step, CopyMemory):
+                nodes[number] = device.captured_node(step.stream)
+    except FusecError:
+        device.driver.cuStreamEndCapture(stream)
+        raise
+    graph = device.call("cuStreamEndCapture", stream)
+    device.pool.give([stream], [])
+    executable = device.call("cuGraphInstantiate", graph, 0)
+    return CapturedCall(device, graph, executable, Nodes(int(executable), nodes, is_call=True))
+
+
+def _on_stream(step: Step, own: int, stream: int) -> Step:
+    """Return a step with a stream in the place of a record's own."""
+    match step:
+        case RecordEvent() | WaitEvent() | FlagOperations() | CopyMemory():
+            return replace(step, stream=stream) if step.stream == own else step
+        case _:
+            return step
+
+
+def _is_in_place(record: Record, copy: CopyMemory) -> bool:
+    """Return whether a copy has nothing to do in the last call, so that it becomes no node."""
+    return copy.target.address(record.addresses) == copy.source.address(record.addresses)
