@@ -280,6 +280,7 @@ def test_the_text_tells_bytes_bounds_refusals_and_boundaries() -> None:
     assert "loss f32[T], 1.02 kB, 1 reader, an output anyway" in words
     assert "reduction, inner_persistent, outer_persistent: the reductions reduce" in words
     assert "is proven to be the fewest" in words
+    assert "of all segmentations of this definition that compute reductions" in words
     assert_readable(text)
 
 

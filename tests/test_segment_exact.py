@@ -189,7 +189,7 @@ FLOORS = {
                             2 * 64 * 64 * 4),
     "a crop": (["y = neg(pad(x, pad_widths=[0, 0, -4, -4]))"], "y", 2 * 56 * 64 * 4),
     "rows added in place": (["y = index_add(x, i, u, dim=0)"], "{y: {alias: x}}",
-                            8 * 8 + 2 * 8 * 64 * 4),
+                            8 * 8 + 3 * 8 * 64 * 4),
     "elements put in place": (["y = scatter(x, j, 1.0, dim=0)"], "{y: {alias: x}}",
                               8 * 32 * 8 + 8 * 32 * 4),
     "rows added to a copy": (["y = index_add(x, i, u, dim=0)"], "y",

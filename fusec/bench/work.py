@@ -10,6 +10,7 @@ from fusec import driver
 from fusec.bench.sectors import SECTOR, sectors
 from fusec.driver import Compilation, Package
 from fusec.hostir.program import HostProgram
+from fusec.index.boxes import whole
 from fusec.ir.annotations import Setting
 from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion, Input
@@ -109,13 +110,13 @@ def _read(floor: Floor, entry: Input, sizes: Sizes) -> int:
     """Return the bytes of an input that must be read: of whole sectors, where it is known which."""
     least, size = floor.input_bytes(entry), entry.value.dtype.size
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
-    boxes = floor.need(entry.value).boxes or frozenset()
-    whole = tuple((0, d.evaluate(sizes)) for d in entry.value.shape)
-    for box in (whole, *(boxes if len(boxes) == 1 else ())):
-        distinct = prod(b - a for (a, b), stride in zip(box, strides, strict=True) if stride)
+    needed = floor.demand.of(entry.value)
+    boxes = [r.box for r in needed.regions if r.sure and all(step == 1 for _, _, step in r.box)]
+    for box in (whole(needed.shape), *(boxes if len(boxes) == 1 else ())):
+        distinct = prod(b - a for (a, b, _), stride in zip(box, strides, strict=True) if stride)
         if least == distinct * size:
-            begin = sum(a * stride for (a, _), stride in zip(box, strides, strict=True))
-            return sectors([b - a for a, b in box], strides, size, begin * size) * SECTOR
+            begin = sum(a * stride for (a, _, _), stride in zip(box, strides, strict=True))
+            return sectors([b - a for a, b, _ in box], strides, size, begin * size) * SECTOR
     return -(-least // SECTOR) * SECTOR
 
 

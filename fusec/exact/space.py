@@ -201,10 +201,14 @@ class Space:
                 repeats *= 1 if stride.evaluate(hints) else max(1, extent)
         best = size
         for user in self.fusion.users.get(value, ()):
+            made = known.get(user.output, 0)
             if rearranges(user) and not user.op.copies:
-                best = min(best, known.get(user.output, 0))
+                best = min(best, made)
             elif user.op.family == "indexing":
                 best = min(best, self.floor.size(user.output))
+            elif user.op.family == "pointwise":
+                # What is broadcast serves that many elements of the result.
+                best = min(best, -(-made * size // max(1, self.floor.size(user.output))))
         return best // repeats
 
     @cached_property

@@ -89,18 +89,26 @@ def saved_text(record: Segmentation) -> str:
     return f"{bytes_text(record.saved_bytes)} between phases: {kept}{more}"
 
 
+EXACT_SPACE = (
+    "of all segmentations of this definition that compute reductions, products, scans and sorts "
+    "once, whatever else again; indices count as distinct"
+)
+"""What the exact bound is proven over: `fusec.exact.bound`."""
+
+
 def exact_text(record: Segmentation) -> str:
     """Return how close to the fewest bytes a segmentation is; pins do not count there."""
     exact, found = record.exact, record.bytes
     if exact is None:
         return ""
     if exact.lower_bytes >= found:
-        return f"gap 0 %: {bytes_text(found)} is proven to be the fewest ({exact.method})"
+        best = f"{bytes_text(found)} is proven to be the fewest ({exact.method})"
+        return f"gap 0 %: {best}, {EXACT_SPACE}"
     lower = f"nothing moves less than {bytes_text(exact.lower_bytes)} ({exact.method})"
     better = f"; {bytes_text(exact.fewest_bytes)} is possible"
     pinned = " without pins" if any(s.pin for s in record.segments) else ""
     known = better + pinned if exact.fewest_bytes < found else ""
-    return f"gap at most {100 * exact.gap:.1f} %: {lower}{known}"
+    return f"gap at most {100 * exact.gap:.1f} %: {lower}{known}, {EXACT_SPACE}"
 
 
 def _segment(segment: SegmentFacts) -> Iterator[str]:

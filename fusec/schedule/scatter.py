@@ -10,7 +10,7 @@ from fusec.ops.build import make_node
 from fusec.schedule.common import specialise, unsupported_nodes
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan, Workspace
-from fusec.schedule.pointwise import Pointwise
+from fusec.schedule.pointwise import Pointwise, PointwisePlan
 from fusec.schedule.scatter_problem import Scatter, prepare
 from fusec.schedule.scatter_ways import (
     THREADS,
@@ -122,7 +122,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         width = plan.parameters.vector_width
         copied = 0 if scatter.in_place else 2 * scatter.elements * scatter.node.output.dtype.size
         flops, sfu = work(scatter.fusion)
-        return Estimate(
+        whole = Estimate(
             bytes=traffic(scatter.segment),
             workspace_bytes=way.scratch(scatter) + copied,
             flops=flops,
@@ -131,16 +131,33 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
             ctas=max(1, (scatter.lines if way.by_lines else scatter.elements) // width // THREADS),
             kernels=len(plan.kernels),
         )
+        return whole if scatter.in_place else _behind_copy(whole, scatter, target)
+
+
+def _behind_copy(whole: Estimate, scatter: Scatter, target: Target) -> Estimate:
+    """Return the price of all kernels: the copy has blocks and an efficiency of its own."""
+    plan = _copy_plan(scatter, target)
+    copy = Pointwise().price(plan, target)
+    rest = replace(whole, bytes=max(0, whole.bytes - copy.bytes), written=None)
+    seconds = sum(each.parts(target)["memory"] for each in (copy, rest))
+    largest = replace(whole, ctas=max(whole.ctas, copy.ctas), efficiency=1.0)
+    reach = largest.parts(target)["memory"] / seconds if seconds else whole.efficiency
+    return replace(largest, efficiency=reach)
 
 
 def _copy(scatter: Scatter, target: Target) -> tuple[Kernel, ...]:
     """Return the kernel that copies the tensor to the output."""
+    plan = _copy_plan(scatter, target)
+    name = f"{scatter.fusion.name}_scatter_copy"
+    return tuple(replace(k, name=name, of=plan) for k in plan.kernels)
+
+
+def _copy_plan(scatter: Scatter, target: Target) -> PointwisePlan:
+    """Return the plan of what copies the tensor to the output."""
     node = scatter.node
     copy = replace(make_node("set", [node.operands[0]], {}, ["copied"]), outputs=(node.output,))
     at = scatter.fusion.nodes.index(node)
     nodes = (*scatter.fusion.nodes[:at], copy)
     fusion = needed(scatter.fusion.with_nodes(nodes), scatter.fusion.outputs)
     fusion = with_used_inputs(fusion)
-    plan = Pointwise().build(fusion, target)
-    name = f"{scatter.fusion.name}_scatter_copy"
-    return tuple(replace(k, name=name, of=plan) for k in plan.kernels)
+    return Pointwise().build(fusion, target)

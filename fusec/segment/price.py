@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
-from itertools import product as combinations
 from math import prod
 
+from fusec.index.boxes import Box, Range, union, volume
+from fusec.index.demanded import demand
+from fusec.index.regions import Region
 from fusec.ir.dim import product
-from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.ir.graph import Fusion, Input, Value
 from fusec.segment.protocol import Estimate
 
 SECTOR = 32
 """Bytes that DRAM moves at least: a step inside a sector saves nothing."""
 
-Range = tuple[int, int, int]
-"""start, end, step."""
-
-Box = tuple[Range, ...]
-Touched = frozenset[Box] | None
-"""The boxes of a value that are read; None: all of it."""
+PULLED = frozenset({"pointwise", "movement", "indexing", "factory", "random"})
+"""Families of which a kernel computes those elements alone that are needed."""
 
 
 def bytes_read(fusion: Fusion) -> int:
@@ -56,11 +53,16 @@ def with_writes(estimate: Estimate, fusion: Fusion) -> Estimate:
 def work(fusion: Fusion) -> tuple[float, float]:
     """Return (operations, special-function operations) at hint sizes."""
     flops = sfu = 0.0
+    needed = demand(fusion)
     for node in fusion.nodes:
-        made = node.inputs[0] if node.op.family == "reduction" else node.output
         update = fusion.effects.updates.get(node.output)
-        shape = made.shape if update is None else update.written
-        count = product(shape).evaluate(fusion.hints)
+        if update is not None:
+            count = product(update.written).evaluate(fusion.hints)
+        elif node.op.family in PULLED and len(node.outputs) == 1:
+            count = needed.of(node.output).most
+        else:
+            made = node.inputs[0] if node.op.family == "reduction" else node.output
+            count = prod(needed.shape(made))
         flops += node.op.cost.flops * count
         sfu += node.op.cost.sfu * count
     return flops, sfu
@@ -72,43 +74,29 @@ def elements(value: Value, sizes: Mapping[str, int]) -> int:
 
 
 def _input_bytes(fusion: Fusion, entry: Input) -> int:
-    value = entry.value
-    update = fusion.effects.update_of(value)
-    if update is not None and set(fusion.users.get(value, ())) <= {update.node}:
-        changed = prod(e.evaluate(fusion.hints) for e in update.written)
-        return changed * value.dtype.size if update.reads else 0
-    shape = tuple(e.evaluate(fusion.hints) for e in value.shape)
+    """Return the bytes of an input that a kernel reads: whole sectors of what is needed."""
+    needed, size = demand(fusion).of(entry.value), entry.value.dtype.size
     strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
-    boxes = _touched(fusion, value, {})
-    if boxes is None:
-        picked = _picked(fusion, value)
-        if picked is not None:
-            return min(picked, _union({_whole(shape)})) * value.dtype.size
-        boxes = frozenset({_whole(shape)})
-    size = value.dtype.size
-    flat = {
-        tuple(_sectors(where, stride * size) for where, stride in zip(box, strides, strict=True))
-        for box in boxes
-    }
-    return _union(flat) * size
+    pitches = tuple(s * size for s in strides)
+    dense, places = set[Box](), 0
+    for region in needed.regions:
+        picked = frozenset(k for k in region.picked if strides[k])
+        box = tuple(_sectors(r, pitch) for r, pitch in zip(region.box, pitches, strict=True))
+        if picked:
+            places += _picked(replace(region, box=box, picked=picked), strides, size)
+        else:
+            dense.add(box)
+    distinct = prod(e for e, s in zip(needed.shape, strides, strict=True) if s)
+    return min(distinct * size, union(dense)[1] * size + places)
 
 
-def _picked(fusion: Fusion, value: Value) -> int | None:
-    """Return how many elements are looked up in a table; None if it is also read otherwise."""
-    count = 0
-    for user in fusion.users.get(value, ()):
-        if user.op.lookup is None or user.op.family != "indexing":
-            return None
-        table = user.operands[user.op.lookup.table]
-        others = [o for o in user.operands if o is not table]
-        if table is not value or value in others:
-            return None
-        count += elements(user.output, fusion.hints)
-    return None if any(o.value is value for o in fusion.outputs) else count
-
-
-def _whole(shape: Iterable[int]) -> Box:
-    return tuple((0, e, 1) for e in shape)
+def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
+    """Return the bytes of places that an index picks: of each its own sectors."""
+    least = size
+    if region.apart:
+        row = (r for k, r in enumerate(region.box) if strides[k] == 1 and k not in region.picked)
+        least = max(size, SECTOR // max(1, prod(end - start for start, end, _ in row)))
+    return min(region.count * least, volume(region.box) * size)
 
 
 def _sectors(where: Range, pitch: int) -> Range:
@@ -117,73 +105,3 @@ def _sectors(where: Range, pitch: int) -> Range:
     if pitch == 0 and end > start:
         return (0, 1, 1)
     return (start, end, 1) if step > 1 and step * pitch < SECTOR else where
-
-
-def _touched(fusion: Fusion, value: Value, known: dict[Value, Touched]) -> Touched:
-    """Return the boxes of `value` that the fusion's nodes or outputs read."""
-    if value in known:
-        return known[value]
-    known[value] = None
-    found: set[Box] = set()
-    whole = any(o.value is value for o in fusion.outputs)
-    for user in fusion.users.get(value, ()):
-        if whole:
-            break
-        if user.op.family == "scalar":
-            continue
-        boxes = _through(fusion, user, value, known)
-        whole = boxes is None
-        found |= boxes or frozenset()
-    known[value] = None if whole else frozenset(found)
-    return known[value]
-
-
-def _through(fusion: Fusion, user: Node, value: Value, known: dict[Value, Touched]) -> Touched:
-    access = user.op.access
-    if access is None or access.along is None or access.repeats or user.op.copies:
-        return None
-    sizes = fusion.hints
-    boxes = _touched(fusion, user.output, known)
-    if boxes is None:
-        if access.window is None:
-            return None
-        boxes = frozenset({_whole(e.evaluate(sizes) for e in user.output.shape)})
-    moved: set[Box] = set()
-    for box in boxes:
-        if access.window is not None:
-            starts, steps = access.window(user)
-            box = tuple(
-                _scaled(r, begin.evaluate(sizes), step)
-                for r, begin, step in zip(box, starts, steps, strict=True)
-            )
-        found = {place: r for place, r in zip(access.along(user), box, strict=True)}
-        moved.add(tuple(found.get(k, (0, 1, 1)) for k in range(value.rank)))
-    return frozenset(moved)
-
-
-def _scaled(inner: Range, begin: int, step: int) -> Range:
-    start, end, by = inner
-    return (begin + start * step, begin + (end - 1) * step + 1 if end > start else begin, by * step)
-
-
-def _count(box: Box) -> int:
-    return prod(max(0, -(-(end - start) // step)) for start, end, step in box)
-
-
-def _union(boxes: Iterable[Box]) -> int:
-    """Return the number of elements in a union of boxes; steps other than 1 are counted apart."""
-    dense = sorted(b for b in boxes if all(step == 1 for _, _, step in b) and _count(b))
-    total = sum(_count(b) for b in boxes if any(step != 1 for _, _, step in b))
-    if len(dense) < 2:
-        return total + sum(_count(b) for b in dense)
-    cuts = [sorted({x for b in dense for x in b[axis][:2]}) for axis in range(len(dense[0]))]
-    if prod(max(1, len(c)) for c in cuts) > 10_000:
-        return total + sum(_count(b) for b in dense)
-    cells = combinations(*(list(pairwise(c)) for c in cuts))
-    for cell in cells:
-        if any(
-            all(s <= low and high <= e for (low, high), (s, e, _) in zip(cell, b, strict=True))
-            for b in dense
-        ):
-            total += prod(high - low for low, high in cell)
-    return total

@@ -1,0 +1,362 @@
+"""Demanded elements: which elements of each value the outputs of a fusion need.
+
+One analysis for all that count accesses: the cost of a segment, the lower bound on traffic, what a
+cut moves, and the operations of a kernel. It goes backwards from the outputs through each node's
+index map (`OpDef.access`), through values between them and through indices, at hint sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from math import prod
+from weakref import WeakKeyDictionary
+
+from fusec.index.boxes import Box, Range, clipped, extent, scaled, volume, whole, without
+from fusec.index.regions import Demanded, Region, elementwise, merged
+from fusec.ir.access import Condition, Coordinates, Pulled
+from fusec.ir.dim import Dim
+from fusec.ir.effects import Update, update_by
+from fusec.ir.expression import Index, Loaded, Quotient, Var, of_var
+from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ir.recent import Recent
+from fusec.ir.roles import Links
+from fusec.ops.communication import RANK_SLICE, stands_alone
+from fusec.ops.links import beside
+
+
+class Demand:
+    """What the outputs of a fusion need of each of its values, at hint sizes."""
+
+    def __init__(self, fusion: Fusion, roots: Iterable[Value] | None = None) -> None:
+        """Take a fusion; roots: values that are needed whole (None: its outputs)."""
+        self.fusion = fusion
+        outputs = (o.value for o in fusion.outputs)
+        self.roots = frozenset(outputs if roots is None else roots)
+        self._known: dict[Value, Demanded] = {}
+        self._shapes: dict[Value, tuple[int, ...]] = {}
+
+    def of(self, value: Value) -> Demanded:
+        """Return what is needed of a value."""
+        # Users before what they use, without recursion: chains are long.
+        stack = [value]
+        while stack:
+            seen = stack[-1]
+            later = [
+                v
+                for user in self.fusion.users.get(seen, ())
+                for v in user.outputs
+                if v not in self._known
+            ]
+            if seen not in self._known and later and seen not in self.roots:
+                stack += later
+                continue
+            stack.pop()
+            if seen not in self._known:
+                self._known[seen] = Demanded(self._regions(seen), self.shape(seen))
+        return self._known[value]
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """Return a value's extents at hint sizes; () of a scalar."""
+        if value not in self._shapes:
+            hints = self.fusion.hints
+            self._shapes[value] = tuple(e.evaluate(hints) for e in value.shape)
+        return self._shapes[value]
+
+    def _regions(self, value: Value) -> frozenset[Region]:
+        if value in self.roots:
+            return frozenset({Region(whole(self.shape(value)))})
+        found: set[Region] = set()
+        for user in self.fusion.users.get(value, ()):
+            if user.op.family != "scalar":
+                found |= {r for r in self.through(user, value) if r.count}
+        return merged(found)
+
+    def through(self, user: Node, value: Value) -> set[Region]:
+        """Return what of a value one of its users needs for what is needed of its results."""
+        demanded = [self.of(v) for v in user.outputs]
+        if not any(d.regions for d in demanded):
+            return set()
+        if len(user.outputs) == 1 and not stands_alone(user):
+            update = self._in_place.get(user)
+            if update is not None and value is user.operands[0]:
+                return self._updated(update, value)
+            if user.op.family == "pointwise":
+                shape = self.shape(value)
+                return {elementwise(r, shape) for r in demanded[0].regions}
+            if user.op.access is not None:
+                return {m for r in demanded[0].regions for m in self._moved(user, r, value)}
+        return self._counted(user, value, demanded)
+
+    @cached_property
+    def _in_place(self) -> Mapping[Node, Update]:
+        """Return the nodes that change some elements of an input and leave the others there."""
+        producer, found = self.fusion.producer.get, dict[Node, Update]()
+        for output, entry in self.fusion.effects.into.items():
+            node = producer(output)
+            while node is not None and node.op.copies:
+                node = producer(node.inputs[0])
+            update = update_by(node, entry.value)
+            if update is not None:
+                found[update.node] = update
+        return found
+
+    def _updated(self, update: Update, value: Value) -> set[Region]:
+        """Return what an update in place reads of what it changes, and others read behind it."""
+        result = update.node.output
+        others = (u for u in self.fusion.users.get(result, ()) if not u.op.copies)
+        regions = {r for user in others for r in self.through(user, result) if r.count}
+        found = self._behind(update.node, value, Demanded(frozenset(regions), self.shape(result)))
+        if update.reads:
+            changed = prod(e.evaluate(self.fusion.hints) for e in update.written)
+            found.add(self._some(value, changed))
+        return found
+
+    def _behind(self, node: Node, value: Value, needed: Demanded) -> set[Region]:
+        """Return what of an operand that is changed in part is needed for what follows."""
+        if not needed.regions:
+            return set()
+        if node.op.access is not None:
+            return {m for r in needed.regions for m in self._moved(node, r, value)}
+        return self._counted(node, value, [needed])
+
+    def _some(self, value: Value, count: int) -> Region:
+        """Return so many elements of a value, wherever they lie."""
+        shape = self.shape(value)
+        dims = frozenset(range(len(shape)))
+        return Region(whole(shape), dims, count) if dims else Region(())
+
+    def _counted(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region]:
+        """Return what is needed where no index map says it: all of it, and for sure a part."""
+        shape = self.shape(value)
+        everything = Region(whole(shape), sure=False)
+        results = [(d.least, prod(d.shape)) for d in demanded]
+        complete = any(least == size for least, size in results)
+        if user.op is RANK_SLICE:
+            sure = results[0][0]
+        elif user.op.family in ("reduction", "contraction", "scan", "sort"):
+            linked = self._linked(user, value, demanded)
+            if linked is not None:
+                return {everything, *linked}
+            # An element of the operand reaches as many results as any other.
+            sure = max(prod(shape) * least // max(1, size) for least, size in results)
+        elif user.op.family == "scatter":
+            return self._scattered(user, value, demanded[0], everything)
+        else:
+            sure = prod(shape) if complete else 1
+        if sure >= prod(shape):
+            return {Region(whole(shape))}
+        return {everything, self._some(value, sure)}
+
+    def _linked(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region] | None:
+        """Return what an operand that occurs once must have, by the axes that run together."""
+        if user.operands.count(value) != 1:
+            return None
+        shape, place = self.shape(value), user.operands.index(value)
+        axes = _links(user, place, [self.shape(v) for v in user.inputs], demanded[0].shape)
+        if axes is None:
+            return None
+        found: set[Region] = set()
+        for region in (r for d in demanded for r in d.regions):
+            box = tuple(
+                region.box[axes[k]] if k in axes else (0, e, 1) for k, e in enumerate(shape)
+            )
+            if user.op.family == "scan":
+                along = user.attributes["dim"]
+                if region.box[along] != (0, shape[along], 1):
+                    return None
+            kept = {k for k, axis in axes.items() if axis in region.picked}
+            sure = region.sure and len(kept) == len(region.picked)
+            places = region.places if kept else 1
+            found.add(Region(box, frozenset(kept), places, sure, region.apart and bool(kept)))
+        return found
+
+    def _scattered(
+        self, user: Node, value: Value, needed: Demanded, everything: Region
+    ) -> set[Region]:
+        """Return what a scatter needs that does not change its operand in place."""
+        into, *others = user.operands
+        lookup = user.op.lookup
+        if value is into and value not in others:
+            slices = lookup is not None and lookup.slices
+            source = user.operands[2 if slices else 1]
+            changed = prod(e.evaluate(self.fusion.hints) for e in source.shape)
+            overwritten = 0 if user.op.combine is not None else changed
+            return {everything, self._some(value, max(0, needed.least - overwritten))}
+        index = None if lookup is None else user.operands[lookup.index]
+        if value is index or needed.least == prod(needed.shape):
+            return {Region(everything.box)}
+        return {everything, self._some(value, 1)}
+
+    def _moved(self, user: Node, region: Region, value: Value) -> set[Region]:
+        """Return what a movement or an indexing operation reads of a value for a region."""
+        found: set[Region] = set()
+        rest = [region.box]
+        for branch in _pulled(user).branches:
+            inside, outside, exact = self._split(rest, branch.conditions, region.picked)
+            rest = outside
+            for box in inside:
+                sure = region.sure and exact
+                part = Region(box, region.picked, region.picks, sure, region.apart)
+                found |= self._read(branch.operand, branch.coordinates, part, value)
+                for loaded in {a for c in branch.coordinates for a in c.loaded}:
+                    found |= self._read(loaded.tensor, loaded.coordinates, part, value)
+        return found
+
+    def _split(
+        self, boxes: list[Box], conditions: Iterable[Condition], picked: frozenset[int]
+    ) -> tuple[list[Box], list[Box], bool]:
+        """Return boxes where all conditions hold, boxes where not, and whether they are exact.
+
+        They are not where places that an index picks may lie in either.
+        """
+        inside, outside, exact = boxes, list[Box](), True
+        for condition in conditions:
+            axis, by, offset = self._along(condition.position)
+            if axis is None or abs(by) != 1:
+                exact = False
+                outside += inside
+                continue
+            low, end = (
+                d.evaluate(self.fusion.hints) - offset for d in (condition.low, condition.end)
+            )
+            if by < 0:
+                low, end = 1 - end, 1 - low
+            exact = exact and axis not in picked
+            held: list[Box] = []
+            for box in inside:
+                part = clipped(box[axis], low, end)
+                bounds = tuple(
+                    (low, end, 1) if k == axis else (-(1 << 62), 1 << 62, 1)
+                    for k in range(len(box))
+                )
+                if extent(part):
+                    held.append((*box[:axis], part, *box[axis + 1 :]))
+                outside += without(box, bounds)
+            inside = held
+        return inside, outside, exact
+
+    def _along(self, position: Index) -> tuple[int | None, int, int]:
+        """Return (result dim, factor, offset) of a position along one dim; no dim: several."""
+        offset = position.constant.evaluate(self.fusion.hints)
+        if len(position.terms) != 1 or not isinstance(position.terms[0][0], Var):
+            return None, 0, offset
+        variable, factor = position.terms[0]
+        assert isinstance(variable, Var)
+        return _axis(variable), factor.evaluate(self.fusion.hints), offset
+
+    def _read(
+        self, operand: Operand, coordinates: Coordinates, region: Region, value: Value
+    ) -> set[Region]:
+        """Return what of a value is read at coordinates that follow from those of a region."""
+        if operand is not value or not region.count:
+            return set()
+        ranges: list[Range] = []
+        loaded, mixed, plain = set[int](), set[int](), set[int]()
+        axes = [frozenset(_axis(v) for v in position.variables) for position in coordinates]
+        for dim, position in enumerate(coordinates):
+            axis, by, offset = self._along(position)
+            if position.loaded:
+                loaded.add(dim)
+                ranges.append((0, self.shape(value)[dim], 1))
+            elif not position.terms:
+                ranges.append((offset, offset + 1, 1))
+            elif axis is not None:
+                plain.add(dim)
+                ranges.append(scaled(region.box[axis], by, offset))
+            else:
+                mixed.add(dim)
+                ranges.append((*self._interval(position, region.box), 1))
+        box = tuple(clipped(r, 0, e) for r, e in zip(ranges, self.shape(value), strict=True))
+        direct = _joined(axes, plain)
+        used = _joined(axes, plain | mixed | loaded)
+        steps = prod(extent(region.box[a]) for a in _joined(axes, mixed))
+        if region.picked.isdisjoint(_joined(axes, mixed)) and steps == volume(
+            tuple(box[d] for d in mixed)
+        ):
+            mixed.clear()  # the map is one to one: what fills the box is all of it
+        inner = _joined(axes, mixed | loaded) - direct - region.picked
+        picked = loaded | mixed | {d for d in plain if axes[d] & region.picked}
+        if not picked:
+            return {Region(box, sure=region.sure)}
+        picks, sure = prod(extent(region.box[a]) for a in inner), region.sure
+        apart = bool(loaded)
+        if region.picked & used:
+            picks, apart = picks * region.places, apart or region.apart
+            sure = sure and region.picked <= used
+        return {Region(box, frozenset(picked), picks, sure, apart)}
+
+    def _interval(self, position: Index, box: Box) -> tuple[int, int]:
+        """Return bounds (low, end) of a position over the points of a box."""
+        hints = self.fusion.hints
+        low = high = position.constant.evaluate(hints)
+        for atom, factor in position.terms:
+            by = factor.evaluate(hints)
+            if isinstance(atom, Var):
+                start, _, step = box[_axis(atom)]
+                ends = start, start + (extent(box[_axis(atom)]) - 1) * step
+            elif isinstance(atom, Loaded):
+                ends = 0, max(0, atom.extent.evaluate(hints) - 1)
+            else:
+                ends = self._divided(
+                    self._interval(atom.inner, box), atom.divisor, isinstance(atom, Quotient)
+                )
+            moved = sorted(by * e for e in ends)
+            low, high = low + moved[0], high + moved[1]
+        return low, high + 1
+
+    def _divided(self, inner: tuple[int, int], divisor: Dim, quotient: bool) -> tuple[int, int]:
+        low, high = inner[0], inner[1] - 1
+        by = max(1, divisor.evaluate(self.fusion.hints))
+        if quotient:
+            return low // by, high // by
+        return (low % by, high % by) if low // by == high // by else (0, by - 1)
+
+
+def _joined(axes: list[frozenset[int]], dims: set[int]) -> frozenset[int]:
+    """Return the result's dims that the places along some dims depend on."""
+    return frozenset[int]().union(*(axes[d] for d in dims))
+
+
+def _axis(variable: Var) -> int:
+    return int(variable.name)
+
+
+def _links(
+    node: Node, operand: int, shapes: list[tuple[int, ...]], out: tuple[int, ...]
+) -> dict[int, int] | None:
+    """Return the axis of the results along which each axis of an operand runs, or None."""
+    links, attributes = Links(), node.attributes
+    if node.op.links is not None:
+        if len(shapes) != len(node.operands):
+            return None
+        node.op.links(links, attributes, shapes, out)
+    elif node.op.family == "reduction" and "dims" in attributes:
+        kept = (a for a in range(len(shapes[0])) if a not in attributes["dims"])
+        links.same += [(0, a, k) for k, a in enumerate(kept)]
+    elif node.op.family in ("scan", "sort") and "dim" in attributes:
+        beside(links, attributes, shapes, out)
+    else:
+        return None
+    return {axis: result for place, axis, result in links.same if place == operand}
+
+
+_PULLED: WeakKeyDictionary[Node, Pulled] = WeakKeyDictionary()
+
+
+def _pulled(node: Node) -> Pulled:
+    """Return what a node's result reads, at coordinates named by their dim."""
+    found = _PULLED.get(node)
+    if found is None:
+        at = tuple(of_var(Var(str(k), e)) for k, e in enumerate(node.output.shape))
+        assert node.op.access is not None
+        found = _PULLED[node] = node.op.access.pull(node, at)
+    return found
+
+
+_DEMANDS = Recent[Demand]()
+
+
+def demand(fusion: Fusion) -> Demand:
+    """Return what a fusion's outputs need, found once for a fusion."""
+    return _DEMANDS.of(fusion, "outputs", lambda: Demand(fusion))

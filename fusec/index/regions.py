@@ -1,0 +1,94 @@
+"""Regions: elements of a value that are boxes, or places in a box that an index picks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from fusec.index.boxes import Box, union, volume
+
+MOST_REGIONS = 64
+"""Regions of a value that are told apart."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Elements of a value: those of a box, or some of them.
+
+    picked: dims along which an index, or a map that is not affine, says which elements of the box
+    they are. picks: how many places there are along those dims together: indices count as distinct.
+    sure: False where fewer elements may be enough. apart: the places follow from an index, so that
+    two of them are seldom neighbours.
+    """
+
+    box: Box
+    picked: frozenset[int] = frozenset()
+    picks: int = 1
+    sure: bool = True
+    apart: bool = False
+
+    @property
+    def count(self) -> int:
+        """Return the number of elements, all indices being distinct."""
+        return volume(self.rest) * self.places
+
+    @property
+    def places(self) -> int:
+        """Return the number of places along the dims that are picked; 1 without any."""
+        return min(self.picks, volume(self.along)) if self.picked else 1
+
+    @property
+    def rest(self) -> Box:
+        """Return the ranges along the dims that are not picked."""
+        return tuple(r for k, r in enumerate(self.box) if k not in self.picked)
+
+    @property
+    def along(self) -> Box:
+        """Return the ranges along the dims that are picked."""
+        return tuple(r for k, r in enumerate(self.box) if k in self.picked)
+
+
+@dataclass(frozen=True)
+class Demanded:
+    """What of a value is needed. shape: its extents at hint sizes."""
+
+    regions: frozenset[Region]
+    shape: tuple[int, ...]
+
+    @cached_property
+    def least(self) -> int:
+        """Return how many elements are needed for sure, all indices being distinct."""
+        sure = [r for r in self.regions if r.sure]
+        boxes = union(r.box for r in sure if not r.picked)[0]
+        return max([boxes, *(r.count for r in sure if r.picked)])
+
+    @cached_property
+    def most(self) -> int:
+        """Return how many elements a kernel reads, or computes, each once."""
+        boxes = union(r.box for r in self.regions if not r.picked)[1]
+        picked = sum(r.count for r in self.regions if r.picked)
+        return min(prod(self.shape), boxes + picked)
+
+
+def elementwise(region: Region, shape: tuple[int, ...]) -> Region:
+    """Return the region of an operand that is broadcast along dims of extent 1."""
+    if not shape:
+        return Region((), sure=region.sure)
+    box = tuple((0, 1, 1) if e == 1 else r for r, e in zip(region.box, shape, strict=True))
+    picked = frozenset(k for k in region.picked if shape[k] != 1)
+    sure = region.sure and (picked == region.picked or not picked)
+    apart = region.apart and bool(picked)
+    return Region(box, picked, region.places if picked else 1, sure, apart)
+
+
+def merged(regions: set[Region]) -> frozenset[Region]:
+    """Return the regions; of too many a box around all, and the largest that is sure."""
+    if len(regions) <= MOST_REGIONS:
+        return frozenset(regions)
+    ranks = range(len(next(iter(regions)).box))
+    around = tuple(
+        (min(r.box[k][0] for r in regions), max(r.box[k][1] for r in regions), 1) for k in ranks
+    )
+    sure = [r for r in regions if r.sure]
+    return frozenset({Region(around, sure=False), *sorted(sure, key=lambda r: r.count)[-1:]})
