@@ -155,7 +155,12 @@ class Lowering:
         return self.at(operand, coordinates, where)
 
     def at(self, value: Value, coordinates: Coordinates, where: Conditions) -> Instance:
-        """Return `value` at `coordinates`, needed only where the conditions hold."""
+        """Return `value` at `coordinates`, needed only where the conditions hold.
+
+        A value without dims is the same everywhere and always exists: it takes no conditions, so
+        that it is computed once per kernel and not by each element of an arm.
+        """
+        where = where if coordinates else ()
         key = (value, coordinates, where)
         if key not in self.made:
             if len(self.made) > self.most:
