@@ -49,8 +49,8 @@ DUMP_KINDS = {
 
 SCHEDULERS = (
     "no_op", "matmul", "attention", "attention_decode", "attention_backward", "pointwise",
-    "transpose", "reduction", "inner_persistent", "outer_persistent", "scan", "sort", "scatter",
-    "inner_outer_persistent",
+    "concat", "transpose", "reduction", "inner_persistent", "outer_persistent", "scan", "sort",
+    "scatter", "inner_outer_persistent",
 )  # fmt: skip
 """The names that a file may pin a segment to; `fusec.schedule.registry` has what they name."""
 

@@ -84,7 +84,7 @@ def test_every_family_declares_its_fields_as_data() -> None:
             assert len(space) == len({*space}) <= 64
             assert all(family.legal(problem, p, gpu) is None for p in space)
             assert {f.name for f in first.free} <= {*vars(first)}
-        assert cases or scheduler.name == "no_op"
+        assert cases or scheduler.name in ("no_op", "concat")  # there is nothing to choose
 
 
 BROKEN = {

@@ -40,6 +40,7 @@ def _printer(fusion: Fusion, crossing: list[Value], style: str) -> Printer:
 
 
 SCHEDULERS = {
+    "concat": "resize",
     "scan": "greedy",
     "sort": "greedy",
     "scatter": "greedy",
@@ -50,7 +51,8 @@ SCHEDULERS = {
 }
 """nvFuser's names for what is called otherwise here.
 
-Its greedy scheduler takes the first three; what needs no kernel it evaluates as an expression.
+Its resize scheduler takes cats, its greedy one scans, sorts and scatters; what needs no kernel it
+evaluates as an expression.
 """
 
 

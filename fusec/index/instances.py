@@ -98,9 +98,6 @@ def _gathers(instance: Instance) -> int:
 
 
 Key = tuple[Value, Coordinates, Conditions]
-MOST_MAPS = 32
-"""Index maps of a node, on average, up to which a kernel is looked at at all: shifts of shifts
-double them."""
 
 
 class Lowering:
@@ -115,10 +112,11 @@ class Lowering:
     ) -> None:
         """Bind each axis of `domain` to an index in loop variables.
 
-        most: instances for each node of the fusion, on average, beyond which Unsupported is raised.
+        most: instances for each node of the fusion, on average, beyond which Unsupported is raised;
+            a node of many operands counts as the pairs of these.
         """
         self.fusion = fusion
-        self.most = most * len(fusion.nodes)
+        self.most = most * sum(max(1, len(n.operands) - 1) for n in fusion.nodes)
         self.domain = domain
         self.binding = binding
         self.made: dict[Key, Instance] = {}
@@ -155,7 +153,12 @@ class Lowering:
         return self.at(operand, coordinates, where)
 
     def at(self, value: Value, coordinates: Coordinates, where: Conditions) -> Instance:
-        """Return `value` at `coordinates`, needed only where the conditions hold."""
+        """Return `value` at `coordinates`, needed only where the conditions hold.
+
+        A value without dims is the same everywhere and always exists: it takes no conditions, so
+        that it is computed once per kernel and not by each element of an arm.
+        """
+        where = where if coordinates else ()
         key = (value, coordinates, where)
         if key not in self.made:
             if len(self.made) > self.most:

@@ -21,6 +21,7 @@ from fusec.schedule.plan import (
     Workspace,
     WorkspaceArgument,
 )
+from fusec.segment.limits import MOST_ARMS
 
 MEMORY_BOUND = frozenset(
     {"pointwise", "movement", "factory", "scalar", "reduction", "indexing", "random"}
@@ -167,7 +168,20 @@ def access(width: int) -> str:
 
 
 def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
-    """Return a refusal naming the first operation outside `families`, if any."""
+    """Return a refusal naming the first operation that no kernel of `families` has, if any."""
+    foreign = foreign_nodes(fusion, families)
+    if foreign is not None:
+        return foreign
+    for node in fusion.nodes:
+        access = node.op.access
+        if access is not None and access.beside is not None and len(node.operands) > MOST_ARMS:
+            because = f"`{node.output.name}` is a cat of {len(node.operands)} tensors: a kernel"
+            return Refusal("arms", f"{because} takes {MOST_ARMS}")
+    return None
+
+
+def foreign_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
+    """Return a refusal naming the first operation outside `families`, or type, if any."""
     allowed = set(families)
     for node in fusion.nodes:
         if node.op.family not in allowed:

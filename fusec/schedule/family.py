@@ -13,6 +13,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.ir.recent import Recent
+from fusec.schedule.compile_time import with_build_time
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
@@ -167,7 +168,9 @@ class Family(ABC, Generic[P, R, L]):
                 return chosen
             plan = self.plan(problem, chosen, target)
             price = self.price(plan, target)
-            return price if isinstance(price, Refusal) else (plan, price)
+            if isinstance(price, Refusal):
+                return price
+            return plan, with_build_time(price, problem.segment)
 
         return self._offers.of(problem, (target, tuple(sorted(settings.items()))), found)
 

@@ -42,8 +42,6 @@ from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
-ELEMENTS = 8
-"""Elements that a thread mostly computes."""
 SHIFTED_REGISTERS = 10
 """Registers of places and predicates at the ends of rows whose vectors are shifted."""
 FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
@@ -168,6 +166,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         made = dict.fromkeys(axis_lowering(segment, domain).made.values())
         computed = [i for i in made if i.node is not None]
         flops, sfu = _work(segment, computed)
+        stated = [i for i in made if i.kind in ("load", "op", "select")]
         points = product(domain.reference.shape).evaluate(segment.hints)
         return Estimate(
             bytes=traffic(segment),
@@ -178,7 +177,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             kernels=1
             if any(product(o.value.shape).evaluate(segment.hints) for o in segment.outputs)
             else 0,
-            build=flat_build_time(computed, ELEMENTS),
+            build=flat_build_time(stated),
         )
 
 

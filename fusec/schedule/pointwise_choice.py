@@ -15,7 +15,7 @@ from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Guard
-from fusec.schedule.pointwise_loads import LEAST_THREADS, loads_of, rows_of_thread
+from fusec.schedule.pointwise_loads import LEAST_THREADS, loads_of, most_turns, rows_of_thread
 from fusec.schedule.pointwise_shifted import shifted_start
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
@@ -180,14 +180,18 @@ def _is_by_elements(fusion: Fusion, domain: Domain, break_point: int, width: int
 
 
 def _is_by_vectors(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
-    """Return whether vectors can be shifted, and a row's elements come by no narrower accesses."""
+    """Return whether vectors can be shifted, and a row's elements come by no narrower accesses.
+
+    All that a thread loads is loaded ahead, so that it must not be too much.
+    """
     start = start_of(fusion, domain, break_point, width)
     if start is None:
         return False
     lowering = lowered_flat(fusion, domain, break_point, width, True)
     loops = bind(domain, break_point, width, True)[1]
     loads = loads_of(lowering, loops, break_point, start)
-    return not any(loads.lane in i.variables for i in loads.elements)
+    by_elements = any(loads.lane in i.variables for i in loads.elements)
+    return not by_elements and most_turns(loads) > 0
 
 
 def start_of(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Index | None:
@@ -314,14 +318,14 @@ def _shape(
     bytes_per_thread = width * max(2, sum(v.dtype.size for v in _tensors(fusion)))
     heavy = width * _operations(fusion) > MOST_OPERATIONS / 2
     unroll = 1 if bytes_per_thread >= 48 or heavy else 2
+    lowering = lowered_flat(fusion, domain, break_point, width, shifted)
+    start = start_of(fusion, domain, break_point, width) if shifted else None
+    loads = loads_of(lowering, bind(domain, break_point, width, shifted)[1], break_point, start)
+    turns = max(1, most_turns(loads))
     if not break_point:
-        return PointwiseParameters(0, width, unroll, THREADS, 1, False, wide)
+        return PointwiseParameters(0, width, min(unroll, turns), THREADS, 1, False, wide)
     chunks = max(1, -(-columns // width))
     if not heavy:
-        lowering = lowered_flat(fusion, domain, break_point, width, shifted)
-        start = start_of(fusion, domain, break_point, width) if shifted else None
-        loops = bind(domain, break_point, width, shifted)[1]
-        loads = loads_of(lowering, loops, break_point, start)
         rows = product(a.extent for a in domain.axes[:break_point]).evaluate(fusion.hints)
         threads = rows * chunks
         if shifted:  # the rows of a thread are a vector's width apart
@@ -339,4 +343,5 @@ def _shape(
     threads_y = 1 if shifted else max(1, THREADS // threads_x)
     if shifted and 2 * threads_x < THREADS and not heavy:
         unroll = max(unroll, 2)  # fewer blocks of as many bytes
+    unroll = min(unroll, turns)
     return PointwiseParameters(break_point, width, unroll, threads_x, threads_y, shifted, wide)

@@ -9,6 +9,7 @@ from fusec.index.instances import Instance, Lowering, instances_under, reading_o
 from fusec.ir.expression import Index, Var
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.registers import words
+from fusec.schedule.space import power_below
 
 MOST_HELD = 64
 """Words that a thread loads ahead at most, so that an SM has room for 512 threads and more."""
@@ -106,6 +107,12 @@ def rows_of_thread(loads: Loads, rows: int, threads: int) -> int:
     held, once = loads.turn_words, loads.once_words
     most = min(rows, threads // LEAST_THREADS)
     return next((n for n in ROWS if n <= most and n * held + once <= MOST_HELD), 1)
+
+
+def most_turns(loads: Loads) -> int:
+    """Return for how many turns at most a thread has registers to load ahead, a power of 2 or 0."""
+    most = (MOST_HELD - loads.once_words) // max(1, loads.turn_words)
+    return power_below(most) if most > 0 else 0
 
 
 def pressure_of(loads: Loads, lowering: Lowering, loops: tuple[Var, ...], unroll: int) -> Pressure:

@@ -69,6 +69,7 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
     from fusec.schedule.attention import Attentions
     from fusec.schedule.attention_backward import AttentionBackwards
     from fusec.schedule.attention_decode import AttentionDecodes
+    from fusec.schedule.concat import Concat
     from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
     from fusec.schedule.inner_persistent import InnerPersistent
     from fusec.schedule.matmul import Matmul
@@ -88,6 +89,7 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
         AttentionDecodes(),  # the same of few queries, whose keys several blocks share
         AttentionBackwards(),  # five contractions around one graph of weights
         Pointwise(),  # no reduction: the plain loop, where its accesses are good
+        Concat(),  # more tensors beside one another than one kernel takes
         Transpose(),  # no reduction: a tile, where two innermost dims differ
         Reduction(),  # reductions without a second reading of their input
         InnerPersistent(),  # rows that are read again

@@ -8,7 +8,7 @@ from typing import Generic
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
-from fusec.index.instances import MOST_MAPS, Instance, Lowering, instances_under, reading_order
+from fusec.index.instances import Instance, Lowering, instances_under, reading_order
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
@@ -16,6 +16,7 @@ from fusec.ir.graph import Fusion, Node
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import P, Plan, R, Staged
 from fusec.schedule.registers import most_elements, words
+from fusec.segment.limits import MOST_MAPS
 from fusec.segment.protocol import Refusal
 
 

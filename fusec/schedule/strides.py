@@ -8,12 +8,13 @@ from itertools import pairwise
 
 from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
-from fusec.index.instances import MOST_MAPS, Instance, Lowering
+from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, index, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.rows import Rows
+from fusec.segment.limits import MOST_MAPS
 
 _RECENT: Recent[Lowering] = Recent()
 PLACES = 65

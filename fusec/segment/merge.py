@@ -9,6 +9,7 @@ from itertools import pairwise
 from fusec.ir.graph import Fusion, Value
 from fusec.ops.communication import stands_alone
 from fusec.segment.groups import Groups
+from fusec.segment.halves import find_waist
 from fusec.segment.loops import loops, times
 from fusec.segment.offers import NVRTC, Offer, Offers, Surroundings, renamed
 from fusec.segment.piece import Chosen, Piece
@@ -168,7 +169,7 @@ class Merges:
         if chosen is None or len(parts) < 2 or self.forbidden(chosen) is not None:
             return
         if any(refusal.rule == NVRTC for _, refusal in self.offer(chosen).refusals):
-            middle = len(parts) // 2
+            middle = find_waist(self.groups, parts)
             yield from self._halved(parts[:middle])
             yield from self._halved(parts[middle:])
         else:

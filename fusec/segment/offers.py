@@ -12,6 +12,7 @@ from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.segment.canonical import canonical
+from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
 from fusec.segment.price import with_writes
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
 from fusec.segment.split import Splits
@@ -19,12 +20,6 @@ from fusec.segment.views import view_of
 from fusec.target import Target
 
 QUOTED = re.compile(r"`(\w+)`")
-MOST_BUILD = 0.25
-"""Seconds that a kernel may take NVRTC beyond what its values would take in kernels of their own.
-
-Of the corpus, no kernel takes more than 0.1; of 100 row maxima, each of what the last one left of
-its row, six to fifteen fit into a kernel.
-"""
 NVRTC = "nvrtc"
 """The rule by which a kernel is refused that takes NVRTC too long."""
 HOST = (FAMILY, PLACEMENT)
@@ -167,13 +162,16 @@ def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal
 
 
 def takes_long(proposal: Estimate) -> bool:
-    """Return whether NVRTC takes much longer for a kernel than for what it computes in parts."""
-    return proposal.build.seconds > proposal.build.apart + MOST_BUILD
+    """Return whether NVRTC takes long for a kernel, or much longer than for it in parts."""
+    build = proposal.build
+    return build.seconds > min(MOST_LENGTH, build.apart + MOST_AGAIN)
 
 
 def _long(proposal: Estimate) -> Refusal:
-    long, separate = proposal.build.seconds, proposal.build.apart
-    return Refusal(NVRTC, f"NVRTC would take about {long:.1f} s, for its parts {separate:.1f} s")
+    build = proposal.build
+    apart = f"for its parts {build.apart:.1f} s"
+    limit = apart if build.seconds <= MOST_LENGTH else f"the limit is {MOST_LENGTH} s"
+    return Refusal(NVRTC, f"NVRTC would take about {build.seconds:.1f} s, {limit}")
 
 
 def in_place_hazard(segment: Fusion) -> Refusal | None:
