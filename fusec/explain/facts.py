@@ -87,7 +87,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class SumOrder:
-    """The order in which a kernel adds a sum; rounded: the 16-bit type of its partial sums, if any."""
+    """In what order a kernel adds a sum; rounded: the 16-bit type of partial sums, or empty."""
 
     value: str
     order: str
