@@ -75,7 +75,7 @@ def test_kernels_have_the_instructions_of_their_method(name: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [n for n in METHODS if n != "ranges"])
 def test_examples_are_right_on_the_host(name: str, tmp_path: Path) -> None:
-    """Of other sizes; every run of the tests has test_hopper_on_cpu.py and test_ranges_on_cpu.py."""
+    """At smaller sizes; tests/test_ranges_on_cpu.py runs ranges."""
     program, plan = planned(name, M=72, N=136, K=64 * 29)
     assert wrong(program.fusion, plan, tmp_path) == ""
 
