@@ -53,6 +53,8 @@ ACCESSES = (
     "--param=asan-instrumentation-with-call-threshold=0",
     *("--param=asan-stack=0", "--param=asan-globals=0"),
 )
+COUNTED = "FUSEC_COUNT_LINES"
+"""Set where kernels count how often each line runs, as lines_on_cpu.py reads it (gcov)."""
 PARTS = (
     *("cuda", "contexts", "fibers", "memory", "releases", "proxies"),
     *("barriers", "copies", "tensors", "products"),
@@ -249,7 +251,8 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
         folder.mkdir(exist_ok=True)
         for name in (*HEADERS, *SOURCES):
             (folder / name).write_text((FOLDER / name).read_text())
-        subprocess.run([compiler, *FLAGS, *ACCESSES, "-x", "c++-header", str(header)], check=True)
+        flags = (*FLAGS, *ACCESSES, *counting())
+        subprocess.run([compiler, *flags, "-x", "c++-header", str(header)], check=True)
         whole = folder / "whole.cpp"
         whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
         built = folder / "whole.so"  # under its name when it is whole
@@ -257,6 +260,11 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
         subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
         built.rename(shared)
     return header, shared
+
+
+def counting() -> tuple[str, ...]:
+    """Return the flags by which kernels count how often each line runs, if they are to."""
+    return ("--coverage",) if os.environ.get(COUNTED) else ()
 
 
 def shared_folder() -> Path:
@@ -303,6 +311,7 @@ def build_all(
     for number, ((kernel, _), text) in enumerate(zip(kernels, texts, strict=True)):
         parts += [
             f"namespace part{number} {{",
+            f'#line 1 "{kernel.name}.cu"',
             on_host(INCLUDE.sub("", text).replace('extern "C" ', "")),
             "}",
         ]
@@ -317,7 +326,8 @@ def build_all(
         # Libraries come with the shared one; to look for them takes a third of a small build.
         linked = [str(source), str(shared), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic"]
         linked += ["-o", str(library)]
-        command = [compiler, *FLAGS, *ACCESSES, f"-I{folder}", *linked]
+        command = [compiler, *FLAGS, *ACCESSES, *counting(), f"-I{folder}", *linked]
+        command += ["-lgcov"] if counting() else []
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     loaded = ctypes.CDLL(str(library))
