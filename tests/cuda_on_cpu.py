@@ -90,10 +90,12 @@ def run_plan(
     seed: int | None = None,
     edit: Callable[[str], str] = str,
     built: Sequence[Function] = (),
+    offsets: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the outputs of a plan's kernels; they and the headers are edited first.
 
-    built: the kernels' functions, where they are built already.
+    built: the kernels' functions, where they are built already; offsets: bytes by which inputs begin
+    behind a multiple of 256, by name.
 
     Memory starts as 0xFF bytes. Each order of lanes has a seed of its own, so that two runs see
     two orders of warps.
@@ -104,7 +106,7 @@ def run_plan(
         if not entry.value.is_scalar:
             given = inputs[entry.value.name]
             assert isinstance(given, StridedArray)
-            memory.add(entry.value.name, given.storage)
+            memory.add(entry.value.name, given.storage, (offsets or {}).get(entry.value.name, 0))
     for output in plan.fusion.outputs:
         if output.alias is None:
             steps = [s.evaluate(sizes) for s in plan.fusion.effects.strides(output.value)]

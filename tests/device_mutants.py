@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,14 +21,15 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import pytest
 from mutants import RULES, changed
 
 SEED = 20261129
 COUNT = 60
-SECONDS = 240
+SECONDS = 400
 """Of a mutant's tests, after which it counts as alive."""
-AT_ONCE = 6
-"""Tests that are run in one process."""
+COPY = "FUSEC_MUTANTS_COPY"
+"""Set in a copy of the tree."""
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "fusec" / "templates"
 NO_CODE = ("//", "#", '"', "static_assert", "template", "{%", "constexpr", "inline constexpr")
@@ -77,67 +79,72 @@ def tests_of(mutant: Mutant, lines: dict[str, dict[str, list[str]]]) -> list[str
     return own[str(max(before))] if before else []
 
 
-def fate(mutant: Mutant, tests: list[str], tree: Path) -> str:
+def fate(mutant: Mutant, tests: list[str]) -> str:
     """Return how a mutant dies: the test that fails and its message; nothing where it lives."""
-    path = tree / "fusec" / "templates" / mutant.file
+    path = TEMPLATES / mutant.file
     original = path.read_text()
     lines = original.splitlines()
     lines[mutant.number - 1] = mutant.after
     path.write_text("\n".join([*lines, ""]))
     try:
-        return _failure(tests, tree)
+        end = time.monotonic() + SECONDS
+        for test in tests:
+            failure = failure_of(test, end - time.monotonic())
+            if failure or time.monotonic() > end:
+                return failure
+        return ""
     finally:
         path.write_text(original)
 
 
-def _failure(tests: list[str], tree: Path) -> str:
-    end = time.monotonic() + SECONDS
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    for first in range(0, len(tests), AT_ONCE):
-        left = end - time.monotonic()
-        if left < 1:
-            return ""
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "--tb=line",
-            "-p",
-            "no:cacheprovider",
-        ]
-        command += ["-n", "0", "-m", "nightly or not nightly", *tests[first : first + AT_ONCE]]
-        try:
-            done = subprocess.run(
-                command, cwd=tree, env=environment, capture_output=True, text=True, timeout=left
-            )
-        except subprocess.TimeoutExpired:
-            return "no end"
-        if done.returncode == 1:
-            told = [t for t in done.stdout.splitlines() if t.startswith(("E ", "FAILED", "/"))]
-            return " | ".join(told)[:400] or done.stdout[-400:]
-        assert done.returncode == 0, done.stdout[-2000:]
-    return ""
+def failure_of(test: str, seconds: float) -> str:
+    """Return how a test fails, in a process that has imported what it needs already."""
+    with tempfile.NamedTemporaryFile("r+") as said:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.dup2(said.fileno(), 1)
+            given = ["-q", "-x", "--tb=short", "-p", "no:cacheprovider", "-n", "0"]
+            code = pytest.main([*given, "-m", "nightly or not nightly", test])
+            sys.stdout.flush()
+            os._exit(int(code))
+        end, status = time.monotonic() + max(seconds, 1.0), 0
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return f"no end: {test}"
+            time.sleep(0.1)
+        status = os.waitstatus_to_exitcode(ended[1])
+        said.seek(0)
+        text = said.read()
+    if status == 0:
+        return ""
+    told = [line for line in text.splitlines() if line.startswith(("E ", "FAILED"))]
+    return f"{test}: " + (" | ".join(told)[:400] if status == 1 else f"{status} {text[-300:]}")
 
 
 def main() -> None:
-    """Write the record, after each mutant."""
+    """Write the record, after each mutant; in a copy of the tree, whose files are changed."""
+    if COPY not in os.environ:
+        with tempfile.TemporaryDirectory(prefix="mutants.") as folder:
+            tree = Path(folder) / "tree"
+            left_out = shutil.ignore_patterns(".git", ".gpu", "__pycache__")
+            shutil.copytree(ROOT, tree, ignore=left_out)
+            environment = {**os.environ, COPY: "1", "PYTHONPATH": str(tree)}
+            paths = [str(Path(a).resolve()) for a in sys.argv[1:3]]
+            command = [sys.executable, str(tree / "tests" / Path(__file__).name), *paths]
+            subprocess.run([*command, *sys.argv[3:]], env=environment, cwd=tree, check=True)
+        return
     lines = json.loads(Path(sys.argv[1]).read_text())
     record, (first, last) = Path(sys.argv[2]), ([int(a) for a in sys.argv[3:]] + [0, COUNT])[:2]
     found: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory(prefix="mutants.") as folder:
-        tree = Path(folder) / "tree"
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".gpu", "__pycache__"))
-        for number, mutant in enumerate(draw(COUNT, SEED)):
-            if not first <= number < last:
-                continue
+    for number, mutant in enumerate(draw(COUNT, SEED)):
+        if first <= number < last:
             tests = tests_of(mutant, lines)
-            dies = fate(mutant, tests, tree)
-            found.append({"number": number, **asdict(mutant), "tests": len(tests), "dies": dies})
-            print(
-                number, mutant.file, mutant.number, mutant.rule, len(tests), dies[:80], flush=True
-            )
+            dies = fate(mutant, tests)
+            found.append({"number": number, **asdict(mutant), "tests": tests, "dies": dies})
+            print(number, mutant.file, mutant.number, mutant.rule, dies[:120], flush=True)
             record.write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "fusec" / "templates"
 MADE_WRONG = re.compile(r"seen|wrong|dies|notice|mistake|broken")
 """Tests of edited kernels, whose lines are not those of the headers."""
-PER_FUNCTION = 3
+PER_FUNCTION = 2
 """Variants of a test that are counted."""
 Lines = dict[str, dict[int, set[str]]]
 """By file and line the tests that ran it; none of a line that was compiled and never ran."""

@@ -150,11 +150,12 @@ def test_a_tree_of_blocks(
     check_sums("reduction", b, shape, [axes], tmp_path, grid_reduce="tree", **settings)
 
 
-@pytest.mark.parametrize("splits", [2, 9])
-def test_blocks_that_add_in_turns(splits: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("splits", "threads"), [(2, {}), (9, {}), (9, {"threads_y": 1})])
+def test_blocks_that_add_in_turns(splits: int, threads: dict[str, Setting], tmp_path: Path) -> None:
+    """Also in blocks of one row of threads, which alone writes the tile that is copied."""
     b, x = builder_of((600, 64))
     b.output(b.apply("sum", x, dims=[0]))
-    settings: dict[str, Setting] = {"splits": splits, "grid_reduce": "serial_tma"}
+    settings: dict[str, Setting] = {"splits": splits, "grid_reduce": "serial_tma", **threads}
     check_sums("reduction", b, (600, 64), [(0,)], tmp_path, **settings)
 
 

@@ -214,6 +214,7 @@ static int __popc(unsigned v) { return __builtin_popcount(v); }
 static int __ffs(int v) { return __builtin_ffs(v); }
 static int __clz(int v) { return v ? __builtin_clz(v) : 32; }
 static void __nanosleep(unsigned) { cpu::give_up(); }
+static void __trap() { cpu::fail("a trap"); }
 template <class T, class V>
 T atomicAdd(T* p, V v) {
   const T before = *p;
