@@ -94,8 +94,8 @@ def run_plan(
 ) -> dict[str, np.ndarray]:
     """Return the outputs of a plan's kernels; they and the headers are edited first.
 
-    built: the kernels' functions, where they are built already; offsets: bytes by which inputs begin
-    behind a multiple of 256, by name.
+    built: the kernels' functions, where they are built already; offsets: by name, how many bytes
+    behind a multiple of 256 an input begins.
 
     Memory starts as 0xFF bytes. Each order of lanes has a seed of its own, so that two runs see
     two orders of warps.
@@ -254,7 +254,8 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
         for name in (*HEADERS, *SOURCES):
             (folder / name).write_text((FOLDER / name).read_text())
         flags = (*FLAGS, *ACCESSES, *counting())
-        subprocess.run([compiler, *flags, "-x", "c++-header", str(header)], check=True)
+        command = [compiler, *flags, "-x", "c++-header", str(header)]
+        subprocess.run(command, check=True, cwd=folder)
         whole = folder / "whole.cpp"
         whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
         built = folder / "whole.so"  # under its name when it is whole

@@ -1,8 +1,9 @@
 """Draws wrong device headers and templates by rule, and records which of them tests notice.
 
-`python tests/device_mutants.py LINES.json RECORD.json [FIRST [LAST]]`: each mutant is one place of a
-header or template, changed by one rule, in a copy of the tree. LINES.json says in which tests a line
-runs (lines_on_cpu.py); these are run until one fails. What lives is to be argued singly.
+`python tests/device_mutants.py LINES.json RECORD.json [FIRST [LAST]]`: each mutant is one place of
+a header or template, changed by one rule, in a copy of the tree. LINES.json says in which tests a
+line runs (lines_on_cpu.py); these are run until one fails. What lives is to be argued singly. With
+FUSEC_TESTS_SHARED set to a folder, all runs share the emulator that one of them compiles.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "fusec" / "templates"
 MADE_WRONG = re.compile(r"seen|wrong|dies|notice|mistake|broken")
 """Tests of edited kernels, whose lines are not those of the headers."""
-PER_FUNCTION = 2
-"""Variants of a test that are counted."""
+PER_FUNCTION = int(os.environ.get("FUSEC_COUNTED_VARIANTS", "1000"))
+"""Variants of a test that are counted, the first ones."""
 Lines = dict[str, dict[int, set[str]]]
 """By file and line the tests that ran it; none of a line that was compiled and never ran."""
 
@@ -57,8 +57,9 @@ def counts_of(path: Path) -> Iterator[tuple[str, int, int]]:
 
 def template_lines(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the statements of a template: line, and the parts of its text that are as written."""
+    text = re.sub(r"\{#.*?#\}", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)
     for number, line in enumerate(text.splitlines(), 1):
-        code = re.sub(r"\{#.*?#\}", "", line).split("//")[0].strip()
+        code = line.split("//")[0].strip()
         parts = [part for part in re.split(r"\{\{.*?\}\}", code) if part.strip()]
         if not code.startswith(("{%", "#")) and len(re.sub(r"\W", "", "".join(parts))) >= 6:
             yield number, parts

@@ -77,7 +77,7 @@ def test_reads_beyond_the_tensor_are_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_right", [True, False], ids=["right", "wrong"])
 def test_tensors_may_begin_at_any_element(is_right: bool, tmp_path: Path) -> None:
-    """The vectors around the first row then reach before the tensor, which the kernel asks there."""
+    """Then the vectors around the first row reach before the tensor, and are read by parts."""
     fusion = summed(65, 317)
     plan = plan_of("reduction", fusion)
     (source,) = plan_sources(plan)
