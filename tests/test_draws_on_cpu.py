@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_hopper_on_cpu import dies, wrong
@@ -20,7 +21,8 @@ NAMES = ("random_numbers_beside_doubles", "random_numbers_beside_padded_rows")
 def planned(name: str) -> tuple[Fusion, KernelPlan]:
     """Return a fusion and its plan."""
     fusion = read_file(FOLDER / f"{name}.yaml")
-    return fusion, find_scheduler("pointwise").build(fusion, target.find("sm_90a"))
+    family: Any = find_scheduler("pointwise")
+    return fusion, family.build(fusion, target.find("sm_90a"))
 
 
 @pytest.mark.parametrize("name", NAMES)
