@@ -504,7 +504,7 @@ def test_orders_are_written_and_read() -> None:
         ("chain", 0), ("chain", -4), ("chain", "K +"), ("chain", None), ("chain", 2.5),
         ("depth", -1), ("depth", 65), ("depth", "5"), ("depth", True), ("width", -1),
         ("width", 1 << 40), ("run", 0), ("run", 65), ("cut", -1), ("group", 2), ("group", None),
-        ("stages", 7), ("stages", [7]), ("steps", 1),
+        ("stages", 7), ("stages", [7]), ("steps", 1), ("kept", "f32"), ("rounded", "f32"),
     ],
 )  # fmt: skip
 def test_what_is_no_order_is_refused(key: str, value: object) -> None:
