@@ -44,7 +44,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tell of a folder that all processes of this run have, for what is compiled once."""
     own = tmp_path_factory.getbasetemp()
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
-    os.environ[SHARED] = str(own.parent if is_worker else own)
+    os.environ.setdefault(SHARED, str(own.parent if is_worker else own))
 
 
 @pytest.hookimpl(optionalhook=True)

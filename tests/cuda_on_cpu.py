@@ -53,6 +53,8 @@ ACCESSES = (
     "--param=asan-instrumentation-with-call-threshold=0",
     *("--param=asan-stack=0", "--param=asan-globals=0"),
 )
+COUNTED = "FUSEC_COUNT_LINES"
+"""Set where kernels count how often each line runs, as lines_on_cpu.py reads it (gcov)."""
 PARTS = (
     *("cuda", "contexts", "fibers", "memory", "releases", "proxies"),
     *("barriers", "copies", "tensors", "products"),
@@ -88,10 +90,12 @@ def run_plan(
     seed: int | None = None,
     edit: Callable[[str], str] = str,
     built: Sequence[Function] = (),
+    offsets: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the outputs of a plan's kernels; they and the headers are edited first.
 
-    built: the kernels' functions, where they are built already.
+    built: the kernels' functions, where they are built already; offsets: by name, how many bytes
+    behind a multiple of 256 an input begins.
 
     Memory starts as 0xFF bytes. Each order of lanes has a seed of its own, so that two runs see
     two orders of warps.
@@ -102,7 +106,7 @@ def run_plan(
         if not entry.value.is_scalar:
             given = inputs[entry.value.name]
             assert isinstance(given, StridedArray)
-            memory.add(entry.value.name, given.storage)
+            memory.add(entry.value.name, given.storage, (offsets or {}).get(entry.value.name, 0))
     for output in plan.fusion.outputs:
         if output.alias is None:
             steps = [s.evaluate(sizes) for s in plan.fusion.effects.strides(output.value)]
@@ -249,7 +253,9 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
         folder.mkdir(exist_ok=True)
         for name in (*HEADERS, *SOURCES):
             (folder / name).write_text((FOLDER / name).read_text())
-        subprocess.run([compiler, *FLAGS, *ACCESSES, "-x", "c++-header", str(header)], check=True)
+        flags = (*FLAGS, *ACCESSES, *counting())
+        command = [compiler, *flags, "-x", "c++-header", str(header)]
+        subprocess.run(command, check=True, cwd=folder)
         whole = folder / "whole.cpp"
         whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
         built = folder / "whole.so"  # under its name when it is whole
@@ -257,6 +263,11 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
         subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
         built.rename(shared)
     return header, shared
+
+
+def counting() -> tuple[str, ...]:
+    """Return the flags by which kernels count how often each line runs, if they are to."""
+    return ("--coverage",) if os.environ.get(COUNTED) else ()
 
 
 def shared_folder() -> Path:
@@ -303,6 +314,7 @@ def build_all(
     for number, ((kernel, _), text) in enumerate(zip(kernels, texts, strict=True)):
         parts += [
             f"namespace part{number} {{",
+            f'#line 1 "{kernel.name}.cu"',
             on_host(INCLUDE.sub("", text).replace('extern "C" ', "")),
             "}",
         ]
@@ -317,7 +329,8 @@ def build_all(
         # Libraries come with the shared one; to look for them takes a third of a small build.
         linked = [str(source), str(shared), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic"]
         linked += ["-o", str(library)]
-        command = [compiler, *FLAGS, *ACCESSES, f"-I{folder}", *linked]
+        command = [compiler, *FLAGS, *ACCESSES, *counting(), f"-I{folder}", *linked]
+        command += ["-lgcov"] if counting() else []
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     loaded = ctypes.CDLL(str(library))

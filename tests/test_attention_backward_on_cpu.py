@@ -59,9 +59,17 @@ def wrong(
     return ""
 
 
-@pytest.mark.parametrize("name", ["grouped heads", "window"])
+@pytest.mark.parametrize("name", ["grouped heads", "window", "bias"])
 def test_a_backward(name: str, tmp_path: Path) -> None:
     assert wrong(RECOGNISED[name], tmp_path, SMALL) == ""
+
+
+@pytest.mark.nightly
+def test_a_bias_that_is_read_beyond_the_last_query_is_seen(tmp_path: Path) -> None:
+    def edit(text: str) -> str:
+        return text.replace("return m < M && n < N ?", "return m <= M && n < N ?")
+
+    assert "reads outside of a buffer" in wrong(RECOGNISED["bias"], tmp_path, SMALL, edit=edit)
 
 
 def test_two_warpgroups_in_every_order(tmp_path: Path) -> None:

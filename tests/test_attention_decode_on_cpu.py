@@ -84,6 +84,8 @@ MUTANTS = {
     "tiles are left out": ("split * Config::kWarps + warp;", "split * Config::kWarps;"),
     "keys beyond the end": ("N % Config::kKeys == 0 || n < N", "true"),
     "keys are not waited for": ("copy_wait<2 * Config::kStages - 3>();", ""),
+    "keys are not shown to other lanes": ("    __syncwarp();\n    load(", "    load("),
+    "values are not shown to other lanes": ("    __syncwarp();\n    add_values", "    add_values"),
     "values are not waited for": ("copy_wait<2 * Config::kStages - 2>();", ""),
     "a stage is filled early": ("stage == 0 ? Config::kStages - 1 : stage - 1", "stage"),
     "warps leave parts in rings in use": ("__syncthreads();  // of all warps", "// of all warps"),

@@ -11,9 +11,12 @@ import pytest
 from cuda_on_cpu import build_all, run_plan
 from families import GPU, assert_builds, plan_of, text_of, wrong_on_host
 
+from fusec.codegen.alignment import alignments
 from fusec.codegen.dispatch import plan_sources
+from fusec.ir.dtype import BF16
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.reduction import Reduction, ReductionPlan
 
@@ -70,6 +73,28 @@ def test_reads_beyond_the_tensor_are_seen(tmp_path: Path) -> None:
     built = build_all(kernels, tmp_path)
     with pytest.raises(AssertionError, match="reads outside of a buffer"):
         run_plan(plan, inputs, tmp_path, seed=1, built=built)
+
+
+@pytest.mark.parametrize("is_right", [True, False], ids=["right", "wrong"])
+def test_tensors_may_begin_at_any_element(is_right: bool, tmp_path: Path) -> None:
+    """Then the vectors around the first row reach before the tensor, and are read by parts."""
+    fusion = summed(65, 317)
+    plan = plan_of("reduction", fusion)
+    (source,) = plan_sources(plan)
+    assert alignments(source.kernel, source.text)["x"] == BF16.size
+    inputs = random_inputs(fusion, fusion.hints, 1)
+
+    def run() -> dict[str, Any]:
+        def edit(text: str) -> str:
+            return text if is_right else text.replace("if (row == 0) {", "if (row != 0) {")
+
+        return run_plan(plan, inputs, tmp_path, edit=edit, offsets={"x": BF16.size})
+
+    if is_right:
+        assert compare(fusion, fusion.hints, inputs, run()).ok
+    else:
+        with pytest.raises(AssertionError, match="reads outside of a buffer"):
+            run()
 
 
 def planned(seed: int) -> ReductionPlan:

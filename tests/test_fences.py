@@ -324,7 +324,7 @@ HOPPER = [
     (LONG_K, "matmul_turns", NAMED, "", 1, "acquire"),
     (LONG_K, "matmul_turns", "    spin_until(semaphore, turn);\n    *semaphore",
      "    *semaphore", 0, "acquire"),
-    (LONG_K, "matmul_turns", "__ldcg(&slab", "__ldg(&slab", 0, "constant read"),
+    (LONG_K, "partial_quads", "__ldcg(at)", "__ldg(at)", 0, "constant read"),
     ("slices", "matmul_slices", NAMED, "", 0, "release"),
     ("slices", "matmul_slices", NAMED, "", 1, "acquire"),
     ("turns_by_stores", "matmul_turns", NAMED, "", 2, "acquire"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
+from nightly import mostly_nightly
 from test_hopper_on_cpu import dies, model_of, plan_of, product, wrong
 
 from fusec import driver, target
@@ -32,7 +33,7 @@ from fusec.schedule.plan import KernelPlan
 
 HOPPER = target.find("sm_90a")
 SHAPE = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 9, "stages": 2}
-METHODS = ("two_kernel", "slices")
+METHODS = ("two_kernel", "slices", "serial_tma")
 HALVED = {"kernel": "split_k", **SHAPE, "split_method": METHODS[0], "partials": "half"}
 
 
@@ -52,6 +53,15 @@ def halved(
         ("two_kernel", BF16, {"tile_m": 64, "tile_n": 128, "splits": 3}),
         ("two_kernel", F16, {"cluster": 2, "splits": 4}),
         ("slices", F16, {"multicast": "b", "splits": 3}),
+        ("serial_tma", F16, {}),
+        *mostly_nightly(
+            [
+                ("serial_tma", F16, {"cluster": 2, "splits": 4}),
+                ("serial_tma", F16, {"multicast": "b", "splits": 3}),
+                ("serial_tma", F16, {"tile_m": 64, "tile_n": 128, "splits": 3}),
+            ],
+            3,
+        ),
     ],
 )
 def test_halves_are_added(
@@ -62,13 +72,34 @@ def test_halves_are_added(
     assert wrong(fusion, plan, tmp_path) == ""
 
 
+TURNS = {
+    "no fence before a bulk copy": ("  fence_proxy_async_shared_cta();", ""),
+    "no fence after a turn": ("      fence_proxy_async();", ""),
+    "nobody waits for a turn": ("  spin_until(semaphore, turn);\n      fence", "  fence"),
+    "a sum in another type": (
+        "bulk_reduce_add(work->data, sums->data, bytes)",
+        "bulk_reduce_add(reinterpret_cast<bf16*>(work->data),"
+        " reinterpret_cast<const bf16*>(sums->data), bytes)",
+    ),
+    "the turn is passed on early": ("wait_group<0>();", "wait_group_read<0>();"),
+    "the last does not wait": ("spin_until(semaphore, turn);\n    *sem", "*sem"),
+    "the bytes of floats": ("Config::kSlab * sizeof(Part)", "Config::kSlab * sizeof(float4)"),
+    "the first half of the sums": ("Config::kSlab * sizeof(Part)", "Config::kSlab * 4"),
+}
+
+
+@pytest.mark.parametrize("name", mostly_nightly(TURNS, 3))
+def test_wrong_turns_in_halves_are_seen(name: str, tmp_path: Path) -> None:
+    dies(*halved("serial_tma", F16), *TURNS[name], tmp_path)
+
+
 LEFT_OUT = {
     "two_kernel": ("split < splits)", "split < splits - 1)"),
     "slices": ("split < splits; ++split", "split < splits - 1; ++split"),
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LEFT_OUT)
 def test_a_slice_that_is_left_out_is_seen(method: str, tmp_path: Path) -> None:
     dies(*halved(method), *LEFT_OUT[method], tmp_path)
 
@@ -100,11 +131,60 @@ def test_whole_numbers_are_rounded_too(tmp_path: Path) -> None:
     assert verdict.ok, verdict.text()
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_each_turn_rounds_as_the_order_says(dtype: DType, tmp_path: Path) -> None:
+    """The sums of clusters are whole numbers here, so that every bit of the result is known."""
+    fusion = product(64, 64, 64 * 5, dtype=dtype)
+    shape = {**SHAPE, "splits": 5, "split_method": "serial_tma", "partials": "half"}
+    plan = plan_of(fusion, "split_k", **shape)
+    assert str(plan.orders["c"]).endswith(f"chains of 5, each turn rounds to {dtype}")
+    rng = np.random.default_rng(0)
+    given = {
+        entry.value.name: rng.integers(-20, 21, (64, 320)).astype(np.float32)
+        for entry in fusion.inputs
+    }
+    inputs = {
+        name: StridedArray(x.astype(dtype.numpy).reshape(-1), x.shape, dense_strides(x.shape))
+        for name, x in given.items()
+    }
+    a, b = (x.reshape(64, 5, 64) for x in given.values())
+    shares = np.einsum("mck,nck->mcn", a, b).astype(np.float32)
+    order = plan.orders["c"].at(fusion.hints)
+    expected = performed(shares, Order(order.stages[1:])).astype(dtype.numpy)
+    for number in range(4):
+        found = run_plan(plan, inputs, tmp_path, seed=number, at_once=number == 3)
+        assert np.array_equal(found["c"], expected)
+    assert not np.array_equal(shares.sum(axis=1).astype(dtype.numpy), expected)
+
+
+def test_the_orders_of_turns_are_wider_still(tmp_path: Path) -> None:
+    """What turns in halves compute is off by more than halves that are added in f32 would be."""
+    fusion, plan = halved("serial_tma", F16)
+    inputs = random_inputs(fusion, fusion.hints, 0)
+    outputs = run_plan(plan, inputs, tmp_path, seed=0)
+    _, exact = halved("serial_tma", F16, partials="f32")
+    turns = ", each turn rounds to f16"
+    assert str(plan.orders["c"]).replace(turns, "") == str(exact.orders["c"])
+    found = [
+        compare(fusion, fusion.hints, inputs, outputs, model=model_of(fusion, p)).word
+        for p in (plan, exact)
+    ]
+    assert found == ["verified", "differs"]
+
+
+ROUNDED = {
+    "kept": lambda kept: (Stage(256, kept=kept), Stage(8, width=1)),
+    "in turns": lambda kept: (Stage(256), Stage(8, width=1, rounded=kept)),
+    "in many turns": lambda kept: (Stage(32), Stage(64, width=1, rounded=kept)),
+}
+
+
+@pytest.mark.parametrize("how", ROUNDED)
 @pytest.mark.parametrize("kept", LEAST)
 @pytest.mark.parametrize(("low", "scale"), [(-1.0, 1.0), (0.0, 1.0), (-1.0, 1e-6)])
-def test_roundings_add_up_as_they_do(kept: str, low: float, scale: float) -> None:
+def test_roundings_add_up_as_they_do(kept: str, low: float, scale: float, how: str) -> None:
     """Also of f16 below its least normal number."""
-    order = Order((Stage(256, kept=kept), Stage(8, width=1)))
+    order = Order(ROUNDED[how](kept))
     terms = np.random.default_rng(7).uniform(low, 1, (400, 2048, 1)).astype(np.float32)
     terms *= np.float32(scale)
     exact = terms.astype(np.float64).sum(axis=1)
@@ -122,8 +202,8 @@ def test_few_terms_are_rounded_where_one_chain_has_all() -> None:
 
 
 REFUSED = {
-    "turns": (BF16, {"split_method": "serial_tma"}, "would round each again"),
-    "arrival": (BF16, {"split_method": "parallel"}, "would round each again"),
+    "turns": (BF16, {"split_method": "serial"}, "`serial` leaves its sums in f32; `slices`, "),
+    "arrival": (BF16, {"split_method": "parallel"}, "`serial_tma` may leave halves"),
     "f32": (F32, {}, "is f32, not of 16 bits"),
     "one": (BF16, {"splits": 1, "split_method": "slices"}, "one cluster leaves no sums"),
     "wgmma": (BF16, {"kernel": "wgmma", "splits": 1, "split_method": "slices", "multicast": "none"},
@@ -155,9 +235,10 @@ def test_price_never_chooses_halves() -> None:
     assert {p.settings["partials"] for p in records} == {"f32"}
     asked = [p for p, _ in family.priced(fusion, HOPPER, {"partials": "half"})]
     assert {p.settings["partials"] for p in asked} == {"half"}
+    assert "serial_tma" not in {p.settings["split_method"] for p in asked}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS[:2])
 def test_price_counts_half_of_the_bytes(method: str) -> None:
     _, plan = halved(method)
     p = plan.parameters
@@ -174,3 +255,18 @@ def test_explain_and_kernels_say_so() -> None:
     assert "half work buffer" in explanation(explain(driver.Compilation(fusion, options)))
     _, plan = halved()
     assert all("half work buffer" in source.text for source in plan_sources(plan))
+
+
+def test_explain_says_that_each_turn_rounds() -> None:
+    overrides = tuple(
+        Override("c", name, value)
+        for name, value in {**HALVED, "split_method": "serial_tma"}.items()
+    )
+    fusion = replace(product(256, 256, 16384), schedules=overrides)
+    record = explain(driver.Compilation(fusion, CompileOptions(targets=("sm_90a",))))
+    (order,) = record.segments[0].orders
+    assert (order.value, order.rounded) == ("c", "bf16")
+    (line,) = [
+        line for line in explanation(record).splitlines() if line.lstrip().startswith("orders")
+    ]
+    assert line.endswith("each turn rounds to bf16")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from fusec.run.arrays import StridedArray
 from fusec.run.build import Source, build
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.registry import find_scheduler
+from fusec.target import find
 
 FORMS = ["rows", "columns", "depth"]
 TRANSPOSED = [(False, False), (True, False), (False, True), (True, True)]
@@ -143,6 +147,32 @@ def test_tensor_cores(
     m, n, k = _cut(form, shape)
     fusion = product(form, BF16, m, n, k, len(ends), transposed=transposed)
     check(fusion, "mma", ends, tmp_path)
+
+
+def wrong_on_hopper(form: str, folder: Path, edit: Callable[[str], str] = str) -> str:
+    """Return what is wrong with Hopper's kernel of a product of four groups, one empty."""
+    family: Any = find_scheduler("matmul")
+    fusion = product(form, BF16, *_cut(form, (300, 72, 136)), 4)
+    plan = family.build(fusion, find("sm_90a"), {"kernel": "wgmma"})
+    given = {**random_inputs(fusion, fusion.hints, 0), "ends": held(fusion, [70, 70, 201, 290])}
+    orders: tuple[dict[str, Any], ...] = ({"seed": 0}, {"seed": 1, "backwards": True})
+    for order in orders:
+        outputs = run_plan(plan, given, folder, edit=edit, **order)
+        verdict = compare(fusion, fusion.hints, given, outputs)
+        if not verdict.ok:
+            return f"{order}: {verdict.text()}"
+    return ""
+
+
+def test_groups_of_rows_on_hopper(tmp_path: Path) -> None:
+    assert wrong_on_hopper("rows", tmp_path) == ""
+
+
+def test_rows_behind_all_groups_that_are_not_written_are_seen(tmp_path: Path) -> None:
+    def edit(text: str) -> str:
+        return text.replace("if (group.index > groups)", "if (group.index >= groups)")
+
+    assert "differs" in wrong_on_hopper("rows", tmp_path, edit)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import device_mutants
 import pytest
 from mutants import COUNT, SEED, changed
 
@@ -34,3 +35,28 @@ def test_the_record_is_of_the_last_draw() -> None:
     assert (record["seed"], len(record["mutants"])) == (SEED, COUNT)
     assert (record["died"], record["lived"]) == (COUNT - len(alive), len(alive))
     assert all(m["argument"] for m in alive)
+
+
+def test_the_record_of_headers_and_templates_is_of_its_last_draw() -> None:
+    path = Path(__file__).with_name("device_mutants_record.json")
+    record = json.loads(path.read_text())
+    alive = [m for m in record["mutants"] if not m["dies"]]
+    assert (record["seed"], len(record["mutants"])) == (device_mutants.SEED, device_mutants.COUNT)
+    assert (record["died"], record["lived"]) == (len(record["mutants"]) - len(alive), len(alive))
+    assert all(m["argument"] for m in alive)
+
+
+def test_headers_and_templates_are_drawn_from() -> None:
+    drawn = list(device_mutants.draw(200, device_mutants.SEED))
+    assert len({m.file for m in drawn}) > 50
+    for mutant in drawn:
+        lines = (device_mutants.TEMPLATES / mutant.file).read_text().splitlines()
+        assert lines[mutant.number - 1] == mutant.before != mutant.after
+
+
+def test_a_mutant_is_tried_by_the_tests_that_reach_its_line() -> None:
+    mutant = next(device_mutants.draw(1, device_mutants.SEED))
+    near = {str(mutant.number - 1): ["near"], "1": ["far"], str(mutant.number + 1): ["behind"]}
+    lines = {Path(mutant.file).name: near}
+    assert device_mutants.tests_of(mutant, lines) == ["near"]
+    assert device_mutants.tests_of(mutant, {}) == []

@@ -151,11 +151,12 @@ def test_a_tree_of_blocks(
     check_sums("reduction", b, shape, [axes], tmp_path, grid_reduce="tree", **settings)
 
 
-@pytest.mark.parametrize("splits", [2, 9])
-def test_blocks_that_add_in_turns(splits: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("splits", "threads"), [(2, {}), (9, {}), (9, {"threads_y": 1})])
+def test_blocks_that_add_in_turns(splits: int, threads: dict[str, Setting], tmp_path: Path) -> None:
+    """Also in blocks of one row of threads, which alone writes the tile that is copied."""
     b, x = builder_of((600, 64))
     b.output(b.apply("sum", x, dims=[0]))
-    settings: dict[str, Setting] = {"splits": splits, "grid_reduce": "serial_tma"}
+    settings: dict[str, Setting] = {"splits": splits, "grid_reduce": "serial_tma", **threads}
     check_sums("reduction", b, (600, 64), [(0,)], tmp_path, **settings)
 
 
@@ -504,7 +505,7 @@ def test_orders_are_written_and_read() -> None:
         ("chain", 0), ("chain", -4), ("chain", "K +"), ("chain", None), ("chain", 2.5),
         ("depth", -1), ("depth", 65), ("depth", "5"), ("depth", True), ("width", -1),
         ("width", 1 << 40), ("run", 0), ("run", 65), ("cut", -1), ("group", 2), ("group", None),
-        ("stages", 7), ("stages", [7]), ("steps", 1),
+        ("stages", 7), ("stages", [7]), ("steps", 1), ("kept", "f32"), ("rounded", "f32"),
     ],
 )  # fmt: skip
 def test_what_is_no_order_is_refused(key: str, value: object) -> None:

@@ -197,6 +197,37 @@ def test_no_vector_is_read_beyond_its_tensor(whole: bool, tmp_path: Path) -> Non
     assert compare(plan.fusion, plan.fusion.hints, inputs, outputs).ok
 
 
+def beside_a_larger_tensor() -> Fusion:
+    """Return a sum whose other operand goes on behind the last row."""
+    return read_text(
+        "fusion: beside\ninputs:\n  x: 'bf16[9, 301]'\n  z: 'bf16[12, 321]'\nops:\n"
+        "  - w = slice(z, start_indices=[1, 8], end_indices=[10, 309])\n"
+        "  - y = add(x, w)\noutputs: [y]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("", ""), ("at <= size - N;\n", "at <= size + N;\n")], ids=["right", "wrong"]
+)
+def test_the_last_vector_of_the_smaller_tensor_is_read_by_parts(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    """A wrong bound (device/shifted.cuh, is_whole) reads beyond it, and is seen."""
+    fusion = beside_a_larger_tensor()
+    plan = plan_of("pointwise", fusion)
+    assert "fusec::is_whole<kVec>(" in text_of(plan)
+    inputs = random_inputs(fusion, fusion.hints, 1)
+
+    def run() -> dict[str, Any]:
+        return run_plan(plan, inputs, tmp_path, seed=1, edit=lambda text: text.replace(old, new))
+
+    if new:
+        with pytest.raises(AssertionError, match="outside of a buffer"):
+            run()
+    else:
+        assert compare(fusion, fusion.hints, inputs, run()).ok
+
+
 def operands(draw: random.Random, names: list[str], extents: list[int]) -> Iterator[str]:
     """Yield the inputs of a random fusion, the first one whole, some of them with odd strides."""
     for k in range(draw.randint(1, 4)):

@@ -135,3 +135,28 @@ def test_banks_take_turns_for_rows_that_lie_on_the_same() -> None:
     assert conflicts(pitch=16, size=4, width=1, threads=16) == 1
     assert conflicts(pitch=4, size=2, width=4, threads=1) == 2  # 256 bytes of a warp
     assert conflicts(pitch=10, size=2, width=1, threads=1) == 1
+
+
+@pytest.mark.parametrize(
+    ("new", "is_right"),
+    [("kAcross * kWide", True), ("kAcross + kWide", False)],
+    ids=["right", "wrong"],
+)
+def test_a_block_takes_turns_at_more_columns_than_it_has_threads(
+    new: str, is_right: bool, tmp_path: Path
+) -> None:
+    """Rows stored by columns, of odd lengths: one element at a time, in two turns."""
+    family: Any = find_scheduler("inner_persistent")
+    problem = family.built(rows("f32", 301, 11, "norm", "[1, 303]"))
+    shape = {"vector_width": 1, "threads_x": 1, "threads_y": 32, "tile_rows": 64}
+    record = family.completed(problem, replace(family.likeliest(problem, GPU), **shape))
+    plan = family.plan(problem, record, GPU)
+    assert "bring_turned<kThreads, kTileRows, 11, 11, 1>(" in text_of(plan)
+
+    def edit(text: str) -> str:
+        return text.replace("row += kAcross * kWide", f"row += {new}")
+
+    segment = plan.problem.segment
+    inputs = random_inputs(segment, segment.hints, 0)
+    outputs = run_plan(plan, inputs, tmp_path, seed=0, edit=edit)
+    assert compare(segment, segment.hints, inputs, outputs).ok == is_right

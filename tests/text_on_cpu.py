@@ -156,7 +156,10 @@ def on_host(text: str) -> str:
     at = 0
     for found in ASM.finditer(text):
         end = _closing(text, found.end())
-        parts += [text[at : found.start()], _call(text[found.end() : end].replace("\\\n", "\n"))]
+        inside = text[found.end() : end]
+        # Lines keep their numbers; in a macro they end in a backslash.
+        lines = ("\\\n" if "\\\n" in inside else "\n") * inside.count("\n")
+        parts += [text[at : found.start()], _call(inside.replace("\\\n", "\n")), lines]
         at = end + 1
     return "".join([*parts, text[at:]])
 

@@ -86,6 +86,15 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class SumOrder:
+    """In what order a kernel adds a sum; rounded: the 16-bit type of partial sums, or empty."""
+
+    value: str
+    order: str
+    rounded: str
+
+
+@dataclass(frozen=True)
 class SegmentFacts:
     """A segment with its price; `time` holds the seconds of each resource used alone.
 
@@ -113,6 +122,7 @@ class SegmentFacts:
     occupancy: tuple[KernelFacts, ...]
     refusals: tuple[Refused, ...]
     why: str
+    orders: tuple[SumOrder, ...] = ()
     overrides: tuple[Overridden, ...] = ()
     chosen: str = "priced"
     tuned: Measured | None = None

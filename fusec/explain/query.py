@@ -18,6 +18,7 @@ from fusec.explain.facts import (
     Saved,
     Segmentation,
     SegmentFacts,
+    SumOrder,
     Taken,
 )
 from fusec.explain.units import time_text
@@ -40,12 +41,14 @@ def describe(
     *,
     peak_bytes: int,
     occupancy: Sequence[tuple[KernelFacts, ...]] = (),
+    orders: Sequence[tuple[SumOrder, ...]] = (),
     decision: Decision | None = None,
     streams: int = 1,
 ) -> Segmentation:
     """Return what is known of a segmentation.
 
-    peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan;
+    peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan; orders:
+    of each segment's sums, from its plan;
     decision: of its loops, before there were segments; streams: on which these run in turn.
     """
     fusion = segmented.fusion
@@ -62,11 +65,12 @@ def describe(
         sizes=dict(fusion.hints),
         aliases={v.name: i.value.name for v, i in fusion.effects.into.items()},
         segments=tuple(
-            _segment(s, target, dirty, known)
-            for s, dirty, known in zip(
+            _segment(s, target, dirty, known, sums)
+            for s, dirty, known, sums in zip(
                 segmented.segments,
                 segmented.dirty(target),
                 occupancy or [()] * len(segmented.segments),
+                orders or [()] * len(segmented.segments),
                 strict=True,
             )
         ),
@@ -101,7 +105,11 @@ def _hidden(segmented: SegmentedFusion, loop: LoopTime) -> Decision:
 
 
 def _segment(
-    segment: Segment, target: Target, dirty: int, occupancy: tuple[KernelFacts, ...]
+    segment: Segment,
+    target: Target,
+    dirty: int,
+    occupancy: tuple[KernelFacts, ...],
+    orders: tuple[SumOrder, ...],
 ) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
@@ -130,6 +138,7 @@ def _segment(
         occupancy=occupancy,
         refusals=tuple(Refused(name, r.rule, r.because) for name, r in segment.refusals),
         why=segment.why,
+        orders=orders,
         overrides=tuple(_override(o) for o in segment.overrides),
         chosen=chosen(segment),
         tuned=None if segment.tuned is None else _measured(segment.tuned),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver, lowering
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
-from fusec.explain.facts import Exact, KernelFacts, Segmentation
+from fusec.explain.facts import Exact, KernelFacts, Segmentation, SumOrder
 from fusec.explain.query import describe
 from fusec.files import with_sizes
 from fusec.options import DEFAULT_TARGET, CompileOptions
@@ -73,6 +73,13 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
             expand(program.posts, segmented, program.plans), segmented.fusion.hints
         ),
         occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
+        orders=[_orders(plan) for plan in program.plans],
+    )
+
+
+def _orders(plan: KernelPlan) -> tuple[SumOrder, ...]:
+    return tuple(
+        SumOrder(name, str(order), order.rounded_to) for name, order in plan.orders.items()
     )
 
 

@@ -125,6 +125,7 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
         yield from _row("kernels", launches(segment))
         yield from _rows("registers", map(registers, segment.occupancy))
         yield from _row("schedule", schedule(segment))
+        yield from _rows("orders", (f"{s.value}: {s.order}" for s in segment.orders if s.rounded))
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
     yield from _rows("refused", refused(segment))

@@ -31,6 +31,8 @@ class Stage:
     terms lie as far apart as can be. cut: terms that blocks do not reach across, as where groups of
     rows begin anew; 0 where none do. A tree adds 2**depth neighbours.
     kept: the 16-bit type that the results are rounded to, empty where they stay as they are.
+    rounded: the one that all terms of a chain but the last, and all its sums but the last, are
+    rounded to, as where each turn but the last adds in that type.
     """
 
     chain: int
@@ -39,6 +41,7 @@ class Stage:
     run: int = 1
     cut: int = 0
     kept: str = ""
+    rounded: str = ""
 
     def fitted(self, count: int) -> Stage:
         """Return the stage as `count` terms go through it.
@@ -88,7 +91,7 @@ class Order:
     @property
     def rounds_whole_numbers(self) -> bool:
         """Return whether even partial sums are rounded that f32 holds."""
-        return self.bits > 0 or any(s.kept for s in self.stages)
+        return self.bits > 0 or any(s.kept or s.rounded for s in self.stages)
 
     def within(self, count: int) -> tuple[Stage, ...]:
         """Return the stages that `count` terms go through, the rest of the tree included."""
@@ -100,7 +103,7 @@ class Order:
             left = fitted.chains(left)
             depth = min(fitted.depth, _depth(left))
             left = ceil(left / 2**depth)
-            found.append(replace(fitted, depth=depth, kept=stage.kept))
+            found.append(replace(fitted, depth=depth, kept=stage.kept, rounded=stage.rounded))
         if left > 1:
             found.append(Stage(1, _depth(left)))
         return tuple(found)
@@ -140,7 +143,9 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
     """
     stages = order.within(int(np.max(count, initial=0)))
     terms = np.maximum(count, 1)
-    parts = list[tuple[str, Array]]()
+    square = np.square(np.abs(total))
+    mean, spread = square / terms, np.maximum(squares - square / terms, 0)
+    halves = np.zeros(())
     steady, walking, width = np.zeros(()), np.zeros(()), np.minimum(order.group, terms)
     for stage in stages:
         # A sum of fewer terms ends within a stage.
@@ -148,17 +153,17 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
         steady = steady + width * np.square(chain) / 3 * (stage.chain > 1)
         walking = walking + chain / 2 * (stage.chain > 1)
         width = width * chain
+        chains = np.maximum(terms / width, 1)
+        if stage.rounded:
+            halves = halves + _turns_variance(square, spread, chain, chains, stage.rounded)
         wide = np.minimum(width * 2.0**stage.depth, np.maximum(terms, width))
         steady = steady + 2 * (wide - width)
         walking = walking + np.log2(wide / width)
         width = wide
         if stage.kept:
-            parts.append((stage.kept, np.maximum(terms / width, 1)))
-    square = np.square(np.abs(total))
-    mean, spread = square / terms, np.maximum(squares - square / terms, 0)
-    variance = (mean * steady + spread * walking) * (unit**2 / 3)
-    for kept, number in parts:
-        variance = variance + _kept_variance(square, spread, number, kept)
+            parts = np.maximum(terms / width, 1)
+            halves = halves + _kept_variance(square, spread, parts, stage.kept)
+    variance = (mean * steady + spread * walking) * (unit**2 / 3) + halves
     if order.bits:
         chained = order.group * (stages[0].chain if stages else 1)
         variance = variance + 4.0**-order.bits * _cut(square, squares, spread, terms, chained)
@@ -177,6 +182,24 @@ def _kept_variance(square: Array, spread: Array, parts: Array, kept: str) -> Arr
     """
     unit = as_dtype(kept).epsilon
     return (unit**2 * (square / parts + UNEVEN * spread) + (LEAST[kept] / 2) ** 2 * parts) / 3
+
+
+def _turns_variance(
+    square: Array, spread: Array, turns: Array, chains: Array, rounded: str
+) -> Array:
+    """Return the variance of chains of so many turns, all of which but the last round.
+
+    Turn k of n rounds its term to a 16-bit type, then the sum of k terms. Given the total, such a
+    sum has k / n of it and k (n - k) / n**2 of the spread; a term has those of k = 1. The first
+    term is the first sum.
+    """
+    unit = as_dtype(rounded).epsilon
+    others = np.maximum(turns - 2, 0)
+    means = others + (turns - 1) * turns * (2 * turns - 1) / 6
+    spreads = others * (turns - 1) + turns * (np.square(turns) - 1) / 6
+    moments = (square / chains * means + UNEVEN * spread * spreads) / np.square(turns)
+    least = (LEAST[rounded] / 2) ** 2 * chains * (others + turns - 1)
+    return (unit**2 * moments + least) / 3
 
 
 def _cut(square: Array, squares: Array, spread: Array, terms: Array, chained: int) -> Array:
@@ -202,7 +225,9 @@ def performed(terms: Array, order: Order) -> Array:
     # NumPy adds along an axis in a row unless it is the one that lies along memory.
     terms = np.ascontiguousarray(terms)
     for stage in order.within(count):
-        if stage.width:
+        if stage.rounded:
+            terms = _in_turns(terms, stage)
+        elif stage.width:
             terms = _trees(_dealt(terms, stage), stage.depth)
         else:
             terms = _chained(terms, stage.chain)
@@ -226,6 +251,18 @@ def _chained(terms: Array, chain: int) -> Array:
     if whole < count:
         result[:, : count - whole] += terms[:, whole:]
     return result
+
+
+def _in_turns(terms: Array, stage: Stage) -> Array:
+    """Return chains of neighbours whose terms and sums are rounded, but for the last ones."""
+    before, _, after = terms.shape
+    dtype, kind = as_dtype(stage.rounded), terms.dtype
+    parts = _padded(terms, stage.chain).reshape(-1, stage.chain, after)
+    total = np.zeros((len(parts), after), kind)
+    for turn in range(stage.chain - 1):
+        own = round_to(parts[:, turn], dtype).astype(kind)
+        total = round_to(total + own, dtype).astype(kind)
+    return (total + parts[:, -1]).reshape(before, -1, after)
 
 
 def _halved(terms: Array) -> Array:

@@ -137,7 +137,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     ) -> Iterator[MatmulParameters]:
         """Yield parameters that may be legal, without those that are to be asked for."""
         for p in super().candidates(problem, likeliest, target, settings):
-            if p.in_arrival_order and "split_method" not in settings:
+            rounds_again = p.leaves_halves and p.takes_turns
+            if (p.in_arrival_order or rounds_again) and "split_method" not in settings:
                 continue
             if not p.leaves_halves or "partials" in settings:
                 yield p

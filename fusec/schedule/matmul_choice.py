@@ -58,11 +58,13 @@ COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
 """Those that are compared by price."""
 PARTIALS = ("f32", "half")
 """What clusters leave of their sums: f32, or the 16 bits of the result's type, which rounds each
-once more: only where that is asked for."""
+once more, or with each turn of `serial_tma`: only where that is asked for."""
 TURNS = ("serial_tma", "serial")
 """The methods by which clusters wait for each other."""
 SLICED = ("slices", "two_kernel")
 """The methods that read each cluster's sums once, and add them in f32."""
+HALVED = (*SLICED, "serial_tma")
+"""The methods that have work buffers of a 16-bit type; by the last each turn rounds to it again."""
 CLUSTERS = {
     "none": (1, 1), "b": (2, 1), "a": (1, 2), "both": (2, 2),
     "4x1": (4, 1), "1x4": (1, 4), "4x2": (4, 2), "2x4": (2, 4),
@@ -352,8 +354,9 @@ def _no_half_partials(p: MatmulParameters, problem: Product) -> str:
         return f"kernel `{p.kernel}` leaves its sums in f32; `split_k` may leave halves"
     if p.splits == 1:
         return "one cluster leaves no sums"
-    if p.split_method not in SLICED:
-        return f"`{p.split_method}` adds to sums that others have left, and would round each again"
+    if p.split_method not in HALVED:
+        others = ", ".join(f"`{method}`" for method in HALVED)
+        return f"`{p.split_method}` leaves its sums in f32; {others} may leave halves"
     if not (dtype.is_half and dtype.bits == 16):
         return f"`{problem.node.output.name}` is {dtype}, not of 16 bits"
     return ""

@@ -21,7 +21,8 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     group = TF32_GROUP if problem.dtype == F32 else GROUP
     groups = slice_groups(p) if p.has_second else 1
     splits = 1 if p.in_ranges else p.splits  # most tiles are whole
+    half = partials_dtype(problem, p).name if p.leaves_halves else ""
     return of_tensor_cores(
         problem.k, part, each, splits, groups=groups, promoted=promoted, group=group,
-        kept=partials_dtype(problem, p).name if p.leaves_halves else "",
+        kept="" if p.takes_turns else half, rounded=half if p.takes_turns else "",
     )  # fmt: skip

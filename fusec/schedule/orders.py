@@ -25,7 +25,7 @@ GROUP = 16
 TF32_GROUP = 8
 """The same of 10 bits of f32 (PTX mma.m16n8k8)."""
 KEPT = ("f16", "bf16")
-"""Types in which sums of a stage may be kept between clusters."""
+"""16-bit types in which the clusters of a split product may leave sums."""
 TILES_AT_ONCE = 32
 """Totals of tiles that a warp combines, as in device/scan_tiles.cuh."""
 _MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
@@ -41,6 +41,7 @@ class PlannedStage:
     run: int = 1
     cut: int = 0
     kept: str = field(default="", metadata={"omitted": True})
+    rounded: str = field(default="", metadata={"omitted": True})
 
     def __str__(self) -> str:
         text = f"{self.width} chains" if self.width > 1 else "chains"
@@ -51,6 +52,7 @@ class PlannedStage:
             text += f" within every {self.cut}"
         trees = [f"trees of depth {self.depth}"] if self.depth else []
         kept = [f"kept in {self.kept}"] if self.kept else []
+        kept += [f"each turn rounds to {self.rounded}"] if self.rounded else []
         return ", ".join([*([text, *trees] if self.chain != 1 else trees or [text]), *kept])
 
 
@@ -67,10 +69,18 @@ class PlannedOrder:
         from fusec.reference.order import Order, Stage
 
         stages = (
-            Stage(max(s.chain.evaluate(sizes), 1), s.depth, s.width, s.run, s.cut, s.kept)
+            Stage(
+                max(s.chain.evaluate(sizes), 1),
+                *(s.depth, s.width, s.run, s.cut, s.kept, s.rounded),
+            )
             for s in self.stages
         )
         return Order(tuple(stages), self.group, self.bits)
+
+    @property
+    def rounded_to(self) -> str:
+        """Return the 16-bit type that partial sums are rounded to, empty where there is none."""
+        return next((t for s in self.stages for t in (s.kept, s.rounded) if t), "")
 
     def longest(self, sizes: Mapping[str, int]) -> int:
         """Return the length of the longest chain."""
@@ -89,6 +99,7 @@ class PlannedOrder:
                 ("run", stage.run, range(1, _LONGEST_RUN + 1)),
                 ("cut", stage.cut, range(_MOST)),
                 ("kept", stage.kept, ("", *KEPT)),
+                ("rounded", stage.rounded, ("", *KEPT)),
             ]
         for key, value, allowed in numbers:
             if value not in allowed:
@@ -225,6 +236,7 @@ def of_tensor_cores(
     promoted: bool = False,
     group: int = GROUP,
     kept: str = "",
+    rounded: str = "",
 ) -> PlannedOrder:
     """Return the order of products of matrices by tensor cores.
 
@@ -232,7 +244,8 @@ def of_tensor_cores(
     cluster are added in the order of its blocks, those of clusters in turns, or in `groups` of
     neighbours whose sums then meet. promoted: of 8-bit floats, whose sums of a tile are added to
     others in f32; group: products added at once; kept: the type to
-    which the sums of clusters are rounded before they meet, empty for f32.
+    which the sums of clusters are rounded before they meet, empty for f32; rounded: the type to
+    which each turn rounds but the last, empty for f32.
     """
     tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
     stages = [PlannedStage(_positive(tiles * (tile // group)))]
@@ -241,6 +254,8 @@ def of_tensor_cores(
     stages += [serial(cluster)] if cluster > 1 else []
     stages[-1] = replace(stages[-1], kept=kept)
     stages += [serial(n) for n in (-(-splits // groups), groups) if n > 1]
+    if rounded:
+        stages[-1] = replace(stages[-1], rounded=rounded)
     return PlannedOrder(tuple(stages), *((WARP, FP8_BITS) if promoted else (group,)))
 
 

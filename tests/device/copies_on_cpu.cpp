@@ -30,8 +30,14 @@ void copy_wait(int pending) {
     if (!copies_at_once) {
       for (const Copy& each : groups.front()) perform(each);
     }
+    self->warp->copied |= !groups.front().empty();
     groups.erase(groups.begin());
   }
+}
+// A wait shows a lane its own copies alone; a barrier shows them to the lanes that ldmatrix reads for.
+void show_copies() { self->warp->copied = false; }
+void check_copies() {
+  if (self->warp->copied) fail("ldmatrix after an asynchronous copy, without a barrier since");
 }
 
 // ---- Loads into shared memory.

@@ -166,6 +166,7 @@ struct LaneWords {
 };
 void wait_for_block();
 void wait_for_threads(unsigned id, unsigned count);
+void show_copies();
 void arrive_for_threads(unsigned id, unsigned count);
 void wait_for_cluster();
 // What every lane of the warp shows; it may be read until the calling lane's next exchange.
@@ -183,7 +184,10 @@ enum Options { kBackwards = 1, kAtOnce = 2, kProxies = 4 };
 
 }  // namespace cpu
 
-static void __syncthreads() { cpu::wait_for_block(); }
+static void __syncthreads() {
+  cpu::wait_for_block();
+  cpu::show_copies();
+}
 static std::size_t __cvta_generic_to_shared(const void* p) { return cpu::shared_address(p); }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
@@ -209,11 +213,15 @@ static unsigned __reduce_min_sync(unsigned, unsigned value) {
   }
   return value;
 }
-static void __syncwarp(unsigned = 0) { __ballot_sync(0, 0); }
+static void __syncwarp(unsigned = 0) {
+  __ballot_sync(0, 0);
+  cpu::show_copies();
+}
 static int __popc(unsigned v) { return __builtin_popcount(v); }
 static int __ffs(int v) { return __builtin_ffs(v); }
 static int __clz(int v) { return v ? __builtin_clz(v) : 32; }
 static void __nanosleep(unsigned) { cpu::give_up(); }
+static void __trap() { cpu::fail("a trap"); }
 template <class T, class V>
 T atomicAdd(T* p, V v) {
   const T before = *p;

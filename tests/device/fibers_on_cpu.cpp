@@ -116,6 +116,7 @@ void wait_for_threads(unsigned id, unsigned count) {
   if (id > 15 || count % 32 != 0 || count > threads())
     fail("no barrier %u of %u threads", id, count);
   wait(self->block->barriers[id], count, "a named barrier of its block");
+  show_copies();
 }
 // Counts among those who come to a barrier, and goes on.
 void arrive_for_threads(unsigned id, unsigned count) {

@@ -89,7 +89,8 @@ struct Known {
 struct Warp {
   std::vector<Fiber*> lanes;
   unsigned ready = 0, turn = 0;
-  bool held = false;  // others run first
+  bool held = false;    // others run first
+  bool copied = false;  // copies of a lane have landed, and no barrier has shown them to the others
   unsigned long long priority = 0;
   Barrier barrier;
   LaneWords shown[2][32];

@@ -123,6 +123,7 @@ static void copy_16(u32 shared, const void* global, int valid = 16, u64 = 0) {
 }
 void copy_commit();
 void copy_wait(int pending);
+void check_copies();
 static void copy_wait_all() {
   copy_commit();
   copy_wait(0);
@@ -232,12 +233,14 @@ static u32 load_matrix(const LaneWords* all, unsigned matrix, bool transposed) {
 }
 template <bool kTransposed>
 void load_matrices(u32& r0, u32& r1, u32& r2, u32& r3, u32 row) {
+  check_copies();
   const LaneWords* all = show({{row}});
   u32* const registers[4] = {&r0, &r1, &r2, &r3};
   for (unsigned p = 0; p < 4; ++p) *registers[p] = load_matrix(all, p, kTransposed);
 }
 template <bool kTransposed>
 void load_matrices(u32& r0, u32& r1, u32 row) {
+  check_copies();
   const LaneWords* all = show({{row}});
   r0 = load_matrix(all, 0, kTransposed);
   r1 = load_matrix(all, 1, kTransposed);

@@ -7,28 +7,6 @@
 
 namespace fusec {
 
-// Four sums as they lie in a slice: floats, or halves to which each is rounded.
-__device__ __forceinline__ void leave_quad(float4* at, float4 sums) { *at = sums; }
-template <class T>
-__device__ __forceinline__ void leave_quad(Vec<T, 4>* at, float4 sums) {
-  const Vec<T, 4> halves = {convert<T>(sums.x), convert<T>(sums.y), convert<T>(sums.z),
-                            convert<T>(sums.w)};
-  store(at->data, halves);
-}
-__device__ __forceinline__ float4 fetch_quad(const float4* at) { return __ldcg(at); }
-template <class T>
-__device__ __forceinline__ Vec<T, 4> fetch_quad(const Vec<T, 4>* at) {
-  Vec<T, 4> halves;
-  *reinterpret_cast<uint2*>(&halves) = __ldcg(reinterpret_cast<const uint2*>(at));
-  return halves;
-}
-__device__ __forceinline__ float4 widened(float4 sums) { return sums; }
-template <class T>
-__device__ __forceinline__ float4 widened(const Vec<T, 4>& halves) {
-  return make_float4(to_float(halves[0]), to_float(halves[1]), to_float(halves[2]),
-                     to_float(halves[3]));
-}
-
 // All multiplying threads: the share to the slice of this cluster.
 template <class Config, class Part>
 __device__ __forceinline__ void leave_slice(Part* slice, const float4 (&share)[Config::kOwned]) {

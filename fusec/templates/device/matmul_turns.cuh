@@ -9,13 +9,18 @@
 #include "grid.cuh"
 #include "matmul_share.cuh"
 #include "named_barrier.cuh"
+#include "partial_quads.cuh"
 
 namespace fusec {
 
 // Adds sums in shared memory to those in a work buffer; complete after commit_group and
-// wait_group<0>.
+// wait_group<0>. Sums of a 16-bit type are rounded to it by every addition.
 __device__ __forceinline__ void add_sums(float4* work, const float4* sums, u32 bytes) {
   bulk_reduce_add(&work->x, &sums->x, bytes);
+}
+template <class T>
+__device__ __forceinline__ void add_sums(Vec<T, 4>* work, const Vec<T, 4>* sums, u32 bytes) {
+  bulk_reduce_add(work->data, sums->data, bytes);
 }
 
 __device__ __forceinline__ float4 add(float4 a, float4 b) {
@@ -51,13 +56,13 @@ __device__ __forceinline__ void read_tile(float4 (&share)[Config::kOwned], const
 // All multiplying threads, not in the last turn: the share goes through `owned`, shared memory that
 // nobody else reads any more, to the work buffer by one bulk copy, and is added to what lies there
 // by all but the first. The turn is passed on only when the write is complete.
-template <class Config>
-__device__ __forceinline__ void pass_turn(float4* slab, float4* owned, u32* semaphore, int turn,
+template <class Config, class Part>
+__device__ __forceinline__ void pass_turn(Part* slab, Part* owned, u32* semaphore, int turn,
                                           const float4 (&share)[Config::kOwned]) {
-  constexpr u32 kBytes = Config::kSlab * sizeof(float4);
+  constexpr u32 kBytes = Config::kSlab * sizeof(Part);
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
-    owned[f * Config::kMultipliers + threadIdx.x] = share[f];
+    leave_quad(&owned[f * Config::kMultipliers + threadIdx.x], share[f]);
   }
   fence_proxy_async_shared_cta();
   named_barrier_sync<Config::kMultipliers>(1);
@@ -75,10 +80,10 @@ __device__ __forceinline__ void pass_turn(float4* slab, float4* owned, u32* sema
   }
 }
 
-// All multiplying threads, in the last turn: add the sum of the others, and leave the semaphore at
-// zero for the next launch.
-template <class Config>
-__device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], const float4* slab,
+// All multiplying threads, in the last turn: add the sum of the others in f32, and leave the
+// semaphore at zero for the next launch.
+template <class Config, class Part>
+__device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], const Part* slab,
                                                u32* semaphore, int turn) {
   if (turn == 0) return;
   if (threadIdx.x == 0) {
@@ -88,7 +93,8 @@ __device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], 
   named_barrier_sync<Config::kMultipliers>(1);
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
-    share[f] = add(__ldcg(&slab[f * Config::kMultipliers + threadIdx.x]), share[f]);
+    const auto sum = fetch_quad(&slab[f * Config::kMultipliers + threadIdx.x]);
+    share[f] = add(widened(sum), share[f]);
   }
 }
 

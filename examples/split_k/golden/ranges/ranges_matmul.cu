@@ -1,0 +1,159 @@
+// ranges_matmul: The steps along K of all tiles are divided evenly among the SMs; two add up a
+//   tile.
+// Source: examples/split_k/ranges.yaml
+//   9: y = linear(x, mul(cast(w, bf16), scale))
+// Schedule: 256 x 20480 x 8192 in tiles of 256 x 128, bulk copies into wgmma, K split over ranges
+//   of all tiles' steps, one for each CTA.
+#include "block_scales.cuh"
+#include "matmul_converted.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_ranges.cuh"
+#include "matmul_share.cuh"
+#include "matmul_tile.cuh"
+#include "matmul_turns.cuh"
+#include "named_barrier.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "weights.cuh"
+#include "wgmma.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                   // of the operands in shared memory
+  static constexpr int kTileM = 256;       // rows of an output tile
+  static constexpr int kTileN = 128;       // columns of an output tile
+  static constexpr int kTileK = 64;        // depth of a stage
+  using W = fusec::i8;                     // of B's elements in memory
+  using Codes = fusec::Bytes<T>;           // as halves
+  static constexpr bool kScaled = false;   // each group of K has scales of its own
+  static constexpr bool kLowered = false;  // and zero points
+  static constexpr int kGroup = 128;       // elements of K that share them
+  static constexpr int kStages = 5;        // stages in flight
+  static constexpr int kConsumers = 2;     // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = true;                  // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 128;                    // of a thread that multiplies
+  static constexpr int kProducerRegisters = 40;           // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;          // of a thread that multiplies
+  static constexpr int kProducts = 1;                     // products that share a tile
+  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
+  static constexpr int kCluster = 1;                      // CTAs that sum along K in shared memory
+  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
+  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
+  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 32768;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 40960;  // of one stage
+  static constexpr int kSumsPitch = 132;     // floats from row to row of the tile of sums
+  static constexpr int kFull = 204800;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 204840;      // barriers, one per stage: all have read it
+  static constexpr int kArrived = 204880;    // slices before this CTA's
+};
+
+constexpr int kWidth = 4;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    ranges_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                  const __grid_constant__ fusec::TensorMap w_map,
+                  const fusec::bf16* __restrict__ scale,
+                  fusec::bf16* __restrict__ y,
+                  float* partials,
+                  fusec::u32* arrivals) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  constexpr int M = 256;
+  constexpr int N = 20480;
+  constexpr int K = 8192;
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+
+  if (threadIdx.x == Config::kMultipliers) {
+    fusec::prefetch_tensormap(&x_map);
+    fusec::prefetch_tensormap(&w_map);
+  }
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  __syncthreads();
+  const int steps = fusec::tile_count(K, Config::kTileK);
+  const auto range = fusec::step_range(tile_rows * tile_columns, steps);
+
+  if (threadIdx.x >= Config::kMultipliers) {
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x < Config::kMultipliers + 32) {
+      // The producer: one thread keeps kStages loads in flight within a part.
+      int stage = 0;
+      fusec::u32 parity = 1;
+      for (int at = range.begin; at < range.end;) {
+        const auto part = range.part(at);
+        const auto tile = fusec::matmul_tile<Config::kBand>(part.tile, tile_rows, tile_columns);
+        if (at > range.begin) fusec::wait_for_ring<Config>();
+        at += part.last - part.first;
+        if (threadIdx.x % 32 == 0) {
+          const int m = tile.row * Config::kTileM;
+          const int n = tile.column * Config::kTileN;
+          const fusec::TileSource a_rows = {&x_map, m, 0};
+          const fusec::TileSource b_columns = {&w_map, n, 0};
+          fusec::load_stages<Config, 1, 1, false, 1, false, true>(
+              shared, a_rows, b_columns, part.first, part.last, stage, parity);
+        }
+        __syncwarp();
+      }
+    }
+    return;
+  }
+
+  fusec::take_registers<Config::kConsumerRegisters>();
+  int stage = 0;
+  fusec::u32 parity = 0;
+  for (int at = range.begin; at < range.end;) {
+    const auto part = range.part(at);
+    const auto tile = fusec::matmul_tile<Config::kBand>(part.tile, tile_rows, tile_columns);
+    at += part.last - part.first;
+    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+    float sums[Config::kSumsOwn] = {};
+    fusec::multiply_converted<Config>(sums, shared, part.first, part.last, stage, parity,
+                                      fusec::Unscaled{}, fusec::Unscaled{});
+    // The sums of a part lie over the ring, which is empty by then.
+    float* const sums_tile = reinterpret_cast<float*>(shared) + fusec::unknown_zero();
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
+    fusec::store_tile<Config>(sums_tile, sums);
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all sums are in the tile
+    float4 share[Config::kOwned];
+    fusec::read_tile<Config>(share, sums_tile);
+    if (at < range.end) fusec::free_ring<Config>();
+    bool is_mine = part.is_whole(steps);
+    if (!is_mine) {
+      float4* const slices = reinterpret_cast<float4*>(partials) +
+                             static_cast<fusec::i64>(part.border()) * 2 * Config::kSlab;
+      fusec::u32* const slot = reinterpret_cast<fusec::u32*>(shared + Config::kArrived);
+      is_mine =
+          fusec::is_second<Config>(share, slices, arrivals + part.border(), slot, part.number());
+    }
+    if (is_mine) {
+      // The epilogue of neighbouring sums of row m, from column n on.
+      const auto finish = [&](Index m, Index n, const Sums& acc) {
+        const auto scale_vec = fusec::load_readonly<kWidth>(scale + n);
+        fusec::Vec<fusec::bf16, kWidth> y_vec;
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) {
+          y_vec[i] = fusec::convert<fusec::bf16>(acc[i] * fusec::to_float(scale_vec[i]));
+        }
+        fusec::store(y + m * 20480 + n, y_vec);
+      };
+
+      const auto visit = [&](int row, int column, const Sums& acc) {
+        const Index m = tile_m + row;
+        const Index n = tile_n + column;
+        if (m < M && n < N) finish(m, n, acc);
+      };
+      fusec::visit_share<Config, kWidth>(share, 0, visit);
+    }
+  }
+}

@@ -1,0 +1,152 @@
+// serial_tma_matmul: Clusters add their sums to a work buffer in turn, by cp.reduce.async.bulk.
+// Source: examples/split_k/serial_tma.yaml
+//   12: c = matmul(a, b)
+// Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
+//   turns of 4 CTAs.
+#include "cluster.cuh"
+#include "grid.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_share.cuh"
+#include "matmul_tile.cuh"
+#include "matmul_turns.cuh"
+#include "named_barrier.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 6;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;                 // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
+  static constexpr int kProducts = 1;                     // products that share a tile
+  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
+  static constexpr int kCluster = 4;                      // CTAs that sum along K in shared memory
+  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
+  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
+  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 32768;  // of one stage
+  static constexpr int kSumsPitch = 136;     // floats from row to row of the tile of sums
+  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 196656;      // barriers, one per stage: all have read it
+  static constexpr int kTicket = 196704;     // of the cluster, in its first CTA
+};
+
+constexpr int kWidth = 4;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __cluster_dims__(Config::kCluster)
+    __launch_bounds__(Config::kThreads, Config::kResident)
+        serial_tma_matmul(const __grid_constant__ fusec::TensorMap a_map,
+                          const __grid_constant__ fusec::TensorMap b_map,
+                          fusec::bf16* __restrict__ c_tensor,
+                          float* partials,
+                          fusec::u32* turns,
+                          fusec::u32* tickets,
+                          fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  // The sums lie over the ring, which is empty by then.
+  float* const sums_tile = reinterpret_cast<float*>(shared);
+  const int rank = fusec::cluster_rank();
+  const int M = M_size;
+  constexpr int N = 256;
+  constexpr int K = 65536;
+  constexpr int splits = 7;  // clusters that sum a tile
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+
+  if (threadIdx.x == Config::kMultipliers) {
+    fusec::prefetch_tensormap(&a_map);
+    fusec::prefetch_tensormap(&b_map);
+  }
+  // CUDA promises no order of CTAs, so a cluster draws its work: whoever holds an earlier ticket
+  // runs already, and waiting for it ends. The counter wraps to zero with the last ticket.
+  fusec::u32* const ticket_slot = reinterpret_cast<fusec::u32*>(shared + Config::kTicket);
+  if (threadIdx.x == 0) {
+    fusec::init_stages<Config>(shared);
+    if (rank == 0) {
+      *ticket_slot = fusec::take_ticket(tickets, gridDim.x / Config::kCluster);
+    }
+  }
+  fusec::cluster_sync();
+  const int work = fusec::cluster_load(ticket_slot, 0);
+  const int tile_index = work / splits;
+  const int turn = work % splits;
+  const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
+  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
+  const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
+  const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
+  const int first_step = static_cast<int>(steps * chunk / chunks);
+  const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
+
+  const bool is_consumer = threadIdx.x < Config::kMultipliers;
+  if (is_consumer) {
+    float sums[Config::kSumsOwn] = {};
+    int stage = 0;
+    fusec::u32 parity = 0;
+    fusec::multiply_stages<Config>(sums, shared, first_step, last_step, stage, parity);
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
+    fusec::store_tile<Config>(sums_tile, sums);
+  } else {
+    // The producer: one thread keeps kStages loads in flight.
+    if (threadIdx.x == Config::kMultipliers) {
+      const int m = tile.row * Config::kTileM;
+      const int n = tile.column * Config::kTileN;
+      const fusec::TileSource a_rows = {&a_map, m, 0};
+      const fusec::TileSource b_columns = {&b_map, n, 0};
+      int stage = 0;
+      fusec::u32 parity = 1;
+      fusec::load_stages<Config>(shared, a_rows, b_columns, first_step, last_step, stage, parity);
+    }
+    __syncwarp();
+  }
+
+  // The CTAs of a cluster sum their share of the tile over all ranks.
+  fusec::cluster_sync();
+  float4 share[Config::kOwned];
+  if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
+  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  if (!is_consumer) return;
+
+  const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * Config::kCluster + rank;
+  float4* const slab = reinterpret_cast<float4*>(partials) + owner * Config::kSlab;
+  fusec::u32* const semaphore = turns + owner;
+  if (turn < splits - 1) {
+    fusec::pass_turn<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn, share);
+    return;
+  }
+  fusec::take_last_turn<Config>(share, slab, semaphore, turn);
+
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kWidth> c_tensor_vec;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      c_tensor_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+    }
+    fusec::store(c_tensor + m * 256 + n, c_tensor_vec);
+  };
+
+  const auto visit = [&](int row, int column, const Sums& acc) {
+    const Index m = tile_m + row;
+    const Index n = tile_n + column;
+    if (m < M && n < N) finish(m, n, acc);
+  };
+  fusec::visit_share<Config, kWidth>(share, rank, visit);
+}

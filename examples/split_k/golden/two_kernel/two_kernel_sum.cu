@@ -1,0 +1,81 @@
+// two_kernel_sum: Each cluster leaves its sums in a slice; a second kernel adds all slices.
+// Source: examples/split_k/two_kernel.yaml
+//   12: c = matmul(a, b)
+// Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
+//   slices of 4 CTAs.
+#include "matmul_share.cuh"
+#include "matmul_slices.cuh"
+#include "matmul_tile.cuh"
+#include "overlap.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 128;    // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 6;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;                 // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
+  static constexpr int kProducts = 1;                     // products that share a tile
+  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
+  static constexpr int kCluster = 4;                      // CTAs that sum along K in shared memory
+  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
+  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
+  static constexpr int kResident = 1;                     // CTAs that an SM has room for
+  static constexpr int kGroups = 1;                       // groups of threads that share slices
+  static constexpr int kEach = 7;                         // slices of a group, at most
+  static constexpr int kQuads = kMultipliers / kGroups;   // quads of a block
+  static constexpr int kRuns = kSlab / kQuads;            // blocks that sum a CTA's share
+  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
+};
+
+constexpr int kWidth = 4;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
+    two_kernel_sum(fusec::bf16* __restrict__ c_tensor, float* partials, fusec::i64 M_size) {
+  fusec::wait_for_kernels_before();
+  const int M = M_size;
+  constexpr int N = 256;
+  constexpr int splits = 7;  // clusters that sum a tile
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  // A block sums a run of neighbouring quads of what the CTAs of a tile's clusters have left.
+  const int owner = blockIdx.x / Config::kRuns;
+  const int part = blockIdx.x % Config::kRuns * Config::kQuads + threadIdx.x % Config::kQuads;
+  const int rank = owner % Config::kCluster;
+  const auto tile =
+      fusec::matmul_tile<Config::kBand>(owner / Config::kCluster, tile_rows, tile_columns);
+  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const float4* const slices = reinterpret_cast<const float4*>(partials) +
+                               static_cast<fusec::i64>(owner) * splits * Config::kSlab;
+  const float4 share = fusec::sum_slices_in_groups<Config>(slices + part, splits);
+  if (threadIdx.x >= Config::kQuads) return;
+
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kWidth> c_tensor_vec;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      c_tensor_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+    }
+    fusec::store(c_tensor + m * 256 + n, c_tensor_vec);
+  };
+
+  const auto visit = [&](int row, int column, const Sums& acc) {
+    const Index m = tile_m + row;
+    const Index n = tile_n + column;
+    if (m < M && n < N) finish(m, n, acc);
+  };
+  fusec::visit_quad<kWidth>(share, fusec::quad_of_share<Config>(part, rank), visit);
+}
