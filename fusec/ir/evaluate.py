@@ -170,7 +170,7 @@ def overflow(array: Array) -> Array:
 def known_scalar(value: Value, sizes: Sizes) -> Array | None:
     """Return an integer scalar that follows from sizes, or None."""
     if value.is_scalar and value.dim is not None and value.dtype.is_integer:
-        return np.asarray(value.dim.evaluate(sizes), dtype=storage(value.dtype))
+        return np.asarray(value.dtype.wrap(value.dim.evaluate(sizes)), dtype=storage(value.dtype))
     return None
 
 

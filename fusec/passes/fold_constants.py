@@ -33,7 +33,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 def _literal(node: Node) -> Const | None:
     known, dtype = node.output.dim, node.output.dtype
     if known is not None:
-        return Const(known.value, dtype) if known.is_const else None
+        return Const(dtype.wrap(known.value), dtype) if known.is_const else None
     if node.inputs or not node.operands:
         return None
     quick = _quick_literal(node)
