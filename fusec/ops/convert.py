@@ -32,6 +32,7 @@ def _cast(x: Array, dtype: DType) -> Array:
 
     What i32, i64 and u64 cannot hold becomes the nearest number that they can, NaN becomes 0.
     Smaller types hold the last bits of an i32, u32 those of an i64, u64 of what is negative, too.
+    What f8e4m3 cannot hold becomes its largest value, of f8e5m2 an infinity, as in PyTorch.
     """
     if dtype == BOOL:
         return np.not_equal(x, 0)
