@@ -202,8 +202,13 @@ def mod(a: Array, b: Array) -> Array:
     between=between.remainder,
 )
 def remainder(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0."""
-    return np.remainder(a, b)
+    """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0.
+
+    A remainder of 0 has the sign of a, as in PyTorch.
+    """
+    rest = np.fmod(a, b)
+    turned = np.not_equal(rest, 0) & (np.less(rest, 0) != np.less(b, 0))
+    return np.where(turned, np.add(rest, b), rest)
 
 
 @pointwise(

@@ -139,7 +139,8 @@ def _below(numbers: Array, low: Array, high: Array, dtype: DType) -> Array:
     if not np.any(above):
         return numbers
     steps = rounded[above].astype(dtype.numpy)
-    least = np.nextafter(steps, np.asarray(-np.inf, dtype.numpy))
+    lowest = round_to(np.asarray(-np.inf), dtype).astype(dtype.numpy)  # finite in f8e4m3
+    least = np.nextafter(steps, lowest)
     numbers = np.array(numbers)
     numbers[above] = least.astype(np.float64)
     return numbers
