@@ -17,6 +17,7 @@ from contracts import CASTS, FLOATS, INTS, LOWEST, MAX, SOME, STEP, UNSIGNED, Ro
 from contracts_of_rows import NONE, REASONS, ROWS
 from test_literals import by_name, on_host, read
 
+from fusec.commands.lint import lint
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import BOOL, DType
@@ -25,6 +26,7 @@ from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
+from fusec.run.inputs import bind_sizes, choose_sizes
 
 Table = Mapping[str, tuple[str, tuple[Row, ...]]]
 FLOAT_TYPES = ("f16", "bf16", "f32", "f64")
@@ -129,7 +131,8 @@ def agrees(got: Any, want: Any, dtype: DType) -> bool:
     if math.isnan(want) or math.isinf(want) or want == 0:
         same = math.isnan(got) if math.isnan(want) else got == want
         return same and (want != 0 or math.copysign(1, got) == math.copysign(1, want))
-    return math.isclose(got, want, rel_tol=8 * dtype.epsilon)
+    places = {8: 0, 16: 2}.get(dtype.bits, 8)
+    return math.isclose(got, want, rel_tol=places * dtype.epsilon)
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.nightly)])
@@ -252,3 +255,57 @@ def test_random_numbers_stay_below_their_limit() -> None:
             assert values.min() >= rounded[0], name
             assert values.max() < high or low == high, name
             assert values.max() > values.min() or rounded[0] == rounded[1], name
+
+
+def test_each_row_is_compared() -> None:
+    """Another number in the place of a result is noticed, row by row, as is another sign of 0."""
+    special = fusion_of("f32", groups()["f32", False])
+    found = by_name(evaluate(special.fusion, special.inputs, {}))
+    kinds = {o.value.name: o.value.dtype for o in special.fusion.outputs}
+    changed = {name: other(array, kinds[name]) for name, array in found.items()}
+    assert len(wrong(changed, special)) == sum(len(given) for given, _ in special.right.values())
+
+
+def other(array: Any, dtype: DType) -> Any:
+    """Return other numbers: NaN for numbers, -0 for 0, numbers a little off, truth turned."""
+    if not dtype.is_float:
+        return ~array if dtype.kind == "bool" else array + 1
+    zero = np.where(np.signbit(array), 0.0, -0.0)
+    near = array * (1 + 20 * dtype.epsilon)
+    return np.where(array == 0, zero, np.where(np.isfinite(array), near, 1.0))
+
+
+def test_an_extent_of_0_at_run_time_has_no_extremum() -> None:
+    text = "fusion: f\ndims: {N: 4}\ninputs: {x: 'f32[3, N]'}\nops: ['y = %s']\noutputs: [y]\n"
+    for call in ("max(x, [1])", "argmin(x)"):
+        fusion = read_text(text % call, "f.yaml")
+        assert choose_sizes(fusion, {"N": 1})["N"] == 1
+        with pytest.raises(FusecError, match="extent 0, which is N at these sizes"):
+            choose_sizes(fusion, {"N": 0})
+        with pytest.raises(FusecError, match="extent 0, which is N at these sizes"):
+            bind_sizes(fusion, {"x": np.zeros((3, 0), np.float32)})
+    assert choose_sizes(read_text(text % "softmax(x, 1)", "f.yaml"), {"N": 0})["N"] == 0
+
+
+REPORTS = Path(__file__).parents[2] / "shared" / "reports"
+
+
+@pytest.mark.skipif(not REPORTS.is_dir(), reason="the shared reports are not here")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("argmax_of_nothing", "no elements have no largest or smallest one"),
+        ("full_of_a_value_that_does_not_fit", "is 300, which u8 does not hold"),
+        ("pad_inf_in_ints", "is inf, and must be an integer"),
+        ("where_of_two_literals", None),
+    ],
+)
+def test_reports(name: str, message: str | None) -> None:
+    text = (REPORTS / f"{name}.yaml").read_text()
+    if message is None:
+        (found,) = lint(read_text(text, f"{name}.yaml"))
+        assert found.message == "`where` of two float literals is a tensor of f64"
+        return
+    with pytest.raises(FusecError) as caught:
+        read_text(text, f"{name}.yaml")
+    assert message in caught.value.diagnostic.message

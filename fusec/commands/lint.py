@@ -116,13 +116,11 @@ def _double_choices(fusion: Fusion) -> Iterator[Diagnostic]:
             continue
         if all(isinstance(o, Const) for o in given):
             first, second = (o.value for o in given if isinstance(o, Const))
-            condition = node.operands[0]
-            name = condition.name if isinstance(condition, Value) else "..."
             yield warning(
                 f"`{node.op.name}` of two float literals is a tensor of f64",
                 span=node.span,
                 notes=["as in nvFuser; PyTorch makes f32 of them"],
-                help=f"`{node.op.name}({name}, f32({first}), f32({second}))` is f32, "
+                help=f"`{node.op.name}(..., f32({first}), f32({second}))` is f32, "
                 "`cast` makes other types",
             )
 
