@@ -89,11 +89,11 @@ def added(
 def chosen(dtype: DType, whole: bool) -> Iterator[tuple[int, str, list[Any], int]]:
     """Yield literals with calls: all pairs, or a literal for each call, in turn.
 
-    Narrow types, whose C text wraps by a cast, have a third of the calls.
+    Narrow types, whose C text wraps by a cast, have a sixth of the calls.
     """
     values = edges(dtype)
     for k, call in enumerate(calls()):
-        if not whole and dtype.bits < 32 and k % 3:
+        if not whole and dtype.bits < 32 and k % 6:
             continue
         for value in values if whole else [values[(k + dtype.bits) % len(values)]]:
             yield value, *call
@@ -151,7 +151,7 @@ def on_host(
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_operands_wrap(whole: bool, tmp_path: Path) -> None:
     made = [fusions(d, whole) for d in INTEGERS]
-    assert sum(len(f.outputs) for f, *_ in made) > 300
+    assert sum(len(f.outputs) for f, *_ in made) > 250
     given = [{n: inputs[n] for n in (*TENSORS, "m")} for *_, inputs in made]
     kernels = on_host([(f, g) for (f, *_), g in zip(made, given, strict=True)], tmp_path)
     for (literals, tensors, inputs), few, outputs in zip(made, given, kernels, strict=True):
