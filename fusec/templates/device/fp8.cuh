@@ -1,7 +1,7 @@
 // Conversions between float and the two 8-bit floats. Called by types.cuh, seldom by a kernel
 // itself. Encoding rounds to nearest even; NaN stays NaN. What is too large becomes the largest
-// finite value in e4m3, which has no infinity, and infinity in e5m2, as in PyTorch. sm_89 and later have instructions; older chips run the integer form,
-// bit for bit equal.
+// finite value in e4m3, which has no infinity, and infinity in e5m2, as in PyTorch. sm_89 and later
+// have instructions; older chips run the integer form, bit for bit equal.
 #pragma once
 
 #include "storage.cuh"
