@@ -17,6 +17,7 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Node, Operand, Type, Value
+from fusec.ir.integers import to_integers
 from fusec.ir.op import OpDef
 
 Array = NDArray[Any]
@@ -85,6 +86,8 @@ def _narrow_to_odd(array: Array, dtype: DType) -> Array:
 def convert(array: Array, dtype: DType, *, exact: bool = False) -> Array:
     """Return values converted to the type that an operation computes in; `exact` rounds floats."""
     with np.errstate(all="ignore"):
+        if dtype.is_integer and np.asarray(array).dtype.kind == "f":
+            return to_integers(array, dtype)
         converted = np.asarray(array).astype(storage(dtype), copy=False)
         return round_to(converted, dtype) if exact and dtype.is_rounded else converted
 

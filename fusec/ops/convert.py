@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import BOOL, I32, I64, U64, DType
+from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import Operand, Type
 from fusec.ops.declare import Array, declare, size_of
 from fusec.ops.inputs import check_dtype
@@ -39,27 +39,10 @@ def _cast(x: Array, dtype: DType) -> Array:
     if np.iscomplexobj(x) and not dtype.is_complex:
         x = np.real(x)
     if dtype.is_integer and np.asarray(x).dtype.kind == "f":
-        return _integers(np.trunc(x), dtype)
+        from fusec.ir.integers import to_integers
+
+        return to_integers(x, dtype)
     return x
-
-
-def _integers(whole: Array, dtype: DType) -> Array:
-    wide = {"i32": I32, "i64": I64, "u32": I64, "u64": I64}.get(dtype.name, I32)
-    result = _nearest(whole, wide).astype(dtype.numpy)
-    return np.where(whole > 0, _nearest(whole, dtype), result) if dtype == U64 else result
-
-
-def _nearest(whole: Array, dtype: DType) -> Array:
-    """Return whole numbers in an integer type, the nearest that there is."""
-    facts = np.iinfo(dtype.numpy)
-    end = 2.0 ** (dtype.bits - (dtype.kind == "int"))
-    inside = (whole >= facts.min) & (whole < end)
-    if np.all(inside):
-        return whole.astype(dtype.numpy)
-    result = np.asarray(np.where(inside, whole, 0).astype(dtype.numpy))
-    result[whole >= end] = facts.max
-    result[whole < facts.min] = facts.min
-    return result
 
 
 _cast.__name__ = "cast"

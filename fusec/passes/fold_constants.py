@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops.literals import typed_literals
 from fusec.passes.rewrite import Rewriter, rewrite
 
 
@@ -65,12 +66,16 @@ def _reference_literal(node: Node) -> Const | None:
 
 
 def _is_welcome(literal: Const, value: Value, work: Rewriter) -> bool:
-    """Return whether every user computes the same types with the literal: literals are weak."""
+    """Return whether every user computes the same types with the literal: literals are weak.
+
+    A computed scalar converts to a type that does not hold it, and a literal is rejected there.
+    """
     for user in work.fusion.users.get(value, ()):
         operands = tuple(literal if o is value else work.current(o) for o in user.operands)
         try:
             types = user.op.infer(operands, user.attributes)
             computed = user.op.compute(operands, user.output.dtype)
+            typed_literals(user.op, operands, user.output.dtype)
         except FusecError:
             return False
         before = [(v.dtype, v.type.shape) for v in user.outputs]
