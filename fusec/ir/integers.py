@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,9 +19,9 @@ def to_integers(array: Any, dtype: DType) -> Any:
         whole: Any = np.trunc(array)
         wide = {"i32": I32, "i64": I64, "u32": I64, "u64": I64}.get(dtype.name, I32)
         result: Any = _nearest(whole, wide).astype(dtype.numpy)
-        if dtype == U64:
-            result = np.where(whole > 0, _nearest(whole, dtype), result)
-        return result
+        if dtype != U64:
+            return result
+        return cast(Any, np.where(whole > 0, _nearest(whole, dtype), result))
 
 
 def _nearest(whole: Any, dtype: DType) -> Any:
