@@ -316,3 +316,13 @@ def test_reports(name: str, message: str | None) -> None:
     with pytest.raises(FusecError) as caught:
         read_text(text, f"{name}.yaml")
     assert message in caught.value.diagnostic.message
+
+
+def test_attention_without_keys_adds_up_nothing() -> None:
+    """The logarithm of no sum is -inf, as in torch.logsumexp, though no key has a largest score."""
+    heads = {"q": "f32[1, 1, 2, 8]", "k": "f32[1, 1, 0, 8]", "v": "f32[1, 1, 0, 8]"}
+    fusion = read({"o, sums, seed, offset": "sdpfa_fwd(q, k, v)"}, heads)
+    shapes = {"q": (1, 1, 2, 8), "k": (1, 1, 0, 8), "v": (1, 1, 0, 8)}
+    found = by_name(evaluate(fusion, {n: np.ones(s, np.float32) for n, s in shapes.items()}, {}))
+    assert found["sums"].tolist() == [[[-math.inf] * 2]]
+    assert not found["o"].any()
