@@ -32,7 +32,7 @@ NUMPY_TYPES = {
     "bool": np.bool_,
 }
 SMALL = ["fusec::f16", "fusec::bf16", "fusec::f8e4m3", "fusec::f8e5m2"]
-LARGEST = {"fusec::f8e4m3": 448.0, "fusec::f8e5m2": 57344.0}
+LARGEST = {"fusec::f8e4m3": 448.0}
 Grid = tuple[int, int]
 
 

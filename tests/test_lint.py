@@ -108,6 +108,28 @@ def test_a_reduction_in_half_precision(line: str, message: str | None) -> None:
     assert [m for m, _ in found] == ([] if message is None else [message])
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("y = where(gt(x, 0.0), 1.0, 0.0)", "`where` of two float literals is a tensor of f64"),
+        ("y = where(gt(x, 0.0), f32(1.0), f32(0.0))", None),
+        ("y = where(gt(x, 0.0), 1, 0)", None),
+        ("y = where(gt(x, 0.0), x, 0.0)", None),
+    ],
+)
+def test_a_choice_between_literals(line: str, message: str | None) -> None:
+    found = warnings(line)
+    assert [m for m, _ in found] == ([] if message is None else [message])
+
+
+def test_the_mend_of_a_choice_between_literals_is_told_and_works() -> None:
+    (found,) = lint(read_text(TEXT % "where(gt(x, 0.0), 1.0, -inf)"))
+    assert found.help is not None
+    assert found.help.startswith("`where(..., f32(1.0), f32(-inf))` is f32")
+    fusion = read_text(TEXT % "where(gt(x, 0.0), f32(1.0), f32(-inf))")
+    assert str(fusion.outputs[0].value.dtype) == "f32"
+
+
 def test_the_mend_of_a_rounded_sum_is_told_and_works() -> None:
     (found,) = lint(read_text(TEXT % "sum(x, dims=[1])"))
     assert found.help is not None

@@ -1,4 +1,4 @@
-"""Scaling to fp8 and back: scales of tensors, rows, columns and blocks, casts that saturate."""
+"""Scaling to fp8 and back: of tensors, rows, columns and blocks; casts at the ends of types."""
 
 from __future__ import annotations
 
@@ -112,14 +112,15 @@ EDGES = {
     F8E4M3: [0.0, 448.0, 449.0, 464.0, 480.0, 1e30, 2.0**-9, 2.0**-10, 3 * 2.0**-11, 17.0, 19.0],
     F8E5M2: [0.0, 57344.0, 6e4, 61440.0, 1e30, 2.0**-16, 2.0**-17, 3 * 2.0**-18, 9.0, 11.0, 1.125],
 }
-SATURATED = {
+CAST = {
     F8E4M3: [0, 448, 448, 448, 448, 448, 2.0**-9, 0, 2.0**-9, 16, 20],
-    F8E5M2: [0, 57344, 57344, 57344, 57344, 2.0**-16, 0, 2.0**-16, 8, 12, 1],
+    F8E5M2: [0, 57344, 57344, np.inf, np.inf, 2.0**-16, 0, 2.0**-16, 8, 12, 1],
 }
+INFINITY = {F8E4M3: 448, F8E5M2: np.inf}
 
 
 @pytest.mark.parametrize("target", LARGEST, ids=str)
-def test_casts_round_to_even_and_saturate(target: DType, tmp_path: Path) -> None:
+def test_casts_round_to_even_and_overflow_as_in_pytorch(target: DType, tmp_path: Path) -> None:
     values = np.zeros(64, np.float32)
     edges = np.asarray(EDGES[target], np.float32)
     values[: edges.size], values[16 : 16 + edges.size] = edges, -edges
@@ -127,9 +128,9 @@ def test_casts_round_to_even_and_saturate(target: DType, tmp_path: Path) -> None
     given = StridedArray(values, (64,), (1,))
     (found,) = run(casts(target), tmp_path, x=given).values()
     found = found.astype(np.float64)
-    assert found[: edges.size].tolist() == SATURATED[target]
-    assert (-found[16 : 16 + edges.size]).tolist() == SATURATED[target]
-    assert found[40:42].tolist() == [LARGEST[target], -LARGEST[target]]
+    assert found[: edges.size].tolist() == CAST[target]
+    assert (-found[16 : 16 + edges.size]).tolist() == CAST[target]
+    assert found[40:42].tolist() == [INFINITY[target], -INFINITY[target]]
     assert np.isnan(found[42])
 
 

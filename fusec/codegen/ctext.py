@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fusec.diagnostics import InternalError
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.dtype import DType
 
@@ -58,12 +59,7 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
     if kind.kind == "bool":
         return Text("true" if value else "false")
     if kind.is_integer:
-        suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
-        if kind.bits < 32:
-            return Text(f"{compute_type(kind)}({int(value)})")
-        if int(value) == -(2**63):
-            return Text("(-9223372036854775807ll - 1)")
-        return Text(f"{int(value)}{suffix}", UNARY if int(value) < 0 else PRIMARY)
+        return _integer(value, kind)
     number = float(value) if kind.name != "f32" else _to_f32(float(value))
     if not math.isfinite(number):
         text = "NAN" if math.isnan(number) else "-INFINITY" if number < 0 else "INFINITY"
@@ -77,6 +73,19 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
     return Text(
         text + ("f" if kind.name == "f32" else ""), UNARY if text.startswith("-") else PRIMARY
     )
+
+
+def _integer(value: bool | int | float, kind: DType) -> Text:
+    """Return an integer constant; what the type does not hold is an InternalError."""
+    if not isinstance(value, int) or value not in kind.integers:
+        raise InternalError(f"the constant {value} is no {kind} value")
+    suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
+    number = int(value)
+    if kind.bits < 32:
+        return Text(f"{compute_type(kind)}({number})")
+    if number == kind.integers.start and kind.kind == "int":  # C has no literal of its magnitude
+        return Text(f"({number + 1}{suffix} - 1)")
+    return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)
 
 
 def is_reciprocal(value: float, size: int, dtype: DType) -> bool:

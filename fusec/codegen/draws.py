@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusec.codegen.ctext import Text, apply, compute_type, template_of
+from fusec.codegen.ctext import Text, apply, compute_type, storage_type, template_of
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32, F64, U64
 
@@ -13,6 +13,25 @@ if TYPE_CHECKING:
 
 
 def drawn(emitter: Emitter, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:
+    """Return a random number, of the result's type where that keeps it below its upper limit."""
+    assert instance.node is not None
+    number, bounded = _number(emitter, instance, arguments, phase), "bounded"
+    if bounded not in instance.node.op.cuda or _is_below(instance):
+        return number
+    arguments |= {"number": number, "type": Text(storage_type(instance.dtype))}
+    return apply(instance.node.op.cuda[bounded], arguments)
+
+
+def _is_below(instance: Instance) -> bool:
+    """Return whether no number rounds to the upper limit: of a float or double from 0 on.
+
+    The largest part of 1 is half a unit in the last place of any limit below it.
+    """
+    low = instance.operands[0]
+    return low.kind == "constant" and low.constant == 0 and not instance.dtype.is_half
+
+
+def _number(emitter: Emitter, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:
     """Return a random number: of the words that the vector's elements share, or its own."""
     assert instance.node is not None
     cuda, position = instance.node.op.cuda, instance.operands[-1]

@@ -240,7 +240,7 @@ class Emitter(Nest):
             value = instance.dim.value
             if to.is_float and not to.is_half and value in self.counts:
                 return Text(f"static_cast<{compute_type(to)}>({self.counts[value]})")
-            return literal(value, to)
+            return literal(to.wrap(value) if to.is_integer else value, to)
         return Text(f"fusec::convert<{compute_type(to)}>({dim_text(instance.dim)})")
 
     def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Text:

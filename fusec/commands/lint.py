@@ -12,7 +12,8 @@ from fusec.diagnostics import Diagnostic, FusecError, Span, warning
 from fusec.driver import Compilation
 from fusec.explain.units import time_text
 from fusec.ir.dim import Dim, product
-from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.ir.dtype import F64
+from fusec.ir.graph import Const, Fusion, Input, Node, Value
 
 LEAST_SLOWER = 1.2
 """How much longer one predicted time must be than another for it to be told."""
@@ -24,6 +25,7 @@ MOST_NODES = 100
 def lint(fusion: Fusion) -> Iterator[Diagnostic]:
     """Yield what is odd in a fusion as it was written, in the order of its lines."""
     found = (*_unused_inputs(fusion), *_unused_results(fusion), *_short_sums(fusion))
+    found = (*found, *_double_choices(fusion))
     yield from sorted(found, key=lambda d: (d.span.file, d.span.line) if d.span else ("", 0))
 
 
@@ -104,6 +106,23 @@ def _short_sums(fusion: Fusion) -> Iterator[Diagnostic]:
             notes=[f"it is computed in f32, of which {kind} keeps {bits} bits{limit}"],
             help=f"`{wide}` keeps f32; `cast` that to {kind} where it is meant",
         )
+
+
+def _double_choices(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield a warning for each choice between literals, which makes a tensor of f64."""
+    for node in fusion.nodes:
+        given = node.operands[1:]
+        if not (node.op.chooses and node.output.dtype == F64 and node.output.type.shape):
+            continue
+        if all(isinstance(o, Const) for o in given):
+            first, second = (o.value for o in given if isinstance(o, Const))
+            yield warning(
+                f"`{node.op.name}` of two float literals is a tensor of f64",
+                span=node.span,
+                notes=["as in nvFuser; PyTorch makes f32 of them"],
+                help=f"`{node.op.name}(..., f32({first}), f32({second}))` is f32, "
+                "`cast` makes other types",
+            )
 
 
 def _size(fusion: Fusion, value: Value) -> int:

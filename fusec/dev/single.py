@@ -81,7 +81,7 @@ def stored(fusion: Fusion, outputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def rounded(array: Array, dtype: DType) -> Array:
-    """Return an array in another type; to fp8 casts saturate."""
+    """Return an array in another type; casts to f8e4m3 saturate."""
     with np.errstate(all="ignore"):
         narrow = round_to(array.astype(np.float64), dtype) if dtype.is_half else array
         return narrow.astype(dtype.numpy)

@@ -11,7 +11,7 @@ from fusec.index.domain import Domain
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import BOOL, I64, DType
+from fusec.ir.dtype import BOOL, I32, I64, DType
 from fusec.ir.expression import Index, Loaded, Var, contiguous_strides, index, linearize
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ops import find_op
@@ -26,6 +26,18 @@ def _held(node: Node, value: Value, given: Const) -> bool | int | float | comple
     from fusec.ir.evaluate import settle
 
     return settle(node, value, np.asarray(given.value)).item()
+
+
+def _fits_index(start: Operand, step: Operand, length: Dim) -> bool:
+    """Return whether the numbers of an iota are known to fit where indices do: in 32 bits."""
+    if not isinstance(start, Const) or not isinstance(step, Const):
+        return False
+    first, apart = int(start.value.real), int(step.value.real)
+    if (first, apart) == (0, 1):
+        return True
+    if not length.is_const:
+        return False
+    return first in I32.integers and first + apart * length.value in I32.integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +342,9 @@ class Lowering:
 
     def _iota(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
         start, step = node.operands[0], node.operands[1]
-        if isinstance(start, Const) and isinstance(step, Const) and value.dtype.is_integer:
+        if value.dtype.is_integer and _fits_index(start, step, value.shape[0]):
+            assert isinstance(start, Const)
+            assert isinstance(step, Const)
             position = at[0] * int(step.value.real) + index(int(start.value.real))
             return self._integer(value.name, value.dtype, position, where)
         operands = [self.operand(o, (), where) for o in (start, step)]

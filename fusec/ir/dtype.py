@@ -71,6 +71,17 @@ class DType:
         return _numpy_dtype(self.long)
 
     @property
+    def integers(self) -> range:
+        """Return the integers of an integer type, from the lowest to the highest."""
+        low = -(2 ** (self.bits - 1)) if self.kind == "int" else 0
+        return range(low, low + 2**self.bits)
+
+    def wrap(self, value: int) -> int:
+        """Return the integer of this type that equals `value` modulo 2**bits."""
+        low = self.integers.start
+        return (value - low) % 2**self.bits + low
+
+    @property
     def epsilon(self) -> float:
         """Return the unit roundoff of a float type: half the distance from 1 to the next value."""
         return _UNIT_ROUNDOFF.get(self.part.name, 0.0)

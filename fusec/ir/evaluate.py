@@ -17,13 +17,15 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Node, Operand, Type, Value
+from fusec.ir.integers import to_integers
 from fusec.ir.op import OpDef
 
 Array = NDArray[Any]
 Sizes = Mapping[str, int]
 
-LARGEST_FP8 = {"f8e4m3": 448.0, "f8e5m2": 57344.0}
-"""The largest finite values of the fp8 types (OCP 8-bit floating point specification)."""
+FP8 = ("f8e4m3", "f8e5m2")
+LARGEST_E4M3 = 448.0
+"""The largest f8e4m3, which has no infinity (OCP 8-bit floating point specification)."""
 F32_OVERFLOW = float(2.0**128 - 2.0**103)
 """The least double that rounds to infinity in f32."""
 
@@ -49,12 +51,12 @@ def round_to(array: Array, dtype: DType) -> Array:
     """Return doubles rounded to the nearest values of a float or complex type (to even)."""
     if dtype.part.name == "f64":
         return array
-    if dtype.name in LARGEST_FP8:
-        # Casts to fp8 saturate, infinities too (PTX cvt.satfinite); NaN stays NaN.
-        array = np.clip(array, -LARGEST_FP8[dtype.name], LARGEST_FP8[dtype.name])
+    if dtype.name == "f8e4m3":
+        # Casts saturate, infinities too (PTX cvt.satfinite); NaN stays NaN.
+        array = np.clip(array, -LARGEST_E4M3, LARGEST_E4M3)
     with np.errstate(all="ignore"):
         wide = np.asarray(array)
-        if wide.dtype == np.float64 and dtype.name in ("bf16", *LARGEST_FP8):
+        if wide.dtype == np.float64 and dtype.name in ("bf16", *FP8):
             wide = _narrow_to_odd(wide, dtype)
         return widen(wide.astype(dtype.numpy), dtype)
 
@@ -84,6 +86,8 @@ def _narrow_to_odd(array: Array, dtype: DType) -> Array:
 def convert(array: Array, dtype: DType, *, exact: bool = False) -> Array:
     """Return values converted to the type that an operation computes in; `exact` rounds floats."""
     with np.errstate(all="ignore"):
+        if dtype.is_integer and np.asarray(array).dtype.kind == "f":
+            return to_integers(array, dtype)
         converted = np.asarray(array).astype(storage(dtype), copy=False)
         return round_to(converted, dtype) if exact and dtype.is_rounded else converted
 
@@ -170,7 +174,7 @@ def overflow(array: Array) -> Array:
 def known_scalar(value: Value, sizes: Sizes) -> Array | None:
     """Return an integer scalar that follows from sizes, or None."""
     if value.is_scalar and value.dim is not None and value.dtype.is_integer:
-        return np.asarray(value.dim.evaluate(sizes), dtype=storage(value.dtype))
+        return np.asarray(value.dtype.wrap(value.dim.evaluate(sizes)), dtype=storage(value.dtype))
     return None
 
 

@@ -95,11 +95,12 @@ class Const:
 
     @property
     def type(self) -> Type:
-        """Return the scalar type."""
-        exact = isinstance(self.value, int) and not isinstance(self.value, bool)
+        """Return the scalar type; an integer beyond 64 signed bits is no size."""
         from fusec.ir.dim import dim
 
-        return Type(self.dtype, None, dim(int(self.value)) if exact else None)  # pyright: ignore[reportArgumentType]
+        value = self.value
+        is_size = isinstance(value, int) and not isinstance(value, bool) and value < 2**63
+        return Type(self.dtype, None, dim(value) if is_size else None)  # pyright: ignore[reportArgumentType]
 
     @property
     def is_scalar(self) -> bool:

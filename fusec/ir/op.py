@@ -136,6 +136,7 @@ class OpDef:
     neutral: a left and a right operand with which the result is the other one to the last bit.
     quick: the same in f64, of Python's floats, without NumPy, to the last bit.
     scales: multiplies or divides, so that sums may be taken before it.
+    fills: the operand whose value elements of the result take as it is.
     copies: the result is the operand. ends_segment: it lies in memory, between two kernels.
     converts: the result is the operand in another type. chooses: it is one of the operands.
     lies: `inside` where the result's memory is a part of the operand's, `around` where the
@@ -183,6 +184,7 @@ class OpDef:
     neutral: tuple[float | None, float | None] = (None, None)
     quick: Callable[..., float] | None = None
     scales: bool = False
+    fills: str = ""
     copies: bool = False
     ends_segment: bool = False
     converts: bool = False

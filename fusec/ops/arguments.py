@@ -9,9 +9,10 @@ from typing import Any
 from fusec.diagnostics import FusecError, Span, Unsupported, WrongType
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import BOOL, C128, F64, I64, DType
+from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
+from fusec.ops.literals import literal
 from fusec.ops.shapes import normal_axes, normal_axis
 
 OperandArgument = Any
@@ -113,19 +114,6 @@ def miscounted(op: OpDef, results: int, names: int) -> FusecError:
         f"got {names} name{'s' * (names != 1)}",
         help=text if known else None,
     )
-
-
-def literal(value: Any) -> Const:
-    """Return a Python number as a Const."""
-    if isinstance(value, bool):
-        return Const(value, BOOL)
-    if isinstance(value, int):
-        if not -(2**63) <= value < 2**64:
-            raise FusecError(f"the integer {value} does not fit into 64 bits")
-        return Const(value, I64 if value < 2**63 else dtypes.U64)
-    if isinstance(value, complex):
-        return Const(value, C128)
-    return Const(float(value), F64)
 
 
 def operand_slots(op: OpDef, given: Sequence[OperandArgument]) -> list[list[Operand] | None]:

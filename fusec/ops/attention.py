@@ -145,6 +145,8 @@ def _expand_forward(
     shares = builder.apply("div", powers, divisor)
     logsumexp = builder.apply("add", largest, builder.apply("log", total))
     logsumexp = builder.apply("squeeze", logsumexp, dims=[last])
+    if scores.shape[last] == 0:  # no keys have no largest score, and a sum of 0
+        logsumexp = builder.apply("full", logsumexp.shape, -math.inf, dtype=F32)
     if dtype_of(logsumexp) != F32:
         logsumexp = builder.apply("cast", logsumexp, dtype=F32)
     if dropout_p is None or not _drops(dropout_p):

@@ -29,6 +29,7 @@ from fusec.ops.draws import DrawBuilder
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find_op
 from fusec.ops.limits import check_fits, check_sizes
+from fusec.ops.literals import typed_literals
 from fusec.ops.shapes import broadcast_shape
 from fusec.ops.zero_dim import is_one_element, of_one_element
 
@@ -147,10 +148,13 @@ class GraphBuilder(DrawBuilder):
         if names is not None and len(names) != len(types):
             raise miscounted(op, len(types), len(names))
         folded = _folded(operands, types)
-        if op.name == "cast" and types[0].shape is None and types[0].dtype.is_integer:
-            folded = folded or self._truncated(operands[0], types[0].dtype)
+        if op.converts and types[0].shape is None and types[0].dtype.is_integer:
+            folded = folded or self._cast_literal(op, operands[0], types[0].dtype)
         if folded is not None:
             return (folded,)
+        if types[0].dim is None:  # sizes are exact
+            operands = typed_literals(op, operands, types[0].dtype)
+            types = op.infer(operands, attributes)
         labels = self._labels(op, names, len(types))
         kept = [self.fresh_name(f"{label}_kept") for label in labels] if names is None else names
         if keepdim and names is not None:
@@ -176,12 +180,15 @@ class GraphBuilder(DrawBuilder):
             for k, value in enumerate(outputs)
         )
 
-    def _truncated(self, operand: Operand, dtype: DType) -> Const | None:
-        """Return the integer part of a scalar computed from literals alone: it may be a size."""
-        array = None if isinstance(operand, Const) else self.number_of(operand, {})
-        if array is None or abs(array) >= 2.0 ** (dtype.bits - 1):
+    def _cast_literal(self, cast: OpDef, operand: Operand, dtype: DType) -> Const | None:
+        """Return a cast of a scalar computed from literals alone: the integer may be a size."""
+        from fusec.ir.evaluate import apply_reference
+
+        number = self.number_of(operand, {})
+        if number is None:
             return None
-        return Const(int(array.real), dtype)
+        (result,) = apply_reference(cast, [number], {"dtype": dtype})
+        return Const(result.astype(dtype.numpy).item(), dtype)
 
     def number_of(self, operand: Operand, scalars: Mapping[str, Any]) -> Any:
         """Return what a scalar computed from literals and values of scalar inputs is, or None."""
@@ -375,7 +382,7 @@ def _folded(operands: Sequence[Operand], types: Sequence[Type]) -> Const | None:
     known: Dim | None = types[0].dim
     literals = bool(operands) and all(isinstance(o, Const) for o in operands)
     if known is not None and known.is_const and literals:
-        return Const(known.value, types[0].dtype)
+        return Const(types[0].dtype.wrap(known.value), types[0].dtype)
     return None
 
 

@@ -97,31 +97,39 @@ def _scaled(w: Writer, x: Operand, y: Operand) -> tuple[Operand, Operand]:
     return large, w.op("where", none, 0.0, w.op("div", small, large))
 
 
+def _is_infinite(w: Writer, x: Operand, y: Operand) -> Operand:
+    """Return whether a part is infinite: C99's annex G takes such a number for infinite."""
+    return w.op("logical_or", w.op("isinf", x), w.op("isinf", y))
+
+
 def _hypot(w: Writer, x: Operand, y: Operand) -> Operand:
     large, ratio = _scaled(w, x, y)
-    return w.op("mul", large, w.op("sqrt", w.op("add", w.op("mul", ratio, ratio), 1.0)))
+    size = w.op("mul", large, w.op("sqrt", w.op("add", w.op("mul", ratio, ratio), 1.0)))
+    return w.op("where", _is_infinite(w, x, y), inf, size)
 
 
 def _abs(w: Writer, a: Pair) -> Operand:
-    size = _hypot(w, a.re, a.im)
-    infinite = w.op("logical_or", w.op("isinf", a.re), w.op("isinf", a.im))
-    return w.op("where", infinite, inf, size)
+    return _hypot(w, a.re, a.im)
 
 
 def _exp(w: Writer, a: Pair) -> Pair:
-    """Write the size and the angle; C99's annex G has 0 at -inf, whatever the angle."""
+    """Write the size and the angle; at -inf and inf annex G has 0 and inf of no angle."""
     size = w.op("exp", a.re)
-    turns = w.op("isfinite", a.im)
-    none = w.op("logical_and", w.op("eq", a.re, -inf), w.op("logical_not", turns))
+    no_angle = w.op("logical_not", w.op("isfinite", a.im))
+    none = w.op("logical_and", w.op("eq", a.re, -inf), no_angle)
+    whole = w.op("logical_and", w.op("eq", a.re, inf), no_angle)
     re, im = w.op("mul", size, w.op("cos", a.im)), w.op("mul", size, w.op("sin", a.im))
     im = w.op("where", w.op("eq", a.im, 0.0), a.im, im)  # not inf * 0
+    re = w.op("where", whole, inf, re)
     return Pair(w.op("where", none, 0.0, re), w.op("where", none, 0.0, im))
 
 
 def _log(w: Writer, a: Pair) -> Pair:
     large, ratio = _scaled(w, a.re, a.im)
     rest = w.op("mul", w.op("log1p", w.op("mul", ratio, ratio)), 0.5)
-    return Pair(w.op("add", w.op("log", large), rest), w.op("atan2", a.im, a.re))
+    re = w.op("add", w.op("log", large), rest)
+    re = w.op("where", _is_infinite(w, a.re, a.im), inf, re)
+    return Pair(re, w.op("atan2", a.im, a.re))
 
 
 def _log_to(base: float) -> Callable[[Writer, Pair], Pair]:

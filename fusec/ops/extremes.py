@@ -45,6 +45,7 @@ def argmax(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     """Return where the largest value over `dims` is first, as i64; NaN wins.
 
     Over several dims (all if left out) the position counts their elements in row-major order.
+    Of no elements there is none: an error.
     """
     return _found(np.argmax, arg, dims, keepdim)
 
@@ -60,5 +61,6 @@ def argmin(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     """Return where the smallest value over `dims` is first, as i64; NaN wins.
 
     Over several dims (all if left out) the position counts their elements in row-major order.
+    Of no elements there is none: an error.
     """
     return _found(np.argmin, arg, dims, keepdim)

@@ -50,6 +50,7 @@ def _infer_full(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     extents="shape",
     text=texts.FULL,
     exact=exact.either,
+    fills="fill_value",
 )
 def full(shape: Shape, fill_value: Array, dtype: DType | None = None) -> Array:
     """Return a tensor of one value; without `dtype`, floats become f32."""
@@ -70,7 +71,7 @@ def _infer_iota(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 
 
 _SEQUENCE = {
-    "default": "{start} + {step} * {index}",
+    "i64": "fusec::wrapping_add({start}, fusec::wrapping_mul({step}, {index}))",
     "f64": "fusec::at_step({start}, {step}, {index})",
 }
 

@@ -13,6 +13,7 @@ from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Axis, computes_in_own, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
+from fusec.ops.literals import literal
 from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shape
 
 Operands = tuple[Operand, ...]
@@ -131,7 +132,7 @@ def _prepare_select(builder: Any, slots: list[list[Operand] | None], given: Attr
         size = builder.apply("size", tensor[0], dim=axis)
         index[0] = builder.apply("add", size, position)
         if extent.is_const:
-            index[0] = Const(extent.value + position, index[0].type.dtype)
+            index[0] = literal(extent.value + position)
 
 
 def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.ir.roles import Combine
+
+EXTREMA = (Combine.MAXIMUM, Combine.MINIMUM, Combine.FIRST_MAXIMUM, Combine.FIRST_MINIMUM)
 
 
 def check_sizes(fusion: Fusion) -> None:
@@ -65,6 +68,44 @@ def check_fits(fusion: Fusion) -> None:
             _check_fit(node, fusion.hints)
         except FusecError as error:
             raise error.at(node.span) from None
+    check_extrema(fusion, fusion.hints)
+
+
+def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
+    """Raise FusecError for a maximum or minimum of no elements on which an output depends.
+
+    As in PyTorch and NumPy there is none. A softmax of no elements has no output that depends on
+    its maximum.
+    """
+    for node in fusion.nodes:
+        if node.op.combine not in EXTREMA or node.op.family != "reduction":
+            continue
+        operand, result = node.operands[0], node.output
+        dims: tuple[int, ...] = node.attributes["dims"]
+        empty = [axis for axis in dims if operand.shape[axis].evaluate(sizes) == 0]
+        if empty and _is_read(fusion, result, sizes):
+            extent = operand.shape[empty[0]]
+            size = "" if extent.is_const else f", which is {extent} at these sizes"
+            raise FusecError(
+                f"`{node.op.name}` over dim {empty[0]} of extent 0{size}: "
+                "no elements have no largest or smallest one",
+                span=node.span,
+                help="pad the tensor with the value that is meant for no elements",
+            )
+
+
+def _is_read(fusion: Fusion, value: Value, sizes: Mapping[str, int]) -> bool:
+    """Return whether an element of an output depends on a value."""
+    left, seen = [value], set[Value]()
+    while left:
+        current = left.pop()
+        if current in seen or any(e.evaluate(sizes) == 0 for e in current.shape):
+            continue
+        seen.add(current)
+        if current in fusion.output_of:
+            return True
+        left += [v for node in fusion.users.get(current, ()) for v in node.outputs]
+    return False
 
 
 def _check_fit(node: Node, hints: Mapping[str, int]) -> None:

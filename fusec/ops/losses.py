@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import F32
+from fusec.ir.dtype import F32, I64
 from fusec.ir.graph import Operand
 from fusec.ops.declare import Array, composite
 from fusec.ops.dtypes import dtype_of
@@ -61,7 +61,10 @@ def _picked(
 ) -> tuple[Operand, Operand]:
     """Return (each sample's score of its class, with the dim of classes; which samples count)."""
     axis = _axis(scores)
-    counts = builder.apply("ne", target, ignore_index)
+    # A number beyond the target's type is no class: it must not wrap into one.
+    is_held = ignore_index in dtype_of(target).integers
+    compared = target if is_held else builder.apply("cast", target, I64)
+    counts = builder.apply("ne", compared, ignore_index)
     index = builder.apply("where", counts, target, 0)
     mask = [k == axis for k in range(len(scores.shape))]
     index = builder.apply("broadcast", index, is_broadcast_dim=mask)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import I32, I64
-from fusec.ir.graph import Operand
+from fusec.ir.graph import Const, Operand
 from fusec.ops.declare import Array, composite
 from fusec.ops.lazy import np
+from fusec.ops.literals import literal
 from fusec.ops.shapes import described, tensor_shape
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ def column_offsets(
         )
     rows, columns = shape[-2], shape[-1]
     small = rows.is_const and columns.is_const and rows.value + columns.value < 2**30
+    if isinstance(diagonal, Const):
+        # Row numbers are added to it: beyond any matrix it must not wrap.
+        number = min(max(int(diagonal.value.real), -(2**62)), 2**62)
+        diagonal, small = literal(number), small and abs(number) < 2**30
     dtype = I32 if small else I64
     row = builder.apply("iota", rows, dtype=dtype)
     column = builder.apply("iota", columns, dtype=dtype)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir import dim as sizes
 from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Const, Operand
 from fusec.ir.op import Cost
 from fusec.ir.roles import ComplexError, Text
 from fusec.ops import between, complex_formulas, complex_terms, exact, slopes, texts
 from fusec.ops.declare import Array, pointwise
-from fusec.ops.dtypes import FLOAT, FULL_WIDTH, INTEGER, NUMBER, PROMOTE
+from fusec.ops.dtypes import FLOAT, FULL_WIDTH, INTEGER, NUMBER, PROMOTE, common_type
 from fusec.ops.lazy import np
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
 
 
 def _truncated(a: Dim, b: Dim) -> Dim:
@@ -196,8 +202,13 @@ def mod(a: Array, b: Array) -> Array:
     between=between.remainder,
 )
 def remainder(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0."""
-    return np.remainder(a, b)
+    """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0.
+
+    A remainder of 0 has the sign of a, as in PyTorch.
+    """
+    rest = np.fmod(a, b)
+    turned = np.not_equal(rest, 0) & (np.less(rest, 0) != np.less(b, 0))
+    return np.where(turned, np.add(rest, b), rest)
 
 
 @pointwise(
@@ -210,6 +221,33 @@ def ceilDiv(a: Array, b: Array) -> Array:
     return np.floor_divide(np.subtract(np.add(a, b), one), b)
 
 
+_ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
+
+
+def _root(
+    builder: GraphBuilder, slots: list[list[Operand] | None], attributes: Mapping[str, Any]
+) -> tuple[Operand, ...] | None:
+    """Make a root of a power whose exponent is a scalar 0.5 or -0.5, as PyTorch does.
+
+    They differ at -0 and -inf, where C's pow is +0 and +inf. A tensor of exponents is C's pow.
+    """
+    base, exponent = (slot[0] for slot in slots if slot)
+    if not exponent.is_scalar or not common_type("pow", (base, exponent)).is_float:
+        return None
+    if isinstance(exponent, Const):
+        root = _ROOTS.get(float(exponent.value.real))
+        return None if root is None else (builder.apply(root, base),)
+    if base.is_scalar:
+        return None
+    dtype = common_type("pow", (base, exponent))
+    # As a tensor, so that the power is no call with a scalar.
+    result = builder.apply("pow", base, builder.apply("full", [], exponent, dtype=dtype))
+    for number, root in _ROOTS.items():
+        is_root = builder.apply("eq", exponent, number)
+        result = builder.apply("where", is_root, builder.apply(root, base), result)
+    return (result,)
+
+
 @pointwise(
     cuda="fusec::pow({a}, {b})",
     dtype=NUMBER,
@@ -219,10 +257,18 @@ def ceilDiv(a: Array, b: Array) -> Array:
     complex_error=ComplexError(8, complex_terms.power),
     neutral=(None, 1),
     parts=complex_formulas.POW,
+    instead=_root,
 )
 def pow(a: Array, b: Array) -> Array:
-    """Return a to the power b; integers wrap, negative powers of them are cut to integers."""
-    if np.asarray(a).dtype.kind in "fc":
+    """Return a to the power b; integers wrap, negative powers of them are cut to integers.
+
+    A scalar exponent of 0.5 or -0.5 is `sqrt` or `rsqrt`, also at -0 and -inf.
+    """
+    if np.asarray(a).dtype.kind == "f":
+        # NumPy takes the root where one exponent 0.5 is repeated for all elements.
+        shape = np.broadcast_shapes(np.shape(a), np.shape(b))
+        return np.power(a, np.array(np.broadcast_to(b, shape)))
+    if np.iscomplexobj(a):
         return np.power(a, b)
     zero, one = (np.asarray(v, np.asarray(a).dtype) for v in (0, 1))
     power = np.power(a, np.maximum(b, zero))

@@ -103,6 +103,7 @@ _NORMAL = _CALL.format("{mean}", "{std}")
     cuda={
         "f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM,
         "f32 words": "fusec::uniform_f32" + _VECTOR.format("{minval}", "{maxval}"),
+        "bounded": "fusec::round_below<{type}>({number}, {minval}, {maxval})",
     },
     cost=Cost(17), accuracy=2.0, extents="shape",
     text=texts.drawn("rng_uniform_range"),
@@ -117,12 +118,32 @@ def uniform(
 ) -> Array:
     """Return numbers spread evenly from minval to before maxval; f32 without `dtype`.
 
+    What would round up to maxval is the largest number below it instead.
     Without rng_seed and rng_offset every run draws anew, from the program's generator.
     """
     assert rng_seed is not None
     assert rng_offset is not None
     drawn = _numbers(philox.uniforms, shape, rng_seed, rng_offset, dtype)
-    return minval + drawn * (maxval - minval)
+    numbers = minval + drawn * (maxval - minval)
+    if dtype is None or not dtype.is_half:
+        return numbers
+    return _below(numbers, minval, maxval, dtype)
+
+
+def _below(numbers: Array, low: Array, high: Array, dtype: DType) -> Array:
+    """Return numbers of which none rounds to `high` or beyond, if `low` is below it."""
+    from fusec.ir.evaluate import round_to
+
+    rounded = round_to(numbers, dtype)
+    above = (rounded >= high) & np.less(low, high)
+    if not np.any(above):
+        return numbers
+    steps = rounded[above].astype(dtype.numpy)
+    lowest = round_to(np.asarray(-np.inf), dtype).astype(dtype.numpy)  # finite in f8e4m3
+    least = np.nextafter(steps, lowest)
+    numbers = np.array(numbers)
+    numbers[above] = least.astype(np.float64)
+    return numbers
 
 
 @operation(

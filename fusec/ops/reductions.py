@@ -109,7 +109,7 @@ def prod(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | No
     text=Text(reduction=("fmax", float("-inf"))),
 )
 def max(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Return the largest value over `dims`; NaN wins."""
+    """Return the largest value over `dims`; NaN wins. Of no elements there is none: an error."""
     return _extremum("max", "max", arg, dims, keepdim)
 
 
@@ -121,7 +121,7 @@ def max(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | Non
     text=Text(reduction=("fmin", float("inf"))),
 )
 def min(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Return the smallest value over `dims`; NaN wins."""
+    """Return the smallest value over `dims`; NaN wins. Of no elements there is none: an error."""
     return _extremum("min", "min", arg, dims, keepdim)
 
 

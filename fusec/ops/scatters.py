@@ -92,7 +92,7 @@ def _written(name: str, src: Array, index: Array) -> Array:
 @operation(
     "scatter", infer=_scattered("scatter"), compute=_computes, cost=Cost(1), accuracy=0.0,
     links=links.beside, lookup=ELEMENTS,
-    text=texts.SCATTER,
+    text=texts.SCATTER, fills="src",
 )  # fmt: skip
 def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
     """Return `arg` with src[i, j] at [i, index[i, j]], the index in place of `dim`.

@@ -152,6 +152,7 @@ def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     access=access.PAD,
     links=links.pad,
     text=texts.PAD,
+    fills="value",
 )
 def pad(arg: Array, pad_widths: Shape, value: Array = 0) -> Array:
     """Add `value` around the tensor: (before, after) pairs, last dim first; negative widths cut.

@@ -12,8 +12,9 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import literal, near_argument, parameter_called, signature
+from fusec.ops.arguments import near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
+from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.scope import Scope

@@ -19,9 +19,7 @@ def typed_number(
     if dtype.is_integer:
         if isinstance(value, bool) or not isinstance(value, int):
             raise FusecError(f"expected an integer for {dtype}", span=span)
-        low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
-        high = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
-        if not low <= value <= high:
+        if value not in dtype.integers:
             raise FusecError(f"{value} does not fit into {dtype}", span=span)
         return value
     if isinstance(value, bool):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops.literals import typed_literals
 from fusec.passes.rewrite import Rewriter, rewrite
 
 
@@ -33,7 +34,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 def _literal(node: Node) -> Const | None:
     known, dtype = node.output.dim, node.output.dtype
     if known is not None:
-        return Const(known.value, dtype) if known.is_const else None
+        return Const(dtype.wrap(known.value), dtype) if known.is_const else None
     if node.inputs or not node.operands:
         return None
     quick = _quick_literal(node)
@@ -65,12 +66,16 @@ def _reference_literal(node: Node) -> Const | None:
 
 
 def _is_welcome(literal: Const, value: Value, work: Rewriter) -> bool:
-    """Return whether every user computes the same types with the literal: literals are weak."""
+    """Return whether every user computes the same types with the literal: literals are weak.
+
+    A computed scalar converts to a type that does not hold it, and a literal is rejected there.
+    """
     for user in work.fusion.users.get(value, ()):
         operands = tuple(literal if o is value else work.current(o) for o in user.operands)
         try:
             types = user.op.infer(operands, user.attributes)
             computed = user.op.compute(operands, user.output.dtype)
+            typed_literals(user.op, operands, user.output.dtype)
         except FusecError:
             return False
         before = [(v.dtype, v.type.shape) for v in user.outputs]

@@ -13,6 +13,7 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import attributes_of
 from fusec.ops.find import find_op
+from fusec.ops.literals import typed_literals
 from fusec.ops.names import fresh_name
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
@@ -127,6 +128,8 @@ class Rewriter:
         if not any(v in self._now for v in node.inputs):
             return node
         operands = tuple(self.current(o) for o in node.operands)
+        if node.output.dim is None:
+            operands = typed_literals(node.op, operands, node.output.dtype)
         outputs = _retyped(node, node.op.infer(operands, node.attributes))
         return Node(node.op, operands, node.attributes, outputs, node.span)
 

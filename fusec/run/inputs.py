@@ -13,7 +13,7 @@ from fusec.ir.dim import Dim, Symbol, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input
-from fusec.ops.limits import check_layouts
+from fusec.ops.limits import check_extrema, check_layouts
 from fusec.run.arrays import StridedArray, dense_strides, span, strides_of
 from fusec.run.contents import Ends, Numbers, contents_of
 from fusec.run.index_inputs import group_ends
@@ -35,6 +35,7 @@ def choose_sizes(fusion: Fusion, given: Sizes | None = None) -> dict[str, int]:
     for entry in fusion.inputs:
         _bind_strides(entry, sizes, set(given or {}))
     check_layouts(fusion, sizes)
+    check_extrema(fusion, sizes)
     return sizes
 
 
@@ -206,6 +207,7 @@ def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
             _read_strides(entry, arrays[entry.value.name], sizes)
     check_facts(fusion, sizes)
     check_layouts(fusion, sizes)
+    check_extrema(fusion, sizes)
     return sizes
 
 

@@ -11,7 +11,8 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
-from fusec.ops.arguments import bind, literal, parameter_called
+from fusec.ops.arguments import bind, parameter_called
+from fusec.ops.literals import literal
 from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.indexing import Extent
@@ -191,8 +192,7 @@ def scalar_const(value: Any, dtype: DType | None) -> Const:
         raise FusecError(f"{value!r} is no {dtype} value") from None
     if dtype == dtypes.BOOL or not dtype.is_integer:
         return Const(made, dtype)
-    low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
-    if not low <= made < low + 2**dtype.bits:
+    if made not in dtype.integers:
         raise FusecError(f"{value!r} does not fit into {dtype}")
     return Const(made, dtype)
 

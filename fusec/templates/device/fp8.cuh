@@ -1,7 +1,7 @@
 // Conversions between float and the two 8-bit floats. Called by types.cuh, seldom by a kernel
-// itself. Encoding rounds to nearest even and saturates: what is too large becomes the largest
-// finite value, NaN stays NaN. sm_89 and later have instructions; older chips run the integer form,
-// bit for bit equal.
+// itself. Encoding rounds to nearest even; NaN stays NaN. What is too large becomes the largest
+// finite value in e4m3, which has no infinity, and infinity in e5m2, as in PyTorch. sm_89 and later
+// have instructions; older chips run the integer form, bit for bit equal.
 #pragma once
 
 #include "storage.cuh"
@@ -48,6 +48,11 @@ __device__ __forceinline__ f8e4m3 float_to_f8e4m3(float value) {
 }
 
 __device__ __forceinline__ f8e5m2 float_to_f8e5m2(float value) {
+  // Half way from 57344, the largest finite value, to the next power of two. The instruction only
+  // saturates.
+  if (fabsf(value) >= 61440.0f) {
+    return f8e5m2{static_cast<u8>(__float_as_uint(value) >> 24 & 0x80u | 0x7cu)};
+  }
 #if FUSEC_HAS_FP8_CVT
   u16 pair;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));

@@ -1,7 +1,7 @@
 // The element types of a kernel and the conversions between them. Every kernel includes this
 // header. to_float(v) widens a stored value for computing; convert<To>(v) converts between any two
-// types: to nearest even for floats, saturating for fp8, truncating from float to integer, `!= 0`
-// to bool.
+// types: to nearest even for floats, saturating for f8e4m3, truncating from float to integer, to
+// bool by `!= 0`.
 #pragma once
 
 #include "fp8.cuh"

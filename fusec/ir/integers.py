@@ -1,0 +1,37 @@
+"""Floats as integers: the rule of casts, and of every other conversion to an integer type."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from fusec.ir.dtype import I32, I64, U64, DType
+
+
+def to_integers(array: Any, dtype: DType) -> Any:
+    """Return floats as integers of a type, towards zero.
+
+    What i32, i64 and u64 cannot hold becomes the nearest number that they can, NaN becomes 0.
+    Smaller types hold the last bits of an i32, u32 those of an i64, u64 of what is negative, too.
+    """
+    with np.errstate(all="ignore"):
+        whole: Any = np.trunc(array)
+        wide = {"i32": I32, "i64": I64, "u32": I64, "u64": I64}.get(dtype.name, I32)
+        result: Any = _nearest(whole, wide).astype(dtype.numpy)
+        if dtype != U64:
+            return result
+        return cast(Any, np.where(whole > 0, _nearest(whole, dtype), result))
+
+
+def _nearest(whole: Any, dtype: DType) -> Any:
+    """Return whole numbers in an integer type, the nearest that there is."""
+    facts = np.iinfo(dtype.numpy)
+    end = 2.0 ** (dtype.bits - (dtype.kind == "int"))
+    inside = (whole >= facts.min) & (whole < end)
+    if np.all(inside):
+        return whole.astype(dtype.numpy)
+    result = np.asarray(np.where(inside, whole, 0).astype(dtype.numpy))
+    result[whole >= end] = facts.max
+    result[whole < facts.min] = facts.min
+    return result
