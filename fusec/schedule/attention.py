@@ -26,6 +26,7 @@ from fusec.schedule.attention_common import (
     row_guards,
 )
 from fusec.schedule.attention_maps import is_readable, tensor_maps
+from fusec.schedule.attention_masks import visible
 from fusec.schedule.attention_price import seconds
 from fusec.schedule.attention_problem import Attention, find_attention
 from fusec.schedule.common import tensor_arguments
@@ -120,6 +121,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
             sfu=sfu,
             efficiency=target.reach("matmul", "vector") * min(1.0, reading),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            seen=visible(problem.attention, problem.hints),
         )
         return lasting(estimate, taken, target, is_simt=False)
 

@@ -37,6 +37,7 @@ from fusec.schedule.attention_common import (
     row_guards,
 )
 from fusec.schedule.attention_maps import is_readable
+from fusec.schedule.attention_masks import visible
 from fusec.schedule.common import tensor_arguments
 from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul_choice import coordinate_guards
@@ -136,6 +137,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
             kernels=len(plan.kernels),
             efficiency=target.reach("matmul", "vector"),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            seen=visible(problem.backward, problem.hints),
         )
         return lasting(estimate, taken, target, is_simt=False)
 

@@ -28,6 +28,7 @@ from fusec.schedule.attention_decode_price import (
     streaming,
 )
 from fusec.schedule.attention_decode_problem import Decode, find_decode, start_of
+from fusec.schedule.attention_masks import visible
 from fusec.schedule.attention_sums import as_products, sum_of
 from fusec.schedule.common import free_name, tensor_arguments
 from fusec.schedule.family import Family
@@ -126,6 +127,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             efficiency=REACH,
             ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
             waits=max(0.0, taken - streaming(moved, target)),
+            seen=visible(graph, hints),
         )
 
     def plan(

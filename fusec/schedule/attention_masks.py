@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Protocol
 
 from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, Symbol, dim
@@ -252,3 +253,29 @@ def seen_part(bounds: Sequence[Bound], rows: int, keys: int, hints: Mapping[str,
         starts = [row * b.by_row + b.offset.evaluate(hints) for b in bounds if not b.is_end]
         seen += max(0.0, min([keys, *ends]) - max([0.0, *starts])) / keys
     return seen / steps
+
+
+class Masked(Protocol):
+    """Products of queries and keys, between bounds."""
+
+    @property
+    def bounds(self) -> Sequence[Bound]:
+        """Return what says which keys a row of queries sees."""
+        ...
+
+    @property
+    def m(self) -> Dim:
+        """Return the rows of queries."""
+        ...
+
+    @property
+    def n(self) -> Dim:
+        """Return the keys."""
+        ...
+
+
+def visible(products: Masked, hints: Mapping[str, int]) -> float:
+    """Return the part of the products of queries and keys that masks of positions leave."""
+    if not products.bounds:
+        return 1.0
+    return seen_part(products.bounds, products.m.evaluate(hints), products.n.evaluate(hints), hints)

@@ -46,7 +46,8 @@ class Estimate:
     bytes: global memory traffic of inputs and outputs; written: those of them that are written,
     where it is known; workspace_bytes: of scratch buffers, of which half are written; l2_bytes: of
     what is read again and found in L2; flops, sfu: ordinary and special-function
-    operations; tensor_flops: on tensor cores; efficiency: the part of the memory bandwidth that the
+    operations; tensor_flops: on tensor cores; seen: the part of the products that masks leave that
+    are known from positions; efficiency: the part of the memory bandwidth that the
     family reaches (`Target.reach`); exchange: the kind of an exchange between ranks, in which each
     sends `sent` bytes over its links, to so many `peers` at the same time; ctas: blocks in the
     largest launch; kernels: launches, 0 where the outputs are only views or empty, or come from
@@ -60,6 +61,7 @@ class Estimate:
     flops: float = 0
     sfu: float = 0
     tensor_flops: float = 0
+    seen: float = 1.0
     efficiency: float = 0.9
     ctas: int = 1
     kernels: int = 1

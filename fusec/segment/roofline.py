@@ -44,13 +44,21 @@ class Roofline:
 def of_segment(segment: Segment) -> Roofline:
     """Return what any kernels for a segment's operations must do, at hint sizes."""
     moved = 0 if segment.estimate is None else segment.estimate.bytes
-    return Roofline(min(floor_bytes(segment.fusion), moved), tensor_flops(segment.fusion))
+    return Roofline(min(floor_bytes(segment.fusion), moved), _needed_flops(segment))
 
 
 def of_fusion(segmented: SegmentedFusion) -> Roofline:
     """Return what any kernels for a whole fusion must do, at hint sizes."""
     fusion = segmented.fusion
-    return Roofline(min(floor_bytes(fusion), segmented.bytes), tensor_flops(fusion))
+    masked = any(s.estimate is not None and s.estimate.seen < 1 for s in segmented.segments)
+    needed = sum(map(_needed_flops, segmented.segments)) if masked else tensor_flops(fusion)
+    return Roofline(min(floor_bytes(fusion), segmented.bytes), needed)
+
+
+def _needed_flops(segment: Segment) -> int:
+    """Return the operations of a segment's products but those that masks of positions hide."""
+    seen = 1.0 if segment.estimate is None else segment.estimate.seen
+    return round(tensor_flops(segment.fusion) * seen)
 
 
 def tensor_flops(fusion: Fusion) -> int:
