@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from fusec.diagnostics import Unsupported
-from fusec.index.domain import Domain
+from fusec.index.domain import Domain, stored_at
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import Dim
@@ -131,6 +131,16 @@ class Lowering:
             at = tuple(c.substitute(self.binding) for c in home.coordinates)
             self._homes[value] = (at, self.bind(home.conditions))
         return self._homes[value]
+
+    def stored_where(self, value: Value, *, in_loop: bool = False) -> Conditions:
+        """Return the conditions under which one point of the loops, and no other, stores a value.
+
+        in_loop: whether the store stands in the loops over what is reduced.
+        """
+        points = stored_at(value, self.domain, reduced=in_loop)
+        once = tuple(c for c in points.values() if c is not None)
+        assert len(once) == len(points), f"`{value.name}` would be stored repeatedly"
+        return (*self.home(value)[1], *self.bind(once))
 
     def bind(self, conditions: Conditions) -> Conditions:
         """Return conditions in loop variables."""
