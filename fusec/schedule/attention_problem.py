@@ -231,8 +231,8 @@ def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | 
     wide = next((n.output for n in scores.epilogue.fusion.nodes if n.output.dtype == F64), None)
     if wide is not None:
         because = (
-            f"`{wide.name}` is f64, and so is the softmax; the kernels compute it in f32 (`where` of "
-            "two literals is f64: cast it to f32)"
+            f"`{wide.name}` is f64, and so is the softmax; the kernels compute it in f32 (`where` "
+            "of two literals is f64: cast it to f32)"
         )
         return Refusal("softmax", because)
     because = f"`{weights.name}` is no softmax along the keys of what the first product gives"

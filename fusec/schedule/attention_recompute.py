@@ -99,7 +99,7 @@ def _copied(
 
 
 def _seen_again(near: Node, work: Rewriter, operand: Operand) -> Operand:
-    """Return an operand through views and casts of its own: another product's lie in its segment."""
+    """Return an operand through views and casts of its own, which its segment takes."""
     producer = work.producer.get(operand) if isinstance(operand, Value) else None
     if producer is None or not (may_be_view(producer) or producer.op.converts):
         return operand
