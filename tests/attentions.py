@@ -51,7 +51,9 @@ RECOGNISED = {
     "f16": attention(*PLAIN, dtype="f16"),
     "no scale": attention("s = {scores}", SOFTMAX),
     "a fill added to scores": attention(
-        "f = where(keep, cast(0.0, f32), cast(-10000.0, f32))", "s = add({scores}, f)", SOFTMAX,
+        "f = where(keep, cast(0.0, f32), cast(-10000.0, f32))",
+        "s = add({scores}, f)",
+        SOFTMAX,
         inputs="  keep: bool[{m}, {n}]\n",
     ),
     "head 96": attention(*PLAIN, d=96),
