@@ -156,8 +156,8 @@ def run(text: str, scheduler: str, folder: Path, edit: Any = str, **settings: An
     fusion = read_text(f"fusion: stores\n{text}")
     plan = plan_of(scheduler, fusion, **settings)
     inputs = random_inputs(fusion, fusion.hints, 0)
-    for order in ({}, {"backwards": True}):
-        run_plan(plan, inputs, folder, edit=edit, **order)
+    for backwards in (False, True):
+        run_plan(plan, inputs, folder, edit=edit, backwards=backwards)
 
 
 PRODUCT = """inputs: {{a: "bf16[{rows}, 64]", b: "bf16[64, 64]", r: "bf16[{rows}, 64]"}}
@@ -260,8 +260,8 @@ def test_threads_past_the_end_read_nothing_that_is_overwritten(tmp_path: Path) -
     for plan, fusion, each in zip(plans, fusions, sources, strict=True):
         built = [next(functions) for _ in each]
         inputs = random_inputs(fusion, fusion.hints, 0)
-        for order in ({}, {"backwards": True}):
-            run_plan(plan, inputs, tmp_path, built=built, **order)
+        for backwards in (False, True):
+            run_plan(plan, inputs, tmp_path, built=built, backwards=backwards)
 
 
 def test_columns_that_all_rows_read_are_not_overwritten() -> None:
