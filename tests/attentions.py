@@ -50,6 +50,12 @@ RECOGNISED = {
     "several batches": attention(*PLAIN, batch=3),
     "f16": attention(*PLAIN, dtype="f16"),
     "no scale": attention("s = {scores}", SOFTMAX),
+    "a fill added to scores": attention(
+        "f = where(keep, cast(0.0, f32), cast(-10000.0, f32))",
+        "s = add({scores}, f)",
+        SOFTMAX,
+        inputs="  keep: bool[{m}, {n}]\n",
+    ),
     "head 96": attention(*PLAIN, d=96),
     "head 128": attention(*PLAIN, d=128, n=130),
     "head 256": attention(*PLAIN, d=256),
@@ -135,6 +141,11 @@ REFUSED = {
     "scores are an output": (
         attention(*PLAIN, outputs="o, s"), "`s` has an element for each key",
     ),
+    "a fill of f64": (
+        attention("s = add({scores}, where(keep, 0.0, -10000.0))", SOFTMAX,
+                  inputs="  keep: bool[{m}, {n}]\n"),
+        "is f64, and so is the softmax",
+    ),
     "no softmax": (
         attention("s = mul({scores}, 0.125)", "o = matmul(cast(exp(s), bf16), v)"),
         "`cast_2` is no softmax along the keys of what the first product gives",
@@ -159,10 +170,6 @@ REFUSED = {
         attention("s = mul({scores}, 0.125)", "o = matmul(softmax(s, -1), cast(v, f32))"),
         "is f32, not bf16",
     ),
-    "keys that are computed": (
-        attention("s = mul(cast(matmul(q, permute(relu(k), [0, 1, 3, 2])), f32), 0.125)", SOFTMAX),
-        "the product reads its operands from memory",
-    ),
     "features that do not lie together": (
         attention("turned = permute(q, [0, 1, 3, 2])",
                   "s = mul(cast(matmul(turned, permute(k, [0, 1, 3, 2])), f32), 0.125)",
@@ -171,3 +178,11 @@ REFUSED = {
     ),
 }  # fmt: skip
 """What is nearly an attention, and why the scheduler refuses it."""
+
+COMPUTED = {
+    "keys that are computed": (
+        attention("s = mul(cast(matmul(q, permute(relu(k), [0, 1, 3, 2])), f32), 0.125)", SOFTMAX),
+        "the product reads its operands from memory",
+    ),
+}
+"""Attentions of what another kernel computes, and why one alone does not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attentions import PLAIN, RECOGNISED, REFUSED, attention
+from attentions import COMPUTED, PLAIN, RECOGNISED, REFUSED, attention
 
 from fusec import target
 from fusec.driver import Compilation
@@ -32,9 +32,9 @@ def test_an_attention_is_recognised(name: str):
     assert not isinstance(Attentions().problem(fusion_of(RECOGNISED[name])), Refusal)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", [*REFUSED, *COMPUTED])
 def test_what_is_nearly_one_is_refused(name: str):
-    text, because = REFUSED[name]
+    text, because = {**REFUSED, **COMPUTED}[name]
     found = Attentions().problem(fusion_of(text))
     assert isinstance(found, Refusal)
     assert because in found.because
@@ -45,6 +45,13 @@ def test_what_is_refused_runs_in_other_kernels(name: str):
     compilation = Compilation(read_text(REFUSED[name][0], "attention.yaml"), CompileOptions())
     assert "attention" not in {s.scheduler for s in compilation.segmented.segments}
     assert len(compilation.kernel_sources) > 1
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_another_kernel_computes_operands(name: str):
+    """It stores rows of features: the transposition behind them is the attention's."""
+    compilation = Compilation(read_text(COMPUTED[name][0], "attention.yaml"), CompileOptions())
+    assert [s.scheduler for s in compilation.segmented.segments] == ["pointwise", "attention"]
 
 
 def test_other_gpus_run_other_kernels():

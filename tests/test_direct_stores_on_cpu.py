@@ -10,7 +10,8 @@ from segments_on_cpu import kernels_of, planned, wrong
 from test_regressions import FOLDER
 
 from fusec.codegen.matmul import view
-from fusec.codegen.matmul_view import PersistentView, StoreKind
+from fusec.codegen.matmul_view import PersistentView
+from fusec.codegen.nest import StoreKind
 
 STAGED = "kernel: wgmma, tile_m: 128, staged: true"
 STORES = {

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_on_cpu import Order, run_plan
-from families import plan_of
+from cuda_on_cpu import Order, build_all, run_plan
+from families import plan_of, refused_rule
 from test_emulator import ORDERS, Raw, fails, zeros
 
+from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.nest import Nest
+from fusec.index.instances import Lowering
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
 from fusec.parse import read_text
@@ -154,8 +156,8 @@ def run(text: str, scheduler: str, folder: Path, edit: Any = str, **settings: An
     fusion = read_text(f"fusion: stores\n{text}")
     plan = plan_of(scheduler, fusion, **settings)
     inputs = random_inputs(fusion, fusion.hints, 0)
-    for order in ({}, {"backwards": True}):
-        run_plan(plan, inputs, folder, edit=edit, **order)
+    for backwards in (False, True):
+        run_plan(plan, inputs, folder, edit=edit, backwards=backwards)
 
 
 PRODUCT = """inputs: {{a: "bf16[{rows}, 64]", b: "bf16[64, 64]", r: "bf16[{rows}, 64]"}}
@@ -222,6 +224,21 @@ IN_PLACE = {
         "ops:\n  - s = mean(x, dims=[1], keepdim=true)\n  - y = sub(x, s)\n"
         "  - c = sum(mul(y, y), dims=[0])\noutputs:\n  - y: {alias: x}\n  - c\n",
     ),
+    "pointwise, a row of all rows": (
+        "pointwise",
+        'inputs: {x: "f32[48]", v: "f32[48]", w: "f32[20, 48]"}\n'
+        "ops:\n  - y = exp(add(x, v))\n  - z = mul(w, v)\noutputs:\n  - y: {alias: x}\n  - z\n",
+    ),
+    "pointwise, a column of all columns": (
+        "pointwise",
+        'inputs: {x: "f32[20, 1]", v: "f32[20, 1]", w: "f32[20, 48]"}\n'
+        "ops:\n  - y = exp(add(x, v))\n  - z = mul(w, v)\noutputs:\n  - y: {alias: x}\n  - z\n",
+    ),
+    "pointwise, one element": (
+        "pointwise",
+        'inputs: {x: "bf16[1, 1]"}\n'
+        "ops:\n  - y = sigmoid(x)\n  - z = neg(y)\noutputs:\n  - y: {alias: x}\n  - z\n",
+    ),
     "scan of rows": (
         "scan",
         'inputs: {x: "f32[1025, 20]"}\n'
@@ -234,10 +251,40 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("name", IN_PLACE)
-def test_threads_past_the_end_read_nothing_that_is_overwritten(name: str, tmp_path: Path) -> None:
-    scheduler, text = IN_PLACE[name]
-    run(text, scheduler, tmp_path)
+def test_threads_past_the_end_read_nothing_that_is_overwritten(tmp_path: Path) -> None:
+    fusions = [read_text(f"fusion: stores\n{text}") for _, text in IN_PLACE.values()]
+    kinds = (scheduler for scheduler, _ in IN_PLACE.values())
+    plans = [plan_of(kind, fusion) for kind, fusion in zip(kinds, fusions, strict=True)]
+    sources = [[(s.kernel, s.text) for s in plan_sources(plan)] for plan in plans]
+    functions = iter(build_all([s for each in sources for s in each], tmp_path))
+    for plan, fusion, each in zip(plans, fusions, sources, strict=True):
+        built = [next(functions) for _ in each]
+        inputs = random_inputs(fusion, fusion.hints, 0)
+        for backwards in (False, True):
+            run_plan(plan, inputs, tmp_path, built=built, backwards=backwards)
+
+
+def test_columns_that_all_rows_read_are_not_overwritten() -> None:
+    """All threads of a column read it behind the reduction, and no barrier follows."""
+    text = (
+        'fusion: f\ninputs: {x: "f32[1, 48]", w: "f32[20, 48]"}\n'
+        "ops:\n  - m = max(w, dims=[0], keepdim=true)\n  - y = mul(x, m)\n"
+        "  - z = sub(w, y)\noutputs:\n  - y: {alias: x}\n  - z\n"
+    )
+    assert refused_rule("outer_persistent", read_text(text)) == "in_place"
+
+
+def test_a_read_of_what_one_thread_overwrites_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row reads what the first one stores, unless its load has the store's condition."""
+    loads = Lowering._input
+    monkeypatch.setattr(
+        Lowering, "_input", lambda self, value, at, where: loads(self, value, at, ())
+    )
+    scheduler, text = IN_PLACE["pointwise, a row of all rows"]
+    with pytest.raises(AssertionError, match=r"reads what thread \d+ of block \d+"):
+        run(text, scheduler, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["inner_persistent", "reduction of rows", "scan of rows"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from families import plan_of, text_of
 from fuzz_on_cpu import compiled, results_of
@@ -45,21 +47,23 @@ REPEATED = {
 }
 
 
-@pytest.mark.parametrize("name", REPEATED)
-def test_an_element_is_stored_by_one_thread(name: str) -> None:
-    run = Run(read_text(f"fusion: f\n{REPEATED[name]}"))
-    (result,) = results_of([compiled(Task(0, 0), run)])
-    assert result.outcomes[0].status == "ok", result.outcomes[0].message
+def kinds_of(names: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """Return what becomes of some fusions whose kernels are compiled together."""
+    runs = [Run(read_text(f"fusion: {n.replace(' ', '_')}\n{REPEATED[n]}")) for n in names]
+    found = results_of([compiled(Task(0, 0), run) for run in runs])
+    outcomes = [(r.outcomes[0].status, r.outcomes[0].kind, r.outcomes[0].message) for r in found]
+    return dict(zip(names, outcomes, strict=True))
 
 
-@pytest.mark.parametrize("name", ["in rows", "three times", "behind a pad"])
-def test_elements_that_several_threads_store_are_seen(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_element_is_stored_by_one_thread() -> None:
+    for name, (status, _, message) in kinds_of(REPEATED).items():
+        assert status == "ok", f"{name}: {message}"
+
+
+def test_elements_that_several_threads_store_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domains, "_one_period", lambda value, home: ())
-    run = Run(read_text(f"fusion: f\n{REPEATED[name]}"))
-    (result,) = results_of([compiled(Task(0, 0), run)])
-    assert "overwrites what thread" in result.outcomes[0].kind
+    for name, (_, kind, _) in kinds_of(["in rows", "three times", "behind a pad"]).items():
+        assert "overwrites what thread" in kind, name
 
 
 def test_the_condition_is_that_of_the_first_period() -> None:

@@ -13,10 +13,10 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView, OperandView
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, StoreKind
 from fusec.codegen.product_text import boolean, constant, coordinate, integer
 from fusec.codegen.render import Parameter
-from fusec.codegen.views import StorePlan, emit_store, head, store_plans
+from fusec.codegen.views import StorePlan, emit_store, head, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim
@@ -43,6 +43,8 @@ RESERVED = frozenset([
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
 """Neighbouring features that a thread has, as the tensor cores leave them."""
+ROW_TEST = "m < M && threadIdx.x % 4 == 0"
+"""Holds in one thread of each query: four have a row's sums, and tiles may pass the last query."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
         row_lines=rows.lines,
         row_stores=rows.stores,
         row_factor=rows.factor,
+        row_test=ROW_TEST,
+        row_reads=rows.reads,
         row_first=f"{batch}first_m",
         row_second=f"{batch}first_m + 8",
         output=_output(context),
@@ -188,7 +192,9 @@ def _parameters(context: _Context, own: str) -> str:
     return f"Index batch, {own}" if context.has_batches else own
 
 
-def _emitter(context: _Context, part: Part, width: int, scopes: Sequence[str]) -> Emitter:
+def _emitter(
+    context: _Context, part: Part, width: int, scopes: Sequence[str], stored_under: str = ""
+) -> Emitter:
     """Return an emitter of a graph; scopes: those inside of a query's."""
     axes = part.axes(width)
     binds = {"vector": frozenset({axes.chunk}), "lane": frozenset({axes.lane})}
@@ -207,6 +213,7 @@ def _emitter(context: _Context, part: Part, width: int, scopes: Sequence[str]) -
         written=context.fusion.effects.overwritten,
         wide=context.parameters.wide_index,
         width_name="kWidth" if part is context.attention.scores else "kOutWidth",
+        stored_under=stored_under,
     )
 
 
@@ -216,7 +223,7 @@ def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, .
     lowering = attention.scores.lowering(width)
     softmax = find_softmax(attention.scores, attention.weights, lowering)
     assert isinstance(softmax, Softmax)
-    return softmax, store_plans(lowering, attention.rows)
+    return softmax, plan_stores(lowering, attention.rows, StoreKind.GUARDED)
 
 
 @dataclass(frozen=True)
@@ -272,15 +279,15 @@ def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> E
 
 def _rows(context: _Context) -> RowEnd:
     softmax, plans = _softmax(context, 1)
-    emitter = _emitter(context, context.attention.scores, 1, ("store",))
+    emitter = _emitter(context, context.attention.scores, 1, ("store",), ROW_TEST)
     return emit_row_end(emitter, softmax, plans)
 
 
 def _output(context: _Context) -> EpilogueView:
     part = context.attention.outputs
     lowering = part.lowering(OUT_WIDTH)
-    emitter = _emitter(context, part, OUT_WIDTH, ("vector", "lane"))
-    plans = store_plans(lowering, part.epilogue.fusion.outputs)
+    emitter = _emitter(context, part, OUT_WIDTH, ("vector", "lane"), "m < M")
+    plans = plan_stores(lowering, part.epilogue.fusion.outputs, emitter.store_kind)
     give_sums(emitter, part, [p.instance for p in plans])
     for plan in plans:
         emit_store(emitter, plan, 0)
@@ -291,4 +298,5 @@ def _output(context: _Context) -> EpilogueView:
         taken(emitter, "kernel", "batch", "row", "vector"),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
+        stored_under=emitter.stored_under,
     )

@@ -15,7 +15,7 @@ from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.product_text import boolean, constant, integer
 from fusec.codegen.render import Parameter
-from fusec.codegen.views import emit_store, head, store_plans
+from fusec.codegen.views import emit_store, head, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32
@@ -94,7 +94,7 @@ def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
         own=sides[of_keys],
         others=sides[not of_keys],
         own_rows="keys" if of_keys else "queries",
-        own_count="N" if of_keys else "M",
+        own_count=_own_count(context),
         other_rows="queries" if of_keys else "keys",
         other_count="M" if of_keys else "N",
         bounds=tuple(_limit(b, of_keys=of_keys) for b in backward.bounds),
@@ -105,6 +105,11 @@ def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
         has_batches=context.has_batches,
         **elements,  # pyright: ignore[reportArgumentType]
     )
+
+
+def _own_count(context: _Context) -> str:
+    """Return how many rows CTAs own."""
+    return "N" if context.kernel.walk.of_keys else "M"
 
 
 def _sentence(context: _Context) -> str:
@@ -159,7 +164,7 @@ def _parameters(context: _Context, own: str) -> str:
     return f"Index batch, {own}" if context.has_batches else own
 
 
-def _emitter(context: _Context, part: Part, width: int) -> Emitter:
+def _emitter(context: _Context, part: Part, width: int, stored_under: str = "") -> Emitter:
     axes = part.axes(width)
     return Emitter(
         (
@@ -176,6 +181,7 @@ def _emitter(context: _Context, part: Part, width: int) -> Emitter:
         aliases={axes.chunk: Alias("n", width)},
         wide=context.parameters.wide_index,
         width_name="kOutWidth",
+        stored_under=stored_under,
     )
 
 
@@ -288,8 +294,8 @@ def _results(context: _Context) -> tuple[tuple[str, str, EpilogueView], ...]:
 
 
 def _output(context: _Context, part: Part) -> EpilogueView:
-    emitter = _emitter(context, part, OUT_WIDTH)
-    plans = store_plans(part.lowering(OUT_WIDTH), part.epilogue.fusion.outputs)
+    emitter = _emitter(context, part, OUT_WIDTH, f"m < {_own_count(context)}")
+    plans = plan_stores(part.lowering(OUT_WIDTH), part.epilogue.fusion.outputs, emitter.store_kind)
     roots = [p.instance for p in plans]
     for instance in instances_under(roots):
         if instance.kind == "load" and instance.value is part.epilogue.sums:
@@ -304,4 +310,5 @@ def _output(context: _Context, part: Part) -> EpilogueView:
         _taken(emitter, "kernel", "batch", "row", "vector"),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
+        stored_under=emitter.stored_under,
     )

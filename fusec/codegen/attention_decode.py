@@ -17,7 +17,7 @@ from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.product_text import boolean, constant, integer
 from fusec.codegen.render import Parameter
-from fusec.codegen.views import emit_store, head, store_plans
+from fusec.codegen.views import emit_store, head, plan_stores
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.dtype import F32, I64
@@ -42,6 +42,8 @@ RESERVED = frozenset([
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 4
 """Neighbouring features that a thread combines; these are multiples of 16."""
+ROW_TEST = "stores"
+"""Holds in the thread with a query's first features: all that have some call for the row's end."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
         row_lines=rows.lines,
         row_stores=rows.stores,
         row_factor=rows.factor,
+        row_test=ROW_TEST,
         output=_output(context),
         partials=identifier(spaces[0]) if spaces else "",
         arrived=identifier(spaces[1]) if spaces else "",
@@ -132,6 +135,7 @@ def _emitter(
     scopes: Sequence[tuple[str, frozenset[Var]]],
     part: Part | None = None,
     width: int = 1,
+    stored_under: str = "",
 ) -> Emitter:
     """Return an emitter; scopes: those inside of a batch; part: whose columns it is for."""
     lane, aliases, width_name = None, {}, "kWidth"
@@ -154,6 +158,7 @@ def _emitter(
         written=context.fusion.effects.overwritten,
         wide=context.parameters.wide_index,
         width_name=width_name,
+        stored_under=stored_under,
     )
 
 
@@ -232,9 +237,11 @@ def _limit(emitter: Emitter, limit: Limit) -> str:
 
 def _rows(context: _Context) -> RowEnd:
     decode = context.decode
-    plans = store_plans(decode.lowering(decode.graph.scores, 1), decode.graph.rows)
     scopes = (("row", decode.row_variables), ("store", frozenset[Var]()))
-    return emit_row_end(_emitter(context, _names(context), scopes), decode.softmax(1), plans)
+    emitter = _emitter(context, _names(context), scopes, stored_under=ROW_TEST)
+    lowering = decode.lowering(decode.graph.scores, 1)
+    plans = plan_stores(lowering, decode.graph.rows, emitter.store_kind)
+    return emit_row_end(emitter, decode.softmax(1), plans)
 
 
 def _output(context: _Context) -> EpilogueView:
@@ -242,7 +249,7 @@ def _output(context: _Context) -> EpilogueView:
     part = decode.graph.outputs
     lowering = decode.lowering(part, OUT_WIDTH)
     emitter = _columns(context, part, OUT_WIDTH)
-    plans = store_plans(lowering, part.epilogue.fusion.outputs)
+    plans = plan_stores(lowering, part.epilogue.fusion.outputs, emitter.store_kind)
     give_sums(emitter, part, [p.instance for p in plans])
     for plan in plans:
         emit_store(emitter, plan, 0)

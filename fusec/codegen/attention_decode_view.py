@@ -24,9 +24,9 @@ class AttentionDecodeView(KernelView):
     of a head `g`; keys, values: those of key `n`. bounds: lines that narrow the keys `seen`.
     score_lines: what scores have in common; scale: what they are to be multiplied by; score: their
     graph, in place. row_lines: what a query has besides, from `top` and `total`; row_stores: what
-    of that is stored; row_factor: what its sums are multiplied by. output: the graph of the second
-    product. partials, arrived: the parts of blocks that share queries, and how many have left
-    theirs; empty where none do.
+    of that is stored, where row_test holds; row_factor: what its sums are multiplied by. output:
+    the graph of the second product. partials, arrived: the parts of blocks that share queries, and
+    how many have left theirs; empty where none do.
     """
 
     config: tuple[str, ...]
@@ -43,6 +43,7 @@ class AttentionDecodeView(KernelView):
     row_lines: tuple[str, ...]
     row_stores: tuple[str, ...]
     row_factor: str
+    row_test: str
     output: EpilogueView
     partials: str
     arrived: str

@@ -17,11 +17,15 @@ _EMPTY = "if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)"
 
 @dataclass(frozen=True)
 class RowEnd:
-    """The values of a query, their stores, and the factor of its sums."""
+    """The values of a query, their stores, and the factor of its sums.
+
+    reads: whether memory is read for it.
+    """
 
     lines: tuple[str, ...]
     stores: tuple[str, ...]
     factor: str
+    reads: bool
 
 
 def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan]) -> RowEnd:
@@ -46,7 +50,13 @@ def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan])
     for plan in plans:
         emit_store(emitter, plan, 0)
     lines = taken(emitter, "kernel", "batch", "row")
-    return RowEnd((_EMPTY, *lines) if empty else lines, taken(emitter, "store"), str(text))
+    below = instances_under([*roots, *([] if factor is None else [factor])])
+    return RowEnd(
+        (_EMPTY, *lines) if empty else lines,
+        taken(emitter, "store"),
+        str(text),
+        any(i.kind == "load" for i in below),
+    )
 
 
 def _divides_by(softmax: Softmax) -> bool:

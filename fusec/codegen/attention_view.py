@@ -17,8 +17,9 @@ class AttentionView(KernelView):
     common; scale: what they are to be multiplied by; score, seen: their graph, in place, and the
     same where no mask says otherwise; has_masks: whether the two differ; score_reads: whether they
     read memory. row_lines: what a query has besides, from `top` and `total`; row_stores: what of
-    that is stored; row_factor: what its sums are multiplied by; row_first, row_second: the batch
-    and the number of a thread's two queries. output: the graph of the second product.
+    that is stored, where row_test holds; row_factor: what its sums are multiplied by; row_first,
+    row_second: the batch and the number of a thread's two queries; row_reads: whether memory is
+    read for a query, which is not done past the last one. output: the graph of the second product.
     """
 
     config: tuple[str, ...]
@@ -38,6 +39,8 @@ class AttentionView(KernelView):
     row_lines: tuple[str, ...]
     row_stores: tuple[str, ...]
     row_factor: str
+    row_test: str
+    row_reads: bool
     row_first: str
     row_second: str
     output: EpilogueView

@@ -15,7 +15,7 @@ from fusec.codegen.views import (
     equations,
     head,
     parameter_names,
-    store_plans,
+    plan_stores,
 )
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
@@ -124,8 +124,9 @@ def _set_view(
         written=frozenset(n for s in split.sets for n in s.finish.effects.overwritten),
         wide=main.wide_index,
         symbols=named(kColumns=bands.columns),
+        stored_under="column_of_thread >= kColumns",
     )
-    plans = store_plans(lowering, each.finish.outputs)
+    plans = plan_stores(lowering, each.finish.outputs, emitter.store_kind)
     roots = [p.instance for p in plans]
     read: dict[Value | None, list[Instance]] = {}
     for instance in instances_under(roots):

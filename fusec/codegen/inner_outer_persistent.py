@@ -25,8 +25,8 @@ from fusec.codegen.views import (
     SharedArray,
     head,
     parameter_names,
+    plan_stores,
     shared_array,
-    single_stores,
 )
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
@@ -130,7 +130,7 @@ class _Making:
         p, bands, emitter = self.parameters, self.split.bands, self.emitter
         constants = self._constants()
         ring, held = self._rows()
-        plans = single_stores(self.lowering, self.split.main.outputs)
+        plans = plan_stores(self.lowering, self.split.main.outputs, emitter.store_kind)
         nodes = [n for group in self.phases.reductions for n in group]
         inputs = [self.lowering.at_home(n.inputs[0]) for n in nodes]
         emitter.count([*(s.instance for s in plans), *inputs])

@@ -18,8 +18,8 @@ from fusec.codegen.views import (
     StorePlan,
     head,
     parameter_names,
+    plan_stores,
     shared_array,
-    single_stores,
 )
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
@@ -138,7 +138,9 @@ def _phases(
         guard="is_row" if _is_bound(parameters) else "",
     )
     elements = frozenset({chunk, lane})
-    plans = single_stores(lowering, fusion.outputs, lambda p: bool(p.variables & elements))
+    plans = plan_stores(
+        lowering, fusion.outputs, emitter.store_kind, lambda p: bool(p.variables & elements)
+    )
     turns = turns_of_rows(parameters.wide_index, several=_is_bound(parameters))
     if parameters.tile_rows:
         tiles = tiled_in(plan.problem, lowering, phases, plan.loops)

@@ -15,8 +15,8 @@ from fusec.codegen.views import (
     SharedArray,
     head,
     parameter_names,
+    plan_stores,
     shared_array,
-    single_stores,
 )
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
@@ -232,7 +232,7 @@ def _sweeps(
 ) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Place, ...], int]:
     """Return the sweeps over a row, and where the parts of their reductions lie."""
     lowering, phases, p = plan.lowering, plan.phases, plan.parameters
-    plans = single_stores(lowering, plan.fusion.outputs)
+    plans = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(s.instance for s in plans), *reduction_roots(lowering, nodes)])
     vectors: dict[object, tuple[str, str]] = {}

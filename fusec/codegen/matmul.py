@@ -21,14 +21,13 @@ from fusec.codegen.matmul_view import (
     OperandView,
     PersistentView,
     SplitKView,
-    StoreKind,
     VectorView,
 )
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, StoreKind
 from fusec.codegen.product_text import constant, coordinate
 from fusec.codegen.render import Parameter
-from fusec.codegen.views import emit_store, head, single_stores
+from fusec.codegen.views import emit_store, head, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import dim
@@ -307,6 +306,7 @@ def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:
         written=context.fusion.effects.overwritten,
         wide=p.wide_index,
         width_name="kWidth",
+        stored_under=_store_test(context),
     )
 
 
@@ -339,8 +339,11 @@ def _epilogue(context: _Context) -> EpilogueView:
     sums = dict(zip((s.name for s in problem.epilogue.all_sums), (SUMS, SECOND_SUMS), strict=False))
     lowering = Lowering(fusion, problem.domain, binding)
     emitter = _emitter(context, chunk, lane)
-    plans = single_stores(lowering, fusion.outputs)
     tensors = problem.staged(context.facts) if context.parameters.staged else ()
+    in_rows = {t.output: StoreKind.STAGED for t in tensors if t.output is not None}
+    plans = plan_stores(
+        lowering, fusion.outputs, lambda output: in_rows.get(output, emitter.store_kind)
+    )
     reduced = [lowering.at_home(t.value) for t in problem.totals]
     roots = [*(p.instance for p in plans), *reduced]
     fresh = partial(_emitter, context, chunk, lane)
@@ -353,11 +356,8 @@ def _epilogue(context: _Context) -> EpilogueView:
     has_batches = _has_batches(problem)
     found = zip(problem.totals, reduced, strict=True)
     totals = emit_totals(emitter, found, has_batches=has_batches)
-    direct = StoreKind.EXACT if _tiles_are_whole(context) else StoreKind.GUARDED
-    kinds: list[StoreKind] = []
     for plan in plans:
-        kinds.append(StoreKind.STAGED if plan.output in stored else direct)
-        if plan.output in stored:
+        if plan.kind is StoreKind.STAGED:
             emit_staged(emitter, plan, stored[plan.output], f"{'batch, ' * has_batches}m, 0")
         else:
             emit_store(emitter, plan, 0)
@@ -372,12 +372,17 @@ def _epilogue(context: _Context) -> EpilogueView:
         staged,
         tuple(sums.values()),
         totals,
-        tuple(kinds),
+        tuple(plan.kind for plan in plans),
+        emitter.stored_under,
     )
 
 
-def _tiles_are_whole(context: _Context) -> bool:
-    """Return whether every tile, and every tile of a cluster, lies inside the result."""
+def _store_test(context: _Context) -> str:
+    """Return what keeps the epilogue inside the result; empty where all of a cluster's tiles lie
+    inside.
+    """
     problem, p = context.problem, context.parameters
     rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
-    return Facts.proven(problem.m, rows) and Facts.proven(problem.n, columns)
+    if Facts.proven(problem.m, rows) and Facts.proven(problem.n, columns):
+        return ""
+    return "M - tile_m, N - tile_n" if p.kernel == "vector" else "m < M && n < N"

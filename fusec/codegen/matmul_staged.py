@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fusec.codegen.ctext import storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_view import StagedView
+from fusec.codegen.nest import StoreKind
 from fusec.codegen.views import StorePlan
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.expression import index
@@ -68,6 +69,7 @@ def emit_staged(emitter: Emitter, plan: StorePlan, view: StagedView, row: str) -
 
     row: the position of the row's first element, as arguments of the epilogue.
     """
+    assert plan.kind is StoreKind.STAGED, f"`{plan.output.value.name}` is not planned as staged"
     value = emitter.to_storage(plan.instance, plan.output.value.dtype, 0)
     kind = storage_type(plan.output.value.dtype)
     place = f"{view.rows} + place"

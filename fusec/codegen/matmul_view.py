@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
+from fusec.codegen.nest import StoreKind
 from fusec.codegen.views import KernelView
 from fusec.schedule.matmul_epilogue import SUMS
 
@@ -83,18 +83,6 @@ class TotalView:
     place: str
 
 
-class StoreKind(Enum):
-    """How a store stays inside the result, for threads whose elements lie outside it as well.
-
-    STAGED: rows in shared memory are stored under their bounds. GUARDED: the epilogue must run for
-    elements of the result alone. EXACT: every element of every tile is one of the result.
-    """
-
-    STAGED = "staged"
-    GUARDED = "guarded"
-    EXACT = "exact"
-
-
 @dataclass(frozen=True)
 class EpilogueView:
     """What happens to `width` neighbouring sums of one row, held in `acc`.
@@ -104,7 +92,8 @@ class EpilogueView:
     statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
     staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums:
     the names of the sums, two where products are joined; totals: what is reduced tile by tile.
-    store_kinds: of each output that is stored, how its store stays inside the result.
+    store_kinds: of each output that is stored, how its store stays inside the result; stored_under:
+    the test for those that are guarded.
     """
 
     width: int
@@ -117,6 +106,7 @@ class EpilogueView:
     sums: tuple[str, ...] = (SUMS,)
     totals: tuple[TotalView, ...] = ()
     store_kinds: tuple[StoreKind, ...] = ()
+    stored_under: str = ""
 
     @property
     def is_empty(self) -> bool:

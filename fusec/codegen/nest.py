@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from fusec.codegen.ctext import PRIMARY, Text, dim_text, identifier
 from fusec.codegen.names import Names
@@ -55,6 +56,18 @@ class Scope:
     hoists: bool = False
 
 
+class StoreKind(Enum):
+    """How a store stays inside its output where threads or tiles may pass the end.
+
+    STAGED: into rows in shared memory, which are copied under the output's bounds. GUARDED: under a
+    test that fails past the end. EXACT: no thread reaches it for a place past the end.
+    """
+
+    STAGED = "staged"
+    GUARDED = "guarded"
+    EXACT = "exact"
+
+
 @dataclass(frozen=True)
 class Alias:
     """How a loop variable is written: variable = text / scale, where `text` is a C variable."""
@@ -72,9 +85,10 @@ class Nest:
     width_name: the constant of a vector's width; symbols: constants of the kernel by their value,
     as strides; counts: those of how many elements are summed; guard: a test that stores need, where
     rows or columns may pass the end; in_range: a test that fails in threads past the end, which
-    repeat the last row or column (the guard where it is empty); written: names of buffers that the
-    kernel overwrites, never read through the non-coherent path; part: of vectors that are shifted,
-    which of their elements lie in the row.
+    repeat the last row or column (the guard where it is empty); stored_under: the test by which
+    the template itself keeps threads past the end from the lines that store; written: names of
+    buffers that the kernel overwrites, never read through the non-coherent path; part: of vectors
+    that are shifted, which of their elements lie in the row.
     """
 
     scopes: tuple[Scope, ...]
@@ -87,6 +101,7 @@ class Nest:
     width_name: str = "kVec"
     guard: str = ""
     in_range: str = ""
+    stored_under: str = ""
     written: frozenset[str] = frozenset()
     part: str = ""
     symbols: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -112,6 +127,21 @@ class Nest:
         """Append a line; `last`: behind all that are not."""
         lines = self._last if last else self.lines
         lines.setdefault((phase, scope), []).append(line)
+
+    @property
+    def store_test(self) -> str:
+        """Return what keeps threads past the end from storing; empty where there are none."""
+        return self.guard or self.stored_under or self.in_range or self.part
+
+    @property
+    def store_kind(self) -> StoreKind:
+        """Return how a store that is not staged stays inside its output."""
+        return StoreKind.GUARDED if self.store_test else StoreKind.EXACT
+
+    def check_store(self, name: str, kind: StoreKind) -> None:
+        """Assert that an output is stored past shared memory as was planned: guarded, or exact."""
+        own = self.store_kind
+        assert kind is own, f"`{name}` is planned as {kind.value}, stored as {own.value}"
 
     def lanes(self, lines: Iterable[str]) -> tuple[str, ...]:
         """Return lines for each element of a vector."""

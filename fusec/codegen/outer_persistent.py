@@ -17,7 +17,7 @@ from fusec.codegen.views import (
     StorePlan,
     head,
     parameter_names,
-    single_stores,
+    plan_stores,
 )
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
@@ -105,7 +105,7 @@ def _phases(
         counts=named(kRows=plan.problem.rows.columns),
         guard="is_column",
     )
-    plans = single_stores(lowering, fusion.outputs, lambda p: row in p.variables)
+    plans = plan_stores(lowering, fusion.outputs, emitter.store_kind, lambda p: row in p.variables)
     nodes = tuple(n for group in phases.reductions for n in group)
     roots = [*(s.instance for s in plans), *reduction_roots(lowering, nodes)]
     emitter.count(roots)

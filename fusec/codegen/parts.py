@@ -64,6 +64,8 @@ def _emit_pair(emitter: Emitter, first: StorePlan, second: StorePlan, phase: int
             at = replace(plan, buffer=pair[0].buffer, address=plan.address + place)
             emit_store(emitter, at, phase)
         return
+    for plan in pair:
+        emitter.check_store(plan.output.value.name, plan.kind)
     dtype = first.output.value.dtype
     values = [emitter.to_storage(plan.instance, dtype, phase) for plan in pair]
     target = emitter.pointer(pair[0].buffer, first.address, phase)

@@ -82,6 +82,7 @@ def emit_outputs(
         if plan.variables & columns:
             emit_store(emitter, plan, phase)
             continue
+        emitter.check_store(plan.output.value.name, plan.kind)
         value = emitter.to_storage(plan.instance, plan.output.value.dtype, phase)
         address = emitter.index(plan.address, phase)
         line = f"{identifier(plan.buffer)}[{address}] = {value};"

@@ -9,7 +9,7 @@ from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.parts import emit_stores, parts_of, without_second
-from fusec.codegen.views import Body, KernelView, head, parameter_names, single_stores
+from fusec.codegen.views import Body, KernelView, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
@@ -189,7 +189,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
         symbols=named(columns=_columns(plan)) if parameters.break_point else {},
         parts=parts_of(fusion),
     )
-    plans = single_stores(lowering, fusion.outputs)
+    plans = plan_stores(lowering, fusion.outputs, emitter.store_kind)
     emitter.count(p.instance for p in plans)
     arrays = ()
     if (parameters.unroll > 1 or parameters.shifted) and not tail:

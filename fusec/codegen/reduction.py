@@ -13,7 +13,7 @@ from fusec.codegen.names import Names
 from fusec.codegen.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
-from fusec.codegen.views import KernelView, head, parameter_names, single_stores
+from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
@@ -224,6 +224,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         symbols=named(columns=columns),
         counts=named(columns=columns) if p.inner else named(rows=rows),
         guard="is_column" if not p.inner else "is_row" if p.threads_y > 1 or p.splits == 1 else "",
+        stored_under="is_row" if p.inner else "is_column",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
     first = "" if start is None else first_column(emitter, start, chunk)
@@ -238,9 +239,10 @@ def _emit(
     first: str,
 ) -> Parts:
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
-    plans = single_stores(
+    plans = plan_stores(
         lowering,
         plan.fusion.outputs,
+        emitter.store_kind,
         lambda p: p.instance.depth == 0 and bool(p.variables & elements),
     )
     p, turns = plan.parameters, turns_of_rows(plan.parameters.wide_index)

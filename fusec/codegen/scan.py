@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, single_stores
+from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
@@ -123,7 +123,7 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, Lines, Lines, Lines]:
         symbols=named(kColumns=scan.rows.columns) if p.inner else named(columns=scan.rows.rows),
     )
     scanned = scan.scanned(lowering, (row, chunk, lane))
-    plans = single_stores(lowering, scan.fusion.outputs)
+    plans = plan_stores(lowering, scan.fusion.outputs, emitter.store_kind)
     name = emitter.names.fresh(scan.node.output.name)
     emitter.given[scanned] = Text(name)
     emitter.count([*scanned.operands, *(s.instance for s in plans)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope
-from fusec.codegen.views import emit_store, parameter_names, single_stores
+from fusec.codegen.views import emit_store, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise_choice import bind
@@ -43,7 +43,7 @@ def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody |
         aliases={chunk: Alias("column", part.width)},
         wide=wide,
     )
-    plans = single_stores(part.lowering, part.fusion.outputs)
+    plans = plan_stores(part.lowering, part.fusion.outputs, emitter.store_kind)
     emitter.count(p.instance for p in plans)
     for each in plans:
         emit_store(emitter, each, 0)

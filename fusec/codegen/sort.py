@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusec.codegen.ctext import Text, compute_type, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Scope
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
+from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
@@ -143,7 +143,7 @@ class Writing:
         self.emitter = emitter
         self.gathered = parts.at(found).at_home(parts.node.inputs[0])
         self.after = parts.ordered(position)
-        self.plans = store_plans(self.after, parts.after.outputs)
+        self.plans = plan_stores(self.after, parts.after.outputs, emitter.store_kind)
         results = parts.node.outputs
         used = read_results(parts)
         self.value = results[0] if len(results) > 1 and results[0] in used else None

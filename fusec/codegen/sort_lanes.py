@@ -10,7 +10,7 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, phase_of, reduction_roots
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
+from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
@@ -109,6 +109,7 @@ class _Making:
             width=width,
             aliases={chunk: Alias("column", width)} if chunk is not None else {},
             wide=self.p.wide_index,
+            stored_under="own_row < rows && position < kKeep",
         )
         emitter.reduced = self.reduced
         return emitter
@@ -160,7 +161,7 @@ class _Making:
         for result in read_results(parts):
             place = Text("fusec::convert<fusec::i64>(found)")
             emitter.given[lowering.at_home(result)] = self.given.get(result, place)
-        plans = store_plans(lowering, parts.after.outputs)
+        plans = plan_stores(lowering, parts.after.outputs, emitter.store_kind, lambda plan: True)
         groups = _by_depth(parts.after, lowering)
         nodes = tuple(n for g in groups for n in g)
         emitter.count([*(s.instance for s in plans), *reduction_roots(lowering, nodes)])

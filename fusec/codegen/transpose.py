@@ -8,7 +8,7 @@ from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope, named
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
+from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
@@ -128,13 +128,14 @@ def _writer(
     """Return the statements of one vector of columns."""
     p, crossing = plan.parameters, plan.problem
     lowering, (line, chunk, lane) = write_lowering(crossing, p.write_width)
-    plans = store_plans(lowering, plan.fusion.outputs)
     emitter = Emitter(
         _scopes(crossing, line, chunk, lane), names, Facts(plan.fusion.hints),
         lane=lane if p.write_width > 1 else None, width=p.write_width,
         aliases={chunk: Alias("column", p.write_width)}, wide=p.wide_index, width_name="kWriteVec",
         symbols=named(columns=crossing.column.extent, lines=crossing.line.extent),
+        stored_under="line >= lines",
     )  # fmt: skip
+    plans = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
     element = "v" if p.write_width > 1 else "0"
     reads = read_lowering(crossing, p.read_width)
     for output in plan.fusion.outputs:

@@ -10,7 +10,7 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import uses_column
-from fusec.codegen.views import KernelView, head, parameter_names, store_plans
+from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
@@ -161,6 +161,7 @@ def _emitter(plan: TransposePlan, names: Names, outer: Var, inner: Var, text: st
         (*scopes, Scope("lane", frozenset())), names, Facts(plan.fusion.hints),
         aliases={inner: Alias(text)}, wide=plan.parameters.wide_index,
         symbols=named(lines=crossing.line.extent, columns=crossing.column.extent),
+        stored_under="lane / kSide >= tile_lines",
     )  # fmt: skip
 
 
@@ -190,8 +191,10 @@ def _writer(
 ) -> tuple[Emitter, str, str]:
     """Return what emits an element, the pointer to a line's run, and the vector's name."""
     lowering, (line, column, lane) = write_lowering(plan.problem, 1)
-    (store,) = store_plans(lowering, plan.fusion.outputs)
     emitter = _emitter(plan, names, line, column, "column")
+    (store,) = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
+    emitter.check_store(store.output.value.name, store.kind)
+    assert not store.conditions, "runs of lines are stored without a test"
     reads = read_lowering(plan.problem, 1)
     reads[0].at_home(store.output.value)
     pairs = matched(plan.problem, reads, (lowering, (line, column, lane)))

@@ -9,9 +9,9 @@ from typing import cast
 from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
+from fusec.codegen.nest import StoreKind
 from fusec.codegen.render import Parameter, parameters
 from fusec.escape import c_comment
-from fusec.index.domain import stored_at
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Conditions
 from fusec.ir.dim import product
@@ -111,7 +111,8 @@ class Body:
 class StorePlan:
     """An output, the instance it stores, and where: in a buffer of its own, or in an input's.
 
-    overwrites: whether it is an input's, so that all that is read of it comes before.
+    conditions: hold at one point of the loops for each element; overwrites: whether the buffer is
+    an input's, so that all that is read of it comes before; kind: how the store stays inside.
     """
 
     output: Output
@@ -120,6 +121,7 @@ class StorePlan:
     conditions: Conditions
     buffer: str
     overwrites: bool
+    kind: StoreKind
 
     @property
     def variables(self) -> frozenset[Var]:
@@ -127,36 +129,31 @@ class StorePlan:
         return self.address.variables.union(*(c.position.variables for c in self.conditions))
 
 
-def store_plans(lowering: Lowering, outputs: Iterable[Output]) -> tuple[StorePlan, ...]:
-    """Return where each output's home lies in memory."""
-    effects, plans = lowering.fusion.effects, list[StorePlan]()
-    for output in outputs:
-        if product(output.value.shape) == 0:
-            continue  # there is no element to store
-        coordinates, conditions = lowering.home(output.value)
-        value = output.value
-        address = linearize(coordinates, effects.strides(value))
-        instance = lowering.at(value, coordinates, conditions)
-        buffer, overwrites = effects.buffer(value), value in effects.into
-        plans.append(StorePlan(output, instance, address, conditions, buffer, overwrites))
-    return tuple(plans)
-
-
-def single_stores(
+def plan_stores(
     lowering: Lowering,
     outputs: Iterable[Output],
+    kind: StoreKind | Callable[[Output], StoreKind],
     is_looped: Callable[[StorePlan], bool] = lambda plan: False,
 ) -> tuple[StorePlan, ...]:
     """Return where each output is stored, with the conditions under which one thread stores it.
 
     What is the same along an axis, or repeated, is computed at several points and stored at one.
-    is_looped: whether a store stands in the loop over what is reduced.
+    kind: `Nest.store_kind` of the emitter of the stores, or STAGED of some outputs; is_looped:
+    whether a store stands in the loop over what is reduced.
     """
-    plans: list[StorePlan] = []
-    for plan in store_plans(lowering, outputs):
-        points = stored_at(plan.output.value, lowering.domain, reduced=is_looped(plan))
-        once = lowering.bind(tuple(c for c in points.values() if c))
-        plans.append(replace(plan, conditions=(*plan.conditions, *once)))
+    effects, plans = lowering.fusion.effects, list[StorePlan]()
+    for output in outputs:
+        value = output.value
+        if product(value.shape) == 0:
+            continue  # there is no element to store
+        coordinates, conditions = lowering.home(value)
+        address = linearize(coordinates, effects.strides(value))
+        instance = lowering.at(value, coordinates, conditions)
+        buffer, overwrites = effects.buffer(value), value in effects.into
+        own = kind if isinstance(kind, StoreKind) else kind(output)
+        plan = StorePlan(output, instance, address, conditions, buffer, overwrites, own)
+        where = lowering.stored_where(value, in_loop=is_looped(plan))
+        plans.append(replace(plan, conditions=where))
     return tuple(plans)
 
 
@@ -165,6 +162,7 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
 
     The lines of scope `after` follow the loop over lanes.
     """
+    emitter.check_store(plan.output.value.name, plan.kind)
     value = emitter.to_storage(plan.instance, plan.output.value.dtype, phase)
     dtype = storage_type(plan.output.value.dtype)
     base = emitter.vector_base(plan.address, plan.conditions)

@@ -87,7 +87,9 @@ def _heads(sketch: Sketch, queries: int, keys: int, *, backward: bool = False) -
     q = _rows(sketch, dtype, (*lead, s, dim(features)), "q")
     k = _rows(sketch, dtype, (*own, t, dim(features)), "k")
     v = k if sketch.chance(0.04) else _rows(sketch, dtype, (*own, t, dim(features)), "v")
-    if sketch.chance(0.15) and not backward:
+    if sketch.chance(0.1):
+        q, k = (_unit_rows(sketch, x) for x in (q, k))
+    elif sketch.chance(0.15) and not backward:
         q = prologue(sketch, q)
     if group > 1:
         k, v = (_expanded(sketch, x, shared, group) for x in (k, v))
@@ -109,6 +111,13 @@ def _rows(sketch: Sketch, dtype: DType, shape: tuple[Dim, ...], name: str) -> Va
         starts[-2], ends[-2] = first, shape[-2] + first
         return sketch.apply("slice", whole, start_indices=starts, end_indices=ends)
     return draw_operand(sketch, dtype, shape, name, dense=DENSE)
+
+
+def _unit_rows(sketch: Sketch, x: Value) -> Value:
+    """Return queries or keys after an RMS norm of their features, as some models have."""
+    weight = draw_operand(sketch, x.dtype, x.shape[-1:], "w", dense=DENSE)
+    wide = sketch.apply("rms_norm", sketch.apply("cast", x, dtype=F32), norm_shape=x.shape[-1:])
+    return sketch.apply("mul", sketch.apply("cast", wide, dtype=x.dtype), weight)
 
 
 def _expanded(sketch: Sketch, x: Value, shared: int, group: int) -> Value:
@@ -142,6 +151,12 @@ def _scores(sketch: Sketch, heads: Heads, *, masks: bool = True) -> Value:
         s = sketch.apply("mul", s, _scale(sketch) if s.dtype == F32 else 0.125)
     if sketch.chance(0.1):
         s = sketch.apply("mul", sketch.apply("tanh", sketch.apply("mul", s, 0.1)), 10.0)
+    if s.dtype == F32 and sketch.chance(0.06):
+        # The temperature of a query, the same for all heads, and an output besides.
+        rows = draw_operand(sketch, F32, (heads.scores.queries, dim(1)), "t")
+        rows = sketch.apply("tanh", rows)
+        sketch.keep(rows)
+        s = sketch.apply("mul", s, rows)
     if sketch.chance(0.25):
         s = biased(sketch, heads.scores, s)
     return masked(sketch, heads.scores, s) if masks and sketch.chance(0.75) else s

@@ -14,6 +14,7 @@ from fusec.dev.idioms import channel_norm, draw_idiom, epilogue, norm_gradient, 
 from fusec.dev.movements import draw_movement
 from fusec.dev.places import draw_indexing, draw_loss, draw_scan, draw_scatter, draw_sort
 from fusec.dev.regrouped import regrouped
+from fusec.dev.repeated import repeated
 from fusec.dev.schedules import with_schedule
 from fusec.dev.sketch import Sketch, Unfit
 from fusec.dev.values import (
@@ -67,7 +68,7 @@ PRODUCTS: dict[str, tuple[Step, int]] = {
     "attention_decode": (attention_decode, 12),
     "attention_backward": (attention_backward, 14),
 }
-OWN_INPUTS = {**PRODUCTS, "reshapes": (regrouped, 8)}
+OWN_INPUTS = {**PRODUCTS, "reshapes": (regrouped, 8), "repeats": (repeated, 10)}
 ALL = (*GENERAL, *OWN_INPUTS)
 NAME = "fuzz"
 NEEDED = frozenset({"complex_as_pairs"})
@@ -102,7 +103,7 @@ def _drawn(sketch: Sketch, themes: Collection[str]) -> Fusion:
     results = list(dict.fromkeys(sketch.known()))
     # Attention cannot write into what other blocks still read.
     in_place = 0.15 if theme.startswith("attention") else 0.4
-    return _finished(sketch, results, [0] * 9 + [1], in_place)
+    return _finished(sketch, results, [1, 2, 2] if theme == "repeats" else [0, 0, 0, 1], in_place)
 
 
 def _general(sketch: Sketch, theme: str) -> Fusion:

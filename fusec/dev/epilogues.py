@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fusec.dev.operands import draw_operand
@@ -69,14 +69,11 @@ def _step(sketch: Sketch, y: Value) -> Value:
         case "number":
             return sketch.apply(sketch.pick(["add", "mul"]), y, sketch.pick([0.125, -1.5, 2.0]))
         case "bias":
-            bias = draw_operand(sketch, y.dtype, y.shape[-1:], "bias")
-            return sketch.apply(sketch.pick(JOINS), y, bias)
+            return _joined_with(sketch, y, y.shape[-1:], "bias")
         case "rows" if y.rank > 1:
-            shape = (y.shape[-2], dim(1))
-            return sketch.apply(sketch.pick(JOINS), y, draw_operand(sketch, y.dtype, shape, "c"))
+            return _joined_with(sketch, y, (y.shape[-2], dim(1)), "c")
         case "full" | "rows":
-            other = draw_operand(sketch, y.dtype, y.shape, "r")
-            return sketch.apply(sketch.pick(JOINS), y, other)
+            return _joined_with(sketch, y, y.shape[sketch.count(0, max(0, y.rank - 2)) :], "r")
         case "turned" if y.rank > 1:
             order = [*range(y.rank - 2), y.rank - 1, y.rank - 2]
             other = draw_operand(sketch, y.dtype, [y.shape[k] for k in order], "r")
@@ -92,6 +89,15 @@ def _step(sketch: Sketch, y: Value) -> Value:
             return normalised(sketch, y)
 
 
+def _joined_with(sketch: Sketch, y: Value, shape: Sequence[Dim], name: str) -> Value:
+    """Return y joined with an operand, or with what is computed of one and an output, too."""
+    other = draw_operand(sketch, y.dtype, shape, name)
+    if sketch.chance(0.15):
+        other = sketch.apply(sketch.pick(["tanh", "neg", "exp"]), other)
+        sketch.keep(other)
+    return sketch.apply(sketch.pick(JOINS), y, other)
+
+
 STEPS = {
     "unary": 20, "number": 12, "bias": 18, "rows": 8, "full": 18, "turned": 5, "masked": 6,
     "dropout": 2, "cast": 12, "norm": 5,
@@ -100,13 +106,14 @@ STEPS = {
 
 def draw_results(sketch: Sketch, y: Value, *others: Value) -> None:
     """Keep one to four values made of a result: as it is, cast, moved, reduced, joined."""
+    before = len(sketch.tensors)
     count = sketch.weighed({1: 40, 2: 30, 3: 18, MOST_RESULTS: 12})
     kinds = sketch.rng.choices(list(RESULTS), list(RESULTS.values()), k=count)
     for kind in dict.fromkeys(kinds):
         source = sketch.pick([y, y, y, *others])
         with suppress(Unfit):
             sketch.keep(kind(sketch, source))
-    if not sketch.tensors:
+    if len(sketch.tensors) == before:
         sketch.keep(y)
 
 

@@ -20,7 +20,7 @@ from fusec.diagnostics import FusecError
 
 KEPT_OF_A_KIND = 5
 """Files that are written of failures with one signature."""
-GROUPS = {"general": (*GENERAL, "reshapes"), "contractions": tuple(PRODUCTS)}
+GROUPS = {"general": (*GENERAL, "reshapes", "repeats"), "contractions": tuple(PRODUCTS)}
 """Names of several themes."""
 SHOWN_EVERY = 2.0
 """Seconds between lines on a terminal."""

@@ -151,6 +151,9 @@ def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) ->
                 spread.trouble.get(node, f"`{node.output.name}` reduces another domain"),
             )
     domain = Domain(reference, axes, spread.homes, spread.reduced)
+    for value in dict.fromkeys(o.value for o in fusion.outputs):
+        if None in stored_at(value, domain, reduced=True).values():
+            return Refusal("store_map", f"`{value.name}` would be stored repeatedly")
     places = [(v, a.extent) for v, a in repeated(fusion, domain)]
     for value in dict.fromkeys(o.value for o in fusion.outputs):
         # A value that is also broadcast to an empty one has its home in what that one is cut from.
@@ -201,15 +204,14 @@ def stored_at(
 
 
 def _one_of(home: Home, axis: Var) -> Condition | None:
-    bounds = [c for c in home.conditions if axis in c.position.variables]
-    if not bounds:
-        return Condition(of_var(axis), dim(0), dim(1))
-    (bound, *others) = bounds
-    beginning = bound.position - of_var(axis)
-    if others or not beginning.is_const:
-        return None
-    first = maximum(bound.low, beginning.constant)
-    return Condition(bound.position, first, first + 1)
+    first = dim(0)
+    for bound in home.conditions:
+        if axis in bound.position.variables:
+            beginning = bound.position - of_var(axis)
+            if not beginning.is_const:
+                return None
+            first = maximum(first, bound.low - beginning.constant)
+    return Condition(of_var(axis), first, first + 1)
 
 
 def _one_period(value: Value, home: Home) -> Iterable[tuple[Index, Condition | None]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from fusec.diagnostics import Unsupported
-from fusec.index.domain import Domain
+from fusec.index.domain import Domain, stored_at
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import Dim
@@ -121,26 +121,49 @@ class Lowering:
         domain: Domain,
         binding: Mapping[Var, Index],
         most: float = inf,
+        inside: frozenset[Var] = frozenset(),
     ) -> None:
         """Bind each axis of `domain` to an index in loop variables.
 
+        inside: the loops in which what is overwritten is read, wherever it lies: outside of them
+        run threads without an element, while others may already have stored theirs.
         most: instances for each node of the fusion, on average, beyond which Unsupported is raised;
             a node of many operands counts as the pairs of these.
         """
         self.fusion = fusion
         self.most = most * sum(max(1, len(n.operands) - 1) for n in fusion.nodes)
+        self.inside = dict.fromkeys(fusion.effects.overwritten, inside)
         self.domain = domain
         self.binding = binding
         self.made: dict[Key, Instance] = {}
         self._homes: dict[Value, tuple[Coordinates, Conditions]] = {}
 
     def home(self, value: Value) -> tuple[Coordinates, Conditions]:
-        """Return a value's home coordinates and conditions in loop variables."""
+        """Return a value's home coordinates and conditions in loop variables.
+
+        What is written in place is computed where it is stored alone: others must not read there.
+        """
         if value not in self._homes:
             home = self.domain.homes[value]
             at = tuple(c.substitute(self.binding) for c in home.coordinates)
-            self._homes[value] = (at, self.bind(home.conditions))
+            in_place = value in self.fusion.effects.into
+            where = (*home.conditions, *(self._once(value) if in_place else ()))
+            self._homes[value] = (at, self.bind(where))
         return self._homes[value]
+
+    def _once(self, value: Value, *, in_loop: bool = False) -> Conditions:
+        """Return what holds at one of the points of the domain at which a value is the same."""
+        points = stored_at(value, self.domain, reduced=in_loop)
+        once = tuple(c for c in points.values() if c is not None)
+        assert len(once) == len(points), f"`{value.name}` would be stored repeatedly"
+        return once
+
+    def stored_where(self, value: Value, *, in_loop: bool = False) -> Conditions:
+        """Return the conditions under which one point of the loops, and no other, stores a value.
+
+        in_loop: whether the store stands in the loops over what is reduced.
+        """
+        return needed(*self.home(value)[1], *self.bind(self._once(value, in_loop=in_loop)))
 
     def bind(self, conditions: Conditions) -> Conditions:
         """Return conditions in loop variables."""
@@ -218,6 +241,7 @@ class Lowering:
             return Instance("scalar", value.dtype, value.name, value=value)
         address = linearize(at, self.fusion.input_of[value].strides)
         variables = address.variables.union(*(c.position.variables for c in where))
+        variables |= self.inside.get(value.name, frozenset())
         gathered = self._gather(address, where)
         return Instance(
             "load",

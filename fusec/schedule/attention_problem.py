@@ -10,7 +10,7 @@ from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, product
-from fusec.ir.dtype import BF16, F16, F32, DType
+from fusec.ir.dtype import BF16, F16, F32, F64, DType
 from fusec.ir.expression import (
     Var,
     of_var,
@@ -228,6 +228,13 @@ def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | 
         found = _softmax(scores, lowering, powers, factor, divides)
         if found is not None:
             return found
+    wide = next((n.output for n in scores.epilogue.fusion.nodes if n.output.dtype == F64), None)
+    if wide is not None:
+        because = (
+            f"`{wide.name}` is f64, and so is the softmax; the kernels compute it in f32 (`where` "
+            "of two literals is f64: cast it to f32)"
+        )
+        return Refusal("softmax", because)
     because = f"`{weights.name}` is no softmax along the keys of what the first product gives"
     return Refusal("softmax", because)
 

@@ -13,6 +13,7 @@ from fusec.ir.roles import Combine
 from fusec.ops.acts import Act, act_of
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.segment.protocol import Redefinition
+from fusec.segment.views import may_be_view
 
 
 def recomputed_scores(fusion: Fusion, product: Node) -> tuple[Redefinition, ...]:
@@ -90,6 +91,18 @@ def _copied(
         if all(part is None for part in parts):
             return None
         operands = [o if part is None else part for o, part in zip(operands, parts, strict=True)]
+    else:
+        operands = [_seen_again(near, work, o) for o in operands]
     results = work.add_all(near, producer.op, operands, producer.attributes)
     copies.update(zip(producer.outputs, results, strict=True))
     return copies[operand]
+
+
+def _seen_again(near: Node, work: Rewriter, operand: Operand) -> Operand:
+    """Return an operand through views and casts of its own, which its segment takes."""
+    producer = work.producer.get(operand) if isinstance(operand, Value) else None
+    if producer is None or not (may_be_view(producer) or producer.op.converts):
+        return operand
+    operands = [_seen_again(near, work, o) for o in producer.operands]
+    (result,) = work.add_all(near, producer.op, operands, producer.attributes)
+    return result

@@ -105,7 +105,7 @@ def find_staged(
     for output in fusion.outputs:
         coordinates, conditions = lowering.home(output.value)
         address = linearize(coordinates, fusion.effects.strides(output.value))
-        stores.append((output, address, conditions))
+        stores.append((output, address, lowering.stored_where(output.value)))
         roots.append(lowering.at(output.value, coordinates, conditions))
     roots += reduced
     found: list[StagedTensor] = []

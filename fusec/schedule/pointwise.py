@@ -214,9 +214,6 @@ def _store_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
     """
     effects = segment.effects
     points = stored_once(segment, domain)
-    for output, own in points.items():
-        if None in own.values():
-            return Refusal("store_map", f"`{output.name}` would be stored repeatedly")
     if not effects.in_place:
         return None
     lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})

@@ -114,9 +114,10 @@ def lowered_flat(
     fusion: Fusion, domain: Domain, break_point: int, width: int, shifted: bool = False
 ) -> Lowering:
     """Return the values in the loops of a break point, by vectors of a width."""
-    binding, _ = bind(domain, break_point, width, shifted)
+    binding, (row, chunk, _) = bind(domain, break_point, width, shifted)
     about = id(domain), break_point, width, shifted
-    return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding))
+    inside = frozenset({row, chunk})
+    return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding, inside=inside))
 
 
 def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions, int]]:

@@ -13,7 +13,7 @@ from math import gcd
 
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import dim
-from fusec.ir.expression import Index, Var, linearize
+from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Value
 from fusec.schedule.registers import most_elements
 from fusec.schedule.rows import Phases
@@ -139,8 +139,8 @@ def tiled_in(
         loads.append(found)
     stores: list[TiledStore] = []
     for output in problem.fusion.outputs:
-        coordinates, conditions = lowering.home(output.value)
-        address = linearize(coordinates, problem.fusion.effects.strides(output.value))
+        address = lowering.address(output.value, problem.fusion.effects.strides(output.value))
+        conditions = lowering.stored_where(output.value, in_loop=True)
         if not {chunk, lane} & address.variables:
             continue
         pitch = _pitch(address, (row, chunk, lane))

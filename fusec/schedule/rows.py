@@ -292,20 +292,22 @@ def in_place_hazard(
     phases: Phases | None = None,
     on_chip: bool = True,
     once: bool = False,
+    by_all: bool = False,
 ) -> Refusal | None:
     """Return a refusal if a buffer written in place is read at another map than the store's.
 
     Nor may it be read where threads write the same to an address, others than read there, unless
     the caller has seen to it that they write it `once`. Nor in a phase after that in which it is
     written: `phases`, if there are more than one; what one of them loads, `on_chip` says, the later
-    ones need not load again.
+    ones need not load again. by_all: whether all threads that share a reduction read what follows
+    from its result, not only the one that stores that.
     """
     alike = {value for value, _ in repeated(fusion, lowering.domain)}
     axes = {a for a in lowering.domain.reduced_axes if a.extent != 1}
     effects = fusion.effects
     for output in effects.in_place:
         across = axes - lowering.domain.homes[output.value].variables
-        if across and not lowering.at_home(output.value).depth:
+        if across and (by_all or not lowering.at_home(output.value).depth):
             # In the loop over what is reduced it is written each time.
             alike.add(output.value)
         home = lowering.domain.homes[output.value]

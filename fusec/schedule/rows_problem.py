@@ -180,9 +180,14 @@ class RowsProblem(Problem):
         return None
 
     def hazard(self, *, on_chip: bool) -> Refusal | None:
-        """Return why an output must not be written in place, or None."""
+        """Return why an output must not be written in place, or None.
+
+        Values of columns are computed by all threads behind the reduction: no barrier follows.
+        """
         lowering, phases, _ = self.loops(1)
-        return in_place_hazard(self.fusion, lowering, phases=phases, on_chip=on_chip)
+        return in_place_hazard(
+            self.fusion, lowering, phases=phases, on_chip=on_chip, by_all=not self.inner
+        )
 
     def repeated_work(self, phases: Phases) -> tuple[float, float]:
         """Return the operations that later phases do again for all elements, and special ones."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fusec.index.access import Facts, access_class
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import dim, product
-from fusec.ir.expression import Index, Var, linearize
+from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
 from fusec.ir.roles import Combine
 from fusec.schedule.pointwise_loads import is_across
@@ -50,8 +50,8 @@ def shifted_start(
     by_row = {i for i in loads if row in i.variables} if row in start.variables else loads
     places = [(i.address, i.conditions) for i in by_row if 4 * sizes[i] >= largest]
     for output in fusion.outputs:
-        coordinates, conditions = lowering.home(output.value)
-        at = linearize(coordinates, fusion.effects.strides(output.value))
+        conditions = lowering.stored_where(output.value)
+        at = lowering.address(output.value, fusion.effects.strides(output.value))
         if stores:
             places.append((at, conditions))
         elif {chunk, lane} & at.variables:
@@ -72,8 +72,8 @@ def is_read_across(fusion: Fusion, lowering: Lowering, row: Var, chunk: Var, lan
     if fusion.effects.overwritten:
         return False
     for output in fusion.outputs:
-        coordinates, conditions = lowering.home(output.value)
-        at = linearize(coordinates, fusion.effects.strides(output.value))
+        conditions = lowering.stored_where(output.value)
+        at = lowering.address(output.value, fusion.effects.strides(output.value))
         facts = Facts(fusion.hints)
         whole = access_class(at, conditions, lane, width, facts) == "vector"
         if conditions or not whole or facts.assumed or output.part is not None:

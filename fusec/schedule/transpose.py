@@ -255,6 +255,8 @@ def _shift_trouble(crossing: Crossing) -> Refusal | None:
     lowering, (column, line, lane) = read_lowering(crossing, 1)
     for output in crossing.fusion.outputs:
         lowering.at_home(output.value)
+    if any(lowering.stored_where(o.value) for o in crossing.fusion.outputs):
+        return Refusal("access", "only some threads store what is the same along an axis")
     loads = tiled_loads(lowering, {line: 1, lane: 1}, column)
     if any(i.address is None or i.address.coefficient(column) is None for i in loads):
         return Refusal("access", "columns lie at no even distance")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusec.index.access import Facts, access_class
-from fusec.ir.expression import linearize
 from fusec.schedule.registers import most_elements
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
 
@@ -51,8 +50,8 @@ def _writes(crossing: Crossing, width: int, facts: Facts) -> bool:
     if not facts.multiple(crossing.column.extent, width):
         return False
     for output in crossing.fusion.outputs:
-        coordinates, conditions = lowering.home(output.value)
-        address = linearize(coordinates, crossing.fusion.effects.strides(output.value))
+        conditions = lowering.stored_where(output.value)
+        address = lowering.address(output.value, crossing.fusion.effects.strides(output.value))
         if access_class(address, conditions, lane, width, facts) != "vector":
             return False
     return True

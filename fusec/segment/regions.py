@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node
@@ -11,6 +11,7 @@ from fusec.segment.cheap import is_injective
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Chosen, Piece
+from fusec.segment.views import may_be_view
 
 Signature = tuple[str, ...]
 FEW = 512
@@ -69,6 +70,11 @@ def _is_injective(piece: Piece) -> bool:
     return not piece.fixed and all(is_injective(n) for n in piece.nodes)
 
 
+def _is_view(piece: Piece) -> bool:
+    """Return whether a group is of views and casts, which products read their operands through."""
+    return not piece.fixed and all(may_be_view(n) or n.op.converts for n in piece.nodes)
+
+
 def signatures(node: Node) -> tuple[Signature, Signature]:
     """Return what reductions that can share a kernel have in common: elements kept and reduced.
 
@@ -118,7 +124,8 @@ def reduction_regions(groups: Groups) -> list[Chosen]:
 def softmax_regions(groups: Groups) -> list[Chosen]:
     """Return regions from contractions through a maximum of their results to other contractions.
 
-    No pair of their groups need be accepted by itself. Each comes with its surroundings, and alone.
+    No pair of their groups need be accepted by itself. Each comes with its surroundings, with the
+    views among them (keys that a norm makes are transposed behind it), and alone.
     """
     regions: dict[Chosen, None] = {}
     for piece in groups:
@@ -129,15 +136,14 @@ def softmax_regions(groups: Groups) -> list[Chosen]:
             for last in _contractions(piece, forward=True):
                 core = groups.closure([first, last])
                 if core is not None and piece in core:
-                    _add(regions, _surrounded(groups, core))
-                    _add(regions, core)
+                    _add_around(regions, groups, core)
     return list(regions)
 
 
 def backward_regions(groups: Groups) -> list[Chosen]:
     """Return regions of two contractions and the three whose left operands these are made into.
 
-    No pair of them need be accepted by itself. Each comes with its surroundings, and alone.
+    No pair of them need be accepted by itself. Each comes as a softmax does.
     """
     fusion = groups.graph.fusion
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
@@ -150,8 +156,7 @@ def backward_regions(groups: Groups) -> list[Chosen]:
             continue
         core = groups.closure(pieces)
         if core is not None:
-            _add(regions, _surrounded(groups, core))
-            _add(regions, core)
+            _add_around(regions, groups, core)
     return list(regions)
 
 
@@ -189,8 +194,17 @@ def _add(regions: dict[Chosen, None], region: Chosen | None) -> None:
         regions[region] = None
 
 
-def _surrounded(groups: Groups, core: Chosen) -> Chosen | None:
-    """Return the core with the injective groups that only feed it or that only it feeds."""
+def _add_around(regions: dict[Chosen, None], groups: Groups, core: Chosen) -> None:
+    """Add a core with its surroundings, with the views among them, and alone."""
+    _add(regions, _surrounded(groups, core))
+    _add(regions, _surrounded(groups, core, _is_view))
+    _add(regions, core)
+
+
+def _surrounded(
+    groups: Groups, core: Chosen, is_near: Callable[[Piece], bool] = _is_injective
+) -> Chosen | None:
+    """Return the core with the groups of a kind that only feed it or that only it feeds."""
     near = set(core)
     for forward in (False, True):
         front = sorted(core)
@@ -199,7 +213,7 @@ def _surrounded(groups: Groups, core: Chosen) -> Chosen | None:
             for other in sorted(piece.after if forward else piece.before):
                 back = other.before if forward else other.after
                 here = other.host == piece.host and other not in near
-                if here and _is_injective(other) and all(p in near for p in back):
+                if here and is_near(other) and all(p in near for p in back):
                     near.add(other)
                     front.append(other)
     return groups.closure(near)
