@@ -175,7 +175,7 @@ def test_turns_follow_the_rules_of_the_bulk_reduction():
     header = device_headers()["matmul_turns.cuh"]
     position(
         header[header.index("void pass_turn(") :],
-        "owned[f * Config::kMultipliers + threadIdx.x] = share[f];",
+        "leave_quad(&owned[f * Config::kMultipliers + threadIdx.x], share[f]);",
         "fence_proxy_async_shared_cta();",
         "named_barrier_sync",
         "spin_until(semaphore, turn)",
@@ -188,7 +188,7 @@ def test_turns_follow_the_rules_of_the_bulk_reduction():
         "spin_until(semaphore, turn)",
         "*semaphore = 0;",
         "named_barrier_sync",
-        "__ldcg(",
+        "fetch_quad(",
     )
     assert "wait_group_read" not in header
     assert "blockIdx" not in text("split_k_8")  # work is drawn by ticket

@@ -118,8 +118,10 @@ def _wide_cat(segment: Fusion) -> Node | Refusal:
     if len(node.operands) <= MOST_ARMS:
         because = f"{len(node.operands)} tensors are no more than one kernel takes: {MOST_ARMS}"
         return Refusal("concat", because)
-    if output.alias is not None:
-        return Refusal("in_place", f"`{output.value.name}` is written into `{output.alias}`")
+    target = segment.effects.into.get(output.value)
+    if target is not None:
+        because = f"`{output.value.name}` is written into `{target.value.name}`"
+        return Refusal("in_place", because)
     if output.value in segment.users:
         return Refusal("concat", f"`{output.value.name}` is read where it is made")
     return node
