@@ -135,16 +135,19 @@ def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("tile_m", "cluster", "splits", "columns"),
-    [
-        (64, 2, 2, (0, 1)),
-        (64, 8, 1, (1, 0)),
-        (32, 1, 3, (0, 0)),
-        (16, 2, 1, (0, 1)),
-        (48, 2, 1, (0, 1)),
-        (160, 4, 1, (0, 0)),
-        (240, 1, 2, (0, 1)),
-        (192, 2, 1, (1, 1)),
-    ],
+    mostly_nightly(
+        [
+            (64, 2, 2, (0, 1)),
+            (64, 8, 1, (1, 0)),
+            (32, 1, 3, (0, 0)),
+            (16, 2, 1, (0, 1)),
+            (48, 2, 1, (0, 1)),
+            (160, 4, 1, (0, 0)),
+            (240, 1, 2, (0, 1)),
+            (192, 2, 1, (1, 1)),
+        ],
+        2,
+    ),
 )
 def test_swapped_operands(
     tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
@@ -241,7 +244,7 @@ def dies(fusion: Fusion, plan: KernelPlan, old: str, new: str, folder: Path) -> 
     assert "seed" in found  # what does not compile has none
 
 
-@pytest.mark.parametrize("name", WGMMA)
+@pytest.mark.parametrize("name", mostly_nightly(WGMMA, 3))
 def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(136, 72, 264)
     plan = plan_of(fusion, "wgmma", **IN_PLACE, staged=False)
@@ -263,7 +266,7 @@ def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, "split_k", **shape), *SWAPPED[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("name", mostly_nightly(SPLIT, 3))
 def test_a_wrong_split_product_is_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial_tma"), *SPLIT[name], tmp_path)
 
@@ -304,7 +307,7 @@ def test_wrong_turns_by_stores_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial"), *SERIAL[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", SLICES)
+@pytest.mark.parametrize("name", mostly_nightly(SLICES, 2))
 def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("slices"), *SLICES[name], tmp_path)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nightly import mostly_nightly
 from rows_on_cpu import OPTIONS
 from sparse_on_cpu import PERIOD, Memory, run_blocks
 
@@ -71,7 +72,7 @@ PLANS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", mostly_nightly(PLANS, 2))
 def test_indices_have_64_bits_grids_are_allowed_and_kernels_build(name: str) -> None:
     fusion = fusion_of(*PLANS[name])
     planned = driver.plan(fusion, OPTIONS)
@@ -210,7 +211,7 @@ PATTERN = np.random.default_rng(7).integers(1, 100, PERIOD).astype(np.uint8)
 SAMPLES = 500
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_nightly(CASES, 2))
 def test_numbers_of_the_last_blocks(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     fusion = fusion_of(case.inputs, case.ops, pinned=case.pinned)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated import can_run, emulated
+from nightly import mostly_nightly
 from rows_on_cpu import OPTIONS
 
 from fusec import driver
@@ -78,7 +79,7 @@ STRIDES = {
 
 
 @pytest.mark.parametrize("strides", STRIDES)
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", mostly_nightly(BODIES, 2))
 def test_strides_of_inputs(body: str, strides: str, tmp_path: Path) -> None:
     check(declared("x", "f32[9, 40]", STRIDES[strides]), BODIES[body], "[y]", tmp_path)
 
@@ -174,7 +175,7 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize("op", OPERATIONS)
-@pytest.mark.parametrize("shape", SMALL, ids=str)
+@pytest.mark.parametrize("shape", mostly_nightly(SMALL, 2), ids=str)
 def test_extents_of_0_and_1(op: str, shape: list[int], tmp_path: Path) -> None:
     if op.startswith("scatter") and shape[0] == 0 and 0 not in shape[1:]:
         shape = [1, *shape[1:]]

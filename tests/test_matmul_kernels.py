@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nightly import mostly_nightly
 from test_hopper_on_cpu import find_matmul, product
 
 from fusec import target
@@ -104,7 +105,7 @@ def built(name: str) -> Compiled:
     return compile_cuda(text(name), name="kernel", arch=arch, headers=headers_for(text(name)))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_nightly(CASES, 2))
 def test_compiles_without_spills(name: str):
     # Among warnings are a serialised wgmma, an injected wait, and an ignored setmaxnreg.
     assert (built(name).warnings, built(name).spill_bytes) == ((), 0)

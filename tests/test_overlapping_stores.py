@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cuda_on_cpu import Order, build_all, run_plan
 from families import plan_of, refused_rule
+from nightly import mostly_nightly
 from test_emulator import ORDERS, Raw, fails, zeros
 
 from fusec.codegen.dispatch import plan_sources
@@ -47,7 +48,7 @@ READ = {
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-@pytest.mark.parametrize("name", OVERLAPPING)
+@pytest.mark.parametrize("name", mostly_nightly(OVERLAPPING, 2))
 def test_overlapping_stores_are_seen_in_every_order(
     name: str, order: Order, tmp_path: Path
 ) -> None:
@@ -82,7 +83,7 @@ ORDERED = {
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("name", mostly_nightly(ORDERED, 2))
 def test_ordered_stores_are_not_reported(name: str, order: Order, tmp_path: Path) -> None:
     Raw(kernel(ORDERED[name], "scatter"), {"y": zeros(64)}).run(tmp_path, order)
 
@@ -123,13 +124,16 @@ BULK = """
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize(
     ("store", "overlaps"),
-    [
-        ("fusec::bulk_store(y, tile, 256)", True),
-        ("fusec::bulk_store(y + 64 * blockIdx.x, tile, 256)", False),
-        ("fusec::bulk_reduce_add(y, tile, 256)", False),
-        ("fusec::tensor_store_2d(&map, tile, 0, 0)", True),
-        ("fusec::tensor_store_2d(&map, tile, 16 * blockIdx.x, 0)", False),
-    ],
+    mostly_nightly(
+        [
+            ("fusec::bulk_store(y, tile, 256)", True),
+            ("fusec::bulk_store(y + 64 * blockIdx.x, tile, 256)", False),
+            ("fusec::bulk_reduce_add(y, tile, 256)", False),
+            ("fusec::tensor_store_2d(&map, tile, 0, 0)", True),
+            ("fusec::tensor_store_2d(&map, tile, 16 * blockIdx.x, 0)", False),
+        ],
+        2,
+    ),
 )
 def test_bulk_stores_that_nobody_waits_for_count(
     store: str, overlaps: bool, order: Order, tmp_path: Path

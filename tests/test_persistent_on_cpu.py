@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 from test_hopper_on_cpu import dies, find_matmul, product, wrong
 
 from fusec import target
@@ -52,29 +53,35 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
-    [
-        (product(136, 80, 200), {"tile_n": 72}),
-        (product(300, 72, 136, bias=True), {"tile_m": 256}),
-        (product(72, 40, 136, batches=3), {}),
-        (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b"}),
-        (product(136, 168, 136, a_columns=True, b_columns=False), {"multicast": "a", "tile_n": 80}),
-        (followed(136, 72, 200, RESIDUAL), {"stages": 3}),
-        (followed(300, 136, 72, RESIDUAL), {"tile_m": 256, "multicast": "b"}),
-        (followed(136, 72, 136, TWO), {}),
-        (product(136, 83, 72), {"tile_n": 128}),
-        (product(300, 75, 136, bias=True), {"tile_m": 256}),
-        (product(72, 70, 72, batches=3, bias=True), {}),
-        (followed(136, 75, 136, TWO), {}),
-        (followed(136, 5, 72, RESIDUAL), {}),
-        (product(400, 72, 200), {"tile_m": 192}),
-        (product(200, 136, 72, a_columns=True, bias=True), {"tile_m": 192, "multicast": "a"}),
-        (product(300, 200, 136), {"multicast": "both"}),
-        (followed(400, 72, 136, RESIDUAL), {"tile_m": 192, "multicast": "both"}),
-        (product(700, 136, 264), {"multicast": "4x1", "stages": 3}),
-        (followed(300, 300, 136, RESIDUAL), {"multicast": "1x4"}),
-        (product(600, 72, 136, a_columns=True, b_columns=False), {"multicast": "4x2"}),
-        (product(200, 264, 136, a_columns=True, b_columns=False), {"multicast": "2x4"}),
-    ],
+    mostly_nightly(
+        [
+            (product(136, 80, 200), {"tile_n": 72}),
+            (product(300, 72, 136, bias=True), {"tile_m": 256}),
+            (product(72, 40, 136, batches=3), {}),
+            (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b"}),
+            (
+                product(136, 168, 136, a_columns=True, b_columns=False),
+                {"multicast": "a", "tile_n": 80},
+            ),
+            (followed(136, 72, 200, RESIDUAL), {"stages": 3}),
+            (followed(300, 136, 72, RESIDUAL), {"tile_m": 256, "multicast": "b"}),
+            (followed(136, 72, 136, TWO), {}),
+            (product(136, 83, 72), {"tile_n": 128}),
+            (product(300, 75, 136, bias=True), {"tile_m": 256}),
+            (product(72, 70, 72, batches=3, bias=True), {}),
+            (followed(136, 75, 136, TWO), {}),
+            (followed(136, 5, 72, RESIDUAL), {}),
+            (product(400, 72, 200), {"tile_m": 192}),
+            (product(200, 136, 72, a_columns=True, bias=True), {"tile_m": 192, "multicast": "a"}),
+            (product(300, 200, 136), {"multicast": "both"}),
+            (followed(400, 72, 136, RESIDUAL), {"tile_m": 192, "multicast": "both"}),
+            (product(700, 136, 264), {"multicast": "4x1", "stages": 3}),
+            (followed(300, 300, 136, RESIDUAL), {"multicast": "1x4"}),
+            (product(600, 72, 136, a_columns=True, b_columns=False), {"multicast": "4x2"}),
+            (product(200, 264, 136, a_columns=True, b_columns=False), {"multicast": "2x4"}),
+        ],
+        3,
+    ),
 )
 def test_tiles_of_both_warpgroups(
     fusion: Fusion, changes: dict[str, object], tmp_path: Path
@@ -84,14 +91,20 @@ def test_tiles_of_both_warpgroups(
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
-    [
-        (product(300, 136, 264), {}),
-        (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b", "stages": 3}),
-        (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "multicast": "a"}),
-        (product(200, 200, 136, a_columns=True, b_columns=False), {"multicast": "both"}),
-        (product(300, 136, 136), {"multicast": "4x2"}),
-        (followed(136, 136, 136, TWO), {"staged": False, "vector_width": 2}),
-    ],
+    mostly_nightly(
+        [
+            (product(300, 136, 264), {}),
+            (
+                product(200, 136, 136, a_columns=True, b_columns=False),
+                {"multicast": "b", "stages": 3},
+            ),
+            (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "multicast": "a"}),
+            (product(200, 200, 136, a_columns=True, b_columns=False), {"multicast": "both"}),
+            (product(300, 136, 136), {"multicast": "4x2"}),
+            (followed(136, 136, 136, TWO), {"staged": False, "vector_width": 2}),
+        ],
+        2,
+    ),
 )
 def test_tiles_of_one_warpgroup(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
     assert wrong(fusion, plan_of(fusion, **{**TURNS, **changes}), tmp_path) == ""
@@ -99,18 +112,24 @@ def test_tiles_of_one_warpgroup(fusion: Fusion, changes: dict[str, object], tmp_
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
-    [
-        (product(200, 264, 136), {}),
-        (product(96, 248, 136, a_columns=True, b_columns=False, bias=True), {"stages": 3}),
-        (product(150, 75, 72), {"tile_m": 80, "tile_n": 256}),
-        (product(250, 140, 136), {"tile_m": 88, "multicast": "b"}),
-        (product(248, 264, 72, a_columns=True), {"tile_m": 24}),
-        (product(170, 300, 264), {"multicast": "both"}),
-        (product(296, 500, 136, a_columns=True), {"multicast": "1x4", "tile_m": 32}),
-        (product(72, 300, 136, batches=2), {"tile_m": 48, "ping_pong": True}),
-        (followed(136, 264, 136, RESIDUAL), {"tile_n": 64, "ping_pong": True, "multicast": "b"}),
-        (followed(136, 72, 72, IN_PLACE), {}),
-    ],
+    mostly_nightly(
+        [
+            (product(200, 264, 136), {}),
+            (product(96, 248, 136, a_columns=True, b_columns=False, bias=True), {"stages": 3}),
+            (product(150, 75, 72), {"tile_m": 80, "tile_n": 256}),
+            (product(250, 140, 136), {"tile_m": 88, "multicast": "b"}),
+            (product(248, 264, 72, a_columns=True), {"tile_m": 24}),
+            (product(170, 300, 264), {"multicast": "both"}),
+            (product(296, 500, 136, a_columns=True), {"multicast": "1x4", "tile_m": 32}),
+            (product(72, 300, 136, batches=2), {"tile_m": 48, "ping_pong": True}),
+            (
+                followed(136, 264, 136, RESIDUAL),
+                {"tile_n": 64, "ping_pong": True, "multicast": "b"},
+            ),
+            (followed(136, 72, 72, IN_PLACE), {}),
+        ],
+        2,
+    ),
 )
 def test_swapped_tiles(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
     assert wrong(fusion, plan_of(fusion, **{**SWAPPED, **changes}), tmp_path) == ""
@@ -253,7 +272,7 @@ def test_wrong_rows_of_uneven_parts_are_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, **{**PLAIN, "tile_n": columns}), *UNEVEN[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", STAGED)
+@pytest.mark.parametrize("name", mostly_nightly(STAGED, 3))
 def test_wrong_staged_rows_are_seen(name: str, tmp_path: Path) -> None:
     fusion = followed(300, 72, 136, RESIDUAL)
     dies(fusion, plan_of(fusion, **{**PLAIN, "tile_m": 256}), *STAGED[name], tmp_path)
@@ -269,19 +288,19 @@ def test_rows_that_are_overwritten_early_are_seen(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", SHIFTED)
+@pytest.mark.parametrize("name", mostly_nightly(SHIFTED, 2))
 def test_wrong_shifted_rows_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(136, 75, 72)
     dies(fusion, plan_of(fusion, **PLAIN), *SHIFTED[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", PING_PONG)
+@pytest.mark.parametrize("name", mostly_nightly(PING_PONG, 2))
 def test_wrong_turns_at_tiles_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 264)
     dies(fusion, plan_of(fusion, **{**TURNS, "stages": 3}), *PING_PONG[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", mostly_nightly(PAIRS, 2))
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 264)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *PAIRS[name], tmp_path)
@@ -289,16 +308,19 @@ def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fusion", "changes", "sms"),
-    [
-        (product(300, 64, 264), PLAIN, 2),
-        (product(300, 64, 264, bias=True), TURNS, 2),
-        (product(400, 64, 328), {**PLAIN, "tile_m": 192, "splits": 3}, 4),
-        (followed(600, 64, 200, RESIDUAL), {**PLAIN, "multicast": "b", "tile_n": 64}, 4),
-        (product(200, 60, 200, batches=3), {**TURNS, "splits": 4}, 5),
-        (product(200, 300, 200), {**SWAPPED, "tile_m": 80}, 4),
-        (product(200, 300, 200), {**SWAPPED, "tile_n": 64, "ping_pong": True}, 4),
-        (product(900, 64, 200), {**PLAIN, "multicast": "4x1"}, 8),
-    ],
+    mostly_nightly(
+        [
+            (product(300, 64, 264), PLAIN, 2),
+            (product(300, 64, 264, bias=True), TURNS, 2),
+            (product(400, 64, 328), {**PLAIN, "tile_m": 192, "splits": 3}, 4),
+            (followed(600, 64, 200, RESIDUAL), {**PLAIN, "multicast": "b", "tile_n": 64}, 4),
+            (product(200, 60, 200, batches=3), {**TURNS, "splits": 4}, 5),
+            (product(200, 300, 200), {**SWAPPED, "tile_m": 80}, 4),
+            (product(200, 300, 200), {**SWAPPED, "tile_n": 64, "ping_pong": True}, 4),
+            (product(900, 64, 200), {**PLAIN, "multicast": "4x1"}, 8),
+        ],
+        2,
+    ),
 )
 def test_the_last_wave_in_parts(
     fusion: Fusion, changes: dict[str, object], sms: int, tmp_path: Path
@@ -310,13 +332,21 @@ def test_the_last_wave_in_parts(
 
 @pytest.mark.parametrize(
     ("fusion", "changes", "sms", "grid"),
-    [
-        (product(200, 64, 264), {**PLAIN, "splits": 3}, 8, 6),
-        (product(200, 64, 264, bias=True), {**TURNS, "splits": 2}, 8, 8),
-        (followed(200, 64, 328, RESIDUAL), {**PLAIN, "multicast": "b", "splits": 4}, 9, 8),
-        (product(150, 200, 200), {**SWAPPED, "tile_m": 80, "multicast": "a", "splits": 2}, 8, 8),
-        (product(200, 64, 264), {**PLAIN, "splits": 4}, 6, 6),
-    ],
+    mostly_nightly(
+        [
+            (product(200, 64, 264), {**PLAIN, "splits": 3}, 8, 6),
+            (product(200, 64, 264, bias=True), {**TURNS, "splits": 2}, 8, 8),
+            (followed(200, 64, 328, RESIDUAL), {**PLAIN, "multicast": "b", "splits": 4}, 9, 8),
+            (
+                product(150, 200, 200),
+                {**SWAPPED, "tile_m": 80, "multicast": "a", "splits": 2},
+                8,
+                8,
+            ),
+            (product(200, 64, 264), {**PLAIN, "splits": 4}, 6, 6),
+        ],
+        2,
+    ),
 )
 def test_fewer_tiles_than_sms_in_parts(
     fusion: Fusion, changes: dict[str, object], sms: int, grid: int, tmp_path: Path
@@ -356,32 +386,32 @@ PARTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", mostly_nightly(PARTS, 2))
 def test_wrong_parts_of_the_last_wave_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 64, 264)
     plan = find_matmul().build(fusion, SMALL, {"kernel": "wgmma", "splits": 2, **PLAIN})
     dies(fusion, plan, *PARTS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", FOURS)
+@pytest.mark.parametrize("name", mostly_nightly(FOURS, 2))
 def test_wrong_clusters_of_four_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 200, 264)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "both"}), *FOURS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", TURNED)
+@pytest.mark.parametrize("name", mostly_nightly(TURNED, 2))
 def test_wrong_swapped_tiles_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(190, 392, 72)
     dies(fusion, plan_of(fusion, **{**SWAPPED, "tile_n": 256}), *TURNED[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", EIGHTS)
+@pytest.mark.parametrize("name", mostly_nightly(EIGHTS, 2))
 def test_wrong_clusters_of_eight_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(600, 136, 264)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "4x2"}), *EIGHTS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", DEPTHS)
+@pytest.mark.parametrize("name", mostly_nightly(DEPTHS, 2))
 def test_wrong_halves_along_k_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 136, b_columns=False)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *DEPTHS[name], tmp_path)

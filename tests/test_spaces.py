@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nightly import mostly_nightly
 from spaces import CASES, RECORD, Space, failures, space_of
 
 from fusec import target
@@ -45,7 +46,7 @@ SIZES = {
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_nightly(CASES, 2))
 def test_every_pair_of_values_computes_what_is_right(name: str, tmp_path: Path) -> None:
     space = space_of(name)
     assert (len(space.records), len(space.pairs)) == SIZES[name]
@@ -126,7 +127,7 @@ LAST = {
 """A loop of each template, which loses its last turn where it has several."""
 
 
-@pytest.mark.parametrize("name", LAST)
+@pytest.mark.parametrize("name", mostly_nightly(LAST, 2))
 def test_a_loop_without_its_last_turn_is_seen(name: str, tmp_path: Path) -> None:
     loop, bound = LAST[name], LAST[name].split(" < ")[1]
 
