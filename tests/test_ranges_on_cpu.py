@@ -130,7 +130,7 @@ def test_ranges_are_taken_where_a_last_wave_is_ragged(
     [
         (weighted(64, 28672, 512), {"splits": 3}, "splits of 2"),
         (weighted(64, 28672, 512), {"cluster": 2}, "CTAs by themselves"),
-        (weighted(64, 28672, 512), {"partials": "half"}, "adds to sums that others have left"),
+        (weighted(64, 28672, 512), {"partials": "half"}, "leaves its sums in f32"),
         (
             weighted(64, 28672, 512),
             {"kernel": "vector", "tile_m": 16, "tile_n": 32},
