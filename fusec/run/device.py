@@ -147,8 +147,10 @@ class Device:
 
     def captured_node(self, stream: Any) -> int:
         """Return the graph node that a stream was given last, while it is captured."""
-        _, _, _, (node,), *_ = self.call("cuStreamGetCaptureInfo", stream)
-        return int(node)
+        nodes = self.call("cuStreamGetCaptureInfo", stream)[3]
+        if nodes is None or len(nodes) != 1:
+            raise EnvironmentProblem("the driver does not name the node that a capture added")
+        return int(nodes[0])
 
     def __enter__(self) -> Device:
         """Return the device."""
