@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from backwards import BIAS, BIAS_INPUT, CAUSAL, PLAIN, RECOGNISED, REFUSED, backward
+from nightly import mostly_nightly
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
@@ -95,7 +96,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", mostly_nightly(LONG, 2))
 def test_compiles_without_spills(name: str):
     pytest.importorskip("cuda.bindings.nvrtc")
     plan = plan_of(LONG[name])

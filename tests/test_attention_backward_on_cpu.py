@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from backwards import CAUSAL, RECOGNISED, backward
 from cuda_on_cpu import run_plan
+from nightly import mostly_nightly
 
 from fusec import target
 from fusec.parse.reader import read_text
@@ -105,7 +106,7 @@ SEPARATE = ("more operands are awaited than come",)
 """Wrong only where values have a walk of their own."""
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mostly_nightly(MUTANTS, 3))
 def test_a_wrong_backward_is_seen(name: str, tmp_path: Path) -> None:
     old, new = MUTANTS[name]
     edited: list[bool] = []

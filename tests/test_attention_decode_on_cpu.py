@@ -13,6 +13,7 @@ from cuda_on_cpu import run_plan
 from decodes import DECODES, GROUPED
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import mostly_nightly
 
 from fusec import target
 from fusec.parse.reader import read_text
@@ -68,7 +69,7 @@ def test_an_attention(name: str, tmp_path: Path) -> None:
 IN_SEVERAL = ("grouped heads", "lengths", "window", "head 96", "head 256", "paged cache")
 
 
-@pytest.mark.parametrize("name", IN_SEVERAL)
+@pytest.mark.parametrize("name", mostly_nightly(IN_SEVERAL, 2))
 def test_an_attention_of_several_blocks(name: str, tmp_path: Path) -> None:
     assert wrong(DECODES[name], tmp_path, SHARED, ORDERS) == ""
 
@@ -96,7 +97,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mostly_nightly(MUTANTS, 3))
 def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
     old, new = MUTANTS[name]
     edited: list[bool] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from attentions import CAUSAL, PLAIN, RECOGNISED, SOFTMAX, attention
 from cuda_on_cpu import run_plan
+from nightly import mostly_nightly
 
 from fusec import target
 from fusec.parse.reader import read_text
@@ -104,7 +105,7 @@ MUTANTS = {
 GROWING = ("sums are not rescaled",)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", mostly_nightly(MUTANTS, 3))
 def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
     old, new = MUTANTS[name]
     edited: list[bool] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_tools import EXAMPLES, EXECUTED, ROOT, SCRIPT, SMALL, fusec, small
+from nightly import mostly_nightly
 
 import fusec as package
 from fusec.options import DUMP_KINDS
@@ -26,7 +27,9 @@ def test_check_names_segments(tmp_path: Path, capsys: Capture) -> None:
     )
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.*")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", mostly_nightly(sorted(EXAMPLES.glob("*.*")), 3), ids=lambda p: p.name
+)
 def test_check_takes_every_example(path: Path, capsys: Capture) -> None:
     done = fusec(capsys, "check", path)
     assert (done.code, done.err) == (0, "")

@@ -14,6 +14,7 @@ from cuda_on_cpu import tensor_map
 from emitted import Called, Emitted, FakeCuda, Workspace, compiled, compiled_for
 from emitted_fusions import FUSIONS, SIZED, SIZES, TARGETS, TURNS
 from emulated import emulated
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.emit.c import view_of
@@ -32,7 +33,7 @@ def fusion_of(name: str) -> Fusion:
     return read_text(FUSIONS[name], f"{name}.yaml")
 
 
-@pytest.mark.parametrize("name", FUSIONS)
+@pytest.mark.parametrize("name", mostly_nightly(FUSIONS, 2))
 def test_runs_as_fusec_does(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound, "encode_tensor_map", lambda device, *map_: tensor_map(*map_))
     fusion = fusion_of(name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nightly import mostly_nightly
 
 from fusec.cli import run_main
 from fusec.dev import pool as pools
@@ -318,7 +319,7 @@ def test_a_run_on_a_device_is_verified(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "`wide`" in bad.message or "wide:" in bad.message
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", mostly_nightly(range(16), 2))
 def test_kernels_of_drawn_fusions(
     number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

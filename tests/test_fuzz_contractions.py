@@ -140,7 +140,7 @@ def test_settings_are_kept_and_dropped_when_a_case_is_shrunk() -> None:
 
 def test_themes_have_names_and_groups() -> None:
     assert themes_of(()) == ALL
-    assert themes_of(("general",)) == (*GENERAL, "reshapes")
+    assert themes_of(("general",)) == (*GENERAL, "reshapes", "repeats")
     assert themes_of(("attention", "contractions")) == (
         "attention",
         *(t for t in THEMES if t != "attention"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nightly import mostly_nightly
 from test_layouts import check, declared
 
 from fusec import driver
@@ -127,12 +128,15 @@ STRIDES = ["[960, 40, 10, 1]", "[1000, 41, 10, 1]", "[40, 80, 10, 1]", "[10, 80,
 @pytest.mark.parametrize("strides", STRIDES)
 @pytest.mark.parametrize(
     ("ops", "outputs"),
-    [
-        ("y = sub(x, sum(x, [1, 3], keepdim=true))", "[y]"),
-        ("v, m = var_mean(x, [1, 3], 0)", "[v, m]"),
-        ("v, m = var_mean(x, [1, 3], 0, true); y = mul(sub(x, m), v)", "[y, m]"),
-        ("a = sum(mul(x, x), [1, 3]); b = max(x, [1, 3]); c = sum(x, [0, 1])", "[a, b, c]"),
-    ],
+    mostly_nightly(
+        [
+            ("y = sub(x, sum(x, [1, 3], keepdim=true))", "[y]"),
+            ("v, m = var_mean(x, [1, 3], 0)", "[v, m]"),
+            ("v, m = var_mean(x, [1, 3], 0, true); y = mul(sub(x, m), v)", "[y, m]"),
+            ("a = sum(mul(x, x), [1, 3]); b = max(x, [1, 3]); c = sum(x, [0, 1])", "[a, b, c]"),
+        ],
+        2,
+    ),
 )
 def test_steps_on_the_host(
     ops: str, outputs: str, strides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 from test_hopper_on_cpu import dies, wrong
 from test_persistent_on_cpu import PLAIN, TURNS, plan_of
 
@@ -49,15 +50,21 @@ DOWN = {**SPLIT, "tile_m": 128, "tile_n": 64}
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
-    [
-        (joined(13, 72, 264), SPLIT),
-        (joined(13, 200, 264, RESIDUAL), {**SPLIT, "tile_n": 256, "cluster": 2}),
-        (joined(61, 136, 528, along=False), {**SPLIT, "tile_m": 64, "splits": 3}),
-        (joined(130, 72, 528), {**SPLIT, "tile_m": 64, "splits": 2, "split_method": "serial_tma"}),
-        (joined(100, 72, 264, RESIDUAL), {**DOWN, "cluster": 4}),
-        (joined(300, 72, 264), {**DOWN, "multicast": "b", "splits": 2}),
-        (joined(100, 136, 264, along=False), {**DOWN, "tile_n": 128, "multicast": "a"}),
-    ],
+    mostly_nightly(
+        [
+            (joined(13, 72, 264), SPLIT),
+            (joined(13, 200, 264, RESIDUAL), {**SPLIT, "tile_n": 256, "cluster": 2}),
+            (joined(61, 136, 528, along=False), {**SPLIT, "tile_m": 64, "splits": 3}),
+            (
+                joined(130, 72, 528),
+                {**SPLIT, "tile_m": 64, "splits": 2, "split_method": "serial_tma"},
+            ),
+            (joined(100, 72, 264, RESIDUAL), {**DOWN, "cluster": 4}),
+            (joined(300, 72, 264), {**DOWN, "multicast": "b", "splits": 2}),
+            (joined(100, 136, 264, along=False), {**DOWN, "tile_n": 128, "multicast": "a"}),
+        ],
+        3,
+    ),
 )
 def test_split_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
     assert wrong(fusion, plan_of(fusion, **changes), tmp_path) == ""

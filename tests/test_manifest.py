@@ -18,6 +18,7 @@ from cli_tools import EXAMPLES, SMALL, fusec, small
 from emulated import emulated
 from guarded_device import GuardedDevice
 from mutations import changes
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.commands import replan
@@ -270,7 +271,9 @@ def test_sizes_of_all_kinds_come_back(text: str, tmp_path: Path, capsys: Capture
     assert fusec(capsys, "run", out).code == 0
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", mostly_nightly(sorted(EXAMPLES.glob("*.yaml")), 3), ids=lambda p: p.stem
+)
 def test_examples_are_planned_alike_from_their_text(path: Path) -> None:
     fusion = driver.load(str(path))
     records: list[PlanRecord] = []

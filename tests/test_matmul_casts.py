@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cuda_on_cpu import run_plan
 from gpu_check import check_on_gpu
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
@@ -41,7 +42,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("left", "right", "wide", "kernel"), CASES, ids=str)
+@pytest.mark.parametrize(("left", "right", "wide", "kernel"), mostly_nightly(CASES, 2), ids=str)
 def test_casts_are_part_of_the_product(
     left: DType, right: DType, wide: DType, kernel: str, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
 from gpu_check import check_on_gpu
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.ir.dim import Dim
@@ -123,7 +124,7 @@ def _cut(form: str, shape: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", [F64, F16], ids=str)
+@pytest.mark.parametrize("dtype", mostly_nightly([F64, F16], 2), ids=str)
 def test_other_types_and_many_groups(form: str, dtype: DType, tmp_path: Path) -> None:
     ends = sorted((np.arange(70) * 37 % 90).tolist())
     m, n, k = _cut(form, (90, 5, 6))
@@ -133,8 +134,11 @@ def test_other_types_and_many_groups(form: str, dtype: DType, tmp_path: Path) ->
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("shape", "ends", "transposed"),
-    [((140, 40, 72), [0, 3, 3, 137], turned) for turned in TRANSPOSED]
-    + [((150, 7, 33), [1, 140, 150], (False, True))],
+    mostly_nightly(
+        [((140, 40, 72), [0, 3, 3, 137], turned) for turned in TRANSPOSED]
+        + [((150, 7, 33), [1, 140, 150], (False, True))],
+        3,
+    ),
     ids=str,
 )
 def test_tensor_cores(

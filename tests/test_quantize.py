@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from emulated import emulated
 from gpu_check import check_on_gpu
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F32, DType
@@ -84,7 +85,7 @@ def run(fusion: Fusion, folder: Path, **given: StridedArray) -> dict[str, np.nda
 
 
 @pytest.mark.parametrize("target", LARGEST, ids=str)
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", mostly_nightly(BLOCKS, 2))
 def test_quantize(name: str, target: DType, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     x = (rng.standard_normal((32, 256)) * 2.0 ** rng.integers(-9, 9, (32, 1))).astype(BF16.numpy)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nightly import mostly_nightly
 
 from fusec import FusionDefinition, driver, lowering
 from fusec.cli import run_main
@@ -115,7 +116,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "line", "column", "code", "told", "help"), MISTAKES)
+@pytest.mark.parametrize(
+    ("lines", "line", "column", "code", "told", "help"), mostly_nightly(MISTAKES, 2)
+)
 def test_mistakes_are_told_where_they_stand(
     lines: str, line: int, column: int, code: int, told: str, help: str
 ) -> None:

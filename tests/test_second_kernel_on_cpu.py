@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 from test_hopper_on_cpu import dies, plan_of, product, wrong
 
 from fusec.ir.graph import Fusion
@@ -23,12 +24,15 @@ def summed(**changes: object) -> tuple[Fusion, KernelPlan]:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"multicast": "b"},
-        {"tile_n": 128, "splits": 2},
-        {"tile_m": 64, "tile_n": 128, "splits": 3},
-        {"cluster": 2, "splits": 4},
-    ],
+    mostly_nightly(
+        [
+            {"multicast": "b"},
+            {"tile_n": 128, "splits": 2},
+            {"tile_m": 64, "tile_n": 128, "splits": 3},
+            {"cluster": 2, "splits": 4},
+        ],
+        2,
+    ),
     ids=["pairs", "fragments", "swapped", "clusters"],
 )
 def test_a_second_kernel_adds_slices(changes: dict[str, object], tmp_path: Path) -> None:

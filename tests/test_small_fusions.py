@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from emulated import can_run, emulated
 from gpu_check import check_on_gpu
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.ir.graph import Fusion
@@ -244,7 +245,7 @@ def fusion(name: str) -> Fusion:
     return fd.fusion()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_nightly(CASES, 2))
 def test_on_the_host(name: str, tmp_path: Path) -> None:
     """Kernels build for the GPU; where they are small, their text is right on the host."""
     made = fusion(name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
 from gpu_check import check_on_gpu
+from nightly import mostly_nightly
 from test_fast_math import dense
 from test_hopper_on_cpu import dies, model_of, wrong
 from test_persistent_on_cpu import PLAIN, TURNS, plan_of
@@ -51,16 +52,19 @@ def joined(m: int, n: int, k: int, second: str = "tf32(x), tf32(w)") -> Fusion:
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
-    [
-        (product(136, 80, 100), {"tile_n": 72}),
-        (product(300, 72, 68), {"tile_m": 256}),
-        (product(400, 72, 100), {"tile_m": 192}),
-        (product(136, 83, 36), {"tile_n": 128, "multicast": "a"}),
-        (product(300, 200, 68), {"multicast": "both"}),
-        (product(600, 136, 68), {"multicast": "4x2"}),
-        (batched(72, 40, 68), {}),
-        (joined(136, 72, 36), {"tile_n": 64, "multicast": "b"}),
-    ],
+    mostly_nightly(
+        [
+            (product(136, 80, 100), {"tile_n": 72}),
+            (product(300, 72, 68), {"tile_m": 256}),
+            (product(400, 72, 100), {"tile_m": 192}),
+            (product(136, 83, 36), {"tile_n": 128, "multicast": "a"}),
+            (product(300, 200, 68), {"multicast": "both"}),
+            (product(600, 136, 68), {"multicast": "4x2"}),
+            (batched(72, 40, 68), {}),
+            (joined(136, 72, 36), {"tile_n": 64, "multicast": "b"}),
+        ],
+        3,
+    ),
 )
 def test_tiles(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
     assert wrong(fusion, plan_of(fusion, **{**PLAIN, **changes}), tmp_path) == ""
@@ -185,7 +189,7 @@ def test_products_of_few_bits_take_twice_as_long() -> None:
     assert (tensor_flops(few), tensor_flops(exact)) == (2 * 2 * 64**3, 0)
 
 
-@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize("layout", mostly_nightly(["nn", "tt"], 2))
 def test_copies_along_k_are_right(layout: str, tmp_path: Path) -> None:
     """Each kernel of a program with copies, on the host."""
     fusion = asked(product(136, 72, 1000, layout))

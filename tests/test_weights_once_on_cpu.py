@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nightly import mostly_nightly
 from test_converted_on_cpu import weighted
 from test_hopper_on_cpu import ORDERS, dies, wrong
 from test_matmul_kernels import compile_cuda, disassemble, headers_for
@@ -28,7 +29,7 @@ FUSIONS = {
 
 
 @pytest.mark.parametrize("rows", [208, 256])
-@pytest.mark.parametrize("name", ["bytes", "halves of bytes"])
+@pytest.mark.parametrize("name", mostly_nightly(["bytes", "halves of bytes"], 2))
 def test_rows_of_all_tiles_are_right(name: str, rows: int, tmp_path: Path) -> None:
     plan = converted(FUSIONS[name], tile_m=rows, stages=5)
     assert wrong(FUSIONS[name], plan, tmp_path) == ""
@@ -36,16 +37,19 @@ def test_rows_of_all_tiles_are_right(name: str, rows: int, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [
-        ("bytes", {"splits": 2, "split_method": "two_kernel"}),
-        ("halves of bytes", {"splits": 3}),
-        ("along N", {"cluster": 2}),
-        ("along N, lowered", {"splits": 2, "stages": 6}),
-        ("packed along K", {"tile_m": 144}),
-        ("halves of bytes", {"multicast": "a", "splits": 2}),
-        ("three columns", {"multicast": "a"}),
-        ("along N, lowered", {"multicast": "a"}),
-    ],
+    mostly_nightly(
+        [
+            ("bytes", {"splits": 2, "split_method": "two_kernel"}),
+            ("halves of bytes", {"splits": 3}),
+            ("along N", {"cluster": 2}),
+            ("along N, lowered", {"splits": 2, "stages": 6}),
+            ("packed along K", {"tile_m": 144}),
+            ("halves of bytes", {"multicast": "a", "splits": 2}),
+            ("three columns", {"multicast": "a"}),
+            ("along N, lowered", {"multicast": "a"}),
+        ],
+        3,
+    ),
 )
 def test_forms_are_right(name: str, changes: dict[str, Setting], tmp_path: Path) -> None:
     wanted = {"split_method": "slices", **changes} if "splits" in changes else changes
@@ -72,7 +76,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", mostly_nightly(WRONG, 2))
 def test_wrong_tiles_are_seen(name: str, tmp_path: Path) -> None:
     form, old, new = WRONG[name]
     dies(FUSIONS[form], converted(FUSIONS[form], tile_m=256, stages=5), old, new, tmp_path)
@@ -95,14 +99,17 @@ def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
-    [
-        (weighted(256, 8192, 8192), {"splits": 2, "split_method": "slices"}),
-        (weighted(256, 8192, 8192), {"cluster": 2}),
-        (weighted(256, 8192, 8192), {"multicast": "a"}),
-        (grouped(256, 8192, 8192, CAT), {"splits": 2, "split_method": "two_kernel"}),
-        (weights_of(LOWERED, 256, 8192, 8192), {"splits": 2, "split_method": "slices"}),
-        (weights_of(LOWERED, 208, 8192, 8192), {"tile_m": 208}),
-    ],
+    mostly_nightly(
+        [
+            (weighted(256, 8192, 8192), {"splits": 2, "split_method": "slices"}),
+            (weighted(256, 8192, 8192), {"cluster": 2}),
+            (weighted(256, 8192, 8192), {"multicast": "a"}),
+            (grouped(256, 8192, 8192, CAT), {"splits": 2, "split_method": "two_kernel"}),
+            (weights_of(LOWERED, 256, 8192, 8192), {"splits": 2, "split_method": "slices"}),
+            (weights_of(LOWERED, 208, 8192, 8192), {"tile_m": 208}),
+        ],
+        3,
+    ),
 )
 def test_registers_suffice(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:
     # Among warnings are a serialised wgmma, an injected wait, and an ignored setmaxnreg.
