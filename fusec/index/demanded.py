@@ -13,7 +13,7 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 from fusec.index.boxes import Box, Range, clipped, extent, scaled, volume, whole, without
-from fusec.index.regions import Demanded, Region, elementwise, merged
+from fusec.index.regions import By, Demanded, Region, elementwise, merged
 from fusec.ir.access import Condition, Coordinates, Pulled
 from fusec.ir.dim import Dim
 from fusec.ir.effects import Update, update_by
@@ -124,7 +124,7 @@ class Demand:
         """Return so many elements of a value, wherever they lie."""
         shape = self.shape(value)
         dims = frozenset(range(len(shape)))
-        return Region(whole(shape), dims, count) if dims else Region(())
+        return Region(whole(shape), dims, count, by=By.COUNT) if dims else Region(())
 
     def _counted(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region]:
         """Return what is needed where no index map says it: all of it, and for sure a part."""
@@ -168,7 +168,7 @@ class Demand:
             kept = {k for k, axis in axes.items() if axis in region.picked}
             sure = region.sure and len(kept) == len(region.picked)
             places = region.places if kept else 1
-            found.add(Region(box, frozenset(kept), places, sure, region.apart and bool(kept)))
+            found.add(Region(box, frozenset(kept), places, sure, region.by))
         return found
 
     def _scattered(
@@ -197,7 +197,7 @@ class Demand:
             rest = outside
             for box in inside:
                 sure = region.sure and exact
-                part = Region(box, region.picked, region.picks, sure, region.apart)
+                part = Region(box, region.picked, region.picks, sure, region.by)
                 found |= self._read(branch.operand, branch.coordinates, part, value)
                 for loaded in {a for c in branch.coordinates for a in c.loaded}:
                     found |= self._read(loaded.tensor, loaded.coordinates, part, value)
@@ -280,11 +280,11 @@ class Demand:
         if not picked:
             return {Region(box, sure=region.sure)}
         picks, sure = prod(extent(region.box[a]) for a in inner), region.sure
-        apart = bool(loaded)
+        by = By.INDEX if loaded else By.MAP
         if region.picked & used:
-            picks, apart = picks * region.places, apart or region.apart
+            picks, by = picks * region.places, by if loaded else region.by
             sure = sure and region.picked <= used
-        return {Region(box, frozenset(picked), picks, sure, apart)}
+        return {Region(box, frozenset(picked), picks, sure, by)}
 
     def _interval(self, position: Index, box: Box) -> tuple[int, int]:
         """Return bounds (low, end) of a position over the points of a box."""

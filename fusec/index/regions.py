@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from math import prod
 
@@ -12,21 +13,28 @@ MOST_REGIONS = 64
 """Regions of a value that are told apart."""
 
 
+class By(Enum):
+    """What says which elements of a box are needed."""
+
+    INDEX = "an index: two places are seldom neighbours"
+    MAP = "a map that is not affine"
+    COUNT = "nothing but their number"
+
+
 @dataclass(frozen=True)
 class Region:
     """Elements of a value: those of a box, or some of them.
 
     picked: dims along which an index, or a map that is not affine, says which elements of the box
     they are. picks: how many places there are along those dims together: indices count as distinct.
-    sure: False where fewer elements may be enough. apart: the places follow from an index, so that
-    two of them are seldom neighbours.
+    sure: False where fewer elements may be enough. by: what picks the places.
     """
 
     box: Box
     picked: frozenset[int] = frozenset()
     picks: int = 1
     sure: bool = True
-    apart: bool = False
+    by: By = By.MAP
 
     @property
     def count(self) -> int:
@@ -78,8 +86,7 @@ def elementwise(region: Region, shape: tuple[int, ...]) -> Region:
     box = tuple((0, 1, 1) if e == 1 else r for r, e in zip(region.box, shape, strict=True))
     picked = frozenset(k for k in region.picked if shape[k] != 1)
     sure = region.sure and (picked == region.picked or not picked)
-    apart = region.apart and bool(picked)
-    return Region(box, picked, region.places if picked else 1, sure, apart)
+    return Region(box, picked, region.places if picked else 1, sure, region.by)
 
 
 def merged(regions: set[Region]) -> frozenset[Region]:

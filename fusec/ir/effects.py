@@ -182,11 +182,6 @@ class Effects:
         found = {v: update_by(producer(v), i.value) for v, i in self.into.items()}
         return {v: update for v, update in found.items() if update is not None}
 
-    def update_of(self, target: Value) -> Update | None:
-        """Return how an input is changed of which most stays, or None."""
-        updates = (u for v, u in self.updates.items() if self.into[v].value is target)
-        return next(updates, None)
-
     # -- whether a write is safe
 
     def reads_in_place(self, written: Value) -> bool:

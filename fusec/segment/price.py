@@ -8,7 +8,7 @@ from math import prod
 
 from fusec.index.boxes import Box, Range, union, volume
 from fusec.index.demanded import demand
-from fusec.index.regions import Region
+from fusec.index.regions import By, Region
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.segment.protocol import Estimate
@@ -91,9 +91,14 @@ def _input_bytes(fusion: Fusion, entry: Input) -> int:
 
 
 def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
-    """Return the bytes of places that an index picks: of each its own sectors."""
+    """Return the bytes of places that an index picks: of each its own sectors.
+
+    Of a map that is not affine it is not known how many elements lie in a row: its box is charged.
+    """
     least = size
-    if region.apart:
+    if region.by is By.MAP:
+        return volume(region.box) * size
+    if region.by is By.INDEX:
         row = (r for k, r in enumerate(region.box) if strides[k] == 1 and k not in region.picked)
         least = max(size, SECTOR // max(1, prod(end - start for start, end, _ in row)))
     return min(region.count * least, volume(region.box) * size)
