@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 from draws import times
+from test_regressions import FOLDER
 
+from fusec import driver
 from fusec.index.boxes import Box, union, volume, without
 from fusec.index.demanded import demand
 from fusec.ir.dtype import F32, I64
@@ -18,6 +21,8 @@ from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.segment.floor import Floor, floor_bytes
 from fusec.segment.price import bytes_read, traffic, work
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def points(box: Box) -> set[tuple[int, ...]]:
@@ -201,6 +206,15 @@ def test_either_order_of_an_op_and_a_movement_needs_the_same(name: str, op: str)
     assert bytes_read(first) < 512 * 4096 * 2
     least, most = work(last), work(first)
     assert most == pytest.approx(least, rel=0.05)
+
+
+def test_no_bound_exceeds_what_one_kernel_would_move() -> None:
+    for path in (*EXAMPLES.glob("*.yaml"), *FOLDER.glob("*.yaml")):
+        if "# refused" in path.read_text():
+            continue
+        for program in driver.programs(str(path)):
+            fusion = program.original
+            assert 0 <= floor_bytes(fusion) <= traffic(fusion), path
 
 
 def test_one_slice_of_two_and_a_copy_have_a_bound() -> None:
