@@ -14,7 +14,6 @@ import pytest
 import rank_moments
 import rank_processes
 from gpu_rank_failures import try_moment
-from nightly import mostly_nightly
 from rank_moments import HEADLINES, MOMENTS, SIGNALS
 from test_gpu_ranks import RANKS, gathered, ring, run
 
@@ -60,7 +59,7 @@ def compiled(name: str, targets: Path) -> Compilation:
 
 
 @pytest.mark.parametrize("act", SIGNALS)
-@pytest.mark.parametrize("name", mostly_nightly(MOMENTS, 2))
+@pytest.mark.parametrize("name", MOMENTS)
 def test_a_rank_that_is_lost_at_any_moment_is_named(
     name: str, act: str, targets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
