@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import mostly_nightly
 
 from benchmarks import generated, products, suites
 from benchmarks.peers import PEERS, Offer, found
@@ -38,7 +39,7 @@ SPECIAL = {
 RANDOM = {"dropout_residual_rmsnorm", "dropout_residual_rmsnorm_backward"}
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", mostly_nightly(FILES, 3))
 def test_a_workload_is_planned(name: str) -> None:
     program = driver.plan(Row(name, name).fusion, CompileOptions())
     read, written = fewest(program)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_tools import ROOT, fusec, small
+from nightly import mostly_nightly
 
 from fusec.codegen import attention, attention_backward, attention_decode, matmul_names
 from fusec.codegen.ctext import C_NAMES, TEMPLATE_NAMES
@@ -50,7 +51,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("half", [0, 1])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_nightly(FAMILIES, 2))
 def test_inputs_may_have_them(
     family: str, half: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

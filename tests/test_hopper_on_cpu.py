@@ -379,7 +379,9 @@ def test_wrong_sums_in_the_order_of_arrival_are_seen(name: str, tmp_path: Path) 
     dies(*split_in_three("parallel"), *ARRIVING[name], tmp_path)
 
 
-@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_kernel", "parallel"])
+@pytest.mark.parametrize(
+    "method", mostly_nightly(["slices", "serial_tma", "serial", "two_kernel", "parallel"], 2)
+)
 def test_ways_to_sum_without_clusters(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method, cluster=1)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""
@@ -396,7 +398,9 @@ def test_a_second_kernel_of_a_square_operand(tmp_path: Path) -> None:
     assert wrong(fusion, plan, tmp_path) == ""
 
 
-@pytest.mark.parametrize("method", ["slices", "serial", "two_kernel", "parallel"])
+@pytest.mark.parametrize(
+    "method", mostly_nightly(["slices", "serial", "two_kernel", "parallel"], 2)
+)
 def test_other_ways_to_sum(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""

@@ -95,7 +95,7 @@ def check_sums(
 
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    [
+    mostly_nightly([
         ((3, 64), (1,)),  # a part of a warp
         ((3, 1000), (1,)),  # warps; some threads have a vector less
         ((2, 701), (1,)),  # no vectors
@@ -106,7 +106,7 @@ def check_sums(
         ((5, 600_001), (0,)),  # threads have all rows of a column
         ((21, 140_000), (0,)),  # two of them share columns
         ((3001, 5), (0,)),
-    ],
+    ], 2),
 )  # fmt: skip
 def test_a_reduction(shape: Shape, axes: tuple[int, ...], tmp_path: Path) -> None:
     b, x = builder_of(shape)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cuda_on_cpu import run_plan
 from families import GPU, plan_of, text_of
+from nightly import mostly_nightly
 from test_inner_persistent import layer_norm
 
 from fusec.ir.annotations import Setting
@@ -133,7 +134,7 @@ MUTANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FUSIONS)
+@pytest.mark.parametrize("name", mostly_nightly(FUSIONS, 2))
 def test_kernels_are_right_in_every_order(name: str, tmp_path: Path) -> None:
     scheduler, make, settings = FUSIONS[name]
     assert wrong(plan_of(scheduler, make(), **settings), make(), tmp_path, str) == ""

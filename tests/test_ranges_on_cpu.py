@@ -77,7 +77,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", mostly_nightly(WRONG, 2))
 def test_wrong_ranges_are_seen(name: str, tmp_path: Path) -> None:
     fusion = FUSIONS["bytes"]
     dies(fusion, plan_of(fusion, 2, tile_m=48), *WRONG[name], tmp_path)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
+from nightly import mostly_nightly
 from rows_on_cpu import OPTIONS, check_build, check_on_cpu, one_operation, planned
 
 from fusec import driver
@@ -208,13 +209,24 @@ def test_results_read_elsewhere_are_left_to_another_kernel() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "length"),
-    [(F32, 8192), (F32, 100), (BF16, 8192), (F64, 4096), (I64, 3), (F32, 100000), (F8E4M3, 640)],
+    mostly_nightly(
+        [
+            (F32, 8192),
+            (F32, 100),
+            (BF16, 8192),
+            (F64, 4096),
+            (I64, 3),
+            (F32, 100000),
+            (F8E4M3, 640),
+        ],
+        2,
+    ),
 )
 def test_builds_without_spills(dtype: DType, length: int) -> None:
     check_build(one_operation("sort", dtype, (16, length), 1), "sort")
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16, I8])
-@pytest.mark.parametrize("length", [8192, 131072])
+@pytest.mark.parametrize("length", mostly_nightly([8192, 131072], 2))
 def test_top_k_builds_without_spills(dtype: DType, length: int) -> None:
     check_build(one_operation("topk", dtype, (8, length), 50, 1), "sort")

@@ -10,6 +10,7 @@ import pytest
 from gpu_check import check_on_gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import mostly_nightly
 from test_hopper_on_cpu import dies, wrong
 from test_persistent_on_cpu import PLAIN, TURNS, plan_of
 
@@ -108,7 +109,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", mostly_nightly(WRONG, 2))
 def test_wrong_reductions_are_seen(name: str, tmp_path: Path) -> None:
     part = of_product(summed(40, 72, 40, "y, s, c"))
     dies(part, plan_of(part, **PLAIN), *WRONG[name], tmp_path)
