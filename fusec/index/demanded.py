@@ -20,9 +20,8 @@ from fusec.ir.effects import Update, update_by
 from fusec.ir.expression import Index, Loaded, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.recent import Recent
-from fusec.ir.roles import Links
 from fusec.ops.communication import RANK_SLICE, stands_alone
-from fusec.ops.links import beside
+from fusec.ops.links import links_of
 
 
 class Demand:
@@ -77,10 +76,14 @@ class Demand:
         demanded = [self.of(v) for v in user.outputs]
         if not any(d.regions for d in demanded):
             return set()
+        update = self._in_place.get(user)
+        if update is not None and value is user.operands[0]:
+            return self._updated(update, value)
+        return self._operand(user, value, demanded)
+
+    def _operand(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region]:
+        """Return what of an operand is needed for what is needed of a node's results."""
         if len(user.outputs) == 1 and not stands_alone(user):
-            update = self._in_place.get(user)
-            if update is not None and value is user.operands[0]:
-                return self._updated(update, value)
             if user.op.family == "pointwise":
                 shape = self.shape(value)
                 return {elementwise(r, shape) for r in demanded[0].regions}
@@ -91,34 +94,22 @@ class Demand:
     @cached_property
     def _in_place(self) -> Mapping[Node, Update]:
         """Return the nodes that change some elements of an input and leave the others there."""
-        producer, found = self.fusion.producer.get, dict[Node, Update]()
-        for output, entry in self.fusion.effects.into.items():
-            node = producer(output)
-            while node is not None and node.op.copies:
-                node = producer(node.inputs[0])
-            update = update_by(node, entry.value)
-            if update is not None:
-                found[update.node] = update
-        return found
+        return {update.node: update for update in self.fusion.effects.changes.values()}
 
     def _updated(self, update: Update, value: Value) -> set[Region]:
         """Return what an update in place reads of what it changes, and others read behind it."""
         result = update.node.output
         others = (u for u in self.fusion.users.get(result, ()) if not u.op.copies)
         regions = {r for user in others for r in self.through(user, result) if r.count}
-        found = self._behind(update.node, value, Demanded(frozenset(regions), self.shape(result)))
+        behind = Demanded(frozenset(regions), self.shape(result))
+        found = self._operand(update.node, value, [behind]) if regions else set[Region]()
         if update.reads:
-            changed = prod(e.evaluate(self.fusion.hints) for e in update.written)
-            found.add(self._some(value, changed))
+            found.add(self._some(value, self._changed(update)))
         return found
 
-    def _behind(self, node: Node, value: Value, needed: Demanded) -> set[Region]:
-        """Return what of an operand that is changed in part is needed for what follows."""
-        if not needed.regions:
-            return set()
-        if node.op.access is not None:
-            return {m for r in needed.regions for m in self._moved(node, r, value)}
-        return self._counted(node, value, [needed])
+    def _changed(self, update: Update) -> int:
+        """Return how many elements an update writes."""
+        return prod(e.evaluate(self.fusion.hints) for e in update.written)
 
     def _some(self, value: Value, count: int) -> Region:
         """Return so many elements of a value, wherever they lie."""
@@ -153,9 +144,11 @@ class Demand:
         if user.operands.count(value) != 1:
             return None
         shape, place = self.shape(value), user.operands.index(value)
-        axes = _links(user, place, [self.shape(v) for v in user.inputs], demanded[0].shape)
-        if axes is None:
+        shapes = [self.shape(o) if isinstance(o, Value) else () for o in user.operands]
+        links = links_of(user, user.attributes, shapes, demanded[0].shape)
+        if not links.same and not links.summed:
             return None
+        axes = {axis: result for operand, axis, result in links.same if operand == place}
         found: set[Region] = set()
         for region in (r for d in demanded for r in d.regions):
             box = tuple(
@@ -175,13 +168,9 @@ class Demand:
         self, user: Node, value: Value, needed: Demanded, everything: Region
     ) -> set[Region]:
         """Return what a scatter needs that does not change its operand in place."""
-        into, *others = user.operands
-        lookup = user.op.lookup
-        if value is into and value not in others:
-            slices = lookup is not None and lookup.slices
-            source = user.operands[2 if slices else 1]
-            changed = prod(e.evaluate(self.fusion.hints) for e in source.shape)
-            overwritten = 0 if user.op.combine is not None else changed
+        update, lookup = update_by(user, value), user.op.lookup
+        if update is not None:
+            overwritten = 0 if update.reads else self._changed(update)
             return {everything, self._some(value, max(0, needed.least - overwritten))}
         index = None if lookup is None else user.operands[lookup.index]
         if value is index or needed.least == prod(needed.shape):
@@ -320,25 +309,6 @@ def _joined(axes: list[frozenset[int]], dims: set[int]) -> frozenset[int]:
 
 def _axis(variable: Var) -> int:
     return int(variable.name)
-
-
-def _links(
-    node: Node, operand: int, shapes: list[tuple[int, ...]], out: tuple[int, ...]
-) -> dict[int, int] | None:
-    """Return the axis of the results along which each axis of an operand runs, or None."""
-    links, attributes = Links(), node.attributes
-    if node.op.links is not None:
-        if len(shapes) != len(node.operands):
-            return None
-        node.op.links(links, attributes, shapes, out)
-    elif node.op.family == "reduction" and "dims" in attributes:
-        kept = (a for a in range(len(shapes[0])) if a not in attributes["dims"])
-        links.same += [(0, a, k) for k, a in enumerate(kept)]
-    elif node.op.family in ("scan", "sort") and "dim" in attributes:
-        beside(links, attributes, shapes, out)
-    else:
-        return None
-    return {axis: result for place, axis, result in links.same if place == operand}
 
 
 _PULLED: WeakKeyDictionary[Node, Pulled] = WeakKeyDictionary()

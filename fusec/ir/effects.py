@@ -182,6 +182,19 @@ class Effects:
         found = {v: update_by(producer(v), i.value) for v, i in self.into.items()}
         return {v: update for v, update in found.items() if update is not None}
 
+    @cached_property
+    def changes(self) -> Mapping[Value, Update]:
+        """Return `updates`, and of outputs that are copied of such what they are copied of."""
+        found = dict[Value, Update]()
+        for value, entry in self.into.items():
+            node = self.fusion.producer.get(value)
+            while node is not None and node.op.copies:
+                node = self.fusion.producer.get(node.inputs[0])
+            update = update_by(node, entry.value)
+            if update is not None:
+                found[value] = update
+        return found
+
     # -- whether a write is safe
 
     def reads_in_place(self, written: Value) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from fusec.ir.graph import Node
 from fusec.ir.roles import Links, Shapes
 
 
@@ -113,3 +115,52 @@ def embedding(
 ) -> None:
     links.same += [(0, a, a) for a in range(len(shapes[0]))]
     links.same.append((1, 1, len(out) - 1))
+
+
+def _elementwise(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    for index, shape in enumerate(shapes):
+        shift = len(out) - len(shape)
+        links.same += [
+            (index, a, a + shift) for a in range(len(shape)) if shape[a] == out[a + shift]
+        ]
+
+
+def _reduction(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    dims = attributes["dims"]
+    kept = [a for a in range(len(shapes[0])) if a not in dims]
+    links.same += [(0, a, k) for k, a in enumerate(kept)]
+    links.summed += [(0, a) for a in dims]
+
+
+def _lying_along(
+    links: Links, along: Sequence[int | None], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    places = ((source, k) for k, source in enumerate(along) if source is not None)
+    links.same += [(0, a, k) for a, k in places if shapes[0][a] == out[k]]
+
+
+def links_of(
+    node: Node, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> Links:
+    """Return how a node's axes relate; axes that it does not name cannot be cut into blocks."""
+    links, op = Links(), node.op
+    if op.links is not None:
+        op.links(links, attributes, shapes, out)
+    elif op.access is not None and op.access.along is not None:
+        _lying_along(links, op.access.along(node), shapes, out)
+        if op.access.window is not None:
+            starts, _ = op.access.window(replace(node, attributes=attributes))
+            links.same = [(i, a, k) for i, a, k in links.same if starts[a] == 0]
+    elif op.is_elementwise:
+        _elementwise(links, attributes, shapes, out)
+    elif op.family == "reduction" and op.combine is not None:
+        _reduction(links, attributes, shapes, out)
+        if op.combine.is_position:
+            links.summed = []
+    elif op.family in ("scan", "sort"):
+        beside(links, attributes, shapes, out)
+    return links

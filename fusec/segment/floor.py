@@ -15,8 +15,7 @@ from math import prod
 from fusec.index.boxes import Box, union
 from fusec.index.demanded import Demand
 from fusec.ir.dim import Shape
-from fusec.ir.effects import Update, update_by
-from fusec.ir.graph import Fusion, Input, Output, Value
+from fusec.ir.graph import Fusion, Input, Value
 from fusec.segment.views import may_be_view, view_of
 
 
@@ -83,20 +82,12 @@ class Floor:
             if any(v in self.fusion.input_of for v in chain) or value in self.fusion.input_of:
                 continue
             least = min(self.size(v) * v.dtype.size for v in (value, *chain))
-            update = self._update(output)
+            update = self.fusion.effects.changes.get(value)
             if update is not None:
                 least = min(least, self._count(update.written) * value.dtype.size)
             root = chain[-1] if chain else value
             roots[root] = max(roots.get(root, 0), least)
         return roots
-
-    def _update(self, output: Output) -> Update | None:
-        """Return how an output, or what is copied to it, changes the input that it overwrites."""
-        node = self.fusion.producer.get(output.value)
-        while node is not None and node.op.copies:
-            node = self.fusion.producer.get(node.inputs[0])
-        given = self.fusion.effects.into.get(output.value)
-        return None if given is None else update_by(node, given.value)
 
     def _count(self, shape: Shape) -> int:
         return prod(e.evaluate(self.fusion.hints) for e in shape)
