@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from fusec.schedule.attention_backward_choice import BackwardParameters
 from fusec.schedule.attention_backward_problem import Backward
-from fusec.schedule.attention_masks import seen_part
+from fusec.schedule.attention_masks import visible
 from fusec.target import Target
 
 _RATE = {True: 1.08, False: 0.98}
@@ -29,7 +29,7 @@ def seconds(
     batches, m, n = (d.evaluate(hints) for d in (backward.batches, backward.m, backward.n))
     features, values = backward.features.value, backward.value_features.value
     peak = target.half_flops / target.sms * (_ONE if p.warpgroups == 1 else 1.0)
-    seen = seen_part(backward.bounds, m, n, hints) if backward.bounds else 1.0
+    seen = visible(backward, hints)
     total = 0.0
     for walk in p.walks:
         of_keys = walk.of_keys

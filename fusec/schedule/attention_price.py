@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusec.schedule.attention_choice import AttentionParameters
-from fusec.schedule.attention_masks import seen_part
+from fusec.schedule.attention_masks import visible
 from fusec.schedule.attention_problem import Attention
 from fusec.target import Target
 
@@ -39,5 +39,5 @@ def seconds(
     tiles = batches * -(-m // p.rows) / target.sms
     if not attention.bounds:
         return -(-tiles // 1) * (steps * step + _TILE)
-    seen = steps * seen_part(attention.bounds, m, n, hints) + 0.5  # half a step is seen in part
+    seen = steps * visible(attention, hints) + 0.5  # half a step is seen in part
     return max(1.0, tiles) * (seen * step / _MASKED_RATE + _MASKED_TILE)

@@ -50,9 +50,8 @@ def of_segment(segment: Segment) -> Roofline:
 def of_fusion(segmented: SegmentedFusion) -> Roofline:
     """Return what any kernels for a whole fusion must do, at hint sizes."""
     fusion = segmented.fusion
-    masked = any(s.estimate is not None and s.estimate.seen < 1 for s in segmented.segments)
-    needed = sum(map(_needed_flops, segmented.segments)) if masked else tensor_flops(fusion)
-    return Roofline(min(floor_bytes(fusion), segmented.bytes), needed)
+    hidden = sum(tensor_flops(s.fusion) - _needed_flops(s) for s in segmented.segments)
+    return Roofline(min(floor_bytes(fusion), segmented.bytes), tensor_flops(fusion) - hidden)
 
 
 def _needed_flops(segment: Segment) -> int:
