@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import rank_processes
 
-from fusec.run import wire
+from fusec.run import watchdog_process, wire
 from fusec.run.links import Links
 from fusec.run.loss import GRACE, Loss, RankFailure
 from fusec.run.monitor import Monitor
@@ -26,7 +26,7 @@ from fusec.run.process_state import GONE, RUNNING, STOPPED, Observed
 from fusec.run.ranks import LOCAL, Ranks
 from fusec.run.rendezvous import meet
 from fusec.run.status import ANY, SIZE, Status, StatusPage
-from fusec.run.watchdog_order import Ends
+from fusec.run.watchdog_order import Ends, Order
 
 PATIENCE = 1.0
 
@@ -168,6 +168,37 @@ def test_the_watchdog_of_rank_0_serves_until_all_have_left(tmp_path: Path) -> No
     assert [code for code, _ in torchrun(work, tmp_path)] == [0, -signal.SIGKILL, 0]
     assert "RankFailure: rank 1 has died" in (tmp_path / "2.trace").read_text()
     assert "  = rank 2 was in `the exchange`" in (tmp_path / "2.trace").read_text()
+
+
+def test_a_rank_that_has_said_goodbye_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the monitor asks before its watchdog has heard the goodbye, on a busy host."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    rank, theirs = socket.socketpair()
+    with socket.create_server((LOCAL, 0)) as listener:
+        watches = socket.create_connection(listener.getsockname())
+        monitor, _ = listener.accept()
+
+    def find(*_: object) -> socket.socket:
+        process.kill()
+        process.wait()
+        wire.send(rank, {"left": True})
+        wire.send(monitor, {"ask": True})
+        return watches
+
+    monkeypatch.setattr(watchdog_process, "find_monitor", find)
+    ranks = rank_processes.launched(0, 1, 0)
+    wire.send(rank, Order(ranks, "here", 0, process.pid, 5.0, 5.0, Ends.COMMAND.value).frame())
+    with (tmp_path / "page").open("w+b") as file:
+        file.truncate(SIZE)
+        watchdog_process.watch(theirs, StatusPage(file.fileno()), None)
+    assert "rank" in wire.receive(monitor)[0]
+    assert wire.receive(monitor)[0] == {"left": True}
+    with pytest.raises(wire.Ended):
+        wire.receive(monitor)
+    for link in (rank, monitor):
+        link.close()
 
 
 PROGRAM = """

@@ -20,7 +20,7 @@ from fusec.run import wire
 from fusec.run.join import find_monitor
 from fusec.run.loss import GRACE, Loss, RankFailure
 from fusec.run.monitor import Monitor
-from fusec.run.process_state import Observed
+from fusec.run.process_state import GONE, Observed
 from fusec.run.status import StatusPage
 from fusec.run.watchdog_order import Ends, Order
 
@@ -64,7 +64,7 @@ class _Watch:
         ready, _, _ = select.select(links, [], [], max(0.0, pause))
         if self._monitor in ready:
             self._hear_monitor()
-        if self._rank in ready:
+        if self._present and self._rank in ready:
             self._hear_rank()
         now = time.monotonic()
         if not self._order.ranks.launched and now - self._heard > self._order.patience:
@@ -102,12 +102,22 @@ class _Watch:
             return
         self._heard = time.monotonic()
         if "ask" in frame:
-            state = self._process.state()
-            self._tell({"status": asdict(self._page.read()), "state": state})
+            self._answer()
         elif "loss" in frame:
             self._lose(Loss.of_frame(frame["loss"]))
         else:
             self._say(frame)
+
+    def _answer(self) -> None:
+        """Tell the monitor what the rank does.
+
+        A rank that is gone may have said goodbye first, and that is still to be heard.
+        """
+        state = self._process.state()
+        while state == GONE and self._present and select.select([self._rank], [], [], 0.0)[0]:
+            self._hear_rank()
+        if self._present:
+            self._tell({"status": asdict(self._page.read()), "state": state})
 
     def _lose(self, loss: Loss) -> None:
         """Tell the rank that one was lost; it then has the grace period to end."""
