@@ -12,6 +12,7 @@ from fusec.passes.expand_repeats import expand_repeats
 from fusec.passes.fold_constants import fold_constants
 from fusec.passes.half_one_plus import half_one_plus
 from fusec.passes.hoist_reciprocals import hoist_reciprocals
+from fusec.passes.hoist_selections import hoist_selections
 from fusec.passes.merge_broadcasts import merge_broadcasts
 from fusec.passes.merge_casts import merge_casts
 from fusec.passes.merge_pads import merge_pads
@@ -51,6 +52,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         cancel_slices,  # compares tensors by identity, so after sharing
         expand_repeats,  # the same
         merge_pads,
+        hoist_selections,  # after slices of slices are one
         half_one_plus,  # after chains are short, before what it leaves a use is approximated
         hoist_reciprocals,
         approximate,

@@ -1,0 +1,198 @@
+"""Take slices and gathers of rows before the operations that compute the other rows, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops.links import links_of
+from fusec.passes.rewrite import Rewriter, rewrite
+
+_REACH = 64
+"""Operations that a selection moves past, at most."""
+_FAMILIES = frozenset({"pointwise", "reduction", "scan"})
+_OPS = frozenset({"broadcast", "permute", "squeeze"})
+_GEMMS = frozenset({"matmul", "linear"})
+"""What a selection moves past, by family or by name: no attribute depends on the rows."""
+_KEPT, _KEPT_OF_GEMM = 2, 8
+"""A selection moves where one of so many elements is kept at most."""
+_FREE = frozenset({"pointwise", "movement"})
+"""Families that a kernel computes for the selected elements alone in any case."""
+
+_SLICE = ("start_indices", "end_indices", "strides")
+
+Axes = Mapping[int, int]
+"""The selected axes of a value: for each, the axis of the selected tensor that it runs along."""
+
+
+def hoist_selections(fusion: Fusion) -> Fusion:
+    """Select rows before reductions, scans and GEMMs whose other rows nobody needs.
+
+    A selection (`slice`, `select`, `index_select`, `embedding_fwd`) that keeps at most half of a
+    tensor moves before everything that computes this tensor row by row and for no other use. It
+    moves before a GEMM only where it keeps an eighth: its operands may have to be copied.
+    """
+    return rewrite(fusion, _rule)
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """A node that reads some places of a tensor along some axes."""
+
+    node: Node
+    tensor: Value
+    axes: frozenset[int]
+
+    def keeps(self, one_of: int, hints: Mapping[str, int]) -> bool:
+        """Return whether it keeps at most one of so many elements, at hint sizes."""
+        kept, whole = (
+            prod(e.evaluate(hints) for e in v.shape) for v in (self.node.output, self.tensor)
+        )
+        return one_of * kept <= whole
+
+    def of(self, value: Value, axes: Axes, work: Rewriter) -> Value:
+        """Return the same places of another value; the axes stay, with another extent."""
+        node = self.node
+        if node.op.name == "slice":
+            ranges = zip(*(node.attributes[name] for name in _SLICE), strict=True)
+            given = dict(enumerate(ranges))
+            return _sliced(value, {axis: given[axes[axis]] for axis in axes}, node, work)
+        ((axis, _),) = axes.items()
+        index = node.operands[_index_place(node)]
+        if isinstance(index, Const):
+            where = int(index.value.real)
+            return _sliced(value, {axis: (dim(where), dim(where + 1), 1)}, node, work)
+        if node.op.name == "embedding_fwd" and len(index.shape) != 1:
+            flat = (prod(index.shape, start=dim(1)),)
+            index = work.add(node, "reshape", [index], {"new_shape": flat})
+        return work.add(node, "index_select", [value, index], {"dim": axis})
+
+
+def _sliced(
+    value: Value, ranges: Mapping[int, tuple[Dim, Dim, int]], near: Node, work: Rewriter
+) -> Value:
+    """Return a slice: the ranges (start, end, step) by axis, all of the other axes."""
+    every = [ranges.get(axis, (dim(0), e, 1)) for axis, e in enumerate(value.shape)]
+    return work.add(
+        near, "slice", [value], dict(zip(_SLICE, zip(*every, strict=True), strict=True))
+    )
+
+
+def _index_place(node: Node) -> int:
+    return 0 if node.op.name == "embedding_fwd" else 1
+
+
+def _selection(node: Node) -> _Selection | None:
+    """Return what a node selects; None where it is no selection."""
+    match node.op.name:
+        case "slice":
+            tensor = node.operands[0]
+            axes = [k for k, e in enumerate(tensor.shape) if node.output.shape[k] != e]
+        case "select" | "index_select":
+            tensor, axes = node.operands[0], [node.attributes["dim"]]
+        case "embedding_fwd":
+            tensor, axes = node.operands[1], [0]
+        case _:
+            return None
+    return _Selection(node, tensor, frozenset(axes)) if isinstance(tensor, Value) else None
+
+
+def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+    selection = _selection(node)
+    if selection is None or node.output.name in work.pin_of:
+        return None
+    if not selection.axes or not selection.keeps(_KEPT, work.fusion.hints):
+        return None
+    passed = _passed(selection, work)
+    makers = [work.producer[v] for v in passed]
+    if all(maker.op.family in _FREE for maker in makers):
+        return None
+    narrow: dict[tuple[Value, tuple[tuple[int, int], ...]], Value] = {}
+
+    def operands(maker: Node, axes: Axes) -> list[Operand]:
+        found = list(maker.operands)
+        for place, operand in enumerate(maker.operands):
+            its = _operand_axes(maker, place, axes)
+            if isinstance(operand, Value) and its:
+                key = (operand, tuple(sorted(its.items())))
+                if key not in narrow:
+                    narrow[key] = selection.of(operand, its, work)
+                found[place] = narrow[key]
+        return found
+
+    for value, axes in passed.items():
+        maker = work.producer[value]
+        given = operands(maker, axes)
+        if value is not selection.tensor:
+            key = (value, tuple(sorted(axes.items())))
+            narrow[key] = work.add(maker, maker.op.name, given, maker.attributes)
+        elif node.op.name in ("slice", "index_select"):
+            return work.become(node, maker.op.name, given, maker.attributes)
+        else:
+            return _as_selected(node, work.add(maker, maker.op.name, given, maker.attributes), work)
+    return None
+
+
+def _as_selected(node: Node, value: Value, work: Rewriter) -> Sequence[Operand]:
+    """Give a selected tensor the shape that the selection gives it."""
+    if node.op.name == "select":
+        return work.become(node, "squeeze", [value], {"dims": (node.attributes["dim"],)})
+    return work.become(node, "reshape", [value], {"new_shape": node.output.shape})
+
+
+def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
+    """Return the values that are needed at the selected places alone, producers first."""
+    found: dict[Value, Axes] = {}
+    waiting = {selection.tensor: [{axis: axis for axis in selection.axes}]}
+    users = work.fusion.users
+    ops = _OPS | _GEMMS if selection.keeps(_KEPT_OF_GEMM, work.fusion.hints) else _OPS
+    grows = True
+    while grows and len(found) < _REACH:
+        grows = False
+        for value, axes in list(waiting.items()):
+            reading = users.get(value, ())
+            count = sum(user.outputs[0] in found for user in reading)
+            if value in found or not reading or count + (value is selection.tensor) < len(reading):
+                continue
+            maker = work.producer.get(value)
+            if maker is None or any(other != axes[0] for other in axes) or not axes[0]:
+                continue
+            if not (maker.op.family in _FAMILIES or maker.op.name in ops):
+                continue
+            if not _may_pass(maker, value, axes[0], work):
+                continue
+            found[value] = axes[0]
+            grows = True
+            for place, operand in enumerate(maker.operands):
+                if isinstance(operand, Value):
+                    waiting.setdefault(operand, []).append(_operand_axes(maker, place, axes[0]))
+    return dict(reversed(found.items()))
+
+
+def _may_pass(maker: Node, value: Value, axes: Axes, work: Rewriter) -> bool:
+    """Return whether a node computes its result's places along the axes one by one."""
+    op = maker.op
+    if len(maker.outputs) != 1 or op.copies or op.ends_segment:
+        return False
+    if value in work.finals or value.name in work.pin_of or value.name in work.fusion.shardings:
+        return False
+    linked = {k for place in range(len(maker.operands)) for k in _linked(maker, place).values()}
+    return linked >= axes.keys()
+
+
+def _linked(maker: Node, place: int) -> dict[int, int]:
+    """Return the axes of an operand that run along axes of the result: operand's to result's."""
+    # Extents as expressions: some may be equal at hint sizes alone.
+    shapes: Any = [o.shape if isinstance(o, Value) else () for o in maker.operands]
+    out: Any = maker.output.shape
+    links = links_of(maker, maker.attributes, shapes, out)
+    return {axis: result for operand, axis, result in links.same if operand == place}
+
+
+def _operand_axes(maker: Node, place: int, axes: Axes) -> dict[int, int]:
+    """Return the axes of an operand that are selected where those of the result are."""
+    return {a: axes[r] for a, r in _linked(maker, place).items() if r in axes}
