@@ -23,6 +23,7 @@ from fusec.passes.pipeline import Observer, Pass, run_passes
 from fusec.passes.protect_inputs import protect_inputs
 from fusec.passes.remove_copies import remove_copies
 from fusec.passes.remove_dead import remove_dead
+from fusec.passes.scatters_as_selects import scatters_as_selects
 from fusec.passes.share_expressions import share_expressions
 from fusec.passes.specialize_units import specialize_units
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
@@ -43,6 +44,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         remove_copies,  # a `set` hides from the rules below what stands behind it
         multiply_outer_products,  # before the broadcasts that it writes are merged
         specialize_units,  # before reductions of these extents are squeezed
+        scatters_as_selects,  # before what it writes is merged and shared
         squeeze_unit_reductions,  # before squeezes and casts are merged
         merge_casts,
         merge_broadcasts,

@@ -30,6 +30,7 @@ from fusec.schedule.inner_outer_persistent_choice import (
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
+from fusec.schedule.one_hot import sums_of_one_hot
 from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, is_sum
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
@@ -171,8 +172,8 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return additions where sums are of few."""
-        return sums_of_few(segment)
+        """Return additions where sums are of few, and scatters where rows have one element each."""
+        return (*sums_of_few(segment), *sums_of_one_hot(segment))
 
     def pressure(self, plan: InnerOuterPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: its part of a row, of column sums and of constants."""

@@ -27,6 +27,7 @@ from fusec.schedule.grid_reduce import (
     seconds,
 )
 from fusec.schedule.in_steps import outside_first, reach_of_pieces, shared_first
+from fusec.schedule.one_hot import sums_of_one_hot
 from fusec.schedule.online import in_one_phase
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
@@ -247,11 +248,12 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return sums of exponentials in one reading with their maximum, others in two steps, and
-        additions where they are of few.
+        """Return sums of exponentials in one reading with their maximum, others in two steps,
+        additions where they are of few, and scatters where rows have one element each.
         """
         online, outside = exponentials_online(segment), outside_first(segment, fusion)
-        return (*online, *sums_of_few(segment), *(outside or shared_first(segment, fusion)))
+        added = (*sums_of_few(segment), *sums_of_one_hot(segment))
+        return (*online, *added, *(outside or shared_first(segment, fusion)))
 
 
 def _apart(plan: ReductionPlan) -> int:

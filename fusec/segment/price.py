@@ -10,7 +10,7 @@ from fusec.index.boxes import Box, Range, union, volume
 from fusec.index.demanded import demand
 from fusec.index.regions import By, Region
 from fusec.ir.dim import product
-from fusec.ir.graph import Fusion, Input, Value
+from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.segment.protocol import Estimate
 
 SECTOR = 32
@@ -51,7 +51,7 @@ def with_writes(estimate: Estimate, fusion: Fusion) -> Estimate:
 
 
 def work(fusion: Fusion) -> tuple[float, float]:
-    """Return (operations, special-function operations) at hint sizes."""
+    """Return (operations, special-function operations) at hint sizes; of 64 bits one is two."""
     flops = sfu = 0.0
     needed = demand(fusion)
     for node in fusion.nodes:
@@ -63,9 +63,14 @@ def work(fusion: Fusion) -> tuple[float, float]:
         else:
             made = node.inputs[0] if node.op.family == "reduction" else node.output
             count = prod(needed.shape(made))
-        flops += node.op.cost.flops * count
+        flops += node.op.cost.flops * count * (2 if _is_wide(node) else 1)
         sfu += node.op.cost.sfu * count
     return flops, sfu
+
+
+def _is_wide(node: Node) -> bool:
+    """Return whether a node computes in 64 bits: at half the rate, or in two words."""
+    return any(v.dtype.bits == 64 for v in (*node.inputs, *node.outputs))
 
 
 def elements(value: Value, sizes: Mapping[str, int]) -> int:
