@@ -56,6 +56,7 @@ from fusec.schedule.registers import words
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.segment.price import traffic, with_writes, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
+from fusec.segment.roofline import tensor_flops
 from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
@@ -176,6 +177,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, replace(problem.work, bytes=bytes_), target)
+        taken = max(taken, tensor_flops(problem.segment) / target.half_flops)
         # What schedules are compared by has the launch of a second kernel.
         taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fusec.ir.dim import dim
-from fusec.ir.dtype import F32
+from fusec.ir.dtype import F32, DType
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.tensor_cores import tf32
 from fusec.segment.floor import floor_bytes
@@ -26,7 +26,8 @@ class Rates:
 class Roofline:
     """What any kernels for some nodes must do: bytes to move, operations for tensor cores.
 
-    tensor_flops: those of 10 bits of f32 count twice, as they take twice as long as of halves.
+    tensor_flops: those of 10 bits of f32 count twice, as they take twice as long as of halves, and
+    those of 8 bits half.
     """
 
     fewest_bytes: int
@@ -64,25 +65,32 @@ def tensor_flops(fusion: Fusion) -> int:
     """Return the operations of the matrix products that tensor cores can do, at hint sizes."""
     counts, hints = loops(fusion), fusion.hints
     times = ((n, _times(fusion, n)) for n in fusion.nodes if n.op.family == "contraction")
-    return sum(t * _flops(fusion, n) * counts.get(n, dim(1)).evaluate(hints) for n, t in times if t)
+    return round(
+        sum(t * _flops(fusion, n) * counts.get(n, dim(1)).evaluate(hints) for n, t in times if t)
+    )
 
 
-def _times(fusion: Fusion, node: Node) -> int:
+def _times(fusion: Fusion, node: Node) -> float:
     """Return how often tensor cores could multiply halves instead; 0: they do not multiply it."""
     factors = node.inputs[:2]
-    if all(_is_widened_half(fusion, v) for v in factors):
-        return 1
+    stored = [_stored(fusion, v) for v in factors]
+    if None not in stored:
+        return 0.5 if all(t is not None and t.bits <= 8 for t in stored) else 1
     return 2 * all(v.dtype == F32 and is_tf32(fusion, v) for v in factors)
 
 
-def _is_widened_half(fusion: Fusion, value: Value) -> bool:
-    """Return whether an operand has 16 bits or fewer, or is cast from such and moved."""
-    while not value.dtype.is_half:
-        node = fusion.producer.get(value)
-        if node is None or not (node.op.family == "movement" or node.op.converts):
-            return False
+def _stored(fusion: Fusion, value: Value) -> DType | None:
+    """Return the float type of 16 bits or fewer that an operand is cast from and moved, if any."""
+    found = value.dtype if value.dtype.is_half else None
+    while (node := fusion.producer.get(value)) is not None:
+        if not (node.op.family == "movement" or node.op.converts):
+            break
         value = node.inputs[0]
-    return True
+        if value.dtype.is_half:
+            found = value.dtype if found is None or value.dtype.bits < found.bits else found
+        elif found is not None:
+            break
+    return found
 
 
 def is_tf32(fusion: Fusion, value: Value) -> bool:
