@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from draws import times
 
+from benchmarks.corpus_graph import read_graph
+from benchmarks.corpus_inputs import prepare
 from fusec import driver, target
 from fusec.dev.draw import ALL, draw_fusion
 from fusec.diagnostics import FusecError
@@ -18,6 +20,7 @@ from fusec.parse import read_text
 from fusec.segment.price import work
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "graphs"
 H200 = target.find("sm_90a")
 
 
@@ -81,4 +84,15 @@ def test_random_fusions() -> None:
             program = driver.plan(draw_fusion(7, number, ALL), CompileOptions())
         except FusecError:
             continue
+        assert_possible(program)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus")
+def test_the_corpus() -> None:
+    for path in sorted(CORPUS.glob("*.json")):
+        try:
+            program = driver.plan(prepare(read_graph(path), "graph").fusion, CompileOptions())
+        except FusecError:
+            continue  # rejected by name
         assert_possible(program)

@@ -36,8 +36,8 @@ def test_shares_are_of_what_the_limits_do_in_that_time() -> None:
 
 def test_the_limits_of_a_device() -> None:
     h200 = find("sm_90a")
-    assert FACTS.rates == Rates(h200.bandwidth, h200.half_flops)  # measured on this GPU
-    assert FACTS.bandwidth == 4.25e12
+    assert FACTS.rates == Rates(h200.read_bandwidth, h200.half_flops)  # measured on this GPU
+    assert 4.25e12 == h200.bandwidth < h200.read_bandwidth < 4.8e12  # copies, reads, the data sheet
     other = DeviceFacts("NVIDIA X", 90, 132, 0, 0, 0, 2e12, "CUDA 13.0")
     assert other.rates == Rates(pytest.approx(1.8e12), 0.0)  # pyright: ignore[reportArgumentType]
     unknown = DeviceFacts("NVIDIA Y", 70, 80, 0, 0, 0, 1e12, "CUDA 13.0")
@@ -58,7 +58,7 @@ def test_what_a_plan_reads_twice_counts_once() -> None:
     figures = figures_of(segmented, 0.26674e-3, FACTS.rates)
     assert figures == {
         "moved": 4 * 1024 * 131072 * 2, "bytes": 2 * 1024 * 131072 * 2,
-        "gb_per_s": 2013, "share": 0.474, "tensor_share": 0.0,
+        "gb_per_s": 2013, "share": 0.438, "tensor_share": 0.0,
     }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_the_share_is_of_the_fewest_bytes() -> None:
     (segment,) = record.segments
     fewest = 2 * 1024 * 131072 * 2
     assert segment.bytes > fewest == segment.floor_bytes == record.floor_bytes
-    expected = fewest / (find("sm_90a").bandwidth * record.seconds)
+    expected = fewest / (find("sm_90a").read_bandwidth * record.seconds)
     assert segment.share == record.share == pytest.approx(expected)
     text = explanation(record)
     assert text.count(f"the fewest bytes at {100 * expected:.0f} % of the bandwidth") == 2

@@ -180,7 +180,7 @@ def _override(override: Override) -> Overridden:
 
 def rates_of(target: Target) -> Rates:
     """Return the rates by which predicted times are judged."""
-    return Rates(target.bandwidth, target.half_flops)
+    return Rates(target.read_bandwidth, target.half_flops)
 
 
 def time_by_resource(estimate: Estimate, target: Target, dirty: int) -> dict[str, float]:

@@ -59,7 +59,7 @@ def load_driver() -> Any:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What the device is; `bandwidth` in bytes per second is what a kernel can reach."""
+    """What the device is; peak_bandwidth: bytes per second by the memory's clock and width."""
 
     name: str
     capability: int
@@ -77,16 +77,11 @@ class DeviceFacts:
         return max(fitting, key=lambda t: t.arch, default=None)
 
     @property
-    def bandwidth(self) -> float:
-        """Return the measured rate of the target of this name, else nine tenths of the peak."""
-        return self.rates.bandwidth
-
-    @property
     def rates(self) -> Rates:
         """Return the limits by which times are judged; of tensor cores where they are known."""
         target = self.target
         if target is not None and target.device in self.name:
-            return Rates(target.bandwidth, target.half_flops)
+            return Rates(target.read_bandwidth, target.half_flops)
         return Rates(0.9 * self.peak_bandwidth)
 
     def text(self) -> str:

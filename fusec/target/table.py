@@ -93,6 +93,11 @@ class Target:
         return self.arch == "sm_90a"
 
     @property
+    def read_bandwidth(self) -> float:
+        """Return the rate of bytes that are read alone: no kernel moves more from memory."""
+        return self.bandwidth / (1 - (self.write_cost - 1) / 2)
+
+    @property
     def write_back(self) -> int:
         """Return the bytes of results that may lie in L2 when a kernel has ended."""
         return int(self.l2 * self.dirty)
