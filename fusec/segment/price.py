@@ -8,7 +8,7 @@ from math import prod
 
 from fusec.index.boxes import Box, Range, union, volume
 from fusec.index.demanded import demand
-from fusec.index.regions import By, Region
+from fusec.index.regions import By, Demanded, Region
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.segment.protocol import Estimate
@@ -80,8 +80,15 @@ def elements(value: Value, sizes: Mapping[str, int]) -> int:
 
 def _input_bytes(fusion: Fusion, entry: Input) -> int:
     """Return the bytes of an input that a kernel reads: whole sectors of what is needed."""
-    needed, size = demand(fusion).of(entry.value), entry.value.dtype.size
     strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
+    return demanded_bytes(demand(fusion).of(entry.value), strides, entry.value.dtype.size)
+
+
+def demanded_bytes(needed: Demanded, strides: tuple[int, ...], size: int) -> int:
+    """Return the bytes that reading what is needed of a tensor takes, in whole sectors.
+
+    strides: in elements, 0 of an expanded dim; size: bytes of an element.
+    """
     pitches = tuple(s * size for s in strides)
     dense, places = set[Box](), 0
     for region in needed.regions:

@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fusec.index.demanded import Demand
+from fusec.index.regions import Demanded
+from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.cheap import distinct_bytes
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Piece
+from fusec.segment.price import demanded_bytes
 from fusec.segment.segmented import tensor_bytes
 
 FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})
@@ -116,7 +120,7 @@ def cheapest(seen: Before, sharers: Sharers, allowed: Collection[Value]) -> froz
             continue
         flow.add_edge(again, "sink", capacity=1)
         for operand in node.inputs:
-            part = _sliced(seen, node, operand, sharers)
+            part = _part_bytes(seen, node, operand)
             if part is None:
                 flow.add_edge(again, need(operand))
             else:
@@ -150,18 +154,24 @@ def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> in
     return size + (size // share if share else 0)
 
 
-def _sliced(seen: Before, node: Node, operand: Value, sharers: Sharers) -> int | None:
-    """Return the bytes of a slice of something in memory, which is not read whole."""
-    access = node.op.access
-    if access is None or access.window is None or operand in seen.leaves:
+def _part_bytes(seen: Before, node: Node, operand: Value) -> int | None:
+    """Return the bytes of reading a part of something in memory; None where all of it is read."""
+    if node.op.access is None or operand in seen.leaves or operand.is_scalar:
         return None
     groups, fusion = seen.groups, seen.groups.graph.fusion
-    stored = operand in fusion.input_of or operand in groups.graph.final
+    entry = fusion.input_of.get(operand)
+    stored = entry is not None or operand in groups.graph.final
     if not stored and operand not in groups.readers:
         return None
     if operand.name in fusion.effects.overwritten:
         return None
-    return tensor_bytes(node.output, fusion.hints)
+    result = Demand(fusion, (node.output,))
+    needed = Demanded(frozenset(result.through(node, operand)), result.shape(operand))
+    strides = contiguous_strides(operand.shape) if entry is None else entry.strides
+    part = demanded_bytes(
+        needed, tuple(s.evaluate(fusion.hints) for s in strides), operand.dtype.size
+    )
+    return part if part < tensor_bytes(operand, fusion.hints) else None
 
 
 def cone(fusion: Fusion, nodes: Collection[Node], value: Value) -> frozenset[Node]:
