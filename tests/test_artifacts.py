@@ -191,6 +191,7 @@ def test_targets_that_agree_share_their_texts(tmp_path: Path, capsys: Capture) -
     assert manifest(out)["targets"] == ["sm_80", "sm_90a"]
 
 
+@pytest.mark.nightly
 def test_targets_that_differ_have_folders_of_their_own(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
     path = EXAMPLES / "linear_gelu.yaml"

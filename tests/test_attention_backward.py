@@ -96,7 +96,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_nightly(LONG, 2))
+@pytest.mark.parametrize("name", mostly_nightly(LONG, 4))
 def test_compiles_without_spills(name: str):
     pytest.importorskip("cuda.bindings.nvrtc")
     plan = plan_of(LONG[name])

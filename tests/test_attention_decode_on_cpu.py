@@ -119,6 +119,7 @@ def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
 
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(st.data())
+@pytest.mark.nightly
 def test_drawn_attentions_in_drawn_schedules(data: st.DataObject) -> None:
     def pick(*values: int) -> int:
         return data.draw(st.sampled_from(values))

@@ -77,6 +77,7 @@ def test_without_a_gpu_it_builds_and_says_so(tmp_path: Path, capsys: Capture) ->
                         f"fusec run {path} --print 4"]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_nothing_is_evaluated_unless_it_is_asked_for(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,7 @@ def test_literals_selections_and_tensors_of_one_value() -> None:
     assert outputs["e"][3] == 1 - 1j
 
 
+@pytest.mark.nightly
 def test_movements_do_the_same_to_both_parts() -> None:
     fusion = fusion_of(
         "x: c64[B, H]; y: c64[B, H]; row: c64[H]; k: i64[4]; j: i64[B, 2]",

@@ -163,6 +163,7 @@ def test_only_and_missing_graphs(corpus: Path, tmp_path: Path) -> None:
     assert main([str(corpus), "--only", "nothing", "--out", str(out)]) == 2
 
 
+@pytest.mark.nightly
 def test_a_crash_and_a_hang_cost_one_graph_each(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +332,7 @@ def test_what_differs(found: Any, expected: Any, dtype: Any, agree: bool) -> Non
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is not here")
+@pytest.mark.nightly
 def test_the_references_agree_on_small_graphs() -> None:
     """Fusec's evaluator and the corpus's own, on the same inputs, graph by graph."""
     reference = load_reference(CORPUS)

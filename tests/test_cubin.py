@@ -206,6 +206,7 @@ def build_in_a_process(how: str, own_cache: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_two_processes_build_the_same(tmp_path: Path) -> None:
     first, second = (build_in_a_process("as usual", tmp_path) for _ in range(2))
     assert first == second

@@ -97,6 +97,7 @@ def test_a_gemm_that_was_wrong(path: Path, tmp_path: Path) -> None:
     assert wrong(path.read_text(), tmp_path, name=path.name) == ""
 
 
+@pytest.mark.nightly
 def test_a_backward_that_was_wrong(tmp_path: Path) -> None:
     text = (FOLDER / "attention_backward_of_17_queries.yaml").read_text().replace(" 64]", " 40]")
     assert "attention_backward" not in kernels_of(planned(text))

@@ -147,6 +147,7 @@ STEPS = (draw_movement, draw_movement, draw_window, draw_twin, draw_cast)
 
 @QUICK
 @given(fusions(dtypes=(F64, F64, I64), steps=STEPS, max_steps=7))
+@pytest.mark.nightly
 def test_a_kernel_over_the_domain_computes_the_fusion(fusion: Fusion) -> None:
     domain = find_domain(fusion)
     if isinstance(domain, Refusal) or any(n.op.family == "reduction" for n in fusion.nodes):

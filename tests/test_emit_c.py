@@ -33,7 +33,7 @@ def fusion_of(name: str) -> Fusion:
     return read_text(FUSIONS[name], f"{name}.yaml")
 
 
-@pytest.mark.parametrize("name", mostly_nightly(FUSIONS, 2))
+@pytest.mark.parametrize("name", mostly_nightly(FUSIONS, 4))
 def test_runs_as_fusec_does(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound, "encode_tensor_map", lambda device, *map_: tensor_map(*map_))
     fusion = fusion_of(name)
@@ -222,7 +222,7 @@ def test_errors_of_the_driver_come_through(several: Emitted) -> None:
 TARGETS_OF = {80: "sm_80", 86: "sm_80", 89: "sm_89", 90: "sm_90a"}
 
 
-@pytest.mark.parametrize("capability", TARGETS_OF)
+@pytest.mark.parametrize("capability", mostly_nightly(TARGETS_OF, 4))
 def test_the_build_for_the_gpu_is_taken(
     capability: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -254,6 +254,7 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
     return Emitted(package, tmp_path_factory.mktemp("sized"))
 
 
+@pytest.mark.nightly
 def test_the_build_for_the_sizes_is_taken(sized: Emitted, tmp_path: Path) -> None:
     """One program and one workspace are for all sizes."""
     package, cuda = sized.package, FakeCuda(80)

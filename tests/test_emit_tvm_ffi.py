@@ -27,6 +27,7 @@ from emitted import (
 )
 from emitted_fusions import SIZED, SIZES
 from emulated import emulated
+from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.emit import emitted as emitted_files
@@ -244,7 +245,7 @@ def test_scratch_memory_stays(function: Function) -> None:
     assert function.cuda.count("blocks") == blocks
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", mostly_nightly([0, 1], 2))
 def test_a_function_takes_the_sizes_of_each_build(number: int, tmp_path: Path) -> None:
     package = compiled_for(read_text(SIZED, "run.yaml"), SIZES)
     function = Function(package, tmp_path, number=number)

@@ -45,6 +45,7 @@ def test_fusions_read_back() -> None:
         assert read_text(to_text(fusion)) == fusion
 
 
+@pytest.mark.nightly
 def test_everything_is_drawn() -> None:
     drawn = {n.op.name for number in range(1500) for n in draw_fusion(9, number).nodes}
     nodes = {name for name, op in TABLE.items() if op.family not in ("composite", "complex")}
@@ -66,6 +67,7 @@ def test_a_size_of_0_leaves_no_room_for_huge_ones() -> None:
             assert np.prod(extents) < 1 << 25, f"{number}: {value.name} {extents}"
 
 
+@pytest.mark.nightly
 def test_variants_differ_from_the_fusion_in_boundaries_and_schedules_alone() -> None:
     pinned = apart = left_out = scheduled = 0
     for number in range(60):
@@ -245,6 +247,7 @@ def test_processes_are_spread_over_the_gpus_and_end_by_themselves(
     assert [p.exitcode for p in processes] == [0] * 6
 
 
+@pytest.mark.nightly
 def test_processes_give_the_same_as_none(tmp_path: Path, capsys) -> None:
     printed: list[list[str]] = []
     for jobs in ("0", "2"):

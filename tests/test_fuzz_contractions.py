@@ -31,6 +31,7 @@ DRAWN = {theme: [draw_fusion(11, n, (theme,)) for n in range(60)] for theme in T
 FUSIONS = [f for fusions in DRAWN.values() for f in fusions]
 
 
+@pytest.mark.nightly
 def test_fusions_read_back() -> None:
     for fusion in FUSIONS:
         assert read_text(to_text(fusion)) == fusion

@@ -212,6 +212,7 @@ def read(ops: Mapping[str, str], inputs: Mapping[str, str]) -> Fusion:
     return read_text("\n".join(text) + "\n", "f.yaml")
 
 
+@pytest.mark.nightly
 def test_filled_numbered_and_folded_values(tmp_path: Path) -> None:
     x = np.array([7, -8, 9], np.int32)
     made = [read({f"y{k}": call}, {"x": "i32[3]"}) for k, (call, _) in enumerate(FILLS)]

@@ -155,7 +155,7 @@ def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replan, "Compilation", remembered)
 
 
-@pytest.mark.parametrize("name", FUSIONS)
+@pytest.mark.parametrize("name", mostly_nightly(FUSIONS, 3))
 def test_one_changed_field(
     name: str, made: dict[str, Made], monkeypatch: pytest.MonkeyPatch, planned_once: None
 ) -> None:

@@ -68,7 +68,7 @@ def backward(mask: str, m: int, n: int, fill: str = "-inf", inputs: str = "") ->
     return masked(mask, m, n, fill=fill, tail=BACKWARD, inputs=GRADIENTS + inputs)
 
 
-@pytest.mark.parametrize("name", mostly_nightly(REGRESSIONS, 2))
+@pytest.mark.parametrize("name", mostly_nightly(REGRESSIONS, 4))
 def test_an_attention_that_was_wrong(name: str, tmp_path: Path) -> None:
     text = (FOLDER / f"{name}.yaml").read_text()
     assert kernels_of(planned(text))[-1].startswith("attention")
@@ -93,7 +93,7 @@ PLACES = {
 """Types of positions, and masks of them."""
 
 
-@pytest.mark.parametrize("name", mostly_nightly(PLACES, 3))
+@pytest.mark.parametrize("name", mostly_nightly(PLACES, 5))
 def test_positions(name: str, tmp_path: Path) -> None:
     m, n = ((150, 180), (9, 300))[list(PLACES).index(name) % 2]
     places, mask = PLACES[name]
@@ -129,6 +129,7 @@ def test_fills_far_from_zero(fill: str, mask: str, m: int, n: int, tmp_path: Pat
     assert wrong(masked(mask, m, n, fill=fill), tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_a_fill_far_from_zero_in_f16(tmp_path: Path) -> None:
     assert wrong(masked("le(j, add(i, 50))", 7, 200, fill="-1e9", dtype="f16"), tmp_path) == ""
     assert wrong(masked("lt(j, sub(i, 9))", 70, 90, fill="-1e9", dtype="f16"), tmp_path) == ""
@@ -183,7 +184,7 @@ LIMITS = {
 """Masks of a backward, whose limits may miss the key of a query's own number."""
 
 
-@pytest.mark.parametrize("name", mostly_nightly(LIMITS, 2))
+@pytest.mark.parametrize("name", mostly_nightly(LIMITS, 4))
 def test_masks_of_a_backward(name: str, tmp_path: Path) -> None:
     text = backward(*LIMITS[name])
     assert kernels_of(planned(text)) == ["attention_backward"]
@@ -196,7 +197,7 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", mostly_nightly(SHARED, 2))
 def test_a_number_that_all_scores_of_a_backward_read(name: str, tmp_path: Path) -> None:
     mask, kind, limits = SHARED[name]
     given = f"  c: {{{{type: '{kind}', range: {limits}}}}}\n"
@@ -206,6 +207,7 @@ def test_a_number_that_all_scores_of_a_backward_read(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("fill", mostly_nightly(["-3.4028234e38", "-1e9"], 2))
+@pytest.mark.nightly
 def test_fills_of_a_backward(fill: str, tmp_path: Path) -> None:
     text = backward("lt(j, 60)", 100, 100, fill)
     assert kernels_of(planned(text)) == ["attention_backward"]

@@ -80,6 +80,7 @@ def as_priced() -> dict[str, float]:
     return losses()
 
 
+@pytest.mark.nightly
 def test_most_choices_are_near_the_fastest(as_priced: dict[str, float]) -> None:
     """Of 208 products, most of them drawn."""
     assert len(as_priced) > 150

@@ -10,6 +10,7 @@ import pytest
 from cuda_on_cpu import run_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import mostly_nightly
 from test_hopper_on_cpu import MORE_ORDERS, ORDERS, plan_of, product, wrong
 
 from fusec import target
@@ -33,7 +34,9 @@ def streamed(fusion: Fusion, **wanted: object) -> MatmulPlan:
 
 @pytest.mark.parametrize(
     ("m", "tile_m", "tile_n", "stages"),
-    [(1, 8, 16, 1), (5, 8, 32, 2), (8, 8, 64, 1), (11, 16, 16, 2), (3, 32, 32, 1)],
+    mostly_nightly(
+        [(1, 8, 16, 1), (8, 8, 64, 1), (5, 8, 32, 2), (11, 16, 16, 2), (3, 32, 32, 1)], 3
+    ),
 )
 def test_every_tile(m: int, tile_m: int, tile_n: int, stages: int, tmp_path: Path) -> None:
     fusion = product(m, 72, 1096, bias=True)
@@ -69,6 +72,7 @@ def test_what_a_thread_cannot_hold_is_refused_as_such() -> None:
     st.sampled_from([1, 2]),
 )  # fmt: skip
 @settings(max_examples=4, deadline=None)
+@pytest.mark.nightly
 def test_drawn_products(m: int, n: int, eights: int, splits: int, stages: int) -> None:
     from tempfile import TemporaryDirectory
 

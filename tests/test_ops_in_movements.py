@@ -49,6 +49,7 @@ def assert_compile(kernels: Sequence[KernelSource]) -> None:
     assert compile_together(kernels).count(".entry") == len(kernels)
 
 
+@pytest.mark.nightly
 def test_a_third_of_the_kernels_compiles() -> None:
     kernels = sources(EVERY)
     assert len(kernels) > 280

@@ -110,7 +110,7 @@ HALVES = SIZES | {
 """Sizes that 2, 3 and 4 divide; rows are long, as the roundings of one are averaged in its norm."""
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", mostly_nightly([2, 3, 4], 3))
 @pytest.mark.parametrize("name", mostly_nightly(DIVIDED, 3))
 def test_half_types_are_decided(name: str, ranks: int) -> None:
     """However NCCL adds, and where kernels read the parts instead."""
@@ -127,7 +127,7 @@ def test_half_types_are_decided(name: str, ranks: int) -> None:
         assert verdict.power <= LEAST_POWER
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", mostly_nightly([2, 4], 2))
 def test_attention_is_decided_at_its_own_width(ranks: int) -> None:
     """Its weights are as large as initialised ones: larger scores make a softmax of jumps."""
     fusion = small(

@@ -106,7 +106,7 @@ def check_sums(
         ((5, 600_001), (0,)),  # threads have all rows of a column
         ((21, 140_000), (0,)),  # two of them share columns
         ((3001, 5), (0,)),
-    ], 2),
+    ], 4),
 )  # fmt: skip
 def test_a_reduction(shape: Shape, axes: tuple[int, ...], tmp_path: Path) -> None:
     b, x = builder_of(shape)
@@ -410,7 +410,7 @@ def orders(fusion: Fusion, when: str = "after") -> dict[str, PlannedOrder]:
     return orders_of(fusion, found.fusion, plans)
 
 
-@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("linear", mostly_nightly([False, True], 2))
 def test_a_product_in_parts_of_k_adds_the_parts_in_the_end(linear: bool) -> None:
     fusion = norm(n=384, k=32768, linear=linear)
     found = orders(fusion)

@@ -264,6 +264,7 @@ def test_what_is_moved_alone_is_decided(dtype: str) -> None:
     assert compare(fusion, sizes, inputs, {"y": moved}).word == "differs"
 
 
+@pytest.mark.nightly
 def test_a_comparison_leaves_no_cycles() -> None:
     """Arrays in cycles stay until Python looks for these: gigabytes, where they are large."""
     fusion = read_text(

@@ -48,6 +48,7 @@ def built_in(example: str) -> dict[str, Any]:
     return {name: by_target["sm_90a"] for name, by_target in json.loads(text)["kernels"].items()}
 
 
+@pytest.mark.nightly
 def test_blocks_of_an_sm_are_right_or_off_by_one() -> None:
     """Of 100 kernels of the examples 85 at least, as of those of the corpus (benchmarks)."""
     off: dict[str, int] = {}

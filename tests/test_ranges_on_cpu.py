@@ -50,7 +50,7 @@ def plan_of(fusion: Fusion, sms: int, **wanted: Setting) -> MatmulPlan:
             ("halves of bytes", 5, {"tile_m": 32}),
             ("bytes", 1, {"tile_m": 48}),
         ],
-        3,
+        8,
     ),
 )
 def test_ranges_are_right(name: str, sms: int, changes: dict[str, Setting], tmp_path: Path) -> None:

@@ -226,6 +226,7 @@ def test_phases_have_the_schedules_of_what_they_make() -> None:
         with_schedules("s0: {unroll: 4}", JOINT)
 
 
+@pytest.mark.nightly
 def test_spaces_are_listed_with_fields_and_prices(tmp_path: Path, capsys) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(ROWS + "schedules:\n  y: {threads_y: 1}\n")

@@ -270,6 +270,7 @@ class Moody:
 
 @settings(parent=MANY, max_examples=150)
 @given(fusions(max_steps=14), st.integers(0, 1000))
+@pytest.mark.nightly
 def test_whatever_the_prices_nothing_seen_was_faster(fusion: Fusion, seed: int) -> None:
     found = assert_nothing_seen_was_faster(sized(fusion, seed), [Moody(seed)])
     again = segment(shuffled(sized(fusion, seed), seed), [Moody(seed)], H200)
@@ -278,6 +279,7 @@ def test_whatever_the_prices_nothing_seen_was_faster(fusion: Fusion, seed: int) 
 
 @settings(parent=MANY, max_examples=100)
 @given(fusions(aliases=True, max_steps=14), st.integers(0, 1000))
+@pytest.mark.nightly
 def test_segments_that_were_parted_compute_the_same(fusion: Fusion, seed: int) -> None:
     found = segment(fusion, [Moody(seed)], replace(H200, launch=1e-9))
     check_structure(found)
@@ -289,6 +291,7 @@ def test_segments_that_were_parted_compute_the_same(fusion: Fusion, seed: int) -
 
 @settings(parent=MANY, max_examples=100)
 @given(fusions(max_steps=16), st.integers(0, 1000))
+@pytest.mark.nightly
 def test_parts_put_together_again_are_what_they_were(fusion: Fusion, seed: int) -> None:
     fusion = canonical(fusion)
     graph = Graph(fusion, find_copied(fusion))

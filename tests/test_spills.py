@@ -129,6 +129,7 @@ def nothing_overflows(plan: KernelPlan, target: object) -> bool:
     return False
 
 
+@pytest.mark.nightly
 def test_what_is_launched_is_the_plan_that_spills_less(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     # As if its spills were not foretold.

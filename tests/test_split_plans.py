@@ -109,6 +109,7 @@ def drawn(draw: Random) -> Fusion:
     return read_text(products.text_of((m, 128 * n, 512 * k), "nt" if epilogue else kind, epilogue))
 
 
+@pytest.mark.nightly
 def test_no_parts_of_k_are_quicker_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Random(5)
     over = [x for _ in range(times(24)) for x in over_bound(drawn(draw), monkeypatch)]

@@ -210,6 +210,7 @@ def sizes(draw: st.DrawFn, depth: int = 4) -> Dim:
 
 @settings(max_examples=200, deadline=None)
 @given(sizes())
+@pytest.mark.nightly
 def test_sizes_read_back(size: Dim) -> None:
     """The text of a size is an expression of the same size."""
     text = f"fusion: f\ndims: {{B: 64, H: 64, K: 64, D: '{size}'}}\ninputs: {{x: 'f32[D]'}}\n"

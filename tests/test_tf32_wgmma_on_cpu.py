@@ -70,6 +70,7 @@ def test_tiles(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> No
     assert wrong(fusion, plan_of(fusion, **{**PLAIN, **changes}), tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_warpgroups_in_turn(tmp_path: Path) -> None:
     fusion = product(200, 136, 100)
     plan = plan_of(fusion, **{**TURNS, "multicast": "b"})
@@ -78,11 +79,14 @@ def test_warpgroups_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("m", "fields"),
-    [
-        (130, {"tile_m": 128, "tile_n": 64, "splits": 3, "split_method": "serial_tma"}),
-        (20, {"tile_m": 32, "tile_n": 128, "cluster": 2, "splits": 2}),
-        (70, {"tile_m": 80, "tile_n": 256, "splits": 2, "split_method": "two_kernel"}),
-    ],
+    mostly_nightly(
+        [
+            (20, {"tile_m": 32, "tile_n": 128, "cluster": 2, "splits": 2}),
+            (70, {"tile_m": 80, "tile_n": 256, "splits": 2, "split_method": "two_kernel"}),
+            (130, {"tile_m": 128, "tile_n": 64, "splits": 3, "split_method": "serial_tma"}),
+        ],
+        3,
+    ),
 )
 def test_split_products(m: int, fields: dict[str, object], tmp_path: Path) -> None:
     fusion = product(m, 72, 196)

@@ -335,6 +335,15 @@ def test_explain_and_dump_say_tuned_or_priced(own: Own, capsys: Capture, tmp_pat
     assert facts["tuned"]["exact"]
     nearby = said(capsys, "explain", file, "--set", "B=2048")
     assert "measured at 4096x4096 4096 -> 4096x4096" in nearby
+
+
+@pytest.mark.nightly
+def test_the_schedule_space_marks_what_is_measured(
+    own: Own, capsys: Capture, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.yaml"
+    file.write_text(ROWS.replace("NAME", "rows").replace("BATCH", "4096").replace("WIDTH", "4096"))
+    own(entry_of(rows()))
     assert re.search(r"\n\* .* 256 +1 ", said(capsys, "dump", file, "--schedule-space"))
 
 
