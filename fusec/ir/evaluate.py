@@ -24,6 +24,8 @@ Array = NDArray[Any]
 Sizes = Mapping[str, int]
 
 FP8 = ("f8e4m3", "f8e5m2")
+HALVES = {"bf16": (7, -126, 2.0**128 - 2.0**120), "f16": (10, -14, 65504.0)}
+"""Mantissa bits, exponent of the least normal number and largest finite number."""
 LARGEST_E4M3 = 448.0
 """The largest f8e4m3, which has no infinity (OCP 8-bit floating point specification)."""
 F32_OVERFLOW = float(2.0**128 - 2.0**103)
@@ -56,30 +58,52 @@ def round_to(array: Array, dtype: DType) -> Array:
         array = np.clip(array, -LARGEST_E4M3, LARGEST_E4M3)
     with np.errstate(all="ignore"):
         wide = np.asarray(array)
-        if wide.dtype == np.float64 and dtype.name in ("bf16", *FP8):
-            wide = _narrow_to_odd(wide, dtype)
+        if wide.dtype == np.float64 and dtype.name in HALVES:
+            return _rounded_bits(wide, *HALVES[dtype.name])
+        if wide.dtype == np.float64 and dtype.name in FP8:
+            wide = _narrow_to_odd(wide)
         return widen(wide.astype(dtype.numpy), dtype)
 
 
-def _narrow_to_odd(array: Array, dtype: DType) -> Array:
-    """Return doubles as floats that round to a smaller type as the doubles do.
+def _rounded_bits(array: Array, mantissa: int, exponent: int, largest: float) -> Array:
+    """Return doubles rounded to so many mantissa bits, to even, as doubles.
 
-    ml_dtypes converts doubles by way of f32, and so would round twice. A float that is a tie, but
-    not the double itself, is moved by one place towards it; for fp8, whose ties lie anywhere, any
-    float that is not the double gets an odd last bit (Boldo and Melquiond 2008).
+    exponent: of the least normal number; largest: the largest finite number. Integer additions take
+    a fifth of the time of conversions by way of f32, which round twice besides.
+    """
+    dropped = 52 - mantissa
+    bits = array.view(np.uint64)
+    kept = bits >> np.uint64(dropped)
+    kept &= np.uint64(1)
+    kept += np.uint64((1 << (dropped - 1)) - 1)
+    kept += bits
+    kept &= np.uint64((1 << 64) - (1 << dropped))
+    found: Array = np.asarray(kept).view(np.float64)
+    size = np.abs(array)
+    small = size < 2.0**exponent
+    if small.any():
+        step = 2.0 ** (exponent - mantissa)
+        found = np.where(small, np.rint(array / step) * step, found)
+    if not np.max(size, initial=0.0) <= largest:
+        found = np.where(np.abs(found) > largest, np.copysign(np.inf, array), found)
+        found = np.where(np.isnan(array), array, found)
+    return found
+
+
+def _narrow_to_odd(array: Array) -> Array:
+    """Return doubles as floats that round to 8 bits as the doubles do.
+
+    ml_dtypes converts doubles by way of f32, and so would round twice. A float that is not the
+    double gets an odd last bit (Boldo and Melquiond 2008).
     """
     near = array.astype(np.float32)
     bits = near.view(np.uint32)
-    half_way = (bits & 0xFFFF) == 0x8000 if dtype.name == "bf16" else np.isfinite(near)
-    if not half_way.any():
+    moved = np.isfinite(near) & (near.astype(np.float64) != array) & np.isfinite(array)
+    if not moved.any():
         return near
-    moved = half_way & (near.astype(np.float64) != array) & np.isfinite(array)
     outward = np.abs(array) > np.abs(near)
-    if dtype.name == "bf16":
-        bits += np.where(moved, np.where(outward, 1, -1), 0).astype(np.uint32)
-    else:
-        bits -= (moved & ~outward).astype(np.uint32)
-        bits |= moved.astype(np.uint32)
+    bits -= (moved & ~outward).astype(np.uint32)
+    bits |= moved.astype(np.uint32)
     return near
 
 

@@ -41,6 +41,7 @@ TINY = {"f32": 2.0**-258, "f64": 2.0**-1000}
 """Variance of what a kernel may flush to 0: LIMIT times its root is the least normal float. For
 doubles, the least whose square is one."""
 LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
+_EXPONENT = np.uint64(0x7FF << 52)
 SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
 FLIP = 0.71
 """sqrt(P) for the probability P that a normal error crosses a boundary t away is at most
@@ -278,9 +279,11 @@ def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
 
 def ulp(value: Array, dtype: DType) -> Array:
     """Return the unit in the last place of values of a half type."""
-    with np.errstate(all="ignore"):
-        _, exponent = np.frexp(np.where(value == 0, SMALLEST["f32"], value))
-        return np.ldexp(2 * dtype.epsilon, np.maximum(exponent - 1, _least_exponent(dtype)))
+    held = np.asarray(value, np.float64)
+    # The power of two at or below a number is its bits without sign and mantissa.
+    power = (held.view(np.uint64) & _EXPONENT).view(np.float64)
+    step = np.maximum(power, 2.0 ** _least_exponent(dtype)) * (2 * dtype.epsilon)
+    return np.where(np.isfinite(step), step, dtype.epsilon)
 
 
 def _least_exponent(dtype: DType) -> int:
