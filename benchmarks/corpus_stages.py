@@ -26,13 +26,11 @@ from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
-from fusec.reference.verdict import Verdict
+from fusec.reference.verdict import WORK_LIMIT, Verdict
 
 STAGES = ("parse", "passes", "segment", "compile", "run", "verify")
 SAMPLED_TOTAL = 8_000_000_000
 """Elements of all values beyond which a graph is not run: drawing inputs takes too long."""
-CHECKED_WORK = 3e9
-"""Elements times operations per core beyond which slices of the outputs are verified."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Settings:
     @property
     def work(self) -> float:
         """Return what verifying one graph may take beside the other jobs."""
-        return CHECKED_WORK * (os.cpu_count() or 1) / max(1, self.jobs)
+        return WORK_LIMIT * (os.cpu_count() or 1) / max(1, self.jobs)
 
 
 @dataclass

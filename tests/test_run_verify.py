@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from simulated import simulate
 
+from fusec.commands.verify import Judging, judge
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL, F32, I32
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.reference import sweeps
+from fusec.reference import verdict as verdicts
+from fusec.reference.nodes import Model
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
 
@@ -180,6 +183,21 @@ def test_beyond_the_limit_slices_are_sampled(monkeypatch: pytest.MonkeyPatch):
     assert not verdict(
         graphs.softmax(), dropped_tail, limit=10_000
     ).ok  # the last slice always counts
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_verify_all_samples_no_slices(
+    everything: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
+    monkeypatch.setattr(sweeps, "BLOCK_ELEMENTS", 129)
+    monkeypatch.setattr(verdicts, "WORK_LIMIT", 1000)
+    fusion = graphs.softmax()
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 5)
+    how = Judging(everything=everything)
+    assert judge(fusion, Model, inputs, sizes, simulate(fusion, inputs, sizes), how)
+    assert ("(checked: all)" in capsys.readouterr().out) == everything
 
 
 def test_results_of_another_shape_or_type_are_refused():

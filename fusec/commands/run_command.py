@@ -47,6 +47,11 @@ from fusec.options import CompileOptions
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @click.option(
+    "--verify-all",
+    is_flag=True,
+    help="Compare every element: of large outputs slices are sampled, which takes about 10 s.",
+)
+@click.option(
     "--rtol",
     type=click.FloatRange(0),
     help="Judge by this tolerance relative to what is expected, not by the expected errors.",
@@ -88,6 +93,7 @@ def run_command(
     expect: str | None,
     repeat: int,
     no_verify: bool,
+    verify_all: bool,
     rtol: float | None,
     atol: float | None,
     allow_undecided: bool,
@@ -109,7 +115,7 @@ def run_command(
     from fusec.commands.verify import Judging
 
     files = (inputs, outputs, expect)
-    how = Judging(rtol, atol, allow_undecided, seed)
+    how = Judging(rtol, atol, allow_undecided, seed, verify_all)
     shown = (times, values, inputs_kind)
     chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace)
     arguments: list[str] = click.get_current_context().find_root().obj

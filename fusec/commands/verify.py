@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
@@ -24,13 +25,19 @@ class Judging:
 
     rtol, atol: instead of the expected errors, how far elements may be off, relative to what they
     should be and absolute; allow_undecided: what is not decided counts as right, too; seed: of the
-    slices that are sampled.
+    slices that are sampled; everything: none are, however long it takes.
     """
 
     rtol: float | None = None
     atol: float | None = None
     allow_undecided: bool = False
     seed: int = 0
+    everything: bool = False
+
+    @property
+    def limit(self) -> float | None:
+        """Return the operations beyond which slices are sampled; None for the usual ones."""
+        return inf if self.everything else None
 
     @property
     def by_tolerance(self) -> bool:
@@ -85,7 +92,9 @@ def judge(
             lines = differences(fusion, outputs, reference, "the reference", how)
             print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
             return not lines
-        verdict = compare(fusion, sizes, inputs, outputs, model=model(), seed=how.seed)
+        verdict = compare(
+            fusion, sizes, inputs, outputs, model=model(), seed=how.seed, limit=how.limit
+        )
     if show is None:
         print(verdict.text())
     else:
@@ -117,7 +126,14 @@ def agree(
     with working("comparing with the file"):
         # How the file's sums were taken is not known.
         verdict = compare(
-            fusion, sizes, inputs, outputs, given=expected, poison=False, seed=how.seed
+            fusion,
+            sizes,
+            inputs,
+            outputs,
+            given=expected,
+            poison=False,
+            seed=how.seed,
+            limit=how.limit,
         )
     if verdict.ok:
         print(f"as in {path}")
