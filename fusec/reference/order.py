@@ -126,6 +126,8 @@ TILE = 16
 
 def unknown(count: int, factors: Sequence[DType] = ()) -> tuple[Order, ...]:
     """Return the orders assumed where no plan gives one; `factors`: types, of a contraction."""
+    if not factors and count <= 2:
+        return (Order(()),)  # one addition, in any order
     if not factors:
         return tuple(Order((Stage(chain),)) for chain in UNKNOWN)
     if all(d.is_half for d in factors):

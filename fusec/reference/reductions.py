@@ -24,6 +24,10 @@ from fusec.reference.spreads import finish_spread, merge_spread, start_spread
 from fusec.reference.sums import Rules, State, finish_sum, merged, start_sum
 
 
+SHORT = 8
+"""Terms along one axis up to which that axis is moved in front: ten times as fast for two."""
+
+
 def start(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) -> State:
     """Return the state of one block of the operand."""
     x, dtype, combine = operand.value, node.output.dtype, node.op.combine
@@ -90,6 +94,9 @@ def reduce_estimate(
     node: Node, operand: Estimate, attributes: Mapping[str, Any], rules: Rules
 ) -> tuple[Estimate, ...]:
     """Return the results of a reduction of a whole operand; values are the reference's."""
+    if _is_short(operand, attributes["dims"]):
+        operand = _moved(operand, attributes["dims"][0])
+        attributes = {**attributes, "dims": (0,)}
     axes = attributes["dims"]
     results = apply_reference(node.op, [operand.value], attributes)
     state = start(node, operand, axes, rules)
@@ -100,6 +107,32 @@ def reduce_estimate(
     return tuple(
         replace(f, value=result(r, v.dtype, None, None).value)
         for v, r, f in zip(node.outputs, results, found, strict=True)
+    )
+
+
+def _is_short(operand: Estimate, axes: tuple[int, ...]) -> bool:
+    """Return whether few terms along one axis are reduced: NumPy calls a loop for each result."""
+    if len(axes) != 1 or axes[0] == 0 or operand.alike is not None or operand.factor is not None:
+        return False
+    return operand.value.shape[axes[0]] <= SHORT < operand.value.size
+
+
+def _moved(operand: Estimate, axis: int) -> Estimate:
+    """Return an estimate with an axis in front of the others, in memory, too."""
+    shape = operand.value.shape
+
+    def moved(array: Array | None) -> Array | None:
+        if array is None:
+            return None
+        return np.ascontiguousarray(np.moveaxis(np.broadcast_to(array, shape), axis, 0))
+
+    value = moved(operand.value)
+    assert value is not None
+    independent, common, part, most = map(
+        moved, (operand.independent, operand.common, operand.part, operand.most)
+    )
+    return replace(
+        operand, value=value, independent=independent, common=common, part=part, most=most
     )
 
 

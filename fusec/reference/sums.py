@@ -218,18 +218,23 @@ def _few(x: Array) -> Array:
 
 
 def _spacing(x: Array, compute: DType) -> Array | None:
-    wide = compute.name == "f64"
-    kind, bits, digits = (np.float64, np.int64, 52) if wide else (np.float32, np.int32, 23)
-    near = x.astype(kind)
-    if not (near == x).all():
+    digits = 52
+    if compute.name != "f64":
+        digits = 23
+        if not (x.astype(np.float32) == x).all():
+            return None
+    bits = np.asarray(x, np.float64).view(np.uint64)
+    lowest = bits & np.uint64((1 << 52) - 1)
+    lowest |= np.uint64(1 << 52)
+    lowest &= ~lowest + np.uint64(1)
+    # The power of two at or below a number is its bits without sign and mantissa.
+    power = (bits & np.uint64(0x7FF << 52)).view(np.float64)
+    zero = x == 0
+    if np.any((lowest < np.uint64(1 << (COARSE + 52 - digits))) & ~zero):
         return None
-    fraction, exponent = np.frexp(near)
-    whole = np.ldexp(fraction, digits + 1).astype(bits)
-    lowest = whole & -whole
-    if np.any((lowest != 0) & (lowest < 1 << COARSE)):
-        return None
-    found = np.ldexp(lowest.astype(np.float64), exponent - digits - 1)
-    return np.where(lowest == 0, inf, found)
+    if np.any((power == 0) & ~zero):
+        return None  # subnormal doubles
+    return np.where(zero, inf, lowest.astype(np.float64) * 2.0**-52 * power)
 
 
 def lattice(x: Array, axes: tuple[int, ...], dtype: DType) -> State:
