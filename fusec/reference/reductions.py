@@ -23,7 +23,6 @@ from fusec.reference.products import finish_product, start_product
 from fusec.reference.spreads import finish_spread, merge_spread, start_spread
 from fusec.reference.sums import Rules, State, finish_sum, merged, start_sum
 
-
 SHORT = 8
 """Terms along one axis up to which that axis is moved in front: ten times as fast for two."""
 
