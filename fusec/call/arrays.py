@@ -43,9 +43,9 @@ class Kind(Protocol):
         """Return the framework's current stream on a device."""
         ...
 
-    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
-              stream: int) -> Any:  # fmt: skip
-        """Return a new array, from the framework's own allocator, for use on a stream."""
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
+              device: int | None, stream: int) -> Any:  # fmt: skip
+        """Return a new array of the framework, for use on a stream; device: None for the CPU."""
         ...
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:

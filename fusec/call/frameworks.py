@@ -49,10 +49,12 @@ class Torch:
         """Return PyTorch's current stream."""
         return self._raw(device)
 
-    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
-              stream: int) -> Any:  # fmt: skip
-        """Return a tensor of PyTorch's caching allocator."""
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
+              device: int | None, stream: int) -> Any:  # fmt: skip
+        """Return a tensor of PyTorch's caching allocator, or on the CPU."""
         torch = self._torch
+        if device is None:
+            return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype.long))
         options = {"dtype": getattr(torch, dtype.long), "device": self.place(device)}
         if stream == self._raw(device):
             return torch.empty_strided(shape, strides, **options)
@@ -105,8 +107,8 @@ class Cupy:
         """Return CuPy's current stream."""
         return self._cupy.cuda.get_current_stream(device).ptr
 
-    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
-              stream: int) -> Any:  # fmt: skip
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
+              device: int | None, stream: int) -> Any:  # fmt: skip
         """Return an array of CuPy's memory pool."""
         cupy = self._cupy
         with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
@@ -142,8 +144,8 @@ class Host:
         """Return nothing of NumPy's: it has no streams."""
         return 0
 
-    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
-              stream: int) -> Any:  # fmt: skip
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
+              device: int | None, stream: int) -> Any:  # fmt: skip
         """Return an array of the host."""
         return self.part(np.empty(span(shape, strides), dtype.numpy), shape, strides, 0)
 

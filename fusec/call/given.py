@@ -40,7 +40,15 @@ class Given:
                 help="arrays of NumPy, PyTorch, CuPy, JAX, Numba, or any with DLPack or "
                 "__cuda_array_interface__",
             )
-        view = kind.view(array)
+        try:
+            view = kind.view(array)
+        except FusecError:
+            raise
+        except (BufferError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise FusecError(
+                f"argument `{name}` is a {type(array).__name__} that cannot be read: {error}",
+                span=declared.span,
+            ) from error
         self.kind = self.kind or kind
         self._check(declared, view)
         self.arrays[name], self.views[name] = array, view

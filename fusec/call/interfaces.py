@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -16,6 +17,8 @@ from fusec.ir.dtype import DType
 from fusec.run.arrays import dense_strides, span
 from fusec.run.device import open_device
 
+NO_STREAM = -1
+"""Nothing to wait for, as DLPack counts it."""
 LEGACY_STREAM = 1
 """CUDA's default stream, which waits for all blocking ones, as both interfaces count it."""
 
@@ -40,7 +43,17 @@ class DeviceArray:
         size = span(shape, strides) * dtype.size
         with self._opened.current():
             self._owned = self.address = self._opened.allocate(size, "an output")
-        self._base: DeviceArray | None = None
+        self._base: Any = None
+
+    @classmethod
+    def over(cls, view: View, owner: Any) -> DeviceArray:
+        """Return memory of another framework's array, which is kept as long."""
+        made = cls.__new__(cls)
+        made.shape, made.strides, made.dtype = view.shape, view.strides, view.dtype
+        assert view.device is not None
+        made.device, made._opened = view.device, open_device(view.device)
+        made.address, made._owned, made._base = view.address, 0, owner
+        return made
 
     def part(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> DeviceArray:
         """Return a view of the memory, at an offset in elements."""
@@ -104,12 +117,17 @@ class Exchange:
 
     def view(self, array: Any) -> View:
         """Return where an array lies; the default stream waits for what makes it."""
+        if isinstance(array, np.ndarray):  # as `empty` makes them on the CPU
+            held: Any = array  # pyright: ignore[reportUnknownVariableType]
+            strides = tuple(s // held.itemsize for s in held.strides)
+            kind = dtypes.of_numpy(held.dtype)
+            return View(held.ctypes.data, held.shape, strides, kind, None)
         if isinstance(array, DeviceArray):
             return View(array.address, array.shape, array.strides, array.dtype, array.device)
         interface = getattr(array, "__cuda_array_interface__", None)
         if interface is not None and (_names_streams(interface) or not _has_dlpack(array)):
             return _by_interface(interface)
-        seen = self._read(array, LEGACY_STREAM if _on_gpu(array) else None)
+        seen = self._read(array, LEGACY_STREAM if _on_gpu(array) else NO_STREAM)
         shape = tuple(seen.shape)
         strides = tuple(seen.strides) if seen.strides is not None else dense_strides(shape)
         device = seen.device_id if seen.is_device_accessible else None
@@ -119,23 +137,49 @@ class Exchange:
         """Return CUDA's default stream."""
         return 0
 
-    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
-              stream: int) -> Any:  # fmt: skip
-        """Return memory of fusec's: these frameworks lend none."""
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
+              device: int | None, stream: int) -> Any:  # fmt: skip
+        """Return memory of fusec's, or of NumPy's on the CPU: these frameworks lend none."""
+        if device is None:
+            flat = np.empty(span(shape, strides), dtype.numpy)
+            item = dtype.size
+            return np.ndarray(tuple(shape), flat.dtype, flat, 0, tuple(s * item for s in strides))
         return DeviceArray(shape, strides, dtype, device)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
-        """Return a view of memory of fusec's."""
-        return array.part(shape, strides, offset)
+        """Return a view of memory of fusec's, or of what the caller gave."""
+        view = self.view(array)
+        if view.device is None:
+            return over_memory(view, array, (shape, strides, offset))
+        held = array if isinstance(array, DeviceArray) else DeviceArray.over(view, array)
+        return held.part(shape, strides, offset)
 
-    def give(self, made: DeviceArray, like: Any) -> Any:
+    def give(self, made: Any, like: Any) -> Any:
         """Return an output as an array of the caller's framework."""
         namespace = getattr(like, "__array_namespace__", None)
         if namespace is not None:
             return namespace().from_dlpack(made)
-        if self.name == "numba":
+        if self.name == "numba" and isinstance(made, DeviceArray):
             return import_module("numba.cuda").as_cuda_array(made)
         return made
+
+
+def over_memory(
+    view: View, owner: Any, form: tuple[Sequence[int], Sequence[int], int] | None = None
+) -> Any:
+    """Return an array of NumPy over the memory of one on the CPU, which is kept as long.
+
+    form: shape, strides and offset in elements, where they are others than the array's.
+    """
+    shape, strides, offset = form or (view.shape, view.strides, 0)
+    size, count = view.dtype.size, span(view.shape, view.strides)
+    kind: Any = view.dtype.numpy
+    if not count:
+        return np.empty(tuple(shape), kind)
+    memory: Any = (ctypes.c_char * (count * size)).from_address(view.address)
+    memory._owner = owner
+    flat, steps = np.frombuffer(memory, kind, count), tuple(s * size for s in strides)
+    return np.ndarray(tuple(shape), kind, flat, offset * size, steps)
 
 
 def _by_interface(interface: dict[str, Any]) -> View:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fusec.call.arrays import Kind, View, handle_of
 from fusec.call.fast import Fast, fast_call
-from fusec.call.frameworks import Host, Torch
+from fusec.call.frameworks import Torch
 from fusec.call.given import Given, ordered, type_text
 from fusec.call.graph import Graph
 from fusec.call.memory import Arena, hold
@@ -115,10 +115,10 @@ class Program:
             if results is not NotImplemented:
                 return results
         given = Given(self.fusion, ordered(self.fusion, arguments, named))
-        if given.kind is None or isinstance(given.kind, Host):
+        if given.device is None:
             from fusec.call.host import call_on_host
 
-            results = call_on_host(self, given, self._evaluate)
+            results = call_on_host(self, given, self._evaluate, out, stream)
         else:
             results = self.launch(given, out, stream)
         return results[0] if len(results) == 1 else tuple(results)
@@ -173,7 +173,7 @@ class Program:
             name = next(iter(given.arrays), "nothing")
             raise FusecError(
                 f"argument `{name}` is in memory of the host, expected an array on a GPU",
-                help="only arrays of NumPy are copied there and back",
+                help="calls copy arrays on the CPU to the GPU and back, graphs do not",
             )
         return open_device(index), kind
 
@@ -204,10 +204,7 @@ class Program:
             if known is not None:
                 self._planned.move_to_end(signature)
                 return known
-            state = {
-                i.value.name: generator_state(i, (0, 0)) for i in self.fusion.inputs if i.generator
-            }
-            sizes = bind_sizes(self.fusion, {**given.values(), **state})
+            sizes = self._bound(given)
             variant = self._covering(sizes) or self._build(sizes, device)
             variant.host.check_indices(sizes)
             planned = self._planned[signature] = Planned(variant, sizes)
@@ -215,25 +212,44 @@ class Program:
                 self._planned.popitem(last=False)
             return planned
 
+    def sizes_of(self, given: Given) -> Mapping[str, int]:
+        """Return the sizes of a call where no GPU is; FusecError where one would not run it."""
+        sizes = self._bound(given)
+        variant = self._covering(sizes)
+        if variant is not None:
+            variant.host.check_indices(sizes)
+        elif self._make is None:
+            raise self._uncovered(sizes)
+        return sizes
+
+    def _bound(self, given: Given) -> Mapping[str, int]:
+        """Return the size of every symbol, as the arguments have them."""
+        state = {
+            i.value.name: generator_state(i, (0, 0)) for i in self.fusion.inputs if i.generator
+        }
+        return bind_sizes(self.fusion, {**given.values(), **state})
+
     def _covering(self, sizes: Mapping[str, int]) -> Variant | None:
         return next((v for v in self.variants if v.holds(sizes)), None)
 
     def _build(self, sizes: Mapping[str, int], device: Device) -> Variant:
-        shown = ", ".join(f"{n} = {s}" for n, s in sizes.items() if "." not in n) or "new strides"
         if self._make is None:
-            covered = "; ".join(v.covers for v in self.variants) or "nothing"
-            raise FusecError(
-                f"`{self.name}` is not built for {shown}, only for {covered}",
-                help="compile it for these sizes, or let calls build",
-            )
+            raise self._uncovered(sizes)
         if self.variants:
-            print(f"fusec: `{self.name}` is built for {shown}", file=sys.stderr)
+            print(f"fusec: `{self.name}` is built for {_shown(sizes)}", file=sys.stderr)
         variant = self._make(sizes, device)
         self.variants.insert(0, variant)
         idle = [v for v in self.variants if not v.captured]
         if len(idle) > MOST_VARIANTS:
             self._forget(idle[-1])
         return variant
+
+    def _uncovered(self, sizes: Mapping[str, int]) -> FusecError:
+        covered = "; ".join(v.covers for v in self.variants) or "nothing"
+        return FusecError(
+            f"`{self.name}` is not built for {_shown(sizes)}, only for {covered}",
+            help="compile it for these sizes, or let calls build",
+        )
 
     def _forget(self, variant: Variant) -> None:
         """Unload a build; a call that wants it again builds it again."""
@@ -367,6 +383,10 @@ class Program:
             name = names[wanted.slot]
             given.check_out(name, form, record.program.buffer[name].alignment, array)
         return arrays
+
+
+def _shown(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} = {s}" for n, s in sizes.items() if "." not in n) or "new strides"
 
 
 def shareable(device: Device, given: Given) -> dict[str, int]:
