@@ -105,18 +105,41 @@ def test_pairs_are_rotated_by_one_kernel_that_moves_what_it_must() -> None:
     assert only.estimate.seconds(GPU) < 1.15 * must / GPU.bandwidth + GPU.launch
 
 
-@pytest.mark.parametrize("odd", ["[6, 47]", "[6, 45]"])
-def test_what_begins_anywhere_is_read_by_elements(odd: str) -> None:
-    """A window of such rows would begin before its tensor, or go on behind it."""
-    assert "x[" in text_of(plan_of("pointwise", one(REVERSED, odd)))
+@pytest.mark.parametrize(
+    "fusion",
+    [
+        one(REVERSED, "[6, 45]"),
+        one("slice(x, start_indices=[0], end_indices=[31], strides=[2])", "[31]"),
+    ],
+    ids=["reversed", "every second"],
+)
+def test_what_might_lie_beyond_its_tensor_is_read_by_elements(fusion: Fusion) -> None:
+    assert "x[" in text_of(plan_of("pointwise", fusion))
 
 
 def test_what_others_overwrite_is_not_read_with_neighbours() -> None:
+    """Of pairs the first is changed in place: its vector would hold others, too."""
     fusion = read_text(
-        "fusion: into\ninputs: {x: 'bf16[6, 48]', z: 'bf16[6, 48]'}\nops:\n"
-        "  - y = add(flip(z, dims=[1]), x)\noutputs: [y: {alias: x}]\n"
+        "fusion: into\ninputs: {x: 'bf16[6, 48, 2]'}\nops:\n"
+        "  - first = slice(x, start_indices=[0, 0, 0], end_indices=[6, 48, 1])\n"
+        "  - y = update_slice(x, neg(first), start_indices=[0, 0, 0])\noutputs: [y: {alias: x}]\n"
     )
-    assert [name for _, name in loads(fusion)] == ["z"]
+    assert "fusec::load" not in text_of(plan_of("pointwise", fusion)).split("{", 1)[1]
+
+
+def shared() -> Fusion:
+    """Return rows to which the same row is added in reverse."""
+    return read_text(
+        "fusion: shared\ninputs: {x: 'bf16[9, 48]', w: 'bf16[48]'}\nops:\n"
+        "  - y = add(x, flip(w, dims=[0]))\noutputs: [y]\n"
+    )
+
+
+def test_a_window_that_all_rows_share_is_loaded_once() -> None:
+    text = text_of(plan_of("pointwise", shared(), break_point=1, unroll=4))
+    once, turns = text.split("fusec::Vec<fusec::bf16, kVec> x_ahead[kUnroll]")
+    assert "(w + " in once
+    assert "(w + " not in turns
 
 
 def drawn(seed: int) -> tuple[Fusion, random.Random]:
@@ -157,6 +180,7 @@ def plans(seeds: range) -> Iterator[Any]:
     for fusion in (pairs("bf16"), pairs("f32"), of_slices("bf16"), groups(2), one(EVERY_SECOND)):
         for unroll in (1, 4):
             yield plan_of("pointwise", fusion, unroll=unroll)
+    yield plan_of("pointwise", shared(), break_point=1, unroll=4)
     for seed in seeds:
         fusion, draw = drawn(seed)
         yield plan_of("pointwise", fusion, unroll=draw.choice([1, 2]))
