@@ -153,7 +153,7 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
     registers: those of a thread, which the vectors that it reads and writes fill at most.
     """
     smallest = min(v.dtype.size for v in _tensors(fusion))
-    quick = max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion))))
+    quick = max(1, int(MOST_OPERATIONS / max(1.0, operations(fusion))))
     most = min(16 // smallest, quick, most_elements(fusion))
     widths = [w for w in (16, 8, 4, 2, 1) if w <= most]
     best: tuple[float, int, int] | None = None
@@ -263,7 +263,7 @@ def _fits(fusion: Fusion, domain: Domain, break_point: int, width: int, least: i
     return least * width <= columns <= MAX_GRID_Y * THREADS * width
 
 
-def _operations(fusion: Fusion) -> float:
+def operations(fusion: Fusion) -> float:
     """Return about how many instructions an element takes."""
     costs = (n.op.cost for n in fusion.nodes if not n.output.is_scalar)
     return sum(c.flops + 4 * c.sfu for c in costs)
@@ -338,7 +338,7 @@ def _shape(
 ) -> PointwiseParameters:
     columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
     bytes_per_thread = width * max(2, sum(v.dtype.size for v in _tensors(fusion)))
-    heavy = width * _operations(fusion) > MOST_OPERATIONS / 2
+    heavy = width * operations(fusion) > MOST_OPERATIONS / 2
     unroll = 1 if bytes_per_thread >= 48 or heavy else 2
     lowering = lowered_flat(fusion, domain, break_point, width, shifted)
     start = start_of(fusion, domain, break_point, width) if shifted else None
