@@ -147,9 +147,8 @@ def drawn(seed: int) -> tuple[Fusion, random.Random]:
     draw = random.Random(seed)
     kind, rows = draw.choice(["bf16", "f32", "i8"]), draw.randint(1, 5)
     columns = draw.choice([8, 24, 31, 48, 64])
-    ops, last, width, number = list[str](), "x", columns, 0
-    for _ in range(draw.randint(1, 3)):
-        number += 1
+    ops, last, width = list[str](), "x", columns
+    for number in range(draw.randint(1, 3)):
         name = f"m{number}"
         step, start = draw.choice([1, 2, 2, 3]), draw.choice([0, 0, 1, 2])
         how = draw.choice(["cut", "flip", "turns", "turns"])

@@ -6,7 +6,8 @@ in reverse, one wide access brings them all, and each lane picks its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from fusec.index.access import Facts
@@ -15,7 +16,7 @@ from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import DType
 from fusec.ir.expression import Index, Var, contiguous_strides, index
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Input
 
 MOST_BYTES = 32
 """Bytes of a window at most: two accesses, of which every second element is needed."""
@@ -48,14 +49,6 @@ class Pick:
     wraps: bool
 
 
-def find_picks(
-    fusion: Fusion, loads: Iterable[Instance], lane: Var, width: int, facts: Facts
-) -> dict[Instance, Pick]:
-    """Return the loads that pick from windows, of those that are not vectors themselves."""
-    picks = ((load, find_pick(fusion, load, lane, width, facts)) for load in loads)
-    return {load: pick for load, pick in picks if pick is not None}
-
-
 def find_pick(
     fusion: Fusion, load: Instance | None, lane: Var, width: int, facts: Facts
 ) -> Pick | None:
@@ -81,29 +74,46 @@ def find_pick(
     known = [s for s in steps if s is not None]
     if len(known) < len(steps):
         return None
-    least, span = first + min(known), max(known) - min(known) + 1
-    dense = entry.strides == contiguous_strides(load.value.shape)
-    elements = product(load.value.shape) if dense else None
-    count = 1 << (span - 1).bit_length()
+    least, needed = first + min(known), {step - min(known) for step in known}
+    count = 1 << max(needed).bit_length()
     while count * load.dtype.size <= MOST_BYTES:
         trial = Facts(facts.hints)
         base = _aligned(least, count, trial)
-        needed = {_constant(place - base) for place in places.values()} if base else set[int]()
-        if base is not None and all(o is not None and o < count for o in needed):
+        if base is not None and _is_inside(load, entry, base, least, needed, count, trial):
             offset = load.address - base
-            whole = len(needed) == count or (elements and trial.multiple(elements, count))
-            if whole and offset.variables <= {lane}:
+            if offset.variables <= {lane}:
                 facts.assumed.update(trial.assumed)
-                found = [_constant(offset.substitute({lane: index(v)})) for v in range(width)]
+                found = (_constant(offset.substitute({lane: index(v)})) for v in range(width))
                 wraps = any(o is None or not 0 <= o < count for o in found)
-                return Pick(Window(load.name, load.dtype, base, count, same), offset, wraps)
+                window = Window(load.name, load.dtype, base, count, same)
+                return Pick(window, offset, wraps)
         count *= 2
     return None
 
 
-def _places(
-    address: Index, tested: Conditions, lane: Var, width: int
-) -> Mapping[int, Index]:
+def _is_inside(
+    load: Instance,
+    entry: Input,
+    base: Index,
+    least: Index,
+    needed: AbstractSet[int],
+    count: int,
+    facts: Facts,
+) -> bool:
+    """Return whether a window holds all elements that are needed, and lies in its tensor.
+
+    needed: how far behind `least` they lie. A window of which all is needed lies there, and so does
+    any of a tensor without gaps that is a whole number of windows.
+    """
+    ahead = _constant(least - base)
+    if ahead is None or ahead + max(needed) >= count:
+        return False
+    assert load.value is not None
+    dense = entry.strides == contiguous_strides(load.value.shape)
+    return len(needed) == count or (dense and facts.multiple(product(load.value.shape), count))
+
+
+def _places(address: Index, tested: Conditions, lane: Var, width: int) -> Mapping[int, Index]:
     """Return the addresses of the lanes that need an element; nothing where that is not known."""
     places: dict[int, Index] = {}
     for v in range(width):
