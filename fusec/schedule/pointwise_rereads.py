@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product as pairs
 
+from fusec.diagnostics import FusecError
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.index.windows import find_pick
@@ -88,7 +89,10 @@ def reread_bytes(problem: FlatProblem, p: PointwiseParameters) -> int:
     again = 0
     held = {i.value.name: product(i.value.shape) * i.value.dtype.size for i in fusion.inputs}
     for name, runs in places.items():
-        compiled = [_compiled(base, sizes) for base in runs]
+        try:
+            compiled = [_compiled(base, sizes) for base in runs]
+        except FusecError:
+            continue  # places in an empty part are divided by its extents
         atoms = (variables_of(atom) for base in runs for atom, _ in base.terms)
         if len(runs) > 1 or any({row, chunk} <= v for v in atoms):
             points = [{row: r, chunk: c} for r, c in pairs(down, across)]

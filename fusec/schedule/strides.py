@@ -114,7 +114,10 @@ def _counted_lines(address: Index, domain: Domain, sizes: Mapping[str, int], siz
         at = address.substitute(dict(zip(domain.axes, place, strict=True)))
         if not at.is_const:
             return WARP  # where integers lead that are data
-        lines.add(at.constant.evaluate(sizes) * size // LINE)
+        try:
+            lines.add(at.constant.evaluate(sizes) * size // LINE)
+        except FusecError:
+            return WARP  # places in an empty part are divided by its extents
     return max(1, len(lines))
 
 
