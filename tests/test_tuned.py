@@ -370,3 +370,26 @@ def test_golden_files_are_priced(own: Own, capsys: Capture, tmp_path: Path) -> N
     assert fusec(capsys, "golden", file, "--update").code == 0
     own(entry_of(rows(64)))
     assert "as in" in said(capsys, "golden", file)
+
+
+def test_explain_names_the_sums_whose_last_bits_change(
+    own: Own, capsys: Capture, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.yaml"
+    file.write_text(ROWS.replace("NAME", "rows").replace("BATCH", "4096").replace("WIDTH", "4096"))
+    untuned = settings(segment_of(rows()))
+    told = "sum order the measured schedule changes the last bits of `s_reduced`;"
+    own(entry_of(rows(), parameters={**untuned, "threads_x": untuned["threads_x"] // 2}))
+    for size in ("4096", "2048"):  # those that were measured, and others
+        assert told in on_one_line(said(capsys, "explain", file, "--set", f"B={size}"))
+    (facts,) = json.loads(said(capsys, "explain", file, "--json"))["segments"]
+    assert facts["tuned"]["reordered"] == ["s_reduced"]
+    assert told not in on_one_line(said(capsys, "explain", file, "--untuned"))
+    own(entry_of(rows(), parameters=untuned))
+    same = said(capsys, "explain", file)
+    assert "schedule      tuned" in same
+    assert told not in on_one_line(same)
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -10,6 +10,7 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.parts import emit_stores, parts_of, without_second
 from fusec.codegen.views import Body, KernelView, head, parameter_names, plan_stores
+from fusec.codegen.windows import load_windows
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
@@ -192,9 +193,11 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
     plans = plan_stores(lowering, fusion.outputs, emitter.store_kind)
     emitter.count(p.instance for p in plans)
     arrays = ()
-    if (parameters.unroll > 1 or parameters.shifted) and not tail:
+    if width > 1 or not tail:
         loads = loads_of(lowering, loops, parameters.break_point, start)
-        arrays = _load_ahead(emitter, fusion, loads)
+        ahead = parameters.unroll > 1 or parameters.shifted
+        arrays = _load_ahead(emitter, fusion, loads) if ahead else ()
+        arrays += load_windows(emitter, loads, AHEAD if ahead else 0)
         if parameters.shifted:
             _load_once(emitter, loads)
     emit_stores(emitter, plans, 0)

@@ -58,7 +58,10 @@ class Overridden:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurement that a schedule is taken from; source: its file; exact: of these sizes."""
+    """The measurement that a schedule is taken from; source: its file; exact: of these sizes.
+
+    reordered: the sums that it adds in another order than the schedule of the cost model.
+    """
 
     source: str
     exact: bool
@@ -66,6 +69,7 @@ class Measured:
     us: float
     device: str
     date: str
+    reordered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,8 @@ def chosen(segment: Segment) -> str:
 
 def _measured(tuned: Tuned) -> Measured:
     entry = tuned.entry
-    return Measured(tuned.source, tuned.exact, entry.sizes, entry.us, entry.device, entry.date)
+    about = entry.sizes, entry.us, entry.device, entry.date
+    return Measured(tuned.source, tuned.exact, *about, tuned.reordered)
 
 
 def _override(override: Override) -> Overridden:

@@ -125,6 +125,8 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
         yield from _row("kernels", launches(segment))
         yield from _rows("registers", map(registers, segment.occupancy))
         yield from _row("schedule", schedule(segment))
+        if segment.tuned is not None and segment.tuned.reordered:
+            yield from _row("sum order", reordered(segment.tuned.reordered))
         yield from _rows("orders", (f"{s.value}: {s.order}" for s in segment.orders if s.rounded))
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
@@ -163,6 +165,12 @@ def schedule(segment: SegmentFacts) -> str:
     time = time_text(tuned.us * 1e-6)
     at = "" if tuned.exact else f" at {tuned.sizes}"
     return f"tuned: {time} measured{at} on {tuned.device}, {tuned.date} (from {tuned.source})"
+
+
+def reordered(sums: Iterable[str]) -> str:
+    """Return that a measured schedule changes the last bits of some sums."""
+    names = ", ".join(f"`{name}`" for name in sums)
+    return f"the measured schedule changes the last bits of {names}; `--untuned` does not"
 
 
 def refused(segment: SegmentFacts) -> list[str]:

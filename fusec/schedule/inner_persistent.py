@@ -31,9 +31,10 @@ from fusec.schedule.inner_persistent_choice import (
 from fusec.schedule.orders import along_rows, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, staged_in_turn
-from fusec.schedule.pressure import Occupancy, Pressure, occupancy
+from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
+from fusec.schedule.resident_rows import reach_of_resident
 from fusec.schedule.row_strides import bytes_across, is_strided
 from fusec.schedule.row_tiles import (
     TILE_REACH,
@@ -51,10 +52,6 @@ from fusec.segment.price import SECTOR, bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 
-ALONE_BLOCKS = 1.6
-"""Blocks of the probe `inner_persistent.alone` for which an SM has registers."""
-ENOUGH_BLOCKS = 4
-"""Blocks on an SM from which on none is seen to wait."""
 UNASKED = 4
 """Vectors for which the compiler unrolls a loop of its own accord."""
 InnerPersistentPlan = PhasedPlan[RowsProblem, InnerPersistentParameters]
@@ -249,13 +246,12 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if is_strided(problem):
             return self._across(plan, target)
         efficiency = reach_of_pieces(problem, target.reach(self.name, access(width)), target)
-        alone = target.reach(self.name, "alone")
-        if access(width) != "vector" or efficiency < alone:
+        if access(width) != "vector" or efficiency < target.reach(self.name, "alone"):
             return efficiency
         kernel = plan.kernels[0]
         resident = occupancy(kernel, self.pressure(plan, kernel), target)
-        waits = _waits(plan.parameters, phases, row_bytes(problem, width), resident, target)
-        return alone / (waits + (1 - waits) * alone / efficiency)
+        held = row_bytes(problem, width)
+        return reach_of_resident(efficiency, plan.parameters, phases, held, resident, target)
 
     def _across(self, plan: InnerPersistentPlan, target: Target) -> float:
         """Return the part of the bandwidth where elements of rows do not lie side by side.
@@ -367,26 +363,6 @@ def _staged_of_tiles(tiles: Tiled | Refusal, phases: Phases) -> tuple[Staged, ..
     assert not isinstance(tiles, Refusal), tiles
     brought = {i.instance for i in tiles.loads}
     return staged_in_turn((i, 0) for i in phases.cached if i in brought)
-
-
-def _waits(
-    parameters: InnerPersistentParameters,
-    phases: int,
-    row_bytes: int,
-    resident: Occupancy,
-    target: Target,
-) -> float:
-    """Return how long an SM waits between the phases of its rows; 1 stands for the probe `alone`.
-
-    While a row is reduced, those of other blocks on the SM are read: the more phases there are and
-    the fewer blocks, the less of that. By the softmax, layer norm and RMS norm of the benchmarks.
-    """
-    if parameters.storage in ("none", "ring"):
-        return 0.0
-    blocks = min(target.threads, target.registers / resident.registers) / resident.threads
-    if parameters.storage == "shared":
-        blocks = min(blocks, max(1, target.shared // max(1, row_bytes)))
-    return 0.0 if blocks >= ENOUGH_BLOCKS else ((phases - 1) / 2 * ALONE_BLOCKS / blocks) ** 2
 
 
 def _unrolled(parameters: InnerPersistentParameters) -> int:

@@ -358,5 +358,5 @@ def assume_vectors(problem: Product, width: int, facts: Facts) -> None:
     """Add the divisibility that the epilogue's vector accesses rely on."""
     binding, _, lane = bind(problem, width)
     fusion = problem.epilogue.fusion
-    for address, conditions, _ in accesses(fusion, Lowering(fusion, problem.domain, binding)):
-        access_class(address, conditions, lane, width, facts)
+    for each in accesses(fusion, Lowering(fusion, problem.domain, binding)):
+        access_class(each.address, each.conditions, lane, width, facts)

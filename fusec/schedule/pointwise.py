@@ -28,6 +28,12 @@ from fusec.schedule.pointwise_choice import (
     vector_facts,
 )
 from fusec.schedule.pointwise_loads import loads_of, pressure_of
+from fusec.schedule.pointwise_rereads import (
+    is_bound,
+    may_be_bound,
+    with_fewest_rereads,
+    with_rereads,
+)
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
@@ -81,7 +87,12 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     def likeliest(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
         """Return the parameters of least cost."""
         registers = target.registers // THREADS
-        return likeliest(problem.fusion, problem.domain, problem.wide, registers)
+        first = likeliest(problem.fusion, problem.domain, problem.wide, registers)
+        price = self._price(problem, target)
+        if not may_be_bound(price, problem, target):
+            return first
+        found = with_rereads(price, problem, first, target)
+        return with_fewest_rereads(problem, first) if is_bound(found, target) else first
 
     def trouble(
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
@@ -139,15 +150,24 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     def propose(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
     ) -> Proposal:
-        """Return the price, which is the same whatever is chosen."""
+        """Return the price: whatever is chosen it is the same, where memory bounds it."""
         problem = self.known(segment)
         if settings or isinstance(problem, Refusal):
             return super().propose(segment, target, settings)
-        return self._price(problem, target)
+        price = self._price(problem, target)
+        if may_be_bound(price, problem, target):
+            return super().propose(segment, target, settings)
+        return price
 
     def price(self, plan: PointwisePlan, target: Target) -> Estimate:
-        """Return a price: every input read once, every output written once."""
-        return self._price(plan.problem, target)
+        """Return a price: every input read once, every output written once.
+
+        What blocks read again comes from L2, which may take longer than that.
+        """
+        price = self._price(plan.problem, target)
+        if not may_be_bound(price, plan.problem, target):
+            return price
+        return with_rereads(price, plan.problem, plan.parameters, target)
 
     def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of its vectors."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 from fusec.index.access import Facts, access_class, runs_along
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering, instances_under
+from fusec.index.windows import Window, find_pick
 from fusec.ir.access import Conditions
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var, variables_of
@@ -120,18 +121,29 @@ def lowered_flat(
     return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding, inside=inside))
 
 
-def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions, int]]:
-    """Return address, conditions and element size of every load and store."""
-    found: list[tuple[Index, Conditions, int]] = []
+@dataclass(frozen=True)
+class Access:
+    """Where an element is loaded or stored, its bytes, and the load (None of a store)."""
+
+    address: Index
+    conditions: Conditions
+    size: int
+    load: Instance | None = None
+
+
+def accesses(fusion: Fusion, lowering: Lowering) -> list[Access]:
+    """Return every load and store."""
+    found: list[Access] = []
     roots: list[Instance] = []
     for output in fusion.outputs:
         coordinates, conditions = lowering.home(output.value)
         address = linearize(coordinates, fusion.effects.strides(output.value))
-        found.append((address, conditions, output.value.dtype.size))
+        found.append(Access(address, conditions, output.value.dtype.size))
         roots.append(lowering.at(output.value, coordinates, conditions))
     for instance in instances_under(roots):
         if instance.kind == "load" and instance.address is not None:
-            found.append((instance.address, instance.conditions, instance.dtype.size))
+            size = instance.dtype.size
+            found.append(Access(instance.address, instance.conditions, size, instance))
     return found
 
 
@@ -141,7 +153,7 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
     registers: those of a thread, which the vectors that it reads and writes fill at most.
     """
     smallest = min(v.dtype.size for v in _tensors(fusion))
-    quick = max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion))))
+    quick = max(1, int(MOST_OPERATIONS / max(1.0, operations(fusion))))
     most = min(16 // smallest, quick, most_elements(fusion))
     widths = [w for w in (16, 8, 4, 2, 1) if w <= most]
     best: tuple[float, int, int] | None = None
@@ -173,10 +185,10 @@ def _is_by_elements(fusion: Fusion, domain: Domain, break_point: int, width: int
     lane = bind(domain, break_point, width)[1][2]
     lowering, facts = lowered_flat(fusion, domain, break_point, width), Facts(fusion.hints)
     return any(
-        size < WORD
-        and runs_along(address, conditions, lane, width)
-        and access_class(address, conditions, lane, width, facts) == "scalar"
-        for address, conditions, size in accesses(fusion, lowering)
+        each.size < WORD
+        and runs_along(each.address, each.conditions, lane, width)
+        and access_class(each.address, each.conditions, lane, width, facts) == "scalar"
+        for each in accesses(fusion, lowering)
     )
 
 
@@ -251,7 +263,7 @@ def _fits(fusion: Fusion, domain: Domain, break_point: int, width: int, least: i
     return least * width <= columns <= MAX_GRID_Y * THREADS * width
 
 
-def _operations(fusion: Fusion) -> float:
+def operations(fusion: Fusion) -> float:
     """Return about how many instructions an element takes."""
     costs = (n.op.cost for n in fusion.nodes if not n.output.is_scalar)
     return sum(c.flops + 4 * c.sfu for c in costs)
@@ -283,10 +295,19 @@ def _cost(
     # Both parts of a complex number are one access.
     paired = any(e.part is not None for e in (*fusion.inputs, *fusion.outputs))
     whole, held = True, 0
-    for address, conditions, bytes_ in accesses(fusion, lowering):
-        kind = access_class(address, conditions, lane, width, facts)
-        held += -(-bytes_ * width // 4) if kind == "vector" else 1
-        pieces = max(1, width * bytes_ // 16)
+    windows: set[Window] = set()
+    for each in accesses(fusion, lowering):
+        address = each.address
+        kind = access_class(address, each.conditions, lane, width, facts)
+        pick = find_pick(fusion, each.load, lane, width, facts) if kind == "scalar" else None
+        if pick is not None:
+            if pick.window in windows:
+                continue  # several loads pick from one
+            windows.add(pick.window)
+            kind, address = "vector", pick.window.base
+        elements = width if pick is None else pick.window.width
+        held += -(-each.size * elements // 4) if kind == "vector" else 1
+        pieces = max(1, elements * each.size // 16)
         cost += {"uniform": 1 / width, "vector": pieces / width, "scalar": 1.0}[kind]
         whole &= kind != "scalar"
         step = address.coefficient(chunk) if chunk in address.variables else width
@@ -317,7 +338,7 @@ def _shape(
 ) -> PointwiseParameters:
     columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
     bytes_per_thread = width * max(2, sum(v.dtype.size for v in _tensors(fusion)))
-    heavy = width * _operations(fusion) > MOST_OPERATIONS / 2
+    heavy = width * operations(fusion) > MOST_OPERATIONS / 2
     unroll = 1 if bytes_per_thread >= 48 or heavy else 2
     lowering = lowered_flat(fusion, domain, break_point, width, shifted)
     start = start_of(fusion, domain, break_point, width) if shifted else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from fusec.index.access import Facts, runs_along, vector_base
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
+from fusec.index.windows import Pick, Window, find_pick
 from fusec.ir.expression import Index, Var
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.registers import words
@@ -31,7 +33,8 @@ class Loads:
     each turn, where vectors are shifted, what begins at other places than these. elements: of each
     turn, what is no vector. once: what is the same in all turns, along the columns. late: of
     each turn, what is loaded where it is used: by an index that is loaded, or parts of a complex
-    number, both by one access.
+    number, both by one access. picks: what each lane picks from a window, of each turn where the
+    window is among `windows`, else once.
     """
 
     vectors: tuple[tuple[Instance, ...], ...]
@@ -41,19 +44,30 @@ class Loads:
     late: tuple[Instance, ...]
     lane: Var
     width: int
+    windows: tuple[Window, ...] = ()
+    picks: Mapping[Instance, Pick] = field(default_factory=dict[Instance, Pick])
 
     @property
     def turn_words(self) -> int:
         """Return the registers of what a turn loads."""
         held = sum(words(together[0].dtype, self.width) for together in self.vectors)
         held += sum(words(i.dtype, self.width) for i in self.across)
+        held += sum(words(w.dtype, w.width) for w in self.windows)
         return held + sum(self.width if self.lane in i.variables else 1 for i in self.elements)
 
     @property
     def once_words(self) -> int:
         """Return the registers of what is loaded once, as it is computed with."""
-        wide = ((i.dtype.compute, self.lane in i.variables) for i in self.once)
-        return sum(words(dtype, self.width if by_lane else 1) for dtype, by_lane in wide)
+        plain = (i for i in self.once if i not in self.picks)
+        wide = ((i.dtype.compute, self.lane in i.variables) for i in plain)
+        held = sum(words(dtype, self.width if by_lane else 1) for dtype, by_lane in wide)
+        return held + sum(words(w.dtype, w.width) for w in self.once_windows)
+
+    @property
+    def once_windows(self) -> tuple[Window, ...]:
+        """Return the windows that are the same in all turns."""
+        picked = (pick.window for pick in self.picks.values())
+        return tuple(w for w in dict.fromkeys(picked) if w not in self.windows)
 
 
 def loads_of(
@@ -71,10 +85,18 @@ def loads_of(
     vectors, elements = list[tuple[Instance, ...]](), list[Instance]()
     across = list[Instance]()
     once, late = list[Instance](), list[Instance]()
+    windows, picks = dict[Window, None](), dict[Instance, Pick]()
     for load in sorted(found, key=reading_order):
         assert load.value is not None
         assert load.address is not None
-        if turn not in load.variables:
+        pick = None if start is not None else find_own_pick(lowering, load, lane, width, facts)
+        if pick is not None:
+            picks[load] = pick
+            if turn in load.variables:
+                windows[pick.window] = None
+            else:
+                once.append(load)
+        elif turn not in load.variables:
             once += [load] if load.variables else []
         elif load.gathered or lowering.fusion.input_of[load.value].part is not None:
             late.append(load)
@@ -85,8 +107,26 @@ def loads_of(
         else:
             elements.append(load)
     return Loads(
-        tuple(vectors), tuple(across), tuple(elements), tuple(once), tuple(late), lane, width
+        tuple(vectors),
+        tuple(across),
+        tuple(elements),
+        tuple(once),
+        tuple(late),
+        lane,
+        width,
+        tuple(windows),
+        picks,
     )
+
+
+def find_own_pick(
+    lowering: Lowering, load: Instance, lane: Var, width: int, facts: Facts
+) -> Pick | None:
+    """Return the window that a load picks from, or None; a vector is its own."""
+    assert load.address is not None
+    if vector_base(load.address, load.conditions, lane, width, facts) is not None:
+        return None
+    return find_pick(lowering.fusion, load, lane, width, facts)
 
 
 def is_across(load: Instance, lane: Var, width: int) -> bool:
@@ -118,6 +158,8 @@ def most_turns(loads: Loads) -> int:
 def pressure_of(loads: Loads, lowering: Lowering, loops: tuple[Var, ...], unroll: int) -> Pressure:
     """Return what a thread holds that takes some rows, or vectors, at a time."""
     one = flat_pressure(lowering, loops, loads.width, 1)
+    if loads.picks:
+        one = replace(one, flight=loads.turn_words + loads.once_words)
     if unroll == 1:
         return one
     return replace(one, flight=0, staged=unroll * loads.turn_words + loads.once_words)

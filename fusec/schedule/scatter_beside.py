@@ -64,5 +64,5 @@ def _has_vectors(part: Beside) -> bool:
         return False
     facts, lane = Facts(part.fusion.hints), part.loops[2]
     found = accesses(part.fusion, part.lowering)
-    kinds = {access_class(a, c, lane, part.width, facts) for a, c, _ in found}
+    kinds = {access_class(a.address, a.conditions, lane, part.width, facts) for a in found}
     return "scalar" not in kinds and not facts.assumed

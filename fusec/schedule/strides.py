@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import product
-from fusec.ir.expression import Index, Var, index, linearize, of_var
+from fusec.ir.expression import Index, Var, delinearize, index, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.rows import Rows
@@ -87,17 +88,37 @@ def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> in
     Those of a load that runs along an axis near the end, like that of a matrix of a few columns
     that is stored by columns, are as many as there are places on the axes after it. Where the step
     from one place on the last axis to the next is short, as in a matrix of a few rows that is
-    stored by columns, several places share a line.
+    stored by columns, several places share a line. Of an address that no formula describes along
+    the last axis, as of pairs that take turns, a warp's lines are counted.
     """
-    if load.axis is None or load.load.address is None:
+    last, address = innermost(domain), load.load.address
+    step = None if last is None or address is None else address.coefficient(last)
+    if address is not None and last is not None and step is None:
+        return _counted_lines(address, domain, sizes, load.load.dtype.size)
+    if load.axis is None or address is None:
         return WARP
     after = domain.axes[domain.axes.index(load.axis) + 1 :]
-    across = product(a.extent for a in after if a in load.load.address.variables)
-    last = innermost(domain)
-    step = None if last is None else load.load.address.coefficient(last)
+    across = product(a.extent for a in after if a in address.variables)
     steps = WARP * LINE if step is None else abs(step.evaluate(sizes))
     shared = -(-WARP * steps * load.load.dtype.size // LINE)
     return min(WARP, across.evaluate(sizes), max(1, shared))
+
+
+def _counted_lines(address: Index, domain: Domain, sizes: Mapping[str, int], size: int) -> int:
+    """Return from how many lines the warp in the middle of the domain reads; WARP if unknown."""
+    extents = [a.extent.evaluate(sizes) for a in domain.axes]
+    start = prod(extents) // 2 // WARP * WARP
+    lines: set[int] = set()
+    for point in range(start, min(start + WARP, prod(extents))):
+        place = delinearize(index(point), extents)
+        at = address.substitute(dict(zip(domain.axes, place, strict=True)))
+        if not at.is_const:
+            return WARP  # where integers lead that are data
+        try:
+            lines.add(at.constant.evaluate(sizes) * size // LINE)
+        except FusecError:
+            return WARP  # places in an empty part are divided by its extents
+    return max(1, len(lines))
 
 
 def reach_by_lines(along: float, strided: float, lines: int, size: int) -> float:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fusec.ir.annotations import Setting
 from fusec.schedule.overrides import as_stored
+from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
@@ -16,7 +17,7 @@ from fusec.tuned import Found, Store, Tuned, find, key_of
 MOST_APART = 4.0
 """Doublings of extents, in all, beyond which a measured schedule says nothing of a segment."""
 DEARER = 1.05
-"""How many times the price of the first plan a plan for other sizes may have."""
+"""How many times the predicted time of the first plan one measured at other sizes may have."""
 
 
 def with_tuned(
@@ -43,17 +44,19 @@ def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment
             break
         if not found.entry.is_current:
             continue
-        price = _price(segment, found, scheduler, target)
-        if price is not None:
-            tuned = Tuned(found.entry, found.apart == 0, found.source)
+        offer = _offer(segment, found, scheduler, target)
+        if offer is not None:
+            plan, price = offer
+            about = found.entry, found.apart == 0, found.source
+            tuned = Tuned(*about, _reordered(segment, plan, scheduler, target))
             return replace(segment, tuned=tuned, estimate=as_stored(segment, price))
     return segment
 
 
-def _price(
+def _offer(
     segment: Segment, found: Found, scheduler: PlanningScheduler, target: Target
-) -> Estimate | None:
-    """Return the price of a segment with a record, or None where it cannot or should not be."""
+) -> tuple[KernelPlan, Estimate] | None:
+    """Return a segment's plan with a record and its price, or None where it is not to be used."""
     settings = found.entry.parameters
     if not are_fields(settings, segment, scheduler, target):
         return None
@@ -63,7 +66,22 @@ def _price(
     first, price = segment.estimate, offer[1]
     if first is not None and found.apart and price.seconds(target) > DEARER * first.seconds(target):
         return None
-    return price
+    return offer
+
+
+def _reordered(
+    segment: Segment, plan: KernelPlan, scheduler: PlanningScheduler, target: Target
+) -> tuple[str, ...]:
+    """Return the sums that a plan adds in another order than the one that is built untuned."""
+    untuned = scheduler.offer(segment.fusion, target)
+    if isinstance(untuned, Refusal):
+        return ()
+    sizes = segment.fusion.hints
+    orders = (
+        {name: order.at(sizes) for name, order in p.orders.items()} for p in (plan, untuned[0])
+    )
+    tuned, default = orders
+    return tuple(name for name, order in tuned.items() if order != default.get(name))
 
 
 def are_fields(

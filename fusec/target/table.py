@@ -50,10 +50,11 @@ class Target:
     the part of `bandwidth` reached, by family and access. write_cost: how much longer than reading
     a byte writing it takes, where as many are read as written. dirty: the part of L2 in which
     results may wait to be written back. draw: how many times its share of the bandwidth one SM
-    draws where the others are idle. link: bytes a second that a GPU sends over its links to others,
-    while as many arrive; links: by kind of exchange, what that makes of it. contention: the part of
-    an exchange's time on the memory that kernels beside it lose. host_call, host_slice: seconds of
-    the host for a call with a loop around ranks, and for each slice. clusters: how many
+    draws where the others are idle. reread: the part of what the blocks of a kernel read again that
+    comes from L2, as L1 does not hold it. link: bytes a second that a GPU sends over its links to
+    others, while as many arrive; links: by kind of exchange, what that makes of it. contention: the
+    part of an exchange's time on the memory that kernels beside it lose. host_call, host_slice:
+    seconds of the host for a call with a loop around ranks, and for each slice. clusters: how many
     clusters of so many blocks are resident, of blocks that have an SM each.
     """
 
@@ -74,6 +75,7 @@ class Target:
     write_cost: float
     dirty: float
     draw: float
+    reread: float
     link: float
     contention: float
     host_call: float
@@ -114,7 +116,7 @@ class Target:
 FIELDS = tuple(f for f in fields(Target) if f.name not in ("rates", "clusters", "links"))
 """What is one string or number each, in the order in which target files have them."""
 TAKEN_OVER = (
-    "issue", "write_cost", "dirty", "draw", "link", "contention", "host_call",
+    "issue", "write_cost", "dirty", "draw", "reread", "link", "contention", "host_call",
     "host_slice",
 )  # fmt: skip
 """What a file may leave to that of the GPU which is named by `like`."""

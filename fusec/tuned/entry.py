@@ -73,12 +73,14 @@ class Entry:
 class Tuned:
     """The entry that a segment's schedule is taken from; exact: it was measured at its sizes.
 
-    source: the file, or `fusec` for those that come with it.
+    source: the file, or `fusec` for those that come with it. reordered: the sums that are added in
+    another order than by the schedule which the cost model selects, so that their last bits differ.
     """
 
     entry: Entry
     exact: bool
     source: str
+    reordered: tuple[str, ...] = ()
 
 
 def _toml(value: Any) -> str:
