@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from fusec import driver
 from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.driver import Compilation, Package
+from fusec.driver import Compilation, Package, choose
 from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
+from fusec.keywords import Options, options_of
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import CompileOptions
 from fusec.rank import called
@@ -29,38 +30,23 @@ def compile(
     source: Any,
     *,
     part: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-    target: str | None = None,
-    schedule: str | None = None,
-    check_bounds: bool = False,
-    precise: bool = False,
-    without: Collection[str] = (),
-    sum_chunks: int = 0,
     build: bool = True,
+    **options: Unpack[Options],
 ) -> Program:
     """Return a fusion compiled, to be called on arrays.
 
     source: the path of a file, its text, a FusionDefinition or a Fusion. part: one of several
     fusions, or a phase of a joint graph. sizes: replace default sizes, for which it is built now,
     where there is a GPU or a target is named; others are built when a call brings them, unless
-    `build` is False. schedule: a file of schedules. check_bounds: whether kernels check indices,
-    which makes calls wait for them. precise: no cheaper arithmetic before results in half types.
-    without: passes and decisions to disable, as `--without` of the command line has them.
-    sum_chunks: sums over ranks are taken in so many chunks, added in order (docs/ranks.md).
-    FusecError says what is wrong with the source, and where.
+    `build` is False. The other options are those of the command line (`fusec compile --help`), and
+    should_merge and segments (docs/calls.md). FusecError says what is wrong with the source,
+    and where.
     """
-    options = CompileOptions(
-        targets=(target,) if target else CompileOptions().targets,
-        targets_given=target is not None,
-        sizes=sizes or {},
-        schedule=schedule,
-        check_bounds=check_bounds,
-        precise=precise,
-        without=tuple(without),
-        sum_chunks=sum_chunks,
-    )
-    fusion = _chosen(_fusions(source, options), part)
-    local, make = partition(fusion), _maker(fusion, options)
+    asked = options_of("compile", options)
+    named = {f.name: f for f in _fusions(source, asked)}
+    fusion = choose("compile", named, part)
+    local, make = partition(fusion), _maker(fusion, asked)
+    target = options.get("target")
     first = target is not None or device_available() is None
     sized = first and _is_sized(fusion)
     variants = [make(local.hints, _device(local, target))] if sized else []
@@ -186,13 +172,3 @@ def _fusions(source: Any, options: CompileOptions) -> list[Fusion]:
         )  # fmt: skip
     whole = as_asked(with_sizes(given, options.sizes), options)
     return [p.original for p in Compilation(whole, options).parts]
-
-
-def _chosen(fusions: list[Fusion], part: str | None) -> Fusion:
-    named = {f.name: f for f in fusions}
-    if part is None and len(fusions) == 1:
-        return fusions[0]
-    if part in named:
-        return named[part]
-    what = "there are several fusions" if part is None else f"there is no fusion `{part}`"
-    raise FusecError(f"compile(): {what}", help=f"part: one of {', '.join(named)}")

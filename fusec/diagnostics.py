@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 from fusec.escape import visible
@@ -152,3 +154,9 @@ class InternalError(FusecError):
 
     exit_code = 70
     severity = "internal error"
+
+
+@cache
+def note_once(text: str) -> None:
+    """Print a note to stderr, the first time in this process."""
+    print(f"fusec: {text}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fusec.run.measure import Timing
     from fusec.run.spills import Build
     from fusec.schedule.plan import KernelPlan
+
+T = TypeVar("T")
 
 
 class Compilation:
@@ -168,6 +170,23 @@ class Package:
     def cubins(self, target: str) -> dict[str, bytes]:
         """Return the machine code for one target, by kernel."""
         return {name: a.cubin for (name, arch), a in self.artifacts.items() if arch == target}
+
+
+def choose(caller: str, named: Mapping[str, T], part: str | None) -> T:
+    """Return what `part` names of several fusions, or the only one; FusecError where it does not.
+
+    part: a fusion's name, or of a phase of a joint graph the phase's. caller: the function that is
+    asked, as errors say it.
+    """
+    if part is None and len(named) == 1:
+        return next(iter(named.values()))
+    if part is not None and part in named:
+        return named[part]
+    fitting = [name for name in named if part and name.endswith(f"_{part}")]
+    if len(fitting) == 1:
+        return named[fitting[0]]
+    what = "there are several fusions" if part is None else f"there is no fusion `{part}`"
+    raise FusecError(f"{caller}(): {what}", help=f"part: one of {', '.join(named)}")
 
 
 def plan(fusion: Fusion, options: CompileOptions) -> Compilation:

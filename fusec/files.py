@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
+from fusec.ir.annotations import Pin
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -32,6 +33,9 @@ def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
 def as_asked(fusion: Fusion, options: CompileOptions) -> Fusion:
     """Return a fusion with the schedules of the options, and its sums over ranks in chunks."""
     fusion = with_schedule(fusion, options)
+    if options.segments:
+        pins = (Pin(name, values) for name, values in options.segments.items())
+        fusion = replace(fusion, pins=(*fusion.pins, *pins))
     if not options.sum_chunks:
         return fusion
     from fusec.shard.chunks import with_sum_chunks

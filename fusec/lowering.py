@@ -138,9 +138,21 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     without = (*_left_out(options)[0], *(APPROXIMATIONS if options.precise else ()))
     if options.check_bounds:
         without = (*without, "scatters_as_selects")  # a comparison has no bound to check
-    fusion = run_pipeline(fusion, without=without, stop_after=options.stop_after, observer=observer)
+    fusion = run_pipeline(fusion, without=without, stop_after=_last(options)[0], observer=observer)
     fusion = settle_loops(fusion)
     return check_indices(fusion) if options.check_bounds else fusion
+
+
+def _last(options: CompileOptions) -> tuple[str | None, str | None]:
+    """Return the last pass over fusions, and over host programs, where one is asked for."""
+    from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
+    from fusec.passes import PIPELINE
+    from fusec.passes.pipeline import one_of
+
+    if options.stop_after is None:
+        return None, None
+    name = one_of([step.name for step in (*PIPELINE, *HOST_PIPELINE)], options.stop_after)
+    return (name, None) if any(name == step.name for step in PIPELINE) else (None, name)
 
 
 def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
@@ -187,7 +199,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     offers = Offers(all, gpu)
     found = redefine(
         fusion,
-        lambda f: search(f, all, gpu, offers=offers),
+        lambda f: search(f, all, gpu, offers=offers, should_merge=options.should_merge),
         all,
         gpu,
         options.redefine,
@@ -240,7 +252,10 @@ def lower(
     left_out, asked = _left_out(options)[1], _asked(options)
     gpu = target.find(options.target, options.rates)
     known = known_of(segmented, plans, gpu, options.streams)
-    return run_pipeline(program, known, without=left_out, asked=asked, observer=observer)
+    return run_pipeline(
+        program, known, without=left_out, asked=asked, stop_after=_last(options)[1],
+        observer=observer,
+    )  # fmt: skip
 
 
 def check(program: HostProgram) -> None:

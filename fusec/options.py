@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import Fusion
+
+ShouldMerge = Callable[["Fusion", "Fusion"], bool]
+"""Whether two neighbouring groups of operations become one."""
 
 DEFAULT_TARGET = "sm_90a"
 
@@ -93,7 +100,9 @@ class CompileOptions:
     elsewhere, not cheaper. untuned: price alone chooses schedules; tuned: a folder of measured ones
     instead of the user's and those shipped. overlap: whether kernels start beside the end of those
     before them. streams: on which the iterations of a loop run in turn. sum_chunks: into how many
-    chunks sums over ranks are divided, which are added in order; 0: exchanges add.
+    chunks sums over ranks are divided, which are added in order; 0: exchanges add. should_merge:
+    whether two neighbouring groups of operations become one; segments stand inside of groups.
+    segments: values that stay in one segment each, by the segment's name.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -115,6 +124,8 @@ class CompileOptions:
     streams: int = 4
     sum_chunks: int = 0
     with_: tuple[str, ...] = ()
+    should_merge: ShouldMerge | None = None
+    segments: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
     def target(self) -> str:

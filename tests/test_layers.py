@@ -32,7 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "hostir",
         "run",
         "call",
-        "files lowering",
+        "files keywords lowering",
         "driver",
         "rank immediate",
         "variants",

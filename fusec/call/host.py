@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy as np
 from fusec.call.arrays import View
 from fusec.call.given import Given
 from fusec.call.interfaces import DeviceArray, over_memory
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, note_once
 from fusec.generator import default_generator
 from fusec.ir.dim import Dim
 from fusec.ir.effects import own_strides
@@ -40,10 +38,10 @@ def call_on_host(
     targets = dict(_targets(program, given, out))
     reason = device_available()
     if reason is None:
-        _note("arrays on the CPU are copied to the GPU, and results back")
+        note_once("arrays on the CPU are copied to the GPU, and results back")
         found = _on_copies(program, given)
     else:
-        _note(f"results come from the fp64 reference ({reason})")
+        note_once(f"results come from the fp64 reference ({reason})")
         found = _evaluated(program, given, evaluate)
     return [
         _delivered(program, given, output, result, targets.get(output.value.name))
@@ -148,8 +146,3 @@ def _downloaded(device: Device, array: DeviceArray) -> Any:
     if flat.nbytes:
         device.call("cuMemcpyDtoH", flat.ctypes.data, array.address, flat.nbytes)
     return StridedArray(flat, array.shape, array.strides).array
-
-
-@cache
-def _note(text: str) -> None:
-    print(f"fusec: {text}", file=sys.stderr)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusec import driver, lowering
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, note_once
 from fusec.driver import Compilation
 from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment
@@ -23,7 +23,11 @@ _NVFUSER = {
     "fusion_ir_math": "fusion-ir",
     "fusion_ir_original": "fusion-ir",
     "fusion_ir_preseg": "preseg",
+    "fusion_ir_concretized": "preseg",
     "pre_segmenter_logging": "preseg",
+    "preseg_pass": "preseg",
+    "host_ir_lowering": "host-passes",
+    "compile_params": "scheduler-params",
     "scheduler_params": "scheduler-params",
     "cuda_kernel": "cuda-kernel",
     "ptx": "ptx",
@@ -33,6 +37,25 @@ _NVFUSER = {
     "draw_segmented_fusion": "dot",
 }
 """nvFuser's dump names that have a counterpart here."""
+
+_INSTEAD = {
+    "segmenter_logging": "explain", "scheduler_verbose": "explain", "launch_param": "explain",
+    "occupancy": "explain", "perf_debug_verbose": "explain", "ptxas_verbose": "explain",
+    "dynamic_shared_memory": "explain", "buffer_reuse_verbose": "explain",
+    "global_zeroed_memory": "explain", "index_type": "explain", "kernel_ir": "explain",
+    "fusion_ir_presched": "explain", "fusion_ir_graph": "explain --html FILE",
+    "cuda_to_file": "compile -o FOLDER", "cuda_full": "compile -o FOLDER",
+    "cubin": "compile -o FOLDER", "sass_to_file": "compile -o FOLDER",
+    "ftrace": "run --trace FILE.json", "communication": "run --trace FILE.json",
+    "kernel_args": "dump --host-ir", "fusion_args": "dump --host-ir",
+}  # fmt: skip
+"""Commands that tell what others of nvFuser's dump names do."""
+_OWN = """
+    bank_conflict ca_map cutlass_compile expr_simplify expr_sort expr_sort_verbose host_ir_jit
+    indexing_verbose inlining lower_verbose parallel_dimensions predicate_elimination sync_map
+    transform_propagator
+"""
+"""Dump names of what nvFuser alone has."""
 
 
 _TARGET_FREE = frozenset(
@@ -74,15 +97,21 @@ def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> in
 
 
 def environment_kinds() -> list[str]:
-    """Return the dumps that NVFUSER_DUMP names; FusecError lists the valid names."""
+    """Return the dumps that NVFUSER_DUMP names, and note which have no counterpart.
+
+    FusecError lists the valid names for one that nvFuser does not have either.
+    """
     named = (n.strip().split("(")[0] for n in (environment("NVFUSER_DUMP") or "").split(","))
     names = [n for n in named if n]
     for name in names:
-        if name not in _NVFUSER:
+        if name in _INSTEAD or name in _OWN.split():
+            way = f"; see `fusec {_INSTEAD[name]}`" if name in _INSTEAD else ""
+            note_once(f"NVFUSER_DUMP: `{name}` has no counterpart{way}")
+        elif name not in _NVFUSER:
             raise FusecError(
                 f"NVFUSER_DUMP: unknown name `{name}`", help="one of " + ", ".join(sorted(_NVFUSER))
             )
-    return names
+    return [name for name in names if name in _NVFUSER]
 
 
 def dump_for_environment(program: Compilation) -> None:

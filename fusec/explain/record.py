@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fusec import driver, lowering
 from fusec.diagnostics import FusecError
-from fusec.driver import Compilation
+from fusec.driver import Compilation, choose
 from fusec.explain.facts import Exact, KernelFacts, Segmentation, SumOrder
 from fusec.explain.query import describe
-from fusec.files import with_sizes
+from fusec.files import as_asked, with_sizes
+from fusec.keywords import Options, options_of
 from fusec.options import DEFAULT_TARGET, CompileOptions
 
 if TYPE_CHECKING:
@@ -131,20 +132,20 @@ def peak_bytes(program: HostProgram, sizes: Mapping[str, int]) -> int:
 def segmentation(
     fusion: Any,
     *,
-    target: str = DEFAULT_TARGET,
-    sizes: Mapping[str, int] | None = None,
     ranges: Mapping[str, tuple[int, int]] | None = None,
     exact: bool = False,
     part: str | None = None,
+    **options: Unpack[Options],
 ) -> Segmentation:
     """Return the segments of a fusion, what crosses between them, and what that costs.
 
-    `fusion` is a Fusion, a FusionDefinition, or the path of a file. `sizes` replace default sizes;
-    `ranges` asks over which sizes of a dim the choice stays the same; `exact` for the fewest bytes.
-    `part` names one of several fusions of a file, or a phase of a joint graph.
+    `fusion` is a Fusion, a FusionDefinition, or the path of a file. `ranges` asks over which sizes
+    of a dim the choice stays the same; `exact` for the fewest bytes. `part` names one of several
+    fusions of a file, or a phase of a joint graph. The other options are those of `fusec.compile`.
     """
-    options = CompileOptions(targets=(target,), targets_given=True, sizes=sizes or {})
-    chosen = _chosen(_programs_of(fusion, options), part)
+    options.setdefault("target", DEFAULT_TARGET)
+    programs = _programs_of(fusion, options_of("segmentation", options))
+    chosen = choose("segmentation", {p.original.name: p for p in programs}, part)
     return explain(chosen, Questions(ranges or {}, exact))
 
 
@@ -157,19 +158,9 @@ def _programs_of(given: Any, options: CompileOptions) -> Sequence[Compilation]:
     if isinstance(given, FusionDefinition):
         given = given.graph()
     if isinstance(given, Fusion):
-        return Compilation(with_sizes(given, options.sizes), options).parts
+        return Compilation(as_asked(with_sizes(given, options.sizes), options), options).parts
     kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]
     raise FusecError(
         f"segmentation() takes a Fusion, a FusionDefinition or a path, not {kind}",
         help='e.g. fusec.segmentation("examples/layernorm.yaml")',
     )
-
-
-def _chosen(programs: Sequence[Compilation], part: str | None) -> Compilation:
-    if part is None and len(programs) == 1:
-        return programs[0]
-    named = {p.original.name: p for p in programs}
-    if part in named:
-        return named[part]
-    what = "there are several fusions" if part is None else f"there is no fusion `{part}`"
-    raise FusecError(f"segmentation(): {what}", help=f"part: one of {', '.join(named)}")

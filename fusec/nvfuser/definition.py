@@ -14,6 +14,7 @@ from fusec.nvfuser.direct_text import DirectCalls
 from fusec.nvfuser.errors import BadArgument, NotExecuted, Undefined
 from fusec.nvfuser.on_cpu import check_outputs, has_gpu
 from fusec.nvfuser.operations import RecordedOperations
+from fusec.nvfuser.options import note_environment
 from fusec.nvfuser.profiler import note
 from fusec.nvfuser.repro import call_for, define_by, names_of
 from fusec.nvfuser.results import order_results, promote_operands
@@ -44,6 +45,7 @@ class FusionDefinition(dsl.FusionDefinition):
 
     def __init__(self, id: Any = None, *args: Any, **options: Any) -> None:
         """Start an empty definition, or the one of a number that `fd.id()` gave."""
+        note_environment()
         self.calls = self._new_calls()
         super().__init__(id, *args, **options)
         self.ops = self.Ops = RecordedOperations(self)

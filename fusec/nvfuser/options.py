@@ -1,11 +1,15 @@
-"""Options of nvFuser's `execute`: known ones tune nvFuser alone, others are refused by name."""
+"""Options of nvFuser's `execute` and environment: known ones tune nvFuser alone, which is said.
+
+Others are rejected by name.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Collection
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, note_once
 
 _ENABLE = """
     communication compile_params cutlass_scheduler fuse_matmul fuse_multiple_matmuls
@@ -26,8 +30,8 @@ ENABLE = frozenset(_ENABLE.split())
 DISABLE = frozenset(_DISABLE.split())
 
 
-def check(enable: Iterable[str] | None, disable: Iterable[str] | None) -> None:
-    """Raise FusecError for a name that is no option of nvFuser; the others choose nothing here."""
+def check(enable: Collection[str] | None, disable: Collection[str] | None) -> None:
+    """Note which options have no effect; FusecError for a name that is no option of nvFuser."""
     for what, given, known in (("enable", enable, ENABLE), ("disable", disable, DISABLE)):
         for name in given or ():
             if name not in known:
@@ -36,3 +40,19 @@ def check(enable: Iterable[str] | None, disable: Iterable[str] | None) -> None:
                     f"nvFuser has no {what} option `{name}`",
                     help=f"did you mean `{close[0]}`?" if close else None,
                 )
+        if given:
+            note_once(f"_{what}_options {', '.join(sorted(given))}: {_NO_EFFECT}")
+
+
+INERT = ("NVFUSER_ENABLE", "NVFUSER_DISABLE", "NVFUSER_PROF")
+"""Environment variables of nvFuser that fusec has no use for."""
+
+
+def note_environment() -> None:
+    """Note which of nvFuser's environment variables are set and have no effect."""
+    for name in INERT:
+        if os.environ.get(name):
+            note_once(f"{name}: {_NO_EFFECT}")
+
+
+_NO_EFFECT = "no effect, it tunes nvFuser's own kernels"

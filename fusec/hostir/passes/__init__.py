@@ -48,13 +48,17 @@ def run_pipeline(
     *,
     without: Collection[str] = (),
     asked: Collection[str] = (),
+    stop_after: str | None = None,
     observer: Observer[HostProgram] | None = None,
 ) -> HostProgram:
     """Return the program after all passes but those in `without`; of ASKED, those in `asked`.
+
+    `stop_after` names the last pass to run.
 
     `observer` is called after each pass with the programs before and after (the same object where
     nothing changed) and the seconds that it took.
     """
     names = {run.__name__ for run in _PASSES}
     left_out = {*without, *(names & ASKED.keys() - {*asked})}
-    return run_passes(pipeline(known), program, without=left_out, observer=observer)
+    steps = pipeline(known)
+    return run_passes(steps, program, without=left_out, stop_after=stop_after, observer=observer)

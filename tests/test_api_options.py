@@ -1,0 +1,124 @@
+"""Options of the Python functions: those of the command line, by one record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fusec
+from fusec import FusecError, driver
+from fusec.commands.flags import compile_options
+from fusec.keywords import Options, options_of
+from fusec.options import CompileOptions
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+ROWS = """
+fusion: rows
+dims: {B: 1024, H: 1024}
+inputs: {x: "f32[B, H]"}
+ops:
+  - v = var(x, [1], correction=0)
+  - a = exp(x)
+  - y = mul(a, 2.0)
+outputs: [y, v]
+"""
+
+
+def test_every_flag_of_the_command_line_is_an_argument() -> None:
+    @compile_options
+    def command(**given: Any) -> int:
+        return 0
+
+    flags = {p.name for p in command.__click_params__}  # pyright: ignore[reportFunctionMemberAccess]
+    others = {"jobs", "no_cache"}  # of builds, not of what is built
+    known = set(Options.__annotations__)
+    assert flags - others <= known
+    assert known - flags == {"should_merge", "segments"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"witout": ["merge_casts"]}, "has no argument `witout`"),
+        ({"without": "merge_casts"}, "`without` is a string, expected a list"),
+        ({"without": ["merge_cast"]}, "unknown pass `merge_cast`"),
+        ({"redefine": "sometimes"}, "`redefine` is 'sometimes'"),
+        ({"stop_after": "nothing"}, "unknown pass `nothing`"),
+        ({"segments": {"s": ["q"]}}, "`q`"),
+    ],
+)
+def test_wrong_options_are_named(given: Options, message: str) -> None:
+    path = str(EXAMPLES / "layernorm.yaml")
+    given.setdefault("target", "sm_90a")  # else nothing is planned before a call
+    with pytest.raises(FusecError, match=message):
+        fusec.segmentation(path, **given)
+    with pytest.raises(FusecError, match=message):
+        fusec.compile(path, **given)
+
+
+def test_what_options_do() -> None:
+    fusion = driver.load(str(EXAMPLES / "layernorm.yaml"))
+    assert len(fusec.segmentation(fusion).segments) == 1
+    apart = fusec.segmentation(fusion, should_merge=lambda a, b: False)
+    assert len(apart.segments) > 1
+    program = fusec.compile(fusion, target="sm_90a", should_merge=lambda a, b: False)
+    assert len(program.variants[0].host.launches) == sum(s.kernels for s in apart.segments)
+
+
+def test_segments_pin_values() -> None:
+    from fusec.parse import read_text
+
+    fusion = read_text(ROWS)
+    assert len(fusec.segmentation(fusion).segments) == 1
+    pinned = fusec.segmentation(fusion, segments={"first": ["a"], "second": ["y"]})
+    assert {s.pin for s in pinned.segments} >= {"first", "second"}
+
+
+def test_host_passes_end_the_pipeline_too() -> None:
+    fusion = driver.load(str(EXAMPLES / "layernorm.yaml"))
+    for name in ("slice_buffers", "order_segments", "merge_casts"):
+        assert driver.plan(fusion, CompileOptions(stop_after=name)).host.launches
+    assert options_of("compile", {"stop_after": "late_waits"}).stop_after == "late_waits"
+
+
+@pytest.mark.parametrize("part", ["forward", "backward"])
+def test_a_phase_is_named_by_its_own_name(part: str) -> None:
+    path = EXAMPLES / "joint" / "norm_dropout_residual.yaml"
+    name = f"norm_dropout_residual_{part}"
+    assert fusec.segmentation(str(path), part=part).fusion == name
+    assert fusec.compile(path, part=part, build=False).name == name
+    assert fusec.compile(path, part=name, build=False).name == name
+
+
+def test_options_of_nvfuser_without_effect_are_noted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fusec.diagnostics import note_once
+    from fusec.nvfuser import options
+
+    note_once.cache_clear()
+    monkeypatch.setenv("NVFUSER_ENABLE", "id_model")
+    options.note_environment()
+    options.check(["fast_math"], ["fma"])
+    options.check(["fast_math"], ["fma"])
+    said = capsys.readouterr().err
+    for name in ("NVFUSER_ENABLE", "_enable_options fast_math", "_disable_options fma"):
+        assert said.count(f"fusec: {name}: no effect") == 1
+    with pytest.raises(FusecError, match="nvFuser has no enable option `fast_maths`"):
+        options.check(["fast_maths"], None)
+
+
+def test_dump_names_without_a_counterpart_are_noted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fusec.commands.dump import environment_kinds
+    from fusec.diagnostics import note_once
+
+    note_once.cache_clear()
+    monkeypatch.setenv("NVFUSER_DUMP", "launch_param,preseg_pass,ca_map,host_ir_lowering")
+    assert environment_kinds() == ["preseg_pass", "host_ir_lowering"]
+    said = capsys.readouterr().err
+    assert "NVFUSER_DUMP: `launch_param` has no counterpart; see `fusec explain`" in said
+    assert "NVFUSER_DUMP: `ca_map` has no counterpart\n" in said
