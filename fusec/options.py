@@ -6,13 +6,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from fusec.ir.graph import Fusion
-
-ShouldMerge = Callable[["Fusion", "Fusion"], bool]
-"""Whether two neighbouring groups of operations become one."""
+ShouldMerge = Callable[[Any, Any], bool]
+"""Called with the Fusions of two neighbouring groups: whether these become one group."""
 
 DEFAULT_TARGET = "sm_90a"
 
