@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import run
+from benchmarks.entry import end_with
 from benchmarks.rows import Row
 from benchmarks.segmentation import tree, write
 from fusec import driver
@@ -175,4 +175,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

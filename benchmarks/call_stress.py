@@ -12,13 +12,13 @@ import argparse
 import gc
 import random
 import resource
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import fusec
+from benchmarks.entry import end_with
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec.call.program import Program
 
@@ -121,4 +121,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import fusec
+from benchmarks.entry import end_with
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec.call import fast, helper
 from fusec.call.program import Program
@@ -232,4 +233,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -25,6 +25,7 @@ from time import process_time
 from typing import Any
 
 from benchmarks.compile_graphs import GRAPHS, fan, row_maxima
+from benchmarks.entry import end_with
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec import driver, lowering
 from fusec.codegen.dispatch import plan_sources
@@ -151,4 +152,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.corpus_pool import Pool, default_jobs
 from benchmarks.corpus_stages import STAGES, Record, Settings
+from benchmarks.entry import end_with
 
 # Each worker is one of many: their linear algebra must not fight over the processors.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -128,4 +129,4 @@ def reason(record: Record) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import programs_ranks as texts
+from benchmarks.entry import end_with
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec.parse import read_file
 
@@ -156,4 +157,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

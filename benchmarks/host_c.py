@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.entry import end_with
 from fusec import driver
 from fusec.emit import emitted
 from fusec.files import fusions_of
@@ -114,4 +115,4 @@ def measured(name: str, sizes: Mapping[str, int], given: argparse.Namespace) -> 
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.corpus_graph import read_graph
 from benchmarks.corpus_inputs import prepare
+from benchmarks.entry import end_with
 from fusec import driver
 from fusec.call.placing import memory_of
 from fusec.diagnostics import FusecError
@@ -143,4 +144,4 @@ def summary(rows: Sequence[Row], refused: int) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    end_with(main)

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.calls import chain
+from benchmarks.entry import end_with
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec import driver
 from fusec.ir.graph import Fusion
@@ -155,4 +156,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    end_with(main)

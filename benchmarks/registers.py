@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.corpus_graph import read_graph
 from benchmarks.corpus_inputs import prepare
+from benchmarks.entry import end_with
 from benchmarks.segmentation import tree
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
@@ -198,4 +199,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["examples"])
+    end_with(lambda: main(sys.argv[1:] or ["examples"]))

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import generated, operands, products, suites
+from benchmarks.entry import end_with
 from benchmarks.measure import has_torch
 from benchmarks.peers import PEERS
 from benchmarks.prepared import prepare
@@ -276,8 +277,4 @@ def _take(record: dict[str, Any], row: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except FusecError as error:
-        print(error.render(), file=sys.stderr)
-        sys.exit(error.exit_code)
+    end_with(main)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import segmentation_corpus
+from benchmarks.entry import end_with
 from benchmarks.first_fit import first_fit
 from benchmarks.segmentation_corpus import Settings, ratio
 from fusec import driver, lowering, target
@@ -162,4 +163,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -20,6 +20,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
+from benchmarks.entry import end_with
 from benchmarks.run import SUITES, rows_of
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
@@ -135,4 +136,4 @@ def _failed(segment: Mapping[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_with(lambda: main(sys.argv[1:]))

@@ -28,6 +28,7 @@ from typing import Any
 import fusec
 from benchmarks import programs_ranks as texts
 from benchmarks import stages
+from benchmarks.entry import end_with
 from benchmarks.paired import medians, ratio, rounds
 from benchmarks.programs_ranks import HIDDEN, Ranks, Way, errors
 from benchmarks.segmentation import ROOT, read, tree, write
@@ -382,4 +383,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    end_with(main)

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.entry import end_with
 from fusec import driver
 from fusec.dev.draw import draw_fusion
 from fusec.dev.verdicts import (
@@ -255,4 +256,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -10,6 +10,7 @@ import pytest
 import fusec
 from fusec import FusecError, driver
 from fusec.commands.flags import compile_options
+from fusec.diagnostics import EnvironmentProblem
 from fusec.keywords import Options, options_of
 from fusec.options import CompileOptions
 
@@ -122,3 +123,14 @@ def test_dump_names_without_a_counterpart_are_noted(
     said = capsys.readouterr().err
     assert "NVFUSER_DUMP: `launch_param` has no counterpart; see `fusec explain`" in said
     assert "NVFUSER_DUMP: `ca_map` has no counterpart\n" in said
+
+
+def test_benchmarks_end_with_a_message_where_there_is_no_gpu() -> None:
+    from benchmarks.entry import end_with
+
+    def main() -> int:
+        raise EnvironmentProblem("no GPU", help="take another machine")
+
+    with pytest.raises(SystemExit) as ended:
+        end_with(main)
+    assert ended.value.code == EnvironmentProblem("").exit_code

@@ -177,7 +177,7 @@ def test_reading_a_script_says_where_it_stops(tmp_path: Path, capsys: Capture) -
     assert done.code == 0
     assert "two: 1 operation" in done.out
     line = EXECUTED.splitlines().index("assert np.allclose(y, np.exp(a)), y") + 1
-    assert f"is read up to line {line}, which uses results" in done.err
+    assert f"is read up to line {line}, which uses results or a GPU" in done.err
 
 
 def test_ops_lists_and_describes(capsys: Capture) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -352,3 +354,64 @@ def test_the_inputs_of_the_seed_are_made_as_the_script_says(tmp_path: Path) -> N
     assert arrays[0].strides == (0, 0, 2)
     assert str(arrays[0].dtype) == "bfloat16"
     assert abs(float(arrays[0][0, 0].astype(np.float32).std()) - 1) < 0.1
+
+
+REPRO = """
+import torch
+from nvfuser_direct import FusionDefinition, DataType
+
+def nvfuser_fusion(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1, 4], [True, True], DataType.BFloat16, stride_order=[0, 1])
+    i = fd.define_tensor([3], [True], DataType.Int)
+    b = fd.define_tensor([3], [True], DataType.Bool)
+    fd.add_output(fd.ops.exp(x))
+    fd.add_output(fd.ops.add(i, 1))
+    fd.add_output(fd.ops.logical_not(b))
+
+with FusionDefinition() as fd:
+    nvfuser_fusion(fd)
+
+inputs = [
+    torch.testing.make_tensor((24,), dtype=torch.bfloat16, device='cuda:0').as_strided((6, 4), (1, 6)),
+    torch.testing.make_tensor((3,), dtype=torch.int64, device='cuda:0', exclude_zero=True),
+    torch.testing.make_tensor((3,), dtype=torch.bool, device='cuda:0', low=0, high=2),
+]
+"""  # noqa: E501
+
+
+@needs_no_torch
+def test_a_repro_script_of_nvfuser_runs_without_pytorch(tmp_path: Path) -> None:
+    outputs = list[np.ndarray]()
+
+    def keep(fusion: Fusion, actuals):
+        results = by_reference(fusion, actuals)
+        outputs.extend(results)
+        return results
+
+    run_script(write(tmp_path, REPRO + "fd.execute(inputs)\n"), keep)
+    y, i, b = outputs
+    assert y.shape == (6, 4)
+    assert np.ptp(np.log(y.astype(np.float64))) > 4  # numbers from [-9, 9)
+    assert np.all(np.abs(i - 1) <= 9)
+    assert np.all(i != 1)
+    assert b.dtype == np.bool_
+
+
+def test_a_script_ends_where_it_needs_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with a PyTorch that has no CUDA: what was defined before is taken."""
+
+    def make_tensor(*_: object, **options: object) -> None:
+        if "cuda" in str(options.get("device")):
+            raise AssertionError("Torch not compiled with CUDA enabled")
+
+    torch, testing = ModuleType("torch"), ModuleType("torch.testing")
+    vars(testing)["make_tensor"] = make_tensor
+    vars(torch).update(testing=testing, bfloat16="bf16", int64="i64", bool="b")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr("fusec.nvfuser.script._builtins_with_standin", lambda: dict(vars(builtins)))
+    path = write(tmp_path, REPRO + "fd.execute(inputs)\n")
+    (fusion,) = load_script(path)
+    assert len(fusion.outputs) == 3
+    assert "is read up to line 17, which uses results or a GPU" in capsys.readouterr().err

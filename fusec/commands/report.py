@@ -101,6 +101,15 @@ def print_verdict(package: Package, verdict: Verdict) -> None:
             print(f"  `{output.name}` is made by {origin(package, output.name)}")
 
 
+def print_host_verdict(verdict: Verdict) -> None:
+    """Print whether a host program agrees with the reference, which evaluated its segments."""
+    if verdict.ok:
+        checked = verdict.coverage.text()
+        print(f"host program verified, no kernel was run (checked: {checked})")
+    else:
+        print(verdict.text())
+
+
 def origin(package: Package, name: str) -> str:
     """Return the segment and kernel that write an output."""
     from fusec.hostir.instructions import Alias

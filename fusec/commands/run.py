@@ -17,6 +17,7 @@ from fusec.commands.lint import lint, lint_strides
 from fusec.commands.prediction import print_next, print_prediction
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import (
+    print_host_verdict,
     print_outputs,
     print_table,
     print_times,
@@ -216,7 +217,7 @@ def _perform(
         if options.verify:
             model = partial(driver.model_of, program.posts, sizes)
             judged = (program.original, model, inputs, sizes, outputs, options.judging)
-            right = timings.measure("verify", lambda: judge(*judged))
+            right = timings.measure("verify", lambda: judge(*judged, show=print_host_verdict))
     elif place.evaluates:
         with working("evaluating the reference"):
             evaluated = (fusion, inputs, sizes)

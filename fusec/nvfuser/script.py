@@ -50,8 +50,8 @@ def load_script(path: str | Path) -> list[Fusion]:
         )
     if stopped is not None:
         print(
-            f"note: `{visible(str(path))}` is read up to line {stopped.line}, which uses results; "
-            "`fusec run` executes all of it",
+            f"note: `{visible(str(path))}` is read up to line {stopped.line}, which uses results "
+            "or a GPU; `fusec run` executes all of it",
             file=sys.stderr,
         )
     return fusions
@@ -72,16 +72,16 @@ def _execute(name: str) -> Span | None:
         try:
             exec(code, module.__dict__)
         except StopRecording as stop:
-            return _script_span(stop.__traceback__)
+            return _script_span(stop.__traceback__, name)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise FusecError(f"`{name}` exits with {error.code!r}") from None
         except FusecError as error:
             raise error.at(_script_span(error.__traceback__)) from None
         except Exception as error:
-            if not _is_check_of_nothing(error):
+            if not (_is_check_of_nothing(error) or _lacks_cuda(error)):
                 raise _script_error(error) from None
-            return _script_span(error.__traceback__)
+            return _script_span(error.__traceback__, name)
     return None
 
 
@@ -144,6 +144,18 @@ def _is_check_of_nothing(error: Exception) -> bool:
     return NotRun.__name__ in str(error)
 
 
+NO_CUDA = (
+    "not compiled with cuda", "no nvidia driver", "no cuda gpus", "cuda driver version",
+    "cuda is not available",
+)  # fmt: skip
+"""What PyTorch says where tensors on a GPU cannot be."""
+
+
+def _lacks_cuda(error: Exception) -> bool:
+    """Return whether PyTorch could not make a tensor on a GPU, since there is none."""
+    return any(text in str(error).lower() for text in NO_CUDA)
+
+
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int, int]]:
     while traceback is not None:
         if not is_own(traceback.tb_frame):
@@ -163,9 +175,11 @@ def _script_frames(traceback: TracebackType | None) -> list[tuple[Span, str]]:
     return found
 
 
-def _script_span(traceback: TracebackType | None) -> Span | None:
-    frames = _script_frames(traceback)
-    return frames[-1][0] if frames else None
+def _script_span(traceback: TracebackType | None, file: str | None = None) -> Span | None:
+    """Return the innermost place in the user's files, or in one of them if it is in that, too."""
+    places = [span for span, _ in _script_frames(traceback)]
+    own = [span for span in places if span.file == file]
+    return (own or places or [None])[-1]
 
 
 def _script_error(error: Exception) -> FusecError:

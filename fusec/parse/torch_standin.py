@@ -125,6 +125,33 @@ def randint(low: int, high: Any = None, size: Any = None, **options: Any) -> Ten
     )
 
 
+def make_tensor(*shape: Any, low: Any = None, high: Any = None, **options: Any) -> Tensor:
+    """Return random numbers of a type from [low, high), as `torch.testing.make_tensor`.
+
+    Without bounds floats and complex numbers lie in [-9, 9), integers in [-9, 10), unsigned ones in
+    [0, 10). exclude_zero: the least number of the type in place of 0; other options are ignored.
+    """
+    sizes, dtype = _sizes(shape, options), _dtype(options, dtypes.F32)
+    nonzero = bool(options.get("exclude_zero"))
+
+    def fill(source: Any, count: int) -> Any:
+        if dtype is dtypes.BOOL:
+            return source.integers(0, 2, count)
+        if dtype.is_integer:
+            least = -9 if dtype.kind == "int" else 0
+            found = source.integers(
+                least if low is None else low, 10 if high is None else high, count
+            )
+            return np.where(found == 0, 1, found) if nonzero else found
+        first, last = -9.0 if low is None else low, 9.0 if high is None else high
+        parts = source.random(2 * count if dtype.is_complex else count, dtype=_wide(dtype))
+        found = parts * _wide(dtype)(last - first) + _wide(dtype)(first)
+        found = np.where(found == 0, dtype.part.epsilon, found) if nonzero else found
+        return found.view(dtype.numpy) if dtype.is_complex else found
+
+    return _filled(sizes, dtype, fill)
+
+
 def randperm(n: int, **options: Any) -> Tensor:
     """Return a permutation of 0 to n - 1."""
     order = _STATE.spawn().permutation(int(n))
@@ -272,6 +299,7 @@ def make_modules() -> dict[str, ModuleType]:
     for name, value in named.items():
         setattr(torch, name, value)
     testing.assert_close = assert_close  # pyright: ignore[reportAttributeAccessIssue]
+    testing.make_tensor = make_tensor  # pyright: ignore[reportAttributeAccessIssue]
     stubs: dict[str, Any] = {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
         "synchronize": _nothing, "empty_cache": _nothing, "manual_seed": _manual_seed,
