@@ -19,6 +19,7 @@ from fusec.nvfuser.definition import DirectDefinition, FusionDefinition
 from fusec.nvfuser.descriptors import compute_contiguity, compute_tensor_descriptor
 from fusec.nvfuser.modules import make_modules
 from fusec.nvfuser.repro import clone
+from fusec.nvfuser.script import load_script
 from fusec.nvfuser.versions import Version, version
 from fusec.parse.dsl import DataType
 
@@ -459,3 +460,32 @@ def test_an_output_of_the_host_beside_one_of_the_gpu_is_refused() -> None:
                 fd.execute(given)
         else:
             np.testing.assert_array_equal(fd.execute(given)[0], np.full(3, 5.0))
+
+
+HALVES = """
+from nvfuser_direct import FusionDefinition, DataType
+with FusionDefinition() as fd:
+    x = fd.define_tensor([-1, -1], [True, True], DataType.{dtype})
+    i = fd.define_tensor([-1, -1], [True, True], DataType.Int)
+    a = fd.ops.add(x, x)
+    b = x * 2.0
+    c = fd.ops.relu(x)
+    d = fd.ops.maximum(x, i)
+    e = fd.ops.exp(x)
+    f = fd.ops.where(fd.ops.gt(x, 0.0), x, x)
+    g = fd.ops.abs(x)
+    for t in (a, b, c, d, e, f, g):
+        fd.add_output(t)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["Half", "BFloat16", "Float"])
+def test_arithmetic_on_halves_gives_floats(dtype: str, tmp_path: Path) -> None:
+    """As nvFuser's `computeTypes` has it; operations that only select or round keep the type."""
+    path = tmp_path / "halves.py"
+    path.write_text(HALVES.format(dtype=dtype))
+    (fusion,) = load_script(path)
+    own = {"Half": "f16", "BFloat16": "bf16", "Float": "f32"}[dtype]
+    found = {o.value.name: str(o.value.dtype) for o in fusion.outputs}
+    kept = dict.fromkeys("cfg", own)
+    assert found == {**dict.fromkeys("abde", "f32"), **kept}

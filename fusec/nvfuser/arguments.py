@@ -38,7 +38,10 @@ def as_taken(
         elif given.get("max_norm") is not None:
             return [], given
         elif _is_float(given.get("index")):
-            return [], {**given, "index": definition.ops.cast(given["index"], DataType.Int)}
+            return [], {
+                **given,
+                "index": definition.ops.cast(given["index"], DataType.Int, name=()),
+            }
     return args, options
 
 
