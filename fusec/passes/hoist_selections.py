@@ -63,9 +63,11 @@ class _Selection:
             return _sliced(value, {axis: given[axes[axis]] for axis in axes}, node, work)
         ((axis, _),) = axes.items()
         index = node.operands[_index_place(node)]
-        if isinstance(index, Const):
-            where = int(index.value.real)
-            return _sliced(value, {axis: (dim(where), dim(where + 1), 1)}, node, work)
+        place = dim(int(index.value.real)) if isinstance(index, Const) else index.dim
+        if place is not None and place.symbols <= {d.name for d in work.fusion.dims}:
+            return _sliced(value, {axis: (place, place + 1, 1)}, node, work)
+        if index.is_scalar:
+            index = work.add(node, "full", [index], {"shape": (dim(1),), "dtype": index.dtype})
         if node.op.name == "embedding_fwd" and len(index.shape) != 1:
             flat = (prod(index.shape, start=dim(1)),)
             index = work.add(node, "reshape", [index], {"new_shape": flat})
@@ -154,7 +156,8 @@ def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
     while grows and len(found) < _REACH:
         grows = False
         for value, axes in list(waiting.items()):
-            reading = users.get(value, ())
+            # What asks for sizes reads no element.
+            reading = [n for n in users.get(value, ()) if n.op.family != "scalar"]
             count = sum(user.outputs[0] in found for user in reading)
             if value in found or not reading or count + (value is selection.tensor) < len(reading):
                 continue
