@@ -20,6 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for line in (
         "escape",
         "diagnostics options generator version",
+        "foreign",
         "ir",
         "ops executor stages",
         "reference",

@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 
 from fusec.diagnostics import FusecError
+from fusec.foreign import RECORD_BYTES, read_text
 from fusec.options import environment
 from fusec.tuned.entry import Entry, damaged, read_entry
 from fusec.tuned.key import Key, distance
@@ -80,10 +81,7 @@ class Store:
 
 def store_of(path: Path, source: str | None = None) -> Store:
     """Return the store of a file; one that is not there has no entries."""
-    try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise FusecError(f"tuned schedules: cannot read `{path}`: {error}") from None
+    text = read_text(path, "a file of tuned schedules", RECORD_BYTES) if path.exists() else ""
     return Store(str(path), text, source or str(path))
 
 
