@@ -136,10 +136,13 @@ def not_a(path: Name, what: str, help: str | None = None) -> Callable[[str], Und
 
 def _reason(error: Exception) -> str:
     """Return the first line of what a decoder says, short enough for a message."""
-    kinds = {RecursionError: "nested too deeply", MemoryError: "larger than the memory"}
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, MemoryError):
+        return "it is larger than the memory"
     lines = str(error).splitlines() or [""]
-    text = kinds.get(type(error), lines[0].strip() or type(error).__name__)
-    return f"no {text}" if isinstance(error, KeyError) else text[:300]
+    text = lines[0].strip()[:300] or type(error).__name__
+    return f"it has no {text}" if isinstance(error, KeyError) else text
 
 
 def decode_text(data: bytes, path: Name) -> str:
@@ -179,15 +182,16 @@ def yaml_events(text: str, path: Name) -> Iterator[Any]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    events: Iterator[Any] = yaml.parse(text, Loader=loader)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    parse: Any = yaml.parse  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    events: Iterator[Any] = parse(text, Loader=loader)
     while True:
+        event: Any = None
+        wrong: yaml.YAMLError | None = None
         with decoding(not_a(path, "YAML")):
             try:
                 event = next(events, None)
             except yaml.YAMLError as error:
-                wrong: yaml.YAMLError | None = error
-            else:
-                wrong = None
+                wrong = error
         if wrong is not None:
             raise wrong
         if event is None:

@@ -235,7 +235,10 @@ FUSION = (EXAMPLES / "attention.yaml").read_bytes()
 SCHEDULE = b"s0: {scheduler: inner_persistent, threads_x: 128, vector_width: 8}\n"
 READ: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
     "fusion.yaml": (lambda _: FUSION, read_file),
-    "divided.yaml": (lambda _: (EXAMPLES / "parallel" / "matmul_reduce_scatter.yaml").read_bytes(), read_file),
+    "divided.yaml": (
+        lambda _: (EXAMPLES / "parallel" / "matmul_reduce_scatter.yaml").read_bytes(),
+        read_file,
+    ),
     "schedule.yaml": (
         lambda _: SCHEDULE,
         lambda path: with_schedules(read_file(EXAMPLES / "softmax.yaml"), str(path)),
@@ -248,7 +251,10 @@ READ: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
         lambda _: b"".join((FOLDER / "sm_90a.toml").read_bytes().partition(b"\n\n")[:1]),
         lambda path: store_of(path).entries(),
     ),
-    "any.json": (lambda _: b'{"a": [1, 2.5, null, "b\\u00e9"]}', lambda p: foreign.read_json(p, "")),
+    "any.json": (
+        lambda _: b'{"a": [1, 2.5, null, "b\\u00e9"]}',
+        lambda p: foreign.read_json(p, ""),
+    ),
 }
 
 
@@ -316,9 +322,7 @@ def test_damaged_cubins(seconds: float, compiled: Path) -> None:
     assert rejected
 
 
-def test_a_damaged_cubin_of_a_folder_is_named(
-    compiled: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_cubin_of_a_folder_is_named(compiled: Path, tmp_path: Path) -> None:
     """With the digests made anew: what an author of a folder may write."""
     import json
 
@@ -346,5 +350,5 @@ def test_a_damaged_cubin_of_a_folder_is_named(
 def test_the_reason_is_short() -> None:
     with pytest.raises(foreign.Undecodable) as caught, foreign.decoding(foreign.not_a("f", "x")):
         raise RecursionError("maximum recursion depth exceeded")
-    assert caught.value.reason == "nested too deeply"
+    assert caught.value.reason == "it is nested too deeply"
     assert "f` is not x" in str(caught.value)
