@@ -21,6 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "escape",
         "diagnostics options generator version",
         "foreign",
+        "trust",
         "ir",
         "ops executor stages",
         "reference",
