@@ -84,9 +84,9 @@ def read_bytes(path: Name, what: str, most: int) -> bytes:
             raise unreadable(os.fspath(path), error) from None
 
 
-def read_text(path: Name, what: str, most: int) -> str:
+def read_text(path: Name, what: str, most: int, help: str | None = None) -> str:
     """Return the text of a regular file in UTF-8; FusecError where it is none."""
-    return decode_text(read_bytes(path, what, most), path)
+    return decode_text(read_bytes(path, what, most), path, help)
 
 
 def read_standard_input(what: str, most: int) -> bytes:
@@ -145,9 +145,9 @@ def _reason(error: Exception) -> str:
     return f"it has no {text}" if isinstance(error, KeyError) else text
 
 
-def decode_text(data: bytes, path: Name) -> str:
+def decode_text(data: bytes, path: Name, help: str | None = None) -> str:
     """Return bytes as text in UTF-8; FusecError where they are none."""
-    with decoding(not_a(path, "UTF-8 text")):
+    with decoding(not_a(path, "UTF-8 text", help)):
         return data.decode("utf-8")
 
 

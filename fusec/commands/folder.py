@@ -179,10 +179,10 @@ _PART = "a file of a compiled folder"
 
 def _kernel(contents: Contents, record: KernelRecord) -> KernelFile:
     place, files = contents.path / record.source, contents.files
-    text = decode_text(files[record.source], place)
+    text = decode_text(files[record.source], place, AGAIN)
     # Whatever header lies there counts, also one that the user added.
     found = sorted(p for p in place.parent.glob("*.cuh") if p.is_file())
-    local = {p.name: read_text(p, _PART, TEXT_BYTES) for p in found}
+    local = {p.name: read_text(p, _PART, TEXT_BYTES, AGAIN) for p in found}
     headers = headers_for(text, local)
     own = {record.source, *(f"{PurePosixPath(record.source).parent}/{name}" for name in headers)}
     edited = bool(own & {*contents.edited}) or not own <= files.keys()
