@@ -127,7 +127,7 @@ def try_names(name: str, every: int) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES[:ALWAYS])
 def test_values_may_have_generated_names(name: str) -> None:
-    try_names(name, 2)
+    try_names(name, 4)
 
 
 @pytest.mark.nightly
@@ -208,6 +208,6 @@ OPS = ("neg({})", "softmax({}, dim=1)", "sum({}, dims=[0])", "permute({}, dims=[
 CASES = [(k, d, op) for op in OPS for d in ("f32", "f64") for k in range(4)]
 
 
-@pytest.mark.parametrize(("part", "dtype", "op"), mostly_nightly(CASES, 11))
+@pytest.mark.parametrize(("part", "dtype", "op"), mostly_nightly(CASES, 17))
 def test_other_words_compile(part: int, dtype: str, op: str) -> None:
     build_words(WORDS[part::4], dtype, op)
