@@ -128,7 +128,7 @@ def own_file(arch: str, folder: Path | None = None) -> Path | None:
             help="`fusec doctor --measure DIR` writes target files; unset it for those of fusec",
         )
     path = None if own is None else Path(own) / f"{arch}.toml"
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and path.exists() else None
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -65,14 +65,14 @@ class Store:
         return tuple(found)
 
     @cached_property
-    def by_structure(self) -> Mapping[str, tuple[Block, ...]]:
+    def by_structure(self) -> Mapping[str, Sequence[Block]]:
         """Return the blocks of each structure; nothing is parsed."""
-        found: dict[str, tuple[Block, ...]] = {}
+        found: dict[str, list[Block]] = {}
         for block in self.blocks:
             named = _STRUCTURE.search(block.text)
             if named is None:
                 raise damaged(self.path, block.line, "[[entry]]", "the entry has no `structure`", 0)
-            found[named[1]] = (*found.get(named[1], ()), block)
+            found.setdefault(named[1], []).append(block)
         return found
 
     def entries(self, structure: str | None = None) -> list[Entry]:
