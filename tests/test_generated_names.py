@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_tools import EXAMPLES, fusec, small
+from decodes import DECODES
 from nightly import mostly_nightly
 
 from fusec import FusionDefinition, driver
@@ -19,7 +20,10 @@ from fusec.ir.verify import verify
 from fusec.ops.names import KEYWORDS, fresh_name, is_name
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
+from fusec.passes import run_pipeline
 from fusec.run.build import Source, build
+from fusec.schedule.attention_sums import as_products, sum_of
+from fusec.schedule.two_pass import names_of_sums, two_pass
 
 Capture = pytest.CaptureFixture[str]
 OPTIONS = CompileOptions(targets=("sm_90a",), untuned=True)
@@ -147,6 +151,36 @@ outputs: [y]
     check_names(fusion)
     (source,) = driver.Compilation(fusion, OPTIONS).kernel_sources
     assert "acc_tensor" in source.text
+
+
+def test_sums_of_variances_are_found_by_their_names() -> None:
+    text = """fusion: f
+inputs: {x: "f32[64, 128]"}
+ops:
+  - v = var(x, dims=[1])
+  - v_sum = sum(x, dims=[1])
+outputs: [v, v_sum]
+"""
+    fusion = read_text(text)
+    (name,) = names_of_sums(fusion).values()
+    written = two_pass(fusion)
+    verify(written)
+    (total,) = (v for v in written.values if v.name == name)
+    assert name != "v_sum"
+    assert written.producer[total].op.name == "sum"
+
+
+def test_products_that_are_sums_are_found_by_their_names() -> None:
+    text = DECODES["products of one row as sums"]
+    fusion = run_pipeline(read_text(text, "decode.yaml"))
+    sums = [n for n in fusion.nodes if n.op.name == "sum"]
+    own = sums[0].output.name
+    other = next(v.name for v in fusion.values if v.name not in (own, *fusion.outputs))
+    fusion = with_names(fusion, {other: f"{own}_of_row"})
+    made = as_products(fusion)
+    verify(made)
+    products = [n for n in made.nodes if n.op.name == "matmul"]
+    assert sum_of(fusion, products[0]) == own
 
 
 def test_fresh_names_are_taken() -> None:
