@@ -199,14 +199,15 @@ def yaml_events(text: str, path: Name) -> Iterator[Any]:
         yield event
 
 
-_ARRAYS = "a readable .safetensors or .npz file"
+ARRAYS = "a file of arrays"
+_READABLE = "a readable .safetensors or .npz file"
 
 
 def load_npz(path: Name) -> dict[str, Any]:
     """Return the arrays of a .npz file by name; FusecError where it is damaged or none."""
     import numpy as np
 
-    with opened(path, _ARRAYS, memory_bytes()) as (file, _), decoding(not_a(path, _ARRAYS)):
+    with opened(path, ARRAYS, memory_bytes()) as (file, _), decoding(not_a(path, _READABLE)):
         archive: Any = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise ValueError("one array, as a .npy file has it")
@@ -228,12 +229,12 @@ def load_safetensors(path: Name) -> list[tuple[str, dict[str, Any]]]:
     import safetensors
 
     module: Any = safetensors
-    with opened(path, _ARRAYS, memory_bytes()) as (file, status), decoding(not_a(path, _ARRAYS)):
-        first = file.read(8)
-        header = int.from_bytes(first, "little")
-        if len(first) < 8 or not 0 < header <= min(_HEADER_BYTES, status.st_size - 8):
+    with opened(path, ARRAYS, memory_bytes()) as (file, status), decoding(not_a(path, _READABLE)):
+        header = int.from_bytes(file.read(8), "little")
+        if not 0 < header <= min(_HEADER_BYTES, status.st_size - 8):
             raise ValueError("invalid header length")
-        return module.deserialize(first + file.read(status.st_size - 8))
+        file.seek(0)
+        return module.deserialize(file.read(status.st_size))
 
 
 def memory_bytes() -> int:

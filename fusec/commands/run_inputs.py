@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.commands.report import no_array
 from fusec.commands.verify import Judging
 from fusec.diagnostics import FusecError
-from fusec.foreign import check_file, memory_bytes
+from fusec.foreign import ARRAYS, check_file, memory_bytes
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -55,7 +55,7 @@ def check_files(options: RunOptions) -> None:
     for flag, name in (("--inputs", options.inputs), ("--expect", options.expect)):
         if name is not None:
             try:
-                check_file(name, "a file of arrays", memory_bytes())
+                check_file(name, ARRAYS, memory_bytes())
             except FusecError as error:
                 raise FusecError(f"{flag}: {error.diagnostic.message}") from None
     given = {"--inputs": options.inputs, "--outputs": options.outputs, "--expect": options.expect}
