@@ -66,7 +66,7 @@ def way_out(variable: str) -> str:
     """Return what a user does about a folder that is not used; variable: that names another."""
     return (
         f"set {variable} to a folder of your own; or remove what others may have put there, and "
-        "run `chmod go-w` on it (docs/trust.md)"
+        "run `chmod -R go-w` on it (docs/trust.md)"
     )
 
 
@@ -75,10 +75,10 @@ _WARNING = threading.Lock()
 
 
 def warn_unused(what: str, problem: Untrusted, variable: str) -> None:
-    """Say, once for each, that something is not used; variable: that names another folder."""
+    """Say, once for each kind, that something is not used; variable: that names another folder."""
     with _WARNING:
-        if str(problem) in _WARNED:
+        if what in _WARNED:
             return
-        _WARNED.add(str(problem))
+        _WARNED.add(what)
     told = warning(f"{what} is not used: {problem}", help=way_out(variable))
     print(told.render(), file=sys.stderr)

@@ -66,7 +66,7 @@ def test_a_cache_of_others_is_not_used(kind: str, tmp_path: Path, capsys: Captur
     err = capsys.readouterr().err
     assert f"the cache of built kernels is not used: `{folder}`: {message}" in err
     assert "set FUSEC_CACHE_DIR to a folder of your own" in err
-    assert "chmod go-w" in err
+    assert "chmod -R go-w" in err
     assert err.count("warning") == 1
 
 
