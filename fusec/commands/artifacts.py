@@ -16,6 +16,7 @@ from fusec.driver import Package
 from fusec.foreign import (
     CODE_BYTES,
     RECORD_BYTES,
+    MissingFile,
     Undecodable,
     decoding,
     not_a,
@@ -83,7 +84,7 @@ def check_place(folder: Path) -> None:
             try:
                 _check_files(folder)
                 break
-            except FileNotFoundError:  # another process has just put another folder there
+            except (FileNotFoundError, MissingFile):  # another process has just put another folder there
                 if attempt == 0:
                     raise
     except OSError as error:
