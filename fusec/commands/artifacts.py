@@ -84,7 +84,7 @@ def check_place(folder: Path) -> None:
             try:
                 _check_files(folder)
                 break
-            except (FileNotFoundError, MissingFile):  # another process has just put another folder there
+            except (FileNotFoundError, MissingFile):  # another process has just replaced it
                 if attempt == 0:
                     raise
     except OSError as error:
