@@ -14,7 +14,8 @@ ShouldMerge = Callable[[Any, Any], bool]
 DEFAULT_TARGET = "sm_90a"
 
 ENVIRONMENT = {
-    "FUSEC_CACHE_DIR": "folder of built kernels (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
+    "FUSEC_CACHE_DIR": "folder of built kernels, which no other user may write (default: "
+    "$XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
     "FUSEC_CACHE_LIMIT": "size of that folder, as 500M or 2G (default: 2G; 0 keeps nothing)",
     "FUSEC_DEBUG": "1: kernels that wait for another block for some seconds trap, and do not hang",
     "FUSEC_HELPER": "0: calls of programs do without the helper that is built in C",
@@ -23,7 +24,7 @@ ENVIRONMENT = {
     "FUSEC_RANK_TIMEOUT": "seconds without progress after which a rank counts as hung (default: "
     "20); more where ranks compute longer than that between exchanges",
     "FUSEC_RANK_TOKEN": "secret by which the ranks of a run know one another (default: a random "
-    "one of `fusec run --ranks`; none under torchrun and MPI)",
+    "one of `fusec run --ranks`; none under torchrun and MPI, where several hosts need one)",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
     "FUSEC_TREE": "name of the sources, which `fusec bench --out` records",

@@ -378,7 +378,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "manifest a folder": (made_folder("manifest.json"), "it has no manifest.json"),
     "manifest empty": (written("manifest.json", b""), "manifest.json` is damaged"),
     "manifest cut": (written("manifest.json", b'{"schema_version": 1, "fi'), "is damaged"),
-    "manifest binary": (written("manifest.json", b"\xff\0\xfe"), "is not UTF-8 text"),
+    "manifest binary": (written("manifest.json", b"\xff\0\xfe"), "manifest.json` is damaged"),
     "manifest a list": (written("manifest.json", b"[1]"), "it has no schema_version"),
     "manifest null": (written("manifest.json", b"null"), "it has no schema_version"),
     "manifest deep": (written("manifest.json", b"[" * 100_000), "is damaged"),
@@ -424,7 +424,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "another fusion": (written("fusion.yaml", SMALL.encode()), "fusion.yaml` was changed since"),
     "no kernel": (removed(KERNEL), "small_pointwise.cu` is missing"),
     "kernel binary": (written(KERNEL, b"\xff\xfe\0"), "small_pointwise.cu` is not UTF-8 text"),
-    "kernel a folder": (made_folder(KERNEL), "Is a directory"),
+    "kernel a folder": (made_folder(KERNEL), "is a directory"),
     "no header": (removed(HEADER), "types.cuh` is missing"),
     "no cubin": (removed(CUBIN), "cubin` is missing"),
     "cubin cut": (written(CUBIN, b"\x7fELF"), "cubin` was changed since it was compiled"),
@@ -469,6 +469,23 @@ def test_the_folder_is_named_after_the_fusion(
     done = fusec(capsys, "compile", path)
     assert done.out.startswith("small.fusec: 1 segment, 1 kernel for sm_90a\n")
     assert (tmp_path / "small.fusec" / KERNEL).is_file()
+
+
+def test_a_folder_does_not_depend_on_how_the_path_was_typed(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    path = small(tmp_path / "a")
+    monkeypatch.chdir(tmp_path / "a")
+    found: list[dict[str, bytes]] = []
+    for number, typed in enumerate([path, path.name, f"./{path.name}", f"b/../{path.name}"]):
+        out = tmp_path / f"out{number}"
+        assert fusec(capsys, "compile", typed, "-o", out, "--target", "sm_90a").code == 0
+        files = (p for p in out.rglob("*") if p.is_file())
+        found.append({str(p.relative_to(out)): p.read_bytes() for p in files})
+    assert all(each == found[0] for each in found)
+    (text,) = (data for name, data in found[0].items() if name.endswith(".cu"))
+    assert f"// Source: {path.name}\n".encode() in text
 
 
 def test_a_script_of_several_fusions(tmp_path: Path, capsys: Capture) -> None:

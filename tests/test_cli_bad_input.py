@@ -65,7 +65,10 @@ def test_an_unreadable_file(
     path.chmod(0)
     if os.access(path, os.R_OK):
         # The superuser may read everything: the system's answer is played.
-        monkeypatch.setattr(Path, "read_bytes", refuse)
+        opened = os.open
+        monkeypatch.setattr(
+            os, "open", lambda name, *a: refuse() if name == str(path) else opened(name, *a)
+        )
     fusec(capsys, "check", path).says(2, "cannot read", "Permission denied")
 
 
@@ -215,7 +218,7 @@ def test_an_assertion_of_a_script_points_at_it(tmp_path: Path, capsys: Capture) 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("missing.npz", "does not exist"),
+        ("missing.npz", "no such file"),
         ("folder.npz", "is a directory"),
         ("plain.txt", "neither a .safetensors nor an .npz file"),
         ("broken.npz", "is not a readable .safetensors or .npz file"),

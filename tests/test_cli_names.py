@@ -132,7 +132,7 @@ def test_inputs_may_be_called_like_workspaces(
     done = fusec(capsys, "compile", small(tmp_path, text), "-o", tmp_path / "out")
     assert (done.code, done.err) == (0, "")
     (kernel,) = (tmp_path / "out" / "kernels").glob("*.cu")
-    assert "fusec::last_block(arrived__ + " in kernel.read_text(), "the blocks share results"
+    assert "fusec::last_block(arrived_2 + " in kernel.read_text(), "the blocks share results"
 
 
 CALLED = re.compile(r"(?<![:\w.>{])([A-Za-z]\w*)\s*\(")

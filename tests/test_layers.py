@@ -20,6 +20,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for line in (
         "escape",
         "diagnostics options generator version",
+        "foreign",
+        "trust",
         "ir",
         "ops executor stages",
         "reference",

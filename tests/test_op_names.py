@@ -41,6 +41,7 @@ OTHER_WORDS = {
     "run/transports/nccl.py": {"reduction", "_OF_BOOLS", "kind"},  # between ranks
     "run/transports/reduction.py": {"reduction", "_FUNCTIONS"},  # the same
     "schedule/pressure.py": {"TEMPLATES"},
+    "schedule/two_pass.py": {"_MADE"},  # names of values
     "schedule/scatter.py": {"FAMILIES"},
     "shard/choose.py": {"IN_ORDER"},  # families
     "schedule/sort.py": {"FAMILIES"},

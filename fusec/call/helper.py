@@ -15,8 +15,9 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+from fusec import trust
 from fusec.options import environment
-from fusec.run.cache import cache_directory
+from fusec.run.cache import VARIABLE, cache_directory
 
 NAME = "fusec_helper"
 SOURCE = Path(__file__).with_name("helper.c")
@@ -31,8 +32,13 @@ def helper() -> Any:
     if environment("FUSEC_HELPER") == "0":
         return None
     try:
-        module = load(built(cache_directory() / "helper"))
+        folder = cache_directory()
+        trust.check(folder)
+        module = load(built(folder / "helper"))
         module.open_driver(DRIVER)
+    except trust.Untrusted as problem:
+        trust.warn_unused("the C launch helper", problem, VARIABLE)
+        return None
     except (OSError, ImportError, subprocess.SubprocessError):
         return None  # calls work without it, more slowly
     return module
@@ -41,28 +47,38 @@ def helper() -> Any:
 def built(folder: Path) -> Path:
     """Return the helper's library in a folder, built for this Python unless it is there.
 
-    OSError and SubprocessError say why it cannot be.
+    One that another user may have written is built again. OSError and SubprocessError say why it
+    cannot be; Untrusted, why the folder is not used.
     """
+    trust.check(folder)
     text, suffix = SOURCE.read_bytes(), sysconfig.get_config_var("EXT_SUFFIX")
     digest = hashlib.sha256(text + " ".join(FLAGS).encode()).hexdigest()[:16]
     library = folder / f"{digest}{suffix}"
-    if library.exists():
+    if _is_own(library):
         return library
     compiler = which("cc") or which("gcc") or which("clang")
     if compiler is None:
         raise OSError("there is no C compiler")
-    folder.mkdir(parents=True, exist_ok=True)
+    trust.make_private(folder)
     handle, aside = tempfile.mkstemp(dir=folder, suffix=str(suffix))
     os.close(handle)
     try:
         include = f"-I{sysconfig.get_paths()['include']}"
         command = [compiler, *FLAGS, include, str(SOURCE), "-o", aside]
         subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+        os.chmod(aside, trust.PRIVATE)  # linkers write by the umask
         os.replace(aside, library)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(aside)
     return library
+
+
+def _is_own(library: Path) -> bool:
+    try:
+        return trust.why_untrusted(os.lstat(library)) is None
+    except OSError:
+        return False
 
 
 def load(library: Path) -> Any:

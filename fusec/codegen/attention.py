@@ -25,7 +25,7 @@ from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
-from fusec.schedule.attention_maps import batch_axes, map_names
+from fusec.schedule.attention_maps import batch_axes
 from fusec.schedule.attention_masks import MOST_ROWS, Bound, masks_of, unmasked
 from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_problem import Attention, Softmax, find_attention, find_softmax
@@ -70,7 +70,7 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     attention = find_attention(fusion)
     assert isinstance(attention, Attention)
     context = _Context(fusion, attention, parameters, names, Facts(fusion.hints))
-    maps = [names[m] for m in map_names(plan.problem.attention)]
+    maps = [names[m] for m in kernel.map_names]
     operands = (attention.queries, attention.keys, attention.values)
     queries, keys, values = (operand_view(o, m) for o, m in zip(operands, maps, strict=True))
     rows = _rows(context)

@@ -23,7 +23,6 @@ from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_backward import BackwardPlan
 from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
-from fusec.schedule.attention_backward_maps import map_names
 from fusec.schedule.attention_backward_problem import Backward, find_backward
 from fusec.schedule.attention_backward_values import QueryValues, find_query_values
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
@@ -70,10 +69,9 @@ def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
     backward = find_backward(fusion)
     assert isinstance(backward, Backward)
     context = _Context(fusion, backward, parameters, kernel, names, Facts(fusion.hints))
-    given = map_names(plan.problem.backward)
     operands = (backward.queries, backward.gradients, backward.keys, backward.values)
     queries, gradients, keys, values = (
-        operand_view(o, names[m]) for o, m in zip(operands, given, strict=True)
+        operand_view(o, names[m]) for o, m in zip(operands, kernel.map_names, strict=True)
     )
     sides = ((queries, gradients), (keys, values))
     elements = _elements(context)

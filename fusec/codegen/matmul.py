@@ -38,7 +38,6 @@ from fusec.schedule.matmul import MatmulPlan
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products
-from fusec.schedule.matmul_maps import map_names
 from fusec.schedule.matmul_operand import BATCH, Operand
 from fusec.schedule.matmul_problem import Product, bind
 from fusec.schedule.matmul_shared import MatmulKernel
@@ -71,7 +70,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     hopper = parameters.kernel in ("wgmma", "split_k")
     multiplies = kernel.template != SUM_SLICES
     index_type = "fusec::i64" if parameters.wide_index else "int"
-    maps = [names[m] for m in map_names(plan.problem.product)] if hopper else ["", ""]
+    maps = [names[m] for m in kernel.map_names] if hopper else ["", ""]
     maps = ["", *maps] if computes else maps
     second_map = "".join(maps[2:])
     fields = {

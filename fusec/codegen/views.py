@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -49,7 +50,8 @@ def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
         "name": kernel.name,
         "purpose": c_comment(fusion.doc.strip().split("\n")[0])
         or f"{plan.scheduler} kernel of {fusion.name}.",
-        "source": c_comment(fusion.source),
+        # Without its folders: the text does not depend on how the path was typed.
+        "source": c_comment(os.path.basename(fusion.source)),
         "equations": equations(fusion),
         "parameters": parameters(kernel),
         "least_blocks": kernel.least_blocks,

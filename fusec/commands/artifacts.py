@@ -13,6 +13,16 @@ from fusec.commands.manifest_records import MANIFEST, as_data, as_text, signed
 from fusec.commands.swap import NEW, put_in_place, tidy, working_folder
 from fusec.diagnostics import FusecError
 from fusec.driver import Package
+from fusec.foreign import (
+    CODE_BYTES,
+    RECORD_BYTES,
+    MissingFile,
+    Undecodable,
+    decoding,
+    not_a,
+    read_bytes,
+    read_json,
+)
 from fusec.run.headers import headers_for
 from fusec.target import own_file
 from fusec.tuned import Entry
@@ -47,7 +57,7 @@ def files_of(package: Package, emit: Sequence[str] = ()) -> dict[str, bytes]:
     for target in package.targets:
         rates = own_file(target)
         if rates is not None:
-            files[f"targets/{target}.toml"] = rates.read_bytes()
+            files[f"targets/{target}.toml"] = read_bytes(rates, "a target file", RECORD_BYTES)
         entries = _tuned_for(package, target)
         if entries:
             files[f"tuned/{target}.toml"] = text_of(merged(entries)).encode()
@@ -74,7 +84,7 @@ def check_place(folder: Path) -> None:
             try:
                 _check_files(folder)
                 break
-            except FileNotFoundError:  # another process has just put another folder there
+            except (FileNotFoundError, MissingFile):  # another process has just replaced it
                 if attempt == 0:
                     raise
     except OSError as error:
@@ -97,7 +107,7 @@ def _check_files(folder: Path) -> None:
                 help="choose a new folder with -o, or one that fusec wrote",
             )
         is_code = name.startswith("kernels/") or PurePath(name).suffix in EMITTED
-        if is_code and digest(path.read_bytes()) != own[name]:
+        if is_code and digest(read_bytes(path, "a file of a folder", CODE_BYTES)) != own[name]:
             raise FusecError(
                 f"`{path}` was edited since it was compiled, and would be lost",
                 help="choose another folder with -o, or remove this one",
@@ -106,14 +116,13 @@ def _check_files(folder: Path) -> None:
 
 def _own_files(folder: Path) -> Mapping[str, str] | None:
     """Return the files that a manifest lists, None where there is no manifest."""
-    import json
-
     if not (folder / MANIFEST).is_file():
         return None
     try:
-        listed = json.loads((folder / MANIFEST).read_bytes())["files"]
-        return {MANIFEST: "", **{str(k): str(v) for k, v in listed.items()}}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        data = read_json(folder / MANIFEST, "a manifest")
+        with decoding(not_a(folder / MANIFEST, "a manifest")):
+            return {MANIFEST: "", **{str(k): str(v) for k, v in data["files"].items()}}
+    except Undecodable:
         raise FusecError(
             f"`{folder}` has a damaged {MANIFEST}: what was edited there cannot be told",
             help="remove the folder, or choose another one with -o",

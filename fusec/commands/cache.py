@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusec import trust
 from fusec.commands.report import count
 from fusec.diagnostics import FusecError
 from fusec.explain.units import bytes_text
@@ -20,6 +21,10 @@ def show_cache() -> int:
     }
     for name, value in rows.items():
         print(f"{name:<10} {value}")
+    try:
+        trust.check(cache_directory())
+    except trust.Untrusted as problem:
+        print(f"{'not used':<10} {problem}")
     return 0
 
 

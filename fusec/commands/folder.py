@@ -21,6 +21,16 @@ from fusec.commands.replan import Given, check_head, check_targets, planned_agai
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Package
 from fusec.emit import paths_of
+from fusec.foreign import (
+    CODE_BYTES,
+    TEXT_BYTES,
+    MissingFile,
+    decode_text,
+    decoding,
+    not_a,
+    read_bytes,
+    read_text,
+)
 from fusec.hostir.coverage import fitting
 from fusec.hostir.program import HostProgram
 from fusec.ir.graph import DimFact, Fusion
@@ -87,7 +97,11 @@ def package_of(
         if kernel not in stale:
             built = kernel.record.builds[target]
             code = Compiled(contents.files[built.cubin])
-            artifacts[kernel.name, target] = artifact_of(kernel.name, target, built.compiler, code)
+            with decoding(not_a(contents.path / built.cubin, "a whole cubin", AGAIN)):
+                made = artifact_of(kernel.name, target, built.compiler, code)
+                if kernel.name not in {k.name for k in code.kernels}:
+                    raise ValueError(f"it has no kernel `{kernel.name}`")
+            artifacts[kernel.name, target] = made
         check_parameters(kernel, artifacts[kernel.name, target].cubin)
     edited = tuple(k.name for k in kernels if k.edited)
     return Package(programs, artifacts, (target,), edited)
@@ -155,27 +169,20 @@ def _target_files(manifest: Manifest) -> Iterator[str]:
 
 def _read(folder: Path, name: str) -> bytes:
     try:
-        return (folder / name).read_bytes()
-    except FileNotFoundError:
+        return read_bytes(folder / name, _PART, CODE_BYTES)
+    except MissingFile:
         raise FusecError(f"`{folder / name}` is missing", help=AGAIN) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FusecError(f"cannot read `{folder / name}`: {reason}") from None
 
 
-def _text(path: Path, content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise FusecError(f"`{path}` is not UTF-8 text", help=AGAIN) from None
+_PART = "a file of a compiled folder"
 
 
 def _kernel(contents: Contents, record: KernelRecord) -> KernelFile:
     place, files = contents.path / record.source, contents.files
-    text = _text(place, files[record.source])
+    text = decode_text(files[record.source], place, AGAIN)
     # Whatever header lies there counts, also one that the user added.
     found = sorted(p for p in place.parent.glob("*.cuh") if p.is_file())
-    local = {p.name: _text(p, p.read_bytes()) for p in found}
+    local = {p.name: read_text(p, _PART, TEXT_BYTES, AGAIN) for p in found}
     headers = headers_for(text, local)
     own = {record.source, *(f"{PurePosixPath(record.source).parent}/{name}" for name in headers)}
     edited = bool(own & {*contents.edited}) or not own <= files.keys()

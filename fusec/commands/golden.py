@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.escape import visible
+from fusec.foreign import CODE_BYTES, decode_json, decoding, not_a, read_bytes
 from fusec.hostir.text import host_ir_text
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
@@ -73,8 +73,8 @@ def _as_kept(
     for name, text in kept.items():
         if Path(name).name == "manifest.json" and not options.targets_given:
             try:
-                targets = tuple(str(t) for t in json.loads(text)["targets"])
-            except (ValueError, KeyError, TypeError):
+                targets: tuple[str, ...] = _field(text, "targets", tuple)
+            except FusecError:
                 continue
             if targets and all(t in TARGETS for t in targets):
                 return replace(options, targets=targets), dialects
@@ -146,13 +146,10 @@ def _write(folder: Path, made: Mapping[str, str]) -> None:
 
 def _kept(folder: Path) -> dict[str, str]:
     found = sorted(p for p in folder.rglob("*") if p.suffix in OWN_SUFFIXES and p.is_file())
-    try:
-        return {
-            p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8", errors="replace")
-            for p in found
-        }
-    except OSError as error:
-        raise FusecError(f"cannot read `{folder}`: {error.strerror}") from None
+    texts = {p: read_bytes(p, "a golden file", CODE_BYTES) for p in found}
+    return {
+        p.relative_to(folder).as_posix(): text.decode(errors="replace") for p, text in texts.items()
+    }
 
 
 def _differences(folder: Path, made: Mapping[str, str]) -> list[str]:
@@ -171,9 +168,16 @@ def _differences(folder: Path, made: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def _field(text: str, name: str, kind: Callable[[Any], Any]) -> Any:
+    """Return a field of a golden file in JSON; FusecError where it has none."""
+    data = decode_json(text, name)
+    with decoding(not_a(name, "a golden file")):
+        return kind(data[name])
+
+
 def _other_compiler(kept: str, made: str) -> bool:
     """Return whether registers were counted by another compiler, and cannot be compared."""
     try:
-        return json.loads(kept)["compiler"] != json.loads(made)["compiler"]
-    except (ValueError, KeyError, TypeError):
+        return _field(kept, "compiler", str) != _field(made, "compiler", str)
+    except FusecError:
         return False

@@ -12,6 +12,7 @@ from typing import Any
 from fusec.bench.graph import captured
 from fusec.commands.launch import launch
 from fusec.diagnostics import EnvironmentProblem
+from fusec.foreign import decoding, not_a, read_json
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
@@ -51,9 +52,10 @@ def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
     if code or not path.is_file():
         notes = [problem.message for problem in problems]
         raise EnvironmentProblem(f"the {gpus} ranks that measure links have failed", notes=notes)
-    given: dict[str, dict[str, float]] = json.loads(path.read_text())
+    given: dict[str, dict[str, float]] = read_json(path, "a file of link rates")
     path.unlink()
-    return {kind: Link(**values) for kind, values in given.items()}
+    with decoding(not_a(path, "a file of link rates")):
+        return {kind: Link(**values) for kind, values in given.items()}
 
 
 def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target]) -> int:

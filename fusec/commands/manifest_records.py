@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fusec.diagnostics import FusecError
+from fusec.foreign import Undecodable, read_json
 from fusec.hostir.form import RECORDS
 from fusec.hostir.program import HostProgram
 from fusec.hostir.records import OMITTED
@@ -221,13 +222,9 @@ def damaged(path: Path, reason: str) -> FusecError:
 
 def _data(path: Path) -> dict[str, Any]:
     try:
-        data: Any = json.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise FusecError(f"cannot read `{path}`: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FusecError(f"`{path}` is not UTF-8 text", help=AGAIN) from None
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, str(error)) from None
+        data: Any = read_json(path, "a manifest")
+    except Undecodable as error:
+        raise damaged(path, error.reason) from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise damaged(path, "it has no schema_version")
     return data  # pyright: ignore[reportUnknownVariableType]

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusec.commands.diagnose import Report
@@ -19,6 +18,7 @@ from fusec.commands.run_inputs import RunOptions, check_files
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.files import fusions_of
+from fusec.foreign import TEXT_BYTES, read_bytes, read_standard_input
 from fusec.options import CompileOptions
 from fusec.run.links import Links
 from fusec.run.ranks import Ranks, from_environment, patience
@@ -70,14 +70,14 @@ def _may_have_mesh(path: str) -> bool:
     if not path.endswith((".yaml", ".yml")):
         return False
     try:
-        return "mesh" in Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
+        return b"mesh" in read_bytes(path, "a fusion file", TEXT_BYTES)
+    except FusecError:
+        return False  # whoever reads it tells why
 
 
 def _keep_input() -> bytes:
     """Return what standard input has, which then is there to be read again."""
-    read = sys.stdin.buffer.read()
+    read = read_standard_input("a fusion file", TEXT_BYTES)
     sys.stdin = io.TextIOWrapper(io.BytesIO(read))
     return read
 

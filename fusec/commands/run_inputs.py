@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.commands.report import no_array
 from fusec.commands.verify import Judging
 from fusec.diagnostics import FusecError
+from fusec.foreign import ARRAYS, check_file, memory_bytes
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -52,9 +53,11 @@ def check_files(options: RunOptions) -> None:
     if options.kind != "reals" and options.inputs is not None:
         raise FusecError("--inputs-kind has no effect on the inputs of a file")
     for flag, name in (("--inputs", options.inputs), ("--expect", options.expect)):
-        if name is not None and not Path(name).is_file():
-            what = "is a directory" if Path(name).is_dir() else "does not exist"
-            raise FusecError(f"{flag} {name}: the file {what}")
+        if name is not None:
+            try:
+                check_file(name, ARRAYS, memory_bytes())
+            except FusecError as error:
+                raise FusecError(f"{flag}: {error.diagnostic.message}") from None
     given = {"--inputs": options.inputs, "--outputs": options.outputs, "--expect": options.expect}
     for flag, name in given.items():
         if name is not None and Path(name).suffix not in SUFFIXES:

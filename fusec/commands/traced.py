@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fusec.commands.progress import working
+from fusec.foreign import decode_json, decoding, not_a
 
 if TYPE_CHECKING:
     from fusec.driver import Compilation
@@ -60,8 +61,10 @@ def gather_trace(links: Links, path: str, name: str, slices: Sequence[Slice]) ->
     own = json.dumps([asdict(part) for part in slices]).encode()
     found = gather_arrays(links, {"trace": np.frombuffer(own, np.uint8)})
     if found is not None:
-        given = (json.loads(part["trace"].tobytes()) for part in found)
-        write_trace(path, name, [Slice(**fields) for part in given for fields in part])
+        given = [decode_json(part["trace"].tobytes(), "trace of a rank") for part in found]
+        with decoding(not_a("trace of a rank", "a list of slices")):
+            every = [Slice(**fields) for part in given for fields in part]
+        write_trace(path, name, every)
 
 
 def interpret(program: Compilation, inputs: Mapping[str, Any], trace: str | None) -> dict[str, Any]:

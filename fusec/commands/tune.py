@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fusec import trust
 from fusec.commands.report import count
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.escape import visible
@@ -13,7 +14,7 @@ from fusec.options import CompileOptions
 from fusec.schedule.space import setting_text
 from fusec.tune.job import Job, Settings, jobs_of
 from fusec.tuned import Entry, store_for, user_file
-from fusec.tuned.store import merged, store_of, write
+from fusec.tuned.store import VARIABLE, check_own, merged, store_of, write
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def tune_files(paths: Sequence[str], options: CompileOptions, chosen: TuneOption
         facts = bench.facts()
         options = _for_device(options, facts.capability)
         jobs = _jobs(paths, options, chosen.segments)
-        path = user_file(options.target) if chosen.output is None else Path(chosen.output)
+        path = _own_file(options.target) if chosen.output is None else Path(chosen.output)
         kept, failed = store_of(path).entries(), 0
         for outcome in tune(jobs, Tools(kernels, bench, facts, chosen.most), chosen.budget):
             if outcome.entry is None:
@@ -58,6 +59,19 @@ def tune_files(paths: Sequence[str], options: CompileOptions, chosen: TuneOption
                 print(visible(f"  left out: {_settings(each.settings)}: {each.reason}"), flush=True)
     print(visible(f"{path}: {count(len(kept), 'schedule')}"))
     return 1 if failed else 0
+
+
+def _own_file(target: str) -> Path:
+    """Return the user's file of a target; FusecError where it would not be used."""
+    path = user_file(target)
+    try:
+        check_own(path)
+    except trust.Untrusted as problem:
+        raise FusecError(
+            f"schedules are not written where none are read: {problem}",
+            help=trust.way_out(VARIABLE),
+        ) from None
+    return path
 
 
 def _for_device(options: CompileOptions, capability: int) -> CompileOptions:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from fusec import foreign
 from fusec.dev.edits import candidates
 from fusec.dev.pool import Pool
 from fusec.dev.trial import Depth, Outcome
@@ -99,10 +100,7 @@ def file_text(case: Case, outcome: Outcome, name: str) -> str:
 
 def read_case(path: Path) -> Case:
     """Return the case of a file: passes to leave out stand in its first lines."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FusecError(f"cannot read `{path}`: {error}") from None
+    text = foreign.read_text(path, "a fusion file", foreign.TEXT_BYTES)
     head = [line for line in text.splitlines() if line.startswith("#")]
     without = tuple(dict.fromkeys(WITHOUT.findall("\n".join(head))))
     return Case(to_text(read_text(text, str(path))), without)

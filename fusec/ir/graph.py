@@ -280,6 +280,11 @@ class Fusion:
         """Return all values: inputs, then results in order."""
         return (*(i.value for i in self.inputs), *(v for n in self.nodes for v in n.outputs))
 
+    @property
+    def names(self) -> set[str]:
+        """Return the names of all values and dims, anew: `fresh_name` adds to them."""
+        return {v.name for v in self.values} | {d.name for d in self.dims}
+
     @cached_property
     def input_of(self) -> Mapping[Value, Input]:
         """Return the Input of each input value."""

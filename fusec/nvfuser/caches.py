@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fusec import executor
 from fusec.diagnostics import FusecError, InternalError
+from fusec.foreign import decoding, not_a, read_json
 from fusec.parse.dsl.inputs import Actual, adopt
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import placed
@@ -287,5 +288,9 @@ class FusionCache:
 
     def deserialize(self, path: str) -> None:
         """Know the definitions of a file again."""
-        for text in json.loads(Path(path).read_text(encoding="utf-8")):
+        texts = read_json(path, "a file of serialized definitions")
+        with decoding(not_a(path, "a file of serialized definitions")):
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("it holds other than texts")
+        for text in texts:
             self._numbers.setdefault(text, len(self._numbers))

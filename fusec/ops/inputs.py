@@ -36,6 +36,7 @@ class InputBuilder:
         self._dims: dict[str, DimFact] = {}
         self._inputs: list[Input] = []
         self._counters: dict[str, int] = {}
+        self._generated: set[str] = set()
         self._orders: dict[int, tuple[int, ...]] = {}
         self._input_orders: dict[str, tuple[int, ...]] = {}
         self.size_operands: dict[Dim, Operand] = {}
@@ -176,14 +177,21 @@ class InputBuilder:
         return {fact.name: fact.default for fact in self._dims.values()}
 
     def fresh_name(self, base: str) -> str:
-        """Return `base` if it is free, else the first free of `base_2`, `base_3`, ..."""
-        return base if self._is_free(base) else self._numbered(base, 2)
+        """Return `base` if it is free, else the first free of `base_2`, `base_3`, ...
+
+        A value that has it gives way where the user chooses that name for another one later.
+        """
+        if not self._is_free(base):
+            return self._numbered(base, 2)
+        self._generated.add(base)
+        return base
 
     def _numbered(self, base: str, first: int = 1) -> str:
         count = self._counters.get(base, first)
         while not self._is_free(f"{base}_{count}"):
             count += 1
         self._counters[base] = count
+        self._generated.add(f"{base}_{count}")
         return f"{base}_{count}"
 
     def _is_free(self, name: str) -> bool:
@@ -191,11 +199,20 @@ class InputBuilder:
 
     def _claim(self, name: str, what: str, span: Span | None) -> None:
         check_name(name, what, span)
+        if name in self._generated:
+            self._give_way(name)
         if not self._is_free(name):
             slot = self._names.get(name)
             old = None if slot is None else self._spans[slot]
             notes = [f"first defined at {old.place()}"] if old is not None else []
             raise FusecError(f"`{name}` is defined twice", span=span, notes=notes)
+
+    def _give_way(self, name: str) -> None:
+        """Rename the result of a node that has a generated name, which the user wants now."""
+        value = self.find_value(name)
+        if value is not None and name not in {i.value.name for i in self._inputs}:
+            self._generated.discard(name)
+            self.rename(value, self._numbered(name, 2))
 
     def _enter(self, value: Value, span: Span | None) -> Value:
         slot = len(self._slots)

@@ -18,9 +18,11 @@ namespace new noexcept not not_eq nullptr operator or or_eq private protected pu
 register reinterpret_cast requires return short signed sizeof static static_assert
 static_cast struct switch template this thread_local throw true try typedef typeid
 typename union unsigned using virtual void volatile wchar_t while xor xor_eq threadIdx
-blockIdx blockDim gridDim warpSize fusec
+blockIdx blockDim gridDim warpSize fusec defined
 """
 KEYWORDS = frozenset(_WORDS.split())
+_OF_COMPILERS = re.compile(r"__|_[A-Z]")
+"""How names begin that C++ keeps for compilers: `_Pragma`, `_Bool`, `__has_include`."""
 RESERVED = frozenset(
     {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
 )
@@ -36,9 +38,8 @@ _OF_FILES = frozenset({"fusion", "phase"})
 
 def is_name(name: str) -> bool:
     """Return whether a name may stand for a value or dim in generated code."""
-    return not (
-        name in RESERVED or name in KEYWORDS or name.startswith("__") or not IDENTIFIER.match(name)
-    )
+    taken = name in RESERVED or name in KEYWORDS or _OF_COMPILERS.match(name)
+    return not taken and IDENTIFIER.match(name) is not None
 
 
 def label_of(name: str, position: int) -> str:
@@ -64,8 +65,12 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
         raise FusecError(
             f"{what} name `{name}` is a word of CUDA C++", span=span, help=f"try `{name}_`"
         )
-    if name.startswith("__"):
-        raise FusecError(f"{what} name `{name}` is reserved: it begins with `__`", span=span)
+    if (found := _OF_COMPILERS.match(name)) is not None:
+        raise FusecError(
+            f"{what} name `{name}` is reserved for compilers: it begins with `{found[0]}`",
+            span=span,
+            help=f"try `{name.lstrip('_') or 'value'}_`",
+        )
     most = MOST_LETTERS if what in _OF_FILES else MOST_LETTERS_INSIDE
     if len(name) > most:
         raise FusecError(

@@ -189,10 +189,6 @@ class _Reader:
                 if name.text == UNUSED:
                     continue
                 self.scope.check_new(name.text, "value", span)
-                # A nested call may have got this name from the builder; the user's comes first.
-                taken = builder.find_value(name.text)
-                if taken is not None:
-                    builder.rename(taken, builder.fresh_name(name.text))
             results: Sequence[Operand | Dim]
             if isinstance(line.tree, CallTree):
                 results = calls.line(line, self._labels(line, builder))

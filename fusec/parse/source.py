@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
 
 from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
+from fusec.foreign import TEXT_BYTES, MissingFile, read_bytes, read_standard_input
 
 MAX_CHARACTERS = 16 * 1024 * 1024
-MAX_BYTES = 4 * MAX_CHARACTERS
 MAX_SHOWN_LINE = 400
 _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _YAML_BREAKS = re.compile("[\x85\u2028\u2029]")
 """What ends a line for YAML and for nothing else: a comment would go on as text."""
 STDIN = "-"
+_WHAT = "a fusion file"
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,10 @@ def source_of_file(path: str | os.PathLike[str]) -> Source:
     `-` is standard input.
     """
     name = os.fspath(path)
-    data = _bytes_of(name)
-    name = "<stdin>" if name == STDIN else name
+    if name == STDIN:
+        name, data = "<stdin>", read_standard_input(_WHAT, TEXT_BYTES)
+    else:
+        data = _bytes_of(name)
     if b"\0" in data[:4096]:
         raise FusecError(f"`{name}` is a binary file, not a fusion file")
     try:
@@ -108,27 +109,9 @@ def source_of_file(path: str | os.PathLike[str]) -> Source:
 
 def _bytes_of(name: str) -> bytes:
     try:
-        if name == STDIN:
-            size = len(data := _standard_input().read(MAX_BYTES + 1))
-        else:
-            size = os.stat(name).st_size
-            data = Path(name).read_bytes() if size <= MAX_BYTES else b""
-    except FileNotFoundError:
-        raise FusecError(f"no such file: `{name}`", help=_neighbours(name)) from None
-    except IsADirectoryError:
-        raise FusecError(f"`{name}` is a directory, not a fusion file") from None
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise FusecError(f"cannot read `{name}`: {reason}") from None
-    if size > MAX_BYTES:
-        raise FusecError(f"`{name}` is too long for a fusion file (over {MAX_BYTES} bytes)")
-    return data
-
-
-def _standard_input() -> BinaryIO:
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise FusecError("standard input is closed", help="name a file in place of `-`")
-    return sys.stdin.buffer
+        return read_bytes(name, _WHAT, TEXT_BYTES)
+    except MissingFile as error:
+        raise FusecError(error.diagnostic.message, help=_neighbours(name)) from None
 
 
 def _neighbours(name: str) -> str | None:

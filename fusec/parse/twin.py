@@ -56,7 +56,7 @@ class _Writer:
         self.imports: set[str] = set()
         self._draws = unseeded_draws(fusion)
         self._scalars = {i.value.name for i in fusion.inputs if i.value.is_scalar}
-        taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+        taken = fusion.names
         self._declared: set[str] = set()
         self._names: dict[str, str] = {}
         for name in sorted(taken):

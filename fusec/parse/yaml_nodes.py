@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import yaml
 
 from fusec.diagnostics import FusecError, Span
+from fusec.foreign import yaml_events
 from fusec.parse.source import Source
 from fusec.parse.traps import explain
 
 MAX_DEPTH = 32
 MAX_NODES = 1_000_000
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PROPERTY = re.compile(r"[&!][^\s,\[\]{}]*\s+")
 _BLOCK_HEADER = re.compile(r"[|>][^\n]*(\n|$)")
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -133,15 +132,11 @@ def parse_yaml(source: Source) -> YamlNode:
         raise FusecError(f"`{source.file}` is not YAML: {problem}") from None
 
 
-def _events(text: str) -> Iterator[Any]:
-    return yaml.parse(text, Loader=_LOADER)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-
-
 def _build(source: Source) -> YamlNode:
     anchors: dict[str, YamlNode | None] = {}
     stack: list[_Open] = []
     root: YamlNode | None = None
-    for event in _events(source.text):
+    for event in yaml_events(source.text, source.file):
         if isinstance(event, yaml.DocumentStartEvent) and root is not None:
             raise FusecError(
                 "a second document begins here",

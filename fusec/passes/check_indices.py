@@ -9,6 +9,7 @@ from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion, Node, Type, Value
 from fusec.ops.checks import CHECK_INDEX
+from fusec.ops.names import fresh_name
 
 
 def indexed(node: Node) -> tuple[int, Dim] | None:
@@ -23,7 +24,7 @@ def check_indices(fusion: Fusion) -> Fusion:
     made: dict[tuple[Value, Dim, str | None], Value] = {}
     pins: dict[str, list[str]] = {}
     pin_of = {value: pin.name for pin in fusion.pins for value in pin.values}
-    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    taken = fusion.names
     for node in fusion.nodes:
         found = indexed(node)
         index = None if found is None else node.operands[found[0]]
@@ -34,7 +35,7 @@ def check_indices(fusion: Fusion) -> Fusion:
         pin = pin_of.get(node.output.name)
         key = (index, extent, pin)
         if key not in made:
-            name = _free(f"{index.name}_checked", taken)
+            name = fresh_name(taken, f"{index.name}_checked")
             made[key] = Value(name, Type(index.dtype, index.type.shape))
             attributes = {"extent": extent, "number": len(made)}
             nodes.append(Node(CHECK_INDEX, (index,), attributes, (made[key],), node.span))
@@ -50,10 +51,3 @@ def check_indices(fusion: Fusion) -> Fusion:
 def _longer(pins: Iterable[Pin], more: Mapping[str, list[str]]) -> Iterable[Pin]:
     for pin in pins:
         yield replace(pin, values=(*pin.values, *more.get(pin.name, ())))
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name

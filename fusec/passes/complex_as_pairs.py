@@ -48,7 +48,7 @@ class _Pairing:
         self.nodes: list[Node] = []
         self.part = BOOL
         self._near: Node | None = None
-        self._names = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+        self._names = fusion.names
         self._pin_of = {name: pin.name for pin in fusion.pins for name in pin.values}
         self._joined: dict[str, str] = {}
         self._dropped: set[str] = set()

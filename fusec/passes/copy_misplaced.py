@@ -34,7 +34,7 @@ def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
     """
     if not any(stands_alone(n) for n in fusion.nodes):
         return fusion, []
-    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    taken = fusion.names
     nodes: list[Node] = []
     copies: list[Misplaced] = []
     dense: dict[Operand, Value] = {}

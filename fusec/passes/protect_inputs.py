@@ -79,7 +79,7 @@ def _copied(fusion: Fusion, output: Output, *, boundary: bool) -> tuple[Fusion, 
     last one runs in a later kernel.
     """
     old, span = output.value, fusion.producer[output.value].span
-    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    taken = fusion.names
     temporary = Value(fresh_name(taken, f"{old.name}_new"), old.type)
     written = Value(old.name, old.type)
     nodes: list[Node] = []

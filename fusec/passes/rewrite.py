@@ -49,7 +49,7 @@ class Rewriter:
 
     @cached_property
     def _names(self) -> set[str]:
-        return {v.name for v in self.fusion.values} | {d.name for d in self.fusion.dims}
+        return self.fusion.names
 
     def current(self, operand: Operand) -> Operand:
         """Return what an operand of the old fusion has become."""

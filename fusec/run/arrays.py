@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import FusecError
+from fusec.foreign import load_npz, load_safetensors
 from fusec.hostir.program import Buffer, span
 from fusec.ir.dtype import ALL, DType
 from fusec.ir.evaluate import Array, Sizes
@@ -123,30 +124,13 @@ _SAFETENSORS = {
 def load_arrays(path: str | Path) -> dict[str, Array]:
     """Return the arrays of a .safetensors or .npz file by name."""
     file = Path(path)
-    try:
-        if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-        return _load_safetensors(file)
-    except OSError as error:
-        raise FusecError(f"cannot read `{file}`: {error.strerror or error}") from None
-    except FusecError:
-        raise
-    except Exception as error:  # the readers raise many types on damaged files
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FusecError(
-            f"`{file}` is not a readable .safetensors or .npz file", notes=(reason,)
-        ) from None
+    return load_npz(file) if file.suffix == ".npz" else _load_safetensors(file)
 
 
 def _load_safetensors(file: Path) -> dict[str, Array]:
-    import safetensors
-
     by_name = {d.name: d for d in ALL}
     arrays: dict[str, Array] = {}
-    module: Any = safetensors
-    entries: list[tuple[str, dict[str, Any]]] = module.deserialize(file.read_bytes())
-    for name, entry in entries:
+    for name, entry in load_safetensors(file):
         kind = _SAFETENSORS.get(entry["dtype"])
         if kind is None:
             raise FusecError(f"`{file}`: tensor `{name}` has unknown dtype {entry['dtype']}")

@@ -3,7 +3,7 @@
 An entry is one file: its layout, the digest of the rest, a line of JSON, the cubin. It is written
 aside and renamed, so a reader sees a whole entry or none; one of another layout, or that was
 damaged afterwards and does not match its digest, is built again. Where the folder cannot be
-written, everything works without it.
+written, or another user may have written it, everything works without it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fusec import trust
+from fusec.diagnostics import FusecError
+from fusec.foreign import CODE_BYTES, decode_json, decoding
 from fusec.run.cache_size import DEFAULT_LIMIT, LOCKS, add, mark_used, remove, size_limit
 from fusec.run.nvrtc import Compiled
 
 _LAYOUT = b"fusec kernel 2"
 """The first line of an entry; its number grows whenever what follows changes its form."""
 
+VARIABLE = "FUSEC_CACHE_DIR"
 _PATIENCE_SECONDS = 120.0
 _STALE_SECONDS = 3600.0
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """Return FUSEC_CACHE_DIR, or fusec's folder under XDG_CACHE_HOME, or ~/.cache/fusec."""
-    if chosen := environment.get("FUSEC_CACHE_DIR"):
+    if chosen := environment.get(VARIABLE):
         return Path(chosen)
     if base := environment.get("XDG_CACHE_HOME"):
         return Path(base) / "fusec"
@@ -76,13 +80,17 @@ class Cache:
     limit: int = DEFAULT_LIMIT
 
     def load(self, key: str) -> Compiled | None:
-        """Return the entry, or None where there is none or it is damaged."""
-        if self.directory is None:
+        """Return the entry, or None where there is none, it is damaged or another user's."""
+        if not self._is_usable():
             return None
-        path = self._path(self.directory, key)
+        path = self._path(self._folder, key)
         try:
-            compiled = _decode(path.read_bytes())
-        except OSError:
+            trust.check(path.parent)
+            compiled = _decode(trust.read_own(path, "an entry of the cache", CODE_BYTES))
+        except (FusecError, OSError):
+            return None
+        except trust.Untrusted as problem:
+            trust.warn_unused("an entry of the cache", problem, VARIABLE)
             return None
         if compiled is not None:
             with contextlib.suppress(OSError):
@@ -91,17 +99,17 @@ class Cache:
 
     def store(self, key: str, compiled: Compiled) -> bool:
         """Write the entry; return False, and say so once, where the folder cannot be written."""
-        if self.directory is None or self.limit == 0:
+        if self.limit == 0 or not self._is_usable():
             return False
         content = _encode(compiled)
         fits = len(content) <= self.limit
         try:
             if fits:
-                _write(self._path(self.directory, key), content)
+                _write(self._path(self._folder, key), content)
         except OSError as error:
-            _say_unwritable(self.directory, error)
+            _say_unwritable(self._folder, error)
             return False
-        add(self.directory, len(content) if fits else 0, self.limit)
+        add(self._folder, len(content) if fits else 0, self.limit)
         return fits
 
     @contextlib.contextmanager
@@ -112,12 +120,12 @@ class Cache:
         process that was stopped, nothing is locked: the work is then done twice, not wrongly.
         """
         lock = None
-        if self.directory is not None:
+        if self._is_usable():
             from filelock import FileLock
 
             try:
-                folder = self.directory / LOCKS
-                folder.mkdir(parents=True, exist_ok=True)
+                folder = self._folder / LOCKS
+                trust.make_private(folder)
                 # By a part of the key, so that their number stays small.
                 lock = FileLock(folder / f"{key[:3]}.lock", thread_local=False)
                 lock.acquire(timeout=_PATIENCE_SECONDS)
@@ -129,6 +137,22 @@ class Cache:
             if lock is not None:
                 lock.release()
 
+    def _is_usable(self) -> bool:
+        """Return whether there is a folder, and only this user may write it; say so if not."""
+        if self.directory is None:
+            return False
+        try:
+            trust.check(self.directory)
+        except trust.Untrusted as problem:
+            trust.warn_unused("the cache of built kernels", problem, VARIABLE)
+            return False
+        return True
+
+    @property
+    def _folder(self) -> Path:
+        assert self.directory is not None
+        return self.directory
+
     @staticmethod
     def _path(directory: Path, key: str) -> Path:
         """Return the entry's file, spread over 256 folders."""
@@ -139,7 +163,7 @@ def _write(path: Path, content: bytes) -> None:
     """Write an entry aside and rename it; what else lies in its place goes."""
     if path.parent.exists() and not path.parent.is_dir():
         path.parent.unlink()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    trust.make_private(path.parent)
     _remove_stale(path.parent)
     handle, aside = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     try:
@@ -194,7 +218,9 @@ def _decode(content: bytes) -> Compiled | None:
         return None
     line, _, cubin = body.partition(b"\n")
     try:
-        compiled = Compiled(cubin, tuple(str(w) for w in json.loads(line)["warnings"]))
-        return compiled if compiled.kernels else None
-    except (ValueError, KeyError, TypeError):
+        with decoding(ValueError):
+            warnings = decode_json(line, "an entry")["warnings"]
+            compiled = Compiled(cubin, tuple(str(w) for w in warnings))
+            return compiled if compiled.kernels else None
+    except (FusecError, ValueError):
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusec.diagnostics import FusecError
+from fusec.foreign import RECORD_BYTES, read_text
 
 VARIABLE = "FUSEC_CACHE_LIMIT"
 DEFAULT_LIMIT = 2_000_000_000
@@ -122,8 +123,8 @@ def _listed(directory: Path | os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
 def _read_total(directory: Path) -> int | None:
     """Return the total that was kept, or None where there is none."""
     try:
-        return int((directory / _TOTAL).read_text())
-    except (OSError, ValueError):
+        return int(read_text(directory / _TOTAL, "the total of a cache", RECORD_BYTES))
+    except (FusecError, ValueError):
         return None
 
 

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fusec.foreign import decoding
 from fusec.run.elf import STRINGS, Elf
 
 _FUNCTION = 2
@@ -52,7 +53,7 @@ class KernelStats:
 
 def kernel_stats(cubin: bytes) -> tuple[KernelStats, ...]:
     """Return the statistics of each kernel, sorted by name; ValueError where it is no cubin."""
-    try:
+    with decoding(lambda reason: ValueError(f"a damaged cubin: {reason}")):
         elf = Elf(cubin)
         facts = _facts_by_symbol(elf)
         return tuple(
@@ -66,8 +67,6 @@ def kernel_stats(cubin: bytes) -> tuple[KernelStats, ...]:
             for symbol in sorted(elf.symbols, key=lambda s: s.name)
             if symbol.kind == _FUNCTION and symbol.other & _ENTRY
         )
-    except (struct.error, IndexError, KeyError, OverflowError) as error:
-        raise ValueError(f"a damaged cubin: {error}") from None
 
 
 def _facts_by_symbol(elf: Elf) -> dict[tuple[int, int], int]:

@@ -35,5 +35,6 @@ def gather_arrays(
 
 def _receive(links: Links, rank: int, key: str, name: str, patience: float | None) -> Array:
     message = links.receive(rank, key, f"gather of `{name}`", patience)
-    dtype = find(message.head["dtype"]).numpy
-    return np.frombuffer(message.data, dtype).reshape(message.head["shape"])
+    with message.reading():
+        dtype = find(message.head["dtype"]).numpy
+        return np.frombuffer(message.data, dtype).reshape(message.head["shape"])

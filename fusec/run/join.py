@@ -30,7 +30,7 @@ def find_monitor(ranks: Ranks, seconds: float, rank: socket.socket) -> socket.so
         refused = closed = False
         for port in ports:
             try:
-                link = socket.create_connection((ranks.host, port), timeout=_SILENT)
+                link = socket.create_connection((ranks.address, port), timeout=_SILENT)
             except OSError as error:
                 closed |= isinstance(error, ConnectionRefusedError)
                 continue

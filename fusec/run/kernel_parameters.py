@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 
+from fusec.foreign import decoding
 from fusec.run.cubin import attributes
 from fusec.run.elf import Elf
 from fusec.run.launch import TENSOR_MAP_BYTES
@@ -22,14 +24,13 @@ _FORM = struct.Struct("<IHHI")
 def sizes_taken(cubin: bytes, kernel: str) -> tuple[int, ...] | None:
     """Return the bytes of each parameter of a kernel, in order; None where it is not told."""
     section = f".nv.info.{kernel}"
-    try:
+    with suppress(ValueError), decoding(ValueError):
         elf = Elf(cubin)
         if section not in elf.by_name:
             return None
         found = (_FORM.unpack(p) for kind, p in attributes(elf, section) if kind == _PARAMETER)
         return tuple(flags >> 18 for _, _, _, flags in sorted(found, key=lambda f: f[1]))
-    except (struct.error, ValueError, IndexError):
-        return None
+    return None
 
 
 def sizes_passed(arguments: Sequence[Argument]) -> tuple[int, ...]:

@@ -7,12 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from queue import Queue
 from types import TracebackType
 from typing import Any
 
+from fusec.foreign import decoding, memory_bytes
 from fusec.run import wire
 from fusec.run.loss import Loss, RankFailure
 from fusec.run.status import ANY, NOBODY, Status
@@ -27,6 +28,20 @@ class Message:
 
     head: Mapping[str, Any]
     data: bytearray
+    origin: int
+
+    def field(self, name: str, kind: type) -> Any:
+        """Return a field of the head that is of a kind; RankFailure where there is none."""
+        with self.reading():
+            wire.need(self.head, **{name: kind})
+            return self.head[name]
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Return what raises RankFailure where the message is not what was expected."""
+        return decoding(self._malformed)
+
+    def _malformed(self, reason: str) -> RankFailure:
+        return RankFailure(f"rank {self.origin} has sent a malformed message", notes=(reason,))
 
 
 class Links:
@@ -172,7 +187,7 @@ class Links:
         with self._waiting(origin, doing, self.patience):
             self._deliver(origin, {"read": name, "as": key})
         message = self.receive(origin, key, doing)
-        return message.data if message.head["found"] else None
+        return message.data if message.field("found", bool) else None
 
     def _answer(self) -> None:
         """Give others what they read."""
@@ -195,7 +210,7 @@ class Links:
             self.send(other, key, doing, {"value": value})
         found = {self.rank: value}
         for other in self.others:
-            found[other] = self.receive(other, key, doing, patience).head["value"]
+            found[other] = _value_like(value, self.receive(other, key, doing, patience))
         return [found[rank] for rank in range(self.size)]
 
     def check(self) -> None:
@@ -309,16 +324,43 @@ class Links:
     def _read(self, origin: int) -> None:
         """Take what a rank sends, up to its end."""
         progress = self._moved(origin)
-        with suppress(wire.Ended, wire.Refused, ValueError):
+        try:
             while True:
-                self._take(origin, *wire.receive(self._sockets[origin], progress))
+                frame = wire.receive(self._sockets[origin], progress, most=memory_bytes())
+                _check_frame(frame[0])
+                self._take(origin, *frame)
+        except wire.Ended:
+            pass
+        except wire.Refused as error:
+            wire.end(self._sockets[origin])
+            if self._watchdog is not None:
+                self._watchdog.report(Loss(origin, f"rank {origin} has sent {error}"))
 
     def _take(self, origin: int, head: Mapping[str, Any], data: bytearray) -> None:
         with self._changed:
             if "read" in head:
                 self._asked.put((origin, head))
             elif "key" in head:
-                self._messages[origin, head["key"]] = Message(head["head"], data)
+                self._messages[origin, head["key"]] = Message(head["head"], data, origin)
             elif "bye" in head:
                 self._left.add(origin)
             self._changed.notify_all()
+
+
+def _check_frame(head: Mapping[str, Any]) -> None:
+    """Raise wire.Refused for a frame that is none of those that ranks send."""
+    if "read" in head:
+        wire.need(head, **{"read": str, "as": str})
+    elif "key" in head:
+        wire.need(head, key=str, head=dict)
+
+
+def _value_like(own: Any, message: Message) -> Any:
+    """Return the value that another rank has gathered: of the kind of this rank's own."""
+    with message.reading():
+        value = message.head["value"]
+        kinds = (bool, str, list, dict, (int, float))
+        kind = next((k for k in kinds if isinstance(own, k)), None)
+        if kind is not None and value is not None:
+            wire.need(message.head, value=kind)
+        return value

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem
+from fusec.run import wire
 
 GRACE = 2.0
 """Seconds that ranks have to end with an error of their own after one is lost."""
@@ -38,8 +39,11 @@ class Loss:
 
     @classmethod
     def of_frame(cls, frame: Mapping[str, Any]) -> Loss:
-        """Return the loss that plain data describes."""
-        return cls(frame["rank"], frame["message"], tuple(frame["notes"]), frame["failed"])
+        """Return the loss that plain data describes; wire.Refused where it describes none."""
+        wire.need(frame, rank=int, message=str, notes=list, failed=bool)
+        return cls(
+            frame["rank"], frame["message"], tuple(map(str, frame["notes"])), frame["failed"]
+        )
 
     @classmethod
     def died(cls, rank: int) -> Loss:

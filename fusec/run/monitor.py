@@ -183,8 +183,9 @@ class Monitor:
         try:
             wire.admit(link, self._token)
             hello, _ = wire.receive(link)
-            rank, size = int(hello["rank"]), int(hello["size"])
-        except (wire.Refused, wire.Ended, ValueError, KeyError, OSError):
+            wire.need(hello, rank=int, size=int, host=str, address=list)
+            rank, size = hello["rank"], hello["size"]
+        except (wire.Refused, wire.Ended, OSError):
             wire.end(link)
             return
         link.settimeout(None)
@@ -193,6 +194,8 @@ class Monitor:
             problem = ""
             if size != self._size:
                 problem = f"rank {rank} was told of {size} ranks, not of {self._size}"
+            elif not 0 <= rank < size:
+                problem = f"there is no rank {rank} among {size}"
             elif rank in self._members:
                 problem = f"two processes say that they are rank {rank}"
             if problem:
@@ -202,10 +205,13 @@ class Monitor:
             self._members[rank] = member
             if self._loss is not None:
                 self._tell(member, {"loss": self._loss.frame()})
-        with suppress(wire.Ended, wire.Refused, ValueError):
-            while True:
-                frame, _ = wire.receive(link)
-                self._hear(rank, member, frame)
+        with suppress(wire.Ended):
+            try:
+                while True:
+                    frame, _ = wire.receive(link)
+                    self._hear(rank, member, frame)
+            except wire.Refused as error:
+                self.lose(Loss(rank, f"rank {rank} has sent {error}"))
         if not (member.left or self._closed.is_set()):
             self._die(rank, member)
         self._leave(member)
@@ -213,12 +219,13 @@ class Monitor:
     def _hear(self, rank: int, member: _Member, frame: Mapping[str, Any]) -> None:
         """Take what a watchdog says."""
         if "status" in frame:
+            wire.need(frame, status=dict, state=str)
+            status = Status.of_frame(frame["status"])
             with self._changed:
                 member.heard, member.answered = time.monotonic(), True
                 is_stopped = frame["state"] == STOPPED
                 member.stopped = (member.stopped or member.heard) if is_stopped else 0.0
                 member.resumed = member.heard if is_stopped else member.resumed
-                status = Status(**frame["status"])
                 running = member.heard - member.resumed
                 member.status = replace(status, idle=min(status.idle, running))
             if frame["state"] == GONE:

@@ -16,6 +16,7 @@ PATIENCE = 20.0
 COMPILING = 600.0
 """Seconds for the slowest rank to compile, or to have done: nobody waits in an exchange then."""
 LOCAL = "127.0.0.1"
+_LOOPBACK = (LOCAL, "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,19 @@ class Ranks:
 
     @property
     def on_one_host(self) -> bool:
-        """Return whether all ranks are on one host."""
+        """Return whether all ranks are known to be on one host."""
         return self.local_size == self.size
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether ranks meet on the loopback interface, which no other host reaches."""
+        unknown = not self.local_size and self.host in _LOOPBACK
+        return self.launched or self.on_one_host or unknown
+
+    @property
+    def address(self) -> str:
+        """Return the host to connect to."""
+        return LOCAL if self.is_local else self.host
 
 
 FUSEC = "fusec"

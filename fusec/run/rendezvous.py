@@ -35,10 +35,11 @@ def meet(
     processes a watchdog ends when a rank is lost.
     """
     limit = time.monotonic() + seconds
-    everywhere = "" if not (ranks.launched or ranks.on_one_host) else LOCAL
-    with socket.create_server((everywhere, 0), backlog=128) as own:
+    check_token(ranks)
+    where = LOCAL if ranks.is_local else ""
+    with socket.create_server((where, 0), backlog=128) as own:
         serves = not ranks.launched and ranks.rank == 0
-        listener = _listen_near(everywhere, ranks.port) if serves else None
+        listener = _listen_near(where, ranks.port) if serves else None
         given = (ranks, host_name(), own.getsockname()[1], os.getpid(), seconds, patience)
         watchdog = Watchdog(Order(*given, ends.value), listener)
         if listener is not None:
@@ -50,7 +51,7 @@ def meet(
         except BaseException:
             watchdog.leave()
             raise
-    hosts = tuple(str(entry["host"]) for entry in told)
+    hosts = tuple(entry["host"] for entry in told)
     return Links(ranks.rank, sockets, hosts, patience, watchdog)
 
 
@@ -71,7 +72,7 @@ def _connect_all(
     watchdog.on_loss(give_up)
     try:
         for other in range(ranks.rank):
-            host, port = told[other]["address"]
+            host, port = _address_of(told, other)
             link = socket.create_connection((host, port), max(_STEP, limit - time.monotonic()))
             sockets[other] = link
             if not wire.join(link, ranks.token, SLOW):
@@ -81,11 +82,13 @@ def _connect_all(
             own.settimeout(max(_STEP, limit - time.monotonic()))
             link, _ = own.accept()
             link.settimeout(SLOW)
-            with suppress(wire.Refused, wire.Ended, ValueError):
+            with suppress(wire.Refused, wire.Ended):
                 wire.admit(link, ranks.token)
                 said, _ = wire.receive(link)
-                if said["rank"] not in sockets:
-                    sockets[said["rank"]] = link
+                wire.need(said, rank=int)
+                other = said["rank"]
+                if ranks.rank < other < ranks.size and other not in sockets:
+                    sockets[other] = link
                     continue
             wire.close(link)
     except (OSError, wire.Ended, wire.Refused):
@@ -99,6 +102,28 @@ def _connect_all(
         link.settimeout(None)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sockets
+
+
+def check_token(ranks: Ranks) -> None:
+    """Raise FusecError where anybody on a network could join the ranks."""
+    if ranks.token or ranks.is_local:
+        return
+    known = "are" if ranks.local_size else "may be"
+    raise FusecError(
+        f"the {ranks.size} ranks {known} on several hosts, and FUSEC_RANK_TOKEN is not set",
+        notes=("without a token anybody who reaches their ports can join them",),
+        help="set FUSEC_RANK_TOKEN to the same random text on all ranks, "
+        "e.g. that of `openssl rand -hex 16`",
+    )
+
+
+def _address_of(told: Sequence[Mapping[str, Any]], rank: int) -> tuple[str, int]:
+    """Return where a rank accepts connections; wire.Refused where it has told no address."""
+    match told[rank]["address"]:
+        case [str(host), int(port)] if 0 < port < 65536:
+            return host, port
+        case _:
+            raise wire.Refused(f"a malformed address of rank {rank}")
 
 
 def host_name() -> str:

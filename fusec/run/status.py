@@ -9,8 +9,11 @@ from __future__ import annotations
 import mmap
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from fusec.run import wire
 
 NOBODY, ANY = -1, -2
 """Values of `Status.waits`: the rank waits for no other; for some rank that it cannot name."""
@@ -32,6 +35,13 @@ class Status:
     waits: int = NOBODY
     limit: float = 0.0
     idle: float = 0.0
+
+    @classmethod
+    def of_frame(cls, frame: Mapping[str, Any]) -> Status:
+        """Return the status that plain data describes; wire.Refused where it describes none."""
+        number = (int, float)
+        wire.need(frame, doing=str, waits=int, limit=number, idle=number)
+        return cls(frame["doing"], frame["waits"], frame["limit"], frame["idle"])
 
 
 class StatusPage:

@@ -33,7 +33,7 @@ class Watchdog:
 
     def __init__(self, order: Order, listener: socket.socket | None) -> None:
         """Start it; `listener`: where it serves as the monitor of all ranks, if it does."""
-        self._rank, self._ends = order.ranks.rank, order.ends
+        self._rank, self._size, self._ends = order.ranks.rank, order.ranks.size, order.ends
         self._own, theirs = socket.socketpair()
         self._sending, self._changed = threading.Lock(), threading.Condition()
         self._answer: Mapping[str, Any] | None = None
@@ -136,10 +136,13 @@ class Watchdog:
                 if "loss" in frame:
                     self._lose(Loss.of_frame(frame["loss"]))
                 else:
+                    _check_answer(frame, self._size)
                     with self._changed:
                         self._answer = frame
                         self._changed.notify_all()
-        except (wire.Ended, wire.Refused, ValueError):
+        except wire.Refused as error:
+            self._lose(Loss(self._rank, f"rank {self._rank} was sent {error}"))
+        except wire.Ended:
             if self._answer is None or "ranks" in self._answer:
                 self._lose(Loss(self._rank, f"the watchdog of rank {self._rank} has ended"))
 
@@ -150,6 +153,18 @@ class Watchdog:
             self._loss = loss
             self._changed.notify_all()
         self._give_up()
+
+
+def _check_answer(frame: Mapping[str, Any], size: int) -> None:
+    """Raise wire.Refused unless a frame tells where all ranks are, or why they did not meet."""
+    if "problem" in frame:
+        wire.need({"help": "", **frame}, problem=str, help=(str, type(None)))
+        return
+    wire.need(frame, ranks=list)
+    if len(frame["ranks"]) != size:
+        raise wire.Refused("a malformed frame: other ranks")
+    for entry in frame["ranks"]:
+        wire.need(entry, host=str, address=list)
 
 
 def _start_process(

@@ -75,7 +75,7 @@ class _Watch:
     def _hear_rank(self) -> None:
         try:
             frame, _ = wire.receive(self._rank)
-        except (wire.Ended, wire.Refused, ValueError):
+        except (wire.Ended, wire.Refused):
             self._present = False
             self._tell({"loss": Loss.died(self._order.ranks.rank).frame()})
             return
@@ -93,7 +93,8 @@ class _Watch:
         assert self._monitor is not None
         try:
             frame, _ = wire.receive(self._monitor)
-        except (wire.Ended, wire.Refused, ValueError):
+            loss = Loss.of_frame(frame["loss"]) if "loss" in frame else None
+        except (wire.Ended, wire.Refused):
             self._monitor = None
             if self._order.ranks.launched:
                 self._end_rank()
@@ -103,8 +104,8 @@ class _Watch:
         self._heard = time.monotonic()
         if "ask" in frame:
             self._answer()
-        elif "loss" in frame:
-            self._lose(Loss.of_frame(frame["loss"]))
+        elif loss is not None:
+            self._lose(loss)
         else:
             self._say(frame)
 

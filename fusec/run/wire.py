@@ -11,10 +11,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from fusec.diagnostics import FusecError
+from fusec.foreign import decode_json, decoding
+
 GREETING = b"fusec ranks 1\n"
 _LENGTHS = struct.Struct("!IQ")
 _HEAD_LIMIT = 1 << 20
 _CHUNK = 1 << 20
+_AHEAD = 1 << 26
+"""Bytes that are allocated because a frame announces them; more, once as many have come."""
 _NONCE, _PROOF = 16, 32
 
 Head = Mapping[str, Any]
@@ -25,7 +30,15 @@ class Ended(Exception):
 
 
 class Refused(Exception):
-    """The other end does not know the token, or is no rank at all."""
+    """The other end does not know the token, is no rank at all, or sends what is no frame."""
+
+
+def need(frame: Any, **kinds: type | tuple[type, ...]) -> None:
+    """Raise Refused unless a frame has fields of some kinds; a bool is no number."""
+    for name, kind in kinds.items():
+        value = frame.get(name) if isinstance(frame, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise Refused(f"a malformed frame: no `{name}`")
 
 
 def pack(head: Head, size: int) -> bytes:
@@ -38,33 +51,43 @@ def receive_exactly(
     link: socket.socket, size: int, progress: Callable[[int], None] | None = None
 ) -> bytearray:
     """Return `size` bytes; `progress` is called with each chunk's. Ended where the end is gone."""
-    data = bytearray(size)
-    left = memoryview(data)
-    while left.nbytes:
+    data, come = bytearray(min(size, _AHEAD)), 0
+    while come < size:
+        if come == len(data):
+            with decoding(Refused):
+                data.extend(bytes(min(come, size - come)))
         try:
-            count = link.recv_into(left[:_CHUNK])
+            with memoryview(data)[come : come + _CHUNK] as free:
+                count = link.recv_into(free)
         except OSError as error:
             raise Ended from error
         if not count:
             raise Ended
-        left = left[count:]
+        come += count
         if progress is not None:
             progress(count)
     return data
 
 
 def receive(
-    link: socket.socket, progress: Callable[[int], None] | None = None
+    link: socket.socket, progress: Callable[[int], None] | None = None, *, most: int = 0
 ) -> tuple[dict[str, Any], bytearray]:
     """Return the next frame; Ended where there is none, Refused for what is no frame.
 
-    progress: called with the size of each chunk of bytes that has arrived.
+    progress: called with the size of each chunk of bytes that has arrived. most: how many bytes may
+    follow the head.
     """
     head_size, size = _LENGTHS.unpack(receive_exactly(link, _LENGTHS.size))
-    if head_size > _HEAD_LIMIT:
-        raise Refused
-    head = json.loads(receive_exactly(link, head_size))
-    return head, receive_exactly(link, size, progress)
+    if head_size > _HEAD_LIMIT or size > most:
+        raise Refused("a malformed frame: too long")
+    text = receive_exactly(link, head_size)
+    try:
+        head = decode_json(bytes(text), "a frame")
+    except FusecError as error:
+        raise Refused("a malformed frame: no JSON") from error
+    if not isinstance(head, dict):
+        raise Refused("a malformed frame: no table")
+    return head, receive_exactly(link, size, progress)  # pyright: ignore[reportUnknownVariableType]
 
 
 def send(

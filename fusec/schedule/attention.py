@@ -190,7 +190,7 @@ def _arguments(
     read |= {i.value for i in attention.outputs.epilogue.fusion.inputs}
     read |= {i.value for i in fusion.inputs if i.value.is_scalar}
     inputs = fusion.effects.inputs_for(read)
-    return (*tensor_maps(attention, p), *tensor_arguments(replace(fusion, inputs=inputs)))
+    return (*tensor_maps(fusion, attention, p), *tensor_arguments(replace(fusion, inputs=inputs)))
 
 
 def _orders(attention: Attention, p: AttentionParameters) -> dict[str, PlannedOrder]:

@@ -190,7 +190,7 @@ def _kernel(
         template=TEMPLATE,
         grid=(minimum(tiles, target.sms), dim(1), dim(1)),
         block=(p.threads, 1, 1),
-        arguments=(*tensor_maps(backward, p, of_keys=of_keys), *tensor_arguments(own)),
+        arguments=(*tensor_maps(fusion, backward, p, of_keys=of_keys), *tensor_arguments(own)),
         shared_bytes=layout.bytes,
         walk=walk,
         query_values=problem.query_values,

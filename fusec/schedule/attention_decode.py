@@ -10,6 +10,7 @@ from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import F32, U32
 from fusec.ir.graph import Fusion
+from fusec.ops.names import fresh_name
 from fusec.schedule.attention_common import count_trouble, recognised, row_guards
 from fusec.schedule.attention_decode_choice import (
     LIKELY,
@@ -30,7 +31,7 @@ from fusec.schedule.attention_decode_price import (
 from fusec.schedule.attention_decode_problem import Decode, find_decode, start_of
 from fusec.schedule.attention_masks import visible
 from fusec.schedule.attention_sums import as_products, sum_of
-from fusec.schedule.common import free_name, tensor_arguments
+from fusec.schedule.common import tensor_arguments
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
 from fusec.schedule.plan import Kernel, Plan, Workspace
@@ -163,7 +164,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             workspaces,
             guards=(*problem.index[1], *row_guards(facts)),
             specialised=problem.specialised,
-            orders=_orders(decode, parameters),
+            orders=_orders(fusion, decode, parameters),
             rounded_early=() if decode.rounded is None else (decode.rounded.name,),
             problem=problem,
         )
@@ -185,15 +186,15 @@ def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Wo
     """Return the parts of blocks, and how many have left theirs."""
     if p.splits == 1:
         return ()
-    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    taken = fusion.names
     floats = decode.batches * (p.splits * part_floats(decode))
     return (
-        Workspace(free_name("partials", taken), F32, floats),
-        Workspace(free_name("arrivals", taken), U32, decode.batches, "zeroed once"),
+        Workspace(fresh_name(taken, "partials"), F32, floats),
+        Workspace(fresh_name(taken, "arrivals"), U32, decode.batches, "zeroed once"),
     )
 
 
-def _orders(decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
+def _orders(fusion: Fusion, decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
     """Return the orders of both products, and of the sums of exponentials."""
     graph = decode.graph
     tiles = ceildiv(ceildiv(graph.n, p.tile_keys), p.warps * p.splits)
@@ -201,7 +202,7 @@ def _orders(decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
     lanes = (PlannedStage(dim(p.tile_keys // 8), 1), serial(tiles), PlannedStage(dim(1), 2))
     parts = (serial(dim(p.warps)), serial(dim(p.splits)))
     return {
-        sum_of(graph.first): of_tensor_cores(graph.features, 16),
-        sum_of(graph.second): of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
+        sum_of(fusion, graph.first): of_tensor_cores(graph.features, 16),
+        sum_of(fusion, graph.second): of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
         graph.total.output.name: PlannedOrder((*lanes, *parts)),
     }

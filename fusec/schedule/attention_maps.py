@@ -5,11 +5,14 @@ Maps have four dims: features, rows, and two that batches and heads are numbered
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
+from fusec.ir.graph import Fusion
+from fusec.ops.names import fresh_name
 from fusec.schedule.attention_choice import PANEL, AttentionParameters
 from fusec.schedule.attention_problem import Attention
 from fusec.schedule.matmul_access import CHUNK_BYTES, is_vector
@@ -61,30 +64,29 @@ def _is_coordinate(atom: Atom) -> bool:
     return inner.constant == 0 and len(inner.terms) == len(terms) == 1 and _is_coordinate(terms[0])
 
 
-def map_names(attention: Attention) -> tuple[str, str, str]:
-    """Return the names of the maps: their buffers', with the side where two are the same."""
-    sides = ("queries", "keys", "values")
-    operands = (attention.queries, attention.keys, attention.values)
-    names = [o.buffer.name for o in operands]
-    return tuple(  # pyright: ignore[reportReturnType]
-        f"{n}_{side}_map" if names.count(n) > 1 else f"{n}_map"
-        for n, side in zip(names, sides, strict=True)
-    )
+def map_names(fusion: Fusion, operands: Mapping[str, Operand]) -> list[str]:
+    """Return the names of the maps of operands, by their sides.
+
+    They are called after their buffers, and the side where two are the same.
+    """
+    taken, names = fusion.names, [o.buffer.name for o in operands.values()]
+    return [
+        fresh_name(taken, f"{n}_{side}_map" if names.count(n) > 1 else f"{n}_map")
+        for n, side in zip(names, operands, strict=True)
+    ]
 
 
 def tensor_maps(
-    attention: Attention, p: AttentionParameters
+    fusion: Fusion, attention: Attention, p: AttentionParameters
 ) -> tuple[TensorMapArgument, TensorMapArgument, TensorMapArgument]:
     """Return the maps of queries, keys and values."""
-    names = map_names(attention)
-    features, values = attention.features, attention.value_features
-    queries, keys = attention.queries, attention.keys
+    queries, keys, values = attention.queries, attention.keys, attention.values
+    names = map_names(fusion, {"queries": queries, "keys": keys, "values": values})
+    features, columns = attention.features, (attention.value_features, attention.n)
     return (
         operand_map(names[0], queries, queries.row, (features, attention.m), p.rows),
         operand_map(names[1], keys, keys.row, (features, attention.n), p.tile_keys),
-        operand_map(
-            names[2], attention.values, attention.values.depth, (values, attention.n), p.tile_keys
-        ),
+        operand_map(names[2], values, values.depth, columns, p.tile_keys),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.recent import Recent
 from fusec.ir.roles import Combine
 from fusec.ops.acts import Act, act_of
 from fusec.ops.build import make_node
+from fusec.ops.names import fresh_name
 
 _RECENT: Recent[Fusion] = Recent()
-_SUFFIX = "_of_row"
+_PRODUCTS: Recent[tuple[tuple[Node, tuple[Node, ...]], ...]] = Recent()
 
 
 def as_products(fusion: Fusion) -> Fusion:
@@ -18,19 +21,34 @@ def as_products(fusion: Fusion) -> Fusion:
     return _RECENT.of(fusion, None, lambda: _rewritten(fusion))
 
 
-def sum_of(node: Node) -> str:
-    """Return the name that the fusion's own sum has for a matrix product."""
-    return node.output.name.removesuffix(_SUFFIX)
+def sum_of(fusion: Fusion, node: Node) -> str:
+    """Return the name that a fusion's own sum has for a matrix product of `as_products`."""
+    name = node.output.name
+    return next(
+        (s.output.name for s, made in _products(fusion) if made[-2].output.name == name), name
+    )
 
 
 def _rewritten(fusion: Fusion) -> Fusion:
-    nodes: list[Node] = []
-    for node in fusion.nodes:
-        nodes += _product(fusion, node) or [node]
+    products = dict(_products(fusion))
+    nodes = [made for node in fusion.nodes for made in products.get(node, (node,))]
     return fusion if len(nodes) == len(fusion.nodes) else fusion.with_nodes(nodes)
 
 
-def _product(fusion: Fusion, node: Node) -> list[Node] | None:
+def _products(fusion: Fusion) -> tuple[tuple[Node, tuple[Node, ...]], ...]:
+    """Return the sums that are products, each with the nodes that stand for it."""
+    return _PRODUCTS.of(fusion, None, lambda: tuple(_find_products(fusion)))
+
+
+def _find_products(fusion: Fusion) -> Iterator[tuple[Node, tuple[Node, ...]]]:
+    taken = fusion.names
+    for node in fusion.nodes:
+        made = _product(fusion, node, taken)
+        if made is not None:
+            yield node, tuple(made)
+
+
+def _product(fusion: Fusion, node: Node, taken: set[str]) -> list[Node] | None:
     """Return the nodes that stand for a sum, None where it is no product."""
     if node.op.combine is not Combine.SUM or node.op.family != "reduction":
         return None
@@ -53,18 +71,20 @@ def _product(fusion: Fusion, node: Node) -> list[Node] | None:
     (matrix,) = (o for o in operands if o is not row)
     if matrix.shape[column] == 1 or matrix.shape[depth] == 1:
         return None
-    return _as_matmul(node, row, matrix, [*others[:-1], column, depth])
+    return _as_matmul(node, row, matrix, [*others[:-1], column, depth], taken)
 
 
-def _as_matmul(node: Node, row: Value, matrix: Value, order: list[int]) -> list[Node]:
+def _as_matmul(
+    node: Node, row: Value, matrix: Value, order: list[int], taken: set[str]
+) -> list[Node]:
     name, rank = node.output.name, row.rank
     turned = (*order[:-2], order[-1], order[-2])
     nodes = [
-        make_node("permute", [row], {"dims": tuple(order)}, [f"{name}_row"]),
-        make_node("permute", [matrix], {"dims": turned}, [f"{name}_matrix"]),
+        make_node("permute", [row], {"dims": tuple(order)}, [fresh_name(taken, f"{name}_row")]),
+        make_node("permute", [matrix], {"dims": turned}, [fresh_name(taken, f"{name}_matrix")]),
     ]
     sides = [n.output for n in nodes]
-    nodes.append(make_node("matmul", sides, {}, [f"{name}{_SUFFIX}"]))
+    nodes.append(make_node("matmul", sides, {}, [fresh_name(taken, f"{name}_of_row")]))
     attributes = {"dims": (rank - 2,), "squeeze_expanded": False}
     last = make_node("squeeze", [nodes[-1].output], attributes, [name])
     return [*nodes, Node(last.op, last.operands, last.attributes, (node.output,), node.span)]

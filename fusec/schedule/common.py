@@ -80,14 +80,6 @@ def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mappin
     return _RECENT.of(fusion, tuple(sizes), lambda: substitute_dims(fusion, values)), sizes
 
 
-def free_name(name: str, taken: set[str]) -> str:
-    """Return a workspace's name, lengthened until it is nobody else's, and take it."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
 def tensor_arguments(
     fusion: Fusion, workspaces: Iterable[Workspace] = (), sizes: Iterable[SizeArgument] = ()
 ) -> tuple[Argument, ...]:

@@ -133,7 +133,7 @@ def _updates(segment: Fusion, node: Node) -> Iterator[Fusion]:
     assert node.op.access.beside is not None
     axis, whole = node.op.access.beside(node), node.output
     strides = segment.effects.strides(whole)
-    taken = {v.name for v in segment.values} | {d.name for d in segment.dims}
+    taken = segment.names
     start = dim(0)
     for number, operands in enumerate(_groups(node.inputs)):
         extent = sum((v.shape[axis] for v in operands), dim(0))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
+from fusec.ops.names import fresh_name
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import (
@@ -38,7 +39,7 @@ from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.redefinitions import sums_of_few
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
 from fusec.schedule.rows import PhasedPlan, lowered
-from fusec.schedule.two_pass import name_of_sum, two_pass
+from fusec.schedule.two_pass import names_of_sums, two_pass
 from fusec.segment.price import traffic
 from fusec.segment.price import work as operations
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
@@ -199,19 +200,18 @@ def _orders(split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
         down = in_ranges(p.range_rows, p.threads_y, shape.ranges, shape.threads_y, cut)
         known |= {n.output.name: down for n in split.sets[shape.column_set].nodes}
     names = [n.output.name for n in split.segment.nodes if is_sum(n)]
-    found = {name: known.get(name, known.get(name_of_sum(name))) for name in names}
+    sums = names_of_sums(split.segment)
+    found = {name: known.get(name, known.get(sums.get(name, ""))) for name in names}
     return {name: order for name, order in found.items() if order is not None}
 
 
 def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
     """Return the partial sums of each column reduction: a row for each range of rows."""
-    taken = {v.name for v in split.main.values}
+    taken = split.fusion.names
     found: dict[Node, Workspace] = {}
     for each in split.sets:
         for node, total in each.sums.items():
-            name = f"{node.output.name}_partials"
-            while name in taken:
-                name += "_"
+            name = fresh_name(taken, f"{node.output.name}_partials")
             size = split.bands.columns * ranges * split.bands.groups
             found[node] = Workspace(name, total.dtype, size)
     return found

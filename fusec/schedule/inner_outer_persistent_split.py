@@ -17,6 +17,7 @@ from fusec.ir.dim import Dim, product
 from fusec.ir.expression import Index, Var, contiguous_strides, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
+from fusec.ops.names import fresh_name
 from fusec.schedule.problem import Problem
 from fusec.schedule.rows import Rows, in_place_hazard, lowered
 from fusec.segment.protocol import Refusal
@@ -203,11 +204,12 @@ def _column_set(
     """Return a set's finish: the nodes that its outputs need, with its reductions as inputs."""
     outputs = tuple(o for o in fusion.outputs if late.get(o.value) == number)
     needed = {o.value for o in outputs}
+    taken = fusion.names
     nodes: list[Node] = []
     sums: dict[Node, Value] = {}
     for node in reversed(fusion.nodes):
         if domain.reduced.get(node) == axes:
-            total, cast = _total(node)
+            total, cast = _total(node, taken)
             sums[node] = total
             nodes += cast
         elif needed & set(node.outputs):
@@ -224,13 +226,13 @@ def _column_set(
     return ColumnSet(tuple(reversed(sums)), bands, sums, finish)
 
 
-def _total(node: Node) -> tuple[Value, list[Node]]:
+def _total(node: Node, taken: set[str]) -> tuple[Value, list[Node]]:
     """Return the column sum of a reduction, and the cast to its result if that is a half type."""
     result = node.output
     wide = result.dtype.compute
     if wide == result.dtype:
         return result, []
-    total = Value(f"{result.name}_sum", Type(wide, result.shape))
+    total = Value(fresh_name(taken, f"{result.name}_sum"), Type(wide, result.shape))
     return total, [Node(TABLE["cast"], (total,), {"dtype": result.dtype}, (result,), node.span)]
 
 

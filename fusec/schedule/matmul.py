@@ -334,7 +334,7 @@ def _arguments(
     if problem.computed is not None:
         read |= problem.computed.buffers
     if p.kernel in HOPPER:
-        maps = tensor_maps(problem, p)
+        maps = tensor_maps(fusion, problem, p)
     else:
         read |= problem.buffers
     if problem.groups is not None:

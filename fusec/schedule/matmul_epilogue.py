@@ -9,6 +9,7 @@ from fusec.ir.dim import product
 from fusec.ir.dtype import I32, U32, DType
 from fusec.ir.graph import Const, Fusion, Input, Node, Type, Value, needed_nodes
 from fusec.ops.build import make_node
+from fusec.ops.names import fresh_name
 
 SUMS, SECOND_SUMS = "acc", "acc2"
 
@@ -46,11 +47,11 @@ def find_epilogue(
     whether its product was fused with what follows. second: another product of its shape; name: of
     the sums.
     """
-    others, found = list(fusion.nodes), list[Value]()
+    others, found, taken = list(fusion.nodes), list[Value](), fusion.names
     for each, called in zip((node, second), (name, SECOND_SUMS), strict=True):
         if each is None:
             continue
-        sums, finishing = _sums(each, called)
+        sums, finishing = _sums(each, called, taken)
         at = others.index(each)
         others[at : at + 1] = finishing
         found.append(sums)
@@ -68,31 +69,35 @@ def find_epilogue(
     return Epilogue(whole, *found)
 
 
-def _sums(node: Node, name: str) -> tuple[Value, list[Node]]:
+def _sums(node: Node, name: str, taken: set[str]) -> tuple[Value, list[Node]]:
     """Return what stands for the sums of a product, and the nodes from these to its result."""
     kind, declared = sums_dtype(node.output.dtype), node.op.product
     has_bias = declared is not None and declared.bias is not None and len(node.operands) > 2
     if kind == node.output.dtype and not has_bias:
         return node.output, []
-    sums = Value(name, Type(kind, node.output.shape))
-    return sums, _finishing(node, sums, kind, has_bias)
+    sums = Value(fresh_name(taken, name), Type(kind, node.output.shape))
+    return sums, _finishing(node, sums, taken, has_bias=has_bias)
 
 
-def _finishing(node: Node, sums: Value, kind: DType, has_bias: bool) -> list[Node]:
+def _finishing(node: Node, sums: Value, taken: set[str], *, has_bias: bool) -> list[Node]:
     """Return the nodes from the sums to the product's result: the bias, then the rounding."""
-    result = node.output
+    result, kind = node.output, sums.dtype
     nodes: list[Node] = []
     total = sums
     if has_bias:
         bias = node.operands[2]
         assert not isinstance(bias, Const)
         if bias.dtype != kind:
-            nodes.append(make_node("cast", [bias], {"dtype": kind}, [f"{bias.name}_wide"]))
+            nodes.append(
+                make_node("cast", [bias], {"dtype": kind}, [fresh_name(taken, f"{bias.name}_wide")])
+            )
             bias = nodes[-1].output
         places = tuple(range(result.rank - bias.rank, result.rank))
         shape = {"shape": result.shape, "broadcast_dims": places}
-        nodes.append(make_node("broadcast_in_dim", [bias], shape, [f"{bias.name}_rows"]))
-        names = [result.name if kind == result.dtype else f"{result.name}_sum"]
+        nodes.append(
+            make_node("broadcast_in_dim", [bias], shape, [fresh_name(taken, f"{bias.name}_rows")])
+        )
+        names = [result.name if kind == result.dtype else fresh_name(taken, f"{result.name}_sum")]
         nodes.append(make_node("add", [total, nodes[-1].output], {}, names))
         total = nodes[-1].output
     if kind != result.dtype:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
+from fusec.ir.graph import Fusion
+from fusec.ops.names import fresh_name
 from fusec.schedule.matmul_access import CHUNK_BYTES
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_operand import Operand
@@ -13,7 +15,7 @@ from fusec.schedule.matmul_shared import STAGE_BYTES
 from fusec.schedule.plan import TensorMapArgument
 
 
-def map_names(problem: Product) -> tuple[str, ...]:
+def _names(problem: Product) -> tuple[str, ...]:
     """Return the names of all maps: their buffers', with the side where two are the same.
 
     What is computed has none.
@@ -27,9 +29,12 @@ def map_names(problem: Product) -> tuple[str, ...]:
     return (f"{a}_rows_map", f"{others[0]}_columns_map", *more)
 
 
-def tensor_maps(problem: Product, parameters: MatmulParameters) -> tuple[TensorMapArgument, ...]:
+def tensor_maps(
+    fusion: Fusion, problem: Product, parameters: MatmulParameters
+) -> tuple[TensorMapArgument, ...]:
     """Return the maps of A and B, and of the B of a joined product."""
-    p, names = parameters, map_names(problem)
+    p, taken = parameters, fusion.names
+    names = [fresh_name(taken, name) for name in _names(problem)]
     a, *columns = problem.operands
     rows: tuple[TensorMapArgument, ...] = ()
     if problem.computed is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.dtype import F32, U32, DType
 from fusec.ir.graph import Fusion
+from fusec.ops.names import fresh_name
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout
@@ -96,11 +97,7 @@ def work_buffers(
         tiles = dim(target.sms // p.splits)
     if p.in_ranges:  # tiles that two ranges share: no more than ranges
         tiles = dim(target.sms)
-    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
-
-    def free(name: str) -> str:
-        return free(f"{name}_space") if name in taken else name
-
+    taken = fusion.names
     is_shared = p.takes_turns or p.in_arrival_order
     sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))
     kinds = {
@@ -113,4 +110,4 @@ def work_buffers(
         "arrivals": (U32, tiles * p.cluster, "zeroed once"),
         "tickets": (U32, dim(1), "zeroed once"),
     }
-    return tuple(Workspace(free(role), *kinds[role]) for role in workspace_roles(p))
+    return tuple(Workspace(fresh_name(taken, role), *kinds[role]) for role in workspace_roles(p))

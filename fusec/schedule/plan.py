@@ -170,6 +170,11 @@ class Kernel:
     overlapped: bool = False
     followed: bool = False
 
+    @property
+    def map_names(self) -> tuple[str, ...]:
+        """Return the names of the tensor maps among the arguments."""
+        return tuple(a.name for a in self.arguments if isinstance(a, TensorMapArgument))
+
 
 @dataclass(frozen=True)
 class StepKernel(Kernel, Generic[S]):

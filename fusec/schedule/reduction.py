@@ -12,10 +12,10 @@ from fusec.ir.dtype import F32, U32
 from fusec.ir.expression import Var, index
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
+from fusec.ops.names import fresh_name
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
-    free_name,
     is_empty,
     tensor_arguments,
     unsupported_nodes,
@@ -377,10 +377,10 @@ def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tupl
     if not parameters.inner:
         results = blocks * parameters.threads_x * parameters.vector_width
     fusion = problem.fusion
-    taken = {*(v.name for v in fusion.values), *(d.name for d in fusion.dims)}
+    taken = fusion.names
     made = [
         Workspace(
-            free_name(f"{node.output.name}_partials", taken),
+            fresh_name(taken, f"{node.output.name}_partials"),
             node.output.dtype.compute,
             results * (1 if bulk else parameters.splits) * partial_words(node),
             "zeroed once" if bulk else "none",
@@ -390,4 +390,4 @@ def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tupl
     ]
     groups = parameters.splits if parameters.fan < parameters.splits else 1
     counters = blocks * (2 if parameters.turns else groups)
-    return (*made, Workspace(free_name("arrived", taken), U32, counters, "zeroed once"))
+    return (*made, Workspace(fresh_name(taken, "arrived"), U32, counters, "zeroed once"))

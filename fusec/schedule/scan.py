@@ -13,6 +13,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Node
+from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import access_trouble, shape_trouble, shared_trouble
 from fusec.schedule.common import (
     access,
@@ -31,7 +32,6 @@ from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
 from fusec.schedule.rows import Rows, in_place_hazard
 from fusec.schedule.rows_problem import bind_outer
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
-from fusec.schedule.sort_parts import free_name
 from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
@@ -363,4 +363,5 @@ def workspaces_of(scan: Scan, parameters: ScanParameters) -> tuple[Workspace, ..
         Workspace("tile_flags", U32, totals, "zeroed once"),
         Workspace("counters", U32, dim(2), "zeroed once"),
     )
-    return tuple(replace(w, name=free_name(w.name, scan.fusion)) for w in made)
+    taken = scan.fusion.names
+    return tuple(replace(w, name=fresh_name(taken, w.name)) for w in made)

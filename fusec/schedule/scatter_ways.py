@@ -9,6 +9,7 @@ from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.dtype import F32, F64, I32, U8, U16, U32
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.ops.build import make_node
+from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import access_trouble
 from fusec.schedule.common import INT32_MAX, tensor_arguments
 from fusec.schedule.plan import (
@@ -22,7 +23,7 @@ from fusec.schedule.plan import (
 )
 from fusec.schedule.scatter_problem import Scatter, of_slices
 from fusec.schedule.sort import Sorts
-from fusec.schedule.sort_parts import free_name, needed
+from fusec.schedule.sort_parts import needed
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -122,7 +123,7 @@ def _by_comparing(scatter: Scatter, target: Target, width: int) -> Launches:
 
 def _by_claims(scatter: Scatter, target: Target, width: int) -> Launches:
     """Return the kernels of claims; in place, only those that are looked at are cleared."""
-    claims = Workspace(free_name("winners", scatter.fusion), U32, dim(scatter.places))
+    claims = Workspace(fresh_name(scatter.fusion.names, "winners"), U32, dim(scatter.places))
     steps = {"claim": scatter.elements, "win": scatter.elements // width}
     if not scatter.in_place:
         claims = replace(claims, init="zeroed per launch")
@@ -175,15 +176,14 @@ def _order(scatter: Scatter, target: Target) -> tuple[KernelPlan, Value]:
     assert isinstance(index, Value)
     extent = scatter.node.output.shape[scatter.axis].value
     key = next((t for t in (U8, U16) if extent <= 1 << t.bits), I32)
-    nodes = [*scatter.source.nodes]
+    nodes, taken = [*scatter.source.nodes], scatter.fusion.names
     if index.dtype != key:
-        nodes.append(
-            make_node("cast", [index], {"dtype": key}, [free_name("where", scatter.fusion)])
-        )
+        name = fresh_name(taken, "where")
+        nodes.append(make_node("cast", [index], {"dtype": key}, [name]))
         index = nodes[-1].output
     axis = 0 if of_slices(scatter.node) else scatter.axis
     ways = {"dim": axis, "descending": False, "stable": True}
-    nodes.append(make_node("argsort", [index], ways, [free_name("order", scatter.fusion)]))
+    nodes.append(make_node("argsort", [index], ways, [fresh_name(taken, "order")]))
     order = nodes[-1].output
     fusion = needed(scatter.source.with_nodes(nodes), (Output(order),))
     return Sorts().build(with_used_inputs(fusion), target), order

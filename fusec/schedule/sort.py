@@ -8,11 +8,12 @@ from typing import ClassVar
 from fusec.ir.dim import dim
 from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
+from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import shared_trouble
 from fusec.schedule.common import INT32_MAX, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
-from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along, split
+from fusec.schedule.sort_parts import Parts, key_bits, runs_along, split
 from fusec.schedule.sort_top import (
     TopParameters,
     reduction_trouble,
@@ -227,7 +228,8 @@ def workspaces_of(parts: Parts, parameters: SortParameters) -> tuple[Workspace, 
         made.append(Workspace(f"places{number}", U32, elements))
     made.append(Workspace("digit_counts", U32, parts.rows * (DIGITS * parameters.tiles)))
     made.append(Workspace("digit_totals", U32, parts.rows * DIGITS))
-    return tuple(replace(w, name=free_name(w.name, parts.fusion)) for w in made)
+    taken = parts.fusion.names
+    return tuple(replace(w, name=fresh_name(taken, w.name)) for w in made)
 
 
 def _passes(

@@ -149,11 +149,3 @@ def runs_along(parts: Parts) -> bool:
     loads = [i.address for i in lowering.made.values() if i.kind == "load" and i.address]
     steps = [a.coefficient(column) for a in loads]
     return all(s is not None and s in (0, 1) for s in steps)
-
-
-def free_name(name: str, fusion: Fusion) -> str:
-    """Return a name that no value of the fusion has."""
-    taken = {v.name for v in fusion.values}
-    while name in taken:
-        name += "_"
-    return name

@@ -11,12 +11,13 @@ from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import U32, U64
 from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import access_trouble
 from fusec.schedule.common import specialise, tensor_arguments
 from fusec.schedule.orders import PlannedOrder, along_rows, of_all
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import vector_guards
-from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along
+from fusec.schedule.sort_parts import Parts, key_bits, runs_along
 from fusec.schedule.space import COUNTS, POWERS, WIDTHS, Field, Parameters, power_above
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
@@ -184,10 +185,10 @@ def top_workspaces(parts: Parts, p: TopParameters) -> tuple[Workspace, ...]:
     """Return the entries that blocks hand over, and the counters of those that have."""
     if p.splits == 1:
         return ()
-    entries = parts.rows * (p.splits * parts.keep)
+    entries, taken = parts.rows * (p.splits * parts.keep), parts.fusion.names
     return (
-        Workspace(free_name("entries", parts.fusion), U64, entries),
-        Workspace(free_name("arrived", parts.fusion), U32, parts.rows, "zeroed once"),
+        Workspace(fresh_name(taken, "entries"), U64, entries),
+        Workspace(fresh_name(taken, "arrived"), U32, parts.rows, "zeroed once"),
     )
 
 

@@ -42,7 +42,7 @@ class _Settling:
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
-        self._names = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+        self._names = fusion.names
         self._placed: list[tuple[tuple[int, int, int], Node]] = []
         self._level: dict[Value, int] = {}
         self._parts: dict[Value, Dim] = {}

@@ -6,7 +6,6 @@ files there instead of those with the same name here, and must exist.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fusec.diagnostics import FusecError
+from fusec.foreign import read_toml
 from fusec.options import environment
 
 FOLDER = Path(__file__).parent
@@ -123,10 +123,7 @@ TAKEN_OVER = (
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FusecError(f"target file `{path}`: {error}") from None
+    return read_toml(path, "a target file")
 
 
 def own_file(arch: str, folder: Path | None = None) -> Path | None:
@@ -138,7 +135,7 @@ def own_file(arch: str, folder: Path | None = None) -> Path | None:
             help="`fusec doctor --measure DIR` writes target files; unset it for those of fusec",
         )
     path = None if own is None else Path(own) / f"{arch}.toml"
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and path.exists() else None
 
 
 @cache

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, cast
 
 from fusec.diagnostics import FusecError, Span
+from fusec.foreign import Undecodable, decode_toml
 from fusec.ir.annotations import Setting
 from fusec.tuned.key import Key
 from fusec.tuned.templates import are_current
@@ -93,11 +93,11 @@ def _toml(value: Any) -> str:
 def read_entry(text: str, path: str, line: int) -> Entry:
     """Return the entry of a block that begins at a line of a file; FusecError points there."""
     try:
-        data = tomllib.loads(text)["entry"][0]
-    except tomllib.TOMLDecodeError as error:
-        found = _AT.search(str(error))
+        data = decode_toml(text, path)["entry"][0]
+    except Undecodable as error:
+        found = _AT.search(error.reason)
         at = int(found[1]) if found and found[1] else text.rstrip("\n").count("\n") + 1
-        raise damaged(path, line + at - 1, text, _AT.sub("", str(error))) from None
+        raise damaged(path, line + at - 1, text, _AT.sub("", error.reason)) from None
     for name, problem in _problems(data):
         at = next((k for k, each in enumerate(text.split("\n")) if each.startswith(name)), 0)
         raise damaged(path, line + at, text, problem, at)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path
 
+from fusec import trust
 from fusec.diagnostics import FusecError
+from fusec.foreign import RECORD_BYTES, read_text
 from fusec.options import environment
 from fusec.tuned.entry import Entry, damaged, read_entry
 from fusec.tuned.key import Key, distance
 
 FOLDER = Path(__file__).parent
+VARIABLE = "FUSEC_TUNED"
 NO_FILES = "0"
 """The value of FUSEC_TUNED that leaves out those that come with fusec, too."""
 LEAST_APART = 1e-6
@@ -62,14 +65,14 @@ class Store:
         return tuple(found)
 
     @cached_property
-    def by_structure(self) -> Mapping[str, tuple[Block, ...]]:
+    def by_structure(self) -> Mapping[str, Sequence[Block]]:
         """Return the blocks of each structure; nothing is parsed."""
-        found: dict[str, tuple[Block, ...]] = {}
+        found: dict[str, list[Block]] = {}
         for block in self.blocks:
             named = _STRUCTURE.search(block.text)
             if named is None:
                 raise damaged(self.path, block.line, "[[entry]]", "the entry has no `structure`", 0)
-            found[named[1]] = (*found.get(named[1], ()), block)
+            found.setdefault(named[1], []).append(block)
         return found
 
     def entries(self, structure: str | None = None) -> list[Entry]:
@@ -80,10 +83,7 @@ class Store:
 
 def store_of(path: Path, source: str | None = None) -> Store:
     """Return the store of a file; one that is not there has no entries."""
-    try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise FusecError(f"tuned schedules: cannot read `{path}`: {error}") from None
+    text = read_text(path, "a file of tuned schedules", RECORD_BYTES) if path.exists() else ""
     return Store(str(path), text, source or str(path))
 
 
@@ -95,7 +95,7 @@ def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 def user_file(arch: str) -> Path:
     """Return the user's file of a target, in the folder of FUSEC_TUNED where that names one."""
-    chosen = environment("FUSEC_TUNED")
+    chosen = environment(VARIABLE)
     folder = user_folder() if chosen in (None, NO_FILES) else Path(chosen)
     return folder / f"{arch}.toml"
 
@@ -103,6 +103,22 @@ def user_file(arch: str) -> Path:
 def shipped_file(arch: str) -> Path:
     """Return the file of a target that comes with fusec, where there is one."""
     return FOLDER / f"{arch}.toml"
+
+
+def check_own(path: Path) -> None:
+    """Raise Untrusted where another user may have written a file of measured schedules."""
+    trust.check(path.parent)
+    trust.check(path)
+
+
+def is_usable(path: Path) -> bool:
+    """Return whether only this user may write the user's file; say so if not."""
+    try:
+        check_own(path)
+    except trust.Untrusted as problem:
+        trust.warn_unused("the file of measured schedules", problem, VARIABLE)
+        return False
+    return True
 
 
 _READ: dict[tuple[Path, int, int], Store] = {}
@@ -115,11 +131,12 @@ def store_for(arch: str, folder: Path | None = None) -> list[Store]:
     """
     if folder is not None:
         files = [(folder / f"{arch}.toml", str(folder))]
-    elif environment("FUSEC_TUNED") == NO_FILES:
+    elif environment(VARIABLE) == NO_FILES:
         files = []
     else:
         own = user_file(arch)
-        files = [(own, str(own)), (shipped_file(arch), SHIPPED)]
+        files = [(own, str(own))] if is_usable(own) else []
+        files.append((shipped_file(arch), SHIPPED))
     stores = (_known(path, source) for path, source in files)
     return [store for store in stores if store is not None]
 
@@ -190,8 +207,9 @@ def write(path: Path, entries: Iterable[Entry]) -> None:
     """Write a file whole, or not at all; FusecError where that cannot be."""
     aside = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        trust.make_private(path.parent)
         aside.write_text(text_of(entries), encoding="utf-8")
+        aside.chmod(0o644)  # as files are used that nobody else may write
         aside.replace(path)
     except OSError as error:
         raise FusecError(f"cannot write `{path}`: {error.strerror or error}") from None

@@ -1,5 +1,5 @@
 // attention_attention: Causal attention of grouped heads, with the log of the softmax's sums.
-// Source: examples/attention.yaml
+// Source: attention.yaml
 //   12: qh = permute(q, [0, 2, 1, 3])
 //   13: kg = broadcast(permute(k, [0, 2, 1, 3]), [false, false, true, false, false])
 //   14: vg = broadcast(permute(v, [0, 2, 1, 3]), [false, false, true, false, false])

@@ -1,6 +1,6 @@
 // attention_softmax_inner_persistent: Softmax of scaled attention scores with an additive bias and
 //   a mask of keys.
-// Source: examples/attention_softmax.yaml
+// Source: attention_softmax.yaml
 //   15: scaled = add(mul(cast(scores, f32), scale), cast(bias, f32))
 //   16: keep_all = broadcast(keep, [false, true, true, false])
 //   18: s = where(keep_all, scaled, -1e9)

@@ -1,6 +1,6 @@
 // batchnorm_inner_persistent: Batch norm over N, H and W of an NCHW tensor, with the statistics of
 //   the batch.
-// Source: examples/batchnorm.yaml
+// Source: batchnorm.yaml
 //   11: xf = cast(x, f32)
 //   12: var, mean = var_mean(xf, dims=[0, 2, 3], correction=0)
 //   13: rstd = rsqrt(add(var, eps))

@@ -1,5 +1,5 @@
 // column_mean_reduction: The mean and the largest magnitude of every column.
-// Source: examples/column_mean.yaml
+// Source: column_mean.yaml
 //   8: average = mean(x, dims=[0])
 //   9: largest = max(abs(x), dims=[0])
 // Schedule: 32 vectors of 4 columns by 16 rows at a time; 17 blocks share a result, the last one

@@ -1,6 +1,6 @@
 // complex_rotate_pointwise: Rotary position embedding with neighbours as complex numbers, turned by
 //   products.
-// Source: examples/complex_rotate.yaml
+// Source: complex_rotate.yaml
 //   13: turn = complex(cos(angle), sin(angle))
 //   14: y = mul(q, turn)
 // Schedule: rows by vectors of columns, 1 x 256 threads (rows x vectors), 2 rows per thread, single

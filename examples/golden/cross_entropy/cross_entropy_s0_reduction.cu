@@ -1,6 +1,6 @@
 // cross_entropy_s0_reduction: Cross entropy as the log-sum-exp of each row of logits less the logit
 //   of the true class.
-// Source: examples/cross_entropy.yaml
+// Source: cross_entropy.yaml
 //   13: l = cast(logits, f32)
 //   14: top = max(l, dims=[1])
 //   16: lse = add(log(total), top)

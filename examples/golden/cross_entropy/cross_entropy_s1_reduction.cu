@@ -1,6 +1,6 @@
 // cross_entropy_s1_reduction: Cross entropy as the log-sum-exp of each row of logits less the logit
 //   of the true class.
-// Source: examples/cross_entropy.yaml
+// Source: cross_entropy.yaml
 //   18: mean_loss = mean(loss, dims=[0])
 // Schedule: 64 threads along each row, 1 rows per block, accesses of 1 elements.
 #include "combine.cuh"

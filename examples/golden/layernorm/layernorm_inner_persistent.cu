@@ -1,5 +1,5 @@
 // layernorm_inner_persistent: Layer norm over the last axis.
-// Source: examples/layernorm.yaml
+// Source: layernorm.yaml
 //   15: xf = cast(x, f32)
 //   16: var, mean = var_mean(xf, dims=[1], correction=0, keepdim=true)
 //   17: rstd = rsqrt(add(var, eps))          # calls nest

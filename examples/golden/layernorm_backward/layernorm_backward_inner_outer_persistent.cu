@@ -1,6 +1,6 @@
 // layernorm_backward_inner_outer_persistent: Gradients of layer norm with respect to its input,
 //   weight and bias.
-// Source: examples/layernorm_backward.yaml
+// Source: layernorm_backward.yaml
 //   16: dyf = cast(dy, f32)
 //   17: rstd_col = broadcast(rstd, [false, true])
 //   18: xn = mul(sub(cast(x, f32), broadcast(mean, [false, true])), rstd_col)

@@ -1,6 +1,6 @@
 // linear_fp8_blocks_matmul: A linear layer of 8-bit floats, with a scale for each block of x and of
 //   w.
-// Source: examples/linear_fp8_blocks.yaml
+// Source: linear_fp8_blocks.yaml
 //   10: x_blocks = reshape(cast(x, f32), new_shape=[128, 8, 128])
 //   11: w_blocks = reshape(cast(w, f32), new_shape=[4, 128, 8, 128])
 //   12: x_scaled = mul(x_blocks, broadcast(x_scale, [false, false, true]))

@@ -1,5 +1,5 @@
 // linear_gelu_matmul: A linear layer with bias, and the tanh GELU as its epilogue.
-// Source: examples/linear_gelu.yaml
+// Source: linear_gelu.yaml
 //   13: z = cast(linear(x, w, bias), f32)
 //   14: inner = mul(0.7978845608028654, add(z, mul(0.044715, mul(mul(z, z), z))))
 //   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)

@@ -1,6 +1,6 @@
 // linear_int4_matmul: A linear layer of a few tokens, with weights of four bits and a scale for
 //   each 128 of them.
-// Source: examples/linear_int4.yaml
+// Source: linear_int4.yaml
 //   11: low = broadcast(bitwise_and(w, 15), [false, false, true])
 //   12: high = broadcast(bitwise_right_shift(w, 4), [false, false, true])
 //   13: q = cast(sub(cast(cat([low, high], dim=2), i32), 8), bf16)

@@ -1,6 +1,6 @@
 // linear_int4_zeros_matmul: A linear layer with weights of four bits along N, and scales and zero
 //   points of 64 of them.
-// Source: examples/linear_int4_zeros.yaml
+// Source: linear_int4_zeros.yaml
 //   12: w_low = broadcast(bitwise_and(w, 15), [false, false, true])
 //   13: w_high = broadcast(bitwise_right_shift(w, 4), [false, false, true])
 //   14: q = reshape(cast(cat([w_low, w_high], dim=2), i32), new_shape=[16, 64, 512])

@@ -1,6 +1,6 @@
 // linear_normalised_matmul: A linear layer of a few tokens that are normalised by known statistics,
 //   in one kernel.
-// Source: examples/linear_normalised.yaml
+// Source: linear_normalised.yaml
 //   16: scaled = mul(mul(sub(cast(x, f32), mean), rstd), cast(gamma, f32))
 //   17: normalised = cast(add(scaled, cast(beta, f32)), bf16)
 //   18: y = linear(normalised, w)

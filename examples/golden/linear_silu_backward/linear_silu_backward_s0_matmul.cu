@@ -1,6 +1,6 @@
 // linear_silu_backward_s0_matmul: The gradient at a linear layer with bias and SiLU, from that of
 //   the layer behind it.
-// Source: examples/linear_silu_backward.yaml
+// Source: linear_silu_backward.yaml
 //   13: da = cast(matmul(dy, w), f32)
 //   14: zf = cast(z, f32)
 //   15: s = sigmoid(zf)

@@ -1,6 +1,6 @@
 // linear_silu_backward_s1_reduction: The gradient at a linear layer with bias and SiLU, from that
 //   of the layer behind it.
-// Source: examples/linear_silu_backward.yaml
+// Source: linear_silu_backward.yaml
 //   17: dbias = sum(cast(dz, f32), dims=[0])
 // Schedule: 32 vectors of 4 columns by 8 rows at a time.
 #include "combine.cuh"

@@ -1,6 +1,6 @@
 // linear_tf32_matmul: A linear layer of floats with SiLU, of whose factors 10 bits behind the point
 //   count.
-// Source: examples/linear_tf32.yaml
+// Source: linear_tf32.yaml
 //   13: y = silu(linear(tf32(x), tf32(w), bias))
 // Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, A loaded for
 //   two CTAs, bulk copies into wgmma.

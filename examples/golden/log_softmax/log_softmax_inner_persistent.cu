@@ -1,5 +1,5 @@
 // log_softmax_inner_persistent: Log-softmax over the last axis.
-// Source: examples/log_softmax.yaml
+// Source: log_softmax.yaml
 //   8: y = log_softmax(x, -1)
 // Schedule: 128 threads per row, 1 rows per block, accesses of 4 elements; the row stays in
 //   registers.

@@ -1,5 +1,5 @@
 // matmul_long_k_matmul: A small product with a very long inner dim, for split-K.
-// Source: examples/matmul_long_k.yaml
+// Source: matmul_long_k.yaml
 //   12: c = matmul(a, b)
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 32
 //   slices.

@@ -1,6 +1,6 @@
 // paged_decode_attention_decode: One query of each sequence over keys and values in pages, as far
 //   as each sequence is long.
-// Source: examples/paged_decode.yaml
+// Source: paged_decode.yaml
 //   13: pages = reshape(table, [B * 32])
 //   14: k = reshape(index_select(k_pages, pages, dim=0), [B, 512, 2, 128])
 //   15: v = reshape(index_select(v_pages, pages, dim=0), [B, 512, 2, 128])

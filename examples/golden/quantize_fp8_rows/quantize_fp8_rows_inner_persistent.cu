@@ -1,5 +1,5 @@
 // quantize_fp8_rows_inner_persistent: Scale every row to the range of fp8 and keep the scales.
-// Source: examples/quantize_fp8_rows.yaml
+// Source: quantize_fp8_rows.yaml
 //   10: xf = cast(x, f32)
 //   11: amax = max(abs(xf), dims=[1], keepdim=true)
 //   13: scale = div(maximum(amax, 1e-12), 448.0)

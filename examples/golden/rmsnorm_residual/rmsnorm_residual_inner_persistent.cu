@@ -1,6 +1,6 @@
 // rmsnorm_residual_inner_persistent: Adds the residual stream, in place, and normalises the sum by
 //   its root mean square.
-// Source: examples/rmsnorm_residual.yaml
+// Source: rmsnorm_residual.yaml
 //   13: h = add(cast(x, f32), cast(residual, f32))
 //   14: sum_out = cast(h, bf16)
 //   15: mean_square = mean(mul(h, h), dims=[1], keepdim=true)

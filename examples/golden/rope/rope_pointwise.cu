@@ -1,5 +1,5 @@
 // rope_pointwise: Rotary position embedding of queries, halves rotated as in LLaMA.
-// Source: examples/rope.yaml
+// Source: rope.yaml
 //   15: qf = cast(q, f32)
 //   16: q1 = slice(qf, start_indices=[0, 0, 0, 0], end_indices=[B, NH, S, D2])
 //   17: q2 = slice(qf, start_indices=[0, 0, 0, D2], end_indices=[B, NH, S, D])

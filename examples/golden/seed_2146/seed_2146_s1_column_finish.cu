@@ -1,5 +1,5 @@
 // seed_2146_s1_column_finish: Backward pass of a modulated layer norm, from an nvFuser script.
-// Source: examples/seed_2146.yaml
+// Source: seed_2146.yaml
 //   53: T62 = sum(T50, dims=[0, 1])
 //   54: T63 = cast(T62, bf16)
 //   57: T66 = sum(T65, dims=[0, 1])

@@ -1,6 +1,6 @@
 // seed_2146_s1_inner_outer_persistent: Backward pass of a modulated layer norm, from an nvFuser
 //   script.
-// Source: examples/seed_2146.yaml
+// Source: seed_2146.yaml
 //   23: T7 = cast(T6, f32)
 //   25: T17 = broadcast_in_dim(T12, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
 //   26: T18 = sub(T7, T17)

@@ -1,5 +1,5 @@
 // softmax_inner_persistent: Softmax over the last axis, shifted by the maximum of each row.
-// Source: examples/softmax.yaml
+// Source: softmax.yaml
 //   10: xf = cast(x, f32)
 //   11: shifted = sub(xf, max(xf, dims=[1], keepdim=true))
 //   12: e = exp(shifted)

@@ -1,5 +1,5 @@
 // transpose_transpose: A matrix transposed and scaled in one pass.
-// Source: examples/transpose.yaml
+// Source: transpose.yaml
 //   9: y = cast(mul(cast(permute(x, [1, 0]), f32), scale), bf16)
 // Schedule: tiles of 64 x 128, read in vectors of 8 along lines, written in vectors of 8 along
 //   columns.

@@ -199,7 +199,8 @@ class HostTransport:
                 f"rank {origin} is in another exchange than rank {self._links.rank}",
                 notes=(f"`{exchange}` of {expected['dtype']} here", f"there {message.head}"),
             )
-        return np.frombuffer(message.data, dtype)
+        with message.reading():
+            return np.frombuffer(message.data, dtype)
 
 
 def _kind(exchange: Exchange) -> str:

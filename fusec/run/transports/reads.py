@@ -42,7 +42,7 @@ class HostReads:
         for rank in others:
             self._links.send(rank, key, doing, {"at": doing})
         for rank in others:
-            there = self._links.receive(rank, key, doing).head["at"]
+            there = self._links.receive(rank, key, doing).field("at", str)
             if there != doing:
                 raise InternalError(
                     f"rank {rank} is in another exchange than rank {self._links.rank}",

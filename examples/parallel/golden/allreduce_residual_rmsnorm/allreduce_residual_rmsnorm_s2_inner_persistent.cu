@@ -1,6 +1,6 @@
 // allreduce_residual_rmsnorm_s2_inner_persistent: The sum over the ranks, the residual, and the
 //   norm of a row.
-// Source: examples/parallel/allreduce_residual_rmsnorm.yaml
+// Source: allreduce_residual_rmsnorm.yaml
 //   13: r = add(total, residual)
 //   14: f = cast(r, f32)
 //   15: v = mean(mul(f, f), dims=[1], keepdim=true)

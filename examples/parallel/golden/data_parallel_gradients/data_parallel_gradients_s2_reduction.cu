@@ -1,5 +1,5 @@
 // data_parallel_gradients_s2_reduction: The gradients of a linear layer, summed over the ranks.
-// Source: examples/parallel/data_parallel_gradients.yaml
+// Source: data_parallel_gradients.yaml
 //   11: db = cast(sum(cast(dy, f32), dims=[0]), bf16)
 // Schedule: 32 vectors of 8 columns by 32 rows at a time; 8 blocks share a result, the last one
 //   combines.

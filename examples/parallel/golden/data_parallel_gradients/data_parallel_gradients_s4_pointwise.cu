@@ -1,5 +1,5 @@
 // data_parallel_gradients_s4_pointwise: The gradients of a linear layer, summed over the ranks.
-// Source: examples/parallel/data_parallel_gradients.yaml
+// Source: data_parallel_gradients.yaml
 //   11: db = cast(sum(cast(dy, f32), dims=[0]), bf16)
 // Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
 #include "types.cuh"

@@ -1,6 +1,6 @@
 // decode_projection_norm_s0_matmul: The last projection of attention for a token of each sequence,
 //   the residual, and the norm of a row.
-// Source: examples/parallel/decode_projection_norm.yaml
+// Source: decode_projection_norm.yaml
 //   13: p = linear(a, w)
 // Schedule: B x 8192 x 2048 in tiles of 16 x 128, bulk copies into wgmma, K split over 2 CTAs.
 #include "cluster.cuh"

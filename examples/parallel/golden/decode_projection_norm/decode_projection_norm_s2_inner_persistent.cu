@@ -1,6 +1,6 @@
 // decode_projection_norm_s2_inner_persistent: The last projection of attention for a token of each
 //   sequence, the residual, and the norm of a row.
-// Source: examples/parallel/decode_projection_norm.yaml
+// Source: decode_projection_norm.yaml
 //   14: r = add(p, residual)
 //   15: f = cast(r, f32)
 //   16: v = mean(mul(f, f), dims=[1], keepdim=true)

@@ -1,6 +1,6 @@
 // sequence_parallel_mlp_s0_inner_persistent: An MLP, its norm and its residual, between tokens that
 //   are divided over the ranks.
-// Source: examples/parallel/sequence_parallel_mlp.yaml
+// Source: sequence_parallel_mlp.yaml
 //   13: f = cast(x, f32)
 //   14: v = mean(mul(f, f), dims=[1], keepdim=true)
 //   15: n = mul(mul(f, rsqrt(add(v, 1e-5))), scale)

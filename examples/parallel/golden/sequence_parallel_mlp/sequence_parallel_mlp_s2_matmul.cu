@@ -1,6 +1,6 @@
 // sequence_parallel_mlp_s2_matmul: An MLP, its norm and its residual, between tokens that are
 //   divided over the ranks.
-// Source: examples/parallel/sequence_parallel_mlp.yaml
+// Source: sequence_parallel_mlp.yaml
 //   17: h = gelu(linear(a, up))
 // Schedule: T * 4 x 7168 x 8192 in tiles of 128 x 160, one CTA per SM over all tiles, warpgroups in
 //   turn, bulk copies into wgmma.

@@ -1,6 +1,6 @@
 // sequence_parallel_mlp_s5_pointwise: An MLP, its norm and its residual, between tokens that are
 //   divided over the ranks.
-// Source: examples/parallel/sequence_parallel_mlp.yaml
+// Source: sequence_parallel_mlp.yaml
 //   19: y = add(p, x)
 // Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
 #include "types.cuh"

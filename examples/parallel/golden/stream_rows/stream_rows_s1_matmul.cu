@@ -1,5 +1,5 @@
 // stream_rows_s1_matmul: Two products in turn over parts of the rows.
-// Source: examples/parallel/stream_rows.yaml
+// Source: stream_rows.yaml
 //   11: h = gelu(linear(x, up))
 // Schedule: M_size // 8 x 4096 x 1024 in tiles of 128 x 128, one CTA per SM over all tiles,
 //   warpgroups in turn, bulk copies into wgmma.

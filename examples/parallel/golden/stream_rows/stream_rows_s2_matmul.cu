@@ -1,5 +1,5 @@
 // stream_rows_s2_matmul: Two products in turn over parts of the rows.
-// Source: examples/parallel/stream_rows.yaml
+// Source: stream_rows.yaml
 //   12: y = linear(h, down)
 // Schedule: M_size // 8 x 1024 x 4096 in tiles of 128 x 64, one CTA per SM over all tiles, bulk
 //   copies into wgmma.

@@ -1,5 +1,5 @@
 // tensor_parallel_attention_s1_matmul: Self-attention whose heads are divided over the ranks.
-// Source: examples/parallel/tensor_parallel_attention.yaml
+// Source: tensor_parallel_attention.yaml
 //   17: v = permute(reshape(linear(x, wv), [B, S, H, E]), [0, 2, 1, 3])
 // Schedule: B * S x 256 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
 //   into wgmma.

@@ -1,5 +1,5 @@
 // tensor_parallel_attention_s2_attention: Self-attention whose heads are divided over the ranks.
-// Source: examples/parallel/tensor_parallel_attention.yaml
+// Source: tensor_parallel_attention.yaml
 //   15: q = permute(reshape(linear(x, wq), [B, S, H, E]), [0, 2, 1, 3])
 //   16: k = permute(reshape(linear(x, wk), [B, S, H, E]), [0, 2, 3, 1])
 //   17: v = permute(reshape(linear(x, wv), [B, S, H, E]), [0, 2, 1, 3])

@@ -1,5 +1,5 @@
 // tensor_parallel_attention_s3_matmul: Self-attention whose heads are divided over the ranks.
-// Source: examples/parallel/tensor_parallel_attention.yaml
+// Source: tensor_parallel_attention.yaml
 //   21: y = linear(a, wo)
 // Schedule: B * S x 1024 x 256 in tiles of 192 x 88, one CTA per SM over all tiles, bulk copies
 //   into wgmma.

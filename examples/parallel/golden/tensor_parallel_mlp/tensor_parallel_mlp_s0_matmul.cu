@@ -1,5 +1,5 @@
 // tensor_parallel_mlp_s0_matmul: Llama's MLP, its weights divided over the ranks.
-// Source: examples/parallel/tensor_parallel_mlp.yaml
+// Source: tensor_parallel_mlp.yaml
 //   13: g = linear(x, gate)
 //   14: u = linear(x, up)
 //   15: h = cast(mul(silu(cast(g, f32)), u), bf16)

@@ -1,5 +1,5 @@
 // tensor_parallel_mlp_s1_matmul: Llama's MLP, its weights divided over the ranks.
-// Source: examples/parallel/tensor_parallel_mlp.yaml
+// Source: tensor_parallel_mlp.yaml
 //   16: y = linear(h, down)
 // Schedule: T x 8192 x 7168 in tiles of 128 x 192, one CTA per SM over all tiles, warpgroups in
 //   turn, bulk copies into wgmma.

@@ -1,5 +1,5 @@
 // serial_tma_matmul: Clusters add their sums to a work buffer in turn, by cp.reduce.async.bulk.
-// Source: examples/split_k/serial_tma.yaml
+// Source: serial_tma.yaml
 //   12: c = matmul(a, b)
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
 //   turns of 4 CTAs.

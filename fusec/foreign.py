@@ -1,0 +1,242 @@
+"""Bytes that somebody else may have written: read with limits, decoded without leaking exceptions.
+
+Every file that a user names, every file of a compiled folder and every frame of another rank goes
+through here; `tests/test_foreign.py` finds a module that reads one by itself. It imports the
+standard library alone, as the process that watches a rank does.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from fusec.diagnostics import FusecError
+
+TEXT_BYTES = 64 << 20
+"""The most bytes of a fusion file, a script or a kernel's text."""
+RECORD_BYTES = 16 << 20
+"""The most bytes of a JSON or TOML file."""
+CODE_BYTES = 1 << 30
+"""The most bytes of a cubin, or of another file of a compiled folder."""
+
+Name = str | os.PathLike[str]
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+class MissingFile(FusecError):
+    """There is no such file."""
+
+
+class Undecodable(FusecError):
+    """The bytes are not of their format; `reason` is what the decoder says, without the file."""
+
+    reason = ""
+
+
+@contextmanager
+def opened(path: Name, what: str, most: int) -> Generator[tuple[BinaryIO, os.stat_result]]:
+    """Open a regular file of at most `most` bytes, with its status; FusecError for any other.
+
+    what: what the file is to be, with its article. A FIFO does not block and a device is not read.
+    """
+    name = os.fspath(path)
+    try:
+        number = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFile(f"no such file: `{name}`") from None
+    except (OSError, ValueError) as error:
+        raise unreadable(name, error) from None
+    try:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            kind = next((text for fits, text in _KINDS if fits(status.st_mode)), "a special file")
+            raise FusecError(f"`{name}` is {kind}, not {what}")
+        if status.st_size > most:
+            raise _too_large(name, what, most)
+        with open(number, "rb", closefd=False) as file:
+            yield file, status
+    finally:
+        os.close(number)
+
+
+def check_file(path: Name, what: str, most: int) -> None:
+    """Raise FusecError where `path` cannot be read as a regular file of at most `most` bytes."""
+    with opened(path, what, most):
+        pass
+
+
+def read_bytes(path: Name, what: str, most: int) -> bytes:
+    """Return the bytes of a regular file; FusecError where it is none, too large or unreadable."""
+    with opened(path, what, most) as (file, status):
+        try:
+            return file.read(status.st_size)
+        except (OSError, MemoryError) as error:
+            raise unreadable(os.fspath(path), error) from None
+
+
+def read_text(path: Name, what: str, most: int, help: str | None = None) -> str:
+    """Return the text of a regular file in UTF-8; FusecError where it is none."""
+    return decode_text(read_bytes(path, what, most), path, help)
+
+
+def read_standard_input(what: str, most: int) -> bytes:
+    """Return what standard input holds; FusecError where that is too much."""
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise FusecError("standard input is closed", help="name a file in place of `-`")
+    data = sys.stdin.buffer.read(most + 1)
+    if len(data) > most:
+        raise _too_large("<stdin>", what, most)
+    return data
+
+
+def unreadable(name: str, error: Exception) -> FusecError:
+    """Return the error for a file that the system does not let read."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return FusecError(f"cannot read `{name}`: {reason}")
+
+
+def _too_large(name: str, what: str, most: int) -> FusecError:
+    return FusecError(f"`{name}` is too long for {what} (over {most} bytes)")
+
+
+@contextmanager
+def decoding(fail: Callable[[str], Exception]) -> Generator[None]:
+    """Raise `fail(reason)` for whatever decoding raises that is no FusecError.
+
+    Decoders raise many types on damaged bytes: nothing but their call belongs inside.
+    """
+    try:
+        yield
+    except FusecError:
+        raise
+    except Exception as error:
+        raise fail(_reason(error)) from None
+
+
+def not_a(path: Name, what: str, help: str | None = None) -> Callable[[str], Undecodable]:
+    """Return what makes the error for a file that is not `what`, of the decoder's reason."""
+
+    def fail(reason: str) -> Undecodable:
+        error = Undecodable(f"`{os.fspath(path)}` is not {what}", notes=(reason,), help=help)
+        error.reason = reason
+        return error
+
+    return fail
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of what a decoder says, short enough for a message."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, MemoryError):
+        return "it is larger than the memory"
+    lines = str(error).splitlines() or [""]
+    text = lines[0].strip()[:300] or type(error).__name__
+    return f"it has no {text}" if isinstance(error, KeyError) else text
+
+
+def decode_text(data: bytes, path: Name, help: str | None = None) -> str:
+    """Return bytes as text in UTF-8; FusecError where they are none."""
+    with decoding(not_a(path, "UTF-8 text", help)):
+        return data.decode("utf-8")
+
+
+def decode_json(data: bytes | str, path: Name) -> Any:
+    """Return what a text in JSON holds; FusecError where it is none."""
+    import json
+
+    with decoding(not_a(path, "JSON")):
+        return json.loads(data)
+
+
+def decode_toml(text: str, path: Name) -> dict[str, Any]:
+    """Return what a text in TOML holds; FusecError where it is none."""
+    import tomllib
+
+    with decoding(not_a(path, "TOML")):
+        return tomllib.loads(text)
+
+
+def read_json(path: Name, what: str) -> Any:
+    """Return what a JSON file holds; FusecError where it is none."""
+    return decode_json(read_bytes(path, what, RECORD_BYTES), path)
+
+
+def read_toml(path: Name, what: str) -> dict[str, Any]:
+    """Return what a TOML file holds; FusecError where it is none."""
+    return decode_toml(read_text(path, what, RECORD_BYTES), path)
+
+
+def yaml_events(text: str, path: Name) -> Iterator[Any]:
+    """Yield the events of a text in YAML; yaml.YAMLError, or FusecError where the parser fails."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    parse: Any = yaml.parse  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    events: Iterator[Any] = parse(text, Loader=loader)
+    while True:
+        event: Any = None
+        wrong: yaml.YAMLError | None = None
+        with decoding(not_a(path, "YAML")):
+            try:
+                event = next(events, None)
+            except yaml.YAMLError as error:
+                wrong = error
+        if wrong is not None:
+            raise wrong
+        if event is None:
+            return
+        yield event
+
+
+ARRAYS = "a file of arrays"
+_READABLE = "a readable .safetensors or .npz file"
+
+
+def load_npz(path: Name) -> dict[str, Any]:
+    """Return the arrays of a .npz file by name; FusecError where it is damaged or none."""
+    import numpy as np
+
+    with opened(path, ARRAYS, memory_bytes()) as (file, _), decoding(not_a(path, _READABLE)):
+        archive: Any = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("one array, as a .npy file has it")
+        if sum(member.file_size for member in archive.zip.infolist()) > memory_bytes():
+            raise MemoryError
+        arrays = {str(name): archive[name] for name in archive.files}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"member `{name}` is no array")
+        return arrays
+
+
+_HEADER_BYTES = 100_000_000
+"""The most that the header of a .safetensors file may have, by its format."""
+
+
+def load_safetensors(path: Name) -> list[tuple[str, dict[str, Any]]]:
+    """Return the entries of a .safetensors file; FusecError where it is damaged or none."""
+    import safetensors
+
+    module: Any = safetensors
+    with opened(path, ARRAYS, memory_bytes()) as (file, status), decoding(not_a(path, _READABLE)):
+        header = int.from_bytes(file.read(8), "little")
+        if not 0 < header <= min(_HEADER_BYTES, status.st_size - 8):
+            raise ValueError("invalid header length")
+        file.seek(0)
+        return module.deserialize(file.read(status.st_size))
+
+
+def memory_bytes() -> int:
+    """Return the bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,84 @@
+"""Folders that fusec executes files from or plans by: no other user may write them.
+
+`docs/trust.md` says what may come from others.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from pathlib import Path
+
+from fusec.diagnostics import warning
+from fusec.foreign import Name, opened
+
+PRIVATE = 0o700
+_ROOT = 0
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Untrusted(Exception):
+    """A file or folder that another user may have written; the message says why."""
+
+
+def why_untrusted(status: os.stat_result) -> str | None:
+    """Return why another user may have written a file or a folder; None where only root may."""
+    user = os.geteuid()
+    if status.st_uid not in (user, _ROOT):
+        return f"it belongs to user {status.st_uid}, not to user {user}"
+    if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
+        return f"other users may write it (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
+
+
+def check(path: Path) -> None:
+    """Raise Untrusted where another user may have written a file or a folder that is there."""
+    for status_of in (os.lstat, os.stat):
+        try:
+            status = status_of(path)
+        except OSError:
+            return
+        why = why_untrusted(status)
+        if why is not None:
+            raise Untrusted(f"`{path}`: {why}")
+
+
+def read_own(path: Name, what: str, most: int) -> bytes:
+    """Return the bytes of a file; Untrusted where another user may have written it."""
+    with opened(path, what, most) as (file, status):
+        why = why_untrusted(status)
+        if why is not None:
+            raise Untrusted(f"`{os.fspath(path)}`: {why}")
+        return file.read(status.st_size)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder and those above it, for this user alone; OSError where that cannot be."""
+    if folder.exists():
+        return
+    make_private(folder.parent)
+    folder.mkdir(mode=PRIVATE, exist_ok=True)
+
+
+def way_out(variable: str) -> str:
+    """Return what a user does about a folder that is not used; variable: that names another."""
+    return (
+        f"set {variable} to a folder of your own; or remove what others may have put there, and "
+        "run `chmod -R go-w` on it (docs/trust.md)"
+    )
+
+
+_WARNED: set[str] = set()
+_WARNING = threading.Lock()
+
+
+def warn_unused(what: str, problem: Untrusted, variable: str) -> None:
+    """Say, once for each kind, that something is not used; variable: that names another folder."""
+    with _WARNING:
+        if what in _WARNED:
+            return
+        _WARNED.add(what)
+    told = warning(f"{what} is not used: {problem}", help=way_out(variable))
+    print(told.render(), file=sys.stderr)
