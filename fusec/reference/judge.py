@@ -7,6 +7,7 @@ is open.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,9 @@ LOOK = 1 << 13
 """Elements of a block that are looked at first for what it shows."""
 SHARP = 5e-3
 """A scale error beyond which all elements of a block are looked at."""
+NEGLIGIBLE = 2.0**-24
+"""Size over that of the largest element below which an element, its limit included, contributes
+nothing to an output: less than a rounding of the largest in f32."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,9 @@ class Power:
     """What the elements that show most would show: the least relative error of each kind, sorted.
 
     scale: of the value; size: of what was added up to it; part: of one lost of 64 equal parts of
-    the last reduction. beyond: how many of the elements looked at exceed their limit.
+    the last reduction. beyond: how many of the elements looked at exceed their limit; elements of
+    size 0 with a limit that is negligible are not looked at. largest: the largest finite element;
+    widest: the largest together with its limit.
     """
 
     scale: Array
@@ -61,6 +67,27 @@ class Power:
     part: Array
     beyond: int
     looked: int
+    largest: float
+    widest: float
+
+
+def joined(powers: Sequence[Power]) -> Power:
+    """Return what all blocks of an output would show, but for blocks that are negligible."""
+    largest = max((p.largest for p in powers), default=0.0)
+    counted = [p for p in powers if p.widest >= NEGLIGIBLE * largest]
+
+    def smallest(kind: str) -> Array:
+        return np.sort(np.concatenate([np.empty(0), *(getattr(p, kind) for p in counted)]))[:KEPT]
+
+    return Power(
+        smallest("scale"),
+        smallest("size"),
+        smallest("part"),
+        sum(p.beyond for p in counted),
+        sum(p.looked for p in counted),
+        largest,
+        max((p.widest for p in counted), default=0.0),
+    )
 
 
 def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
@@ -175,6 +202,10 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         shown = own + _next_beyond(value, limit, sigma, expected.rounds_to, dtype)
         size = np.abs(value)
         usable = np.isfinite(size) & np.isfinite(sigma)
+        largest = float(np.max(size, where=usable, initial=0.0))
+        wide = size + limit
+        # What such elements would show is not what the result rests on.
+        usable &= wide >= NEGLIGIBLE * largest
         held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
         part = few(expected.part)
         return Power(
@@ -183,6 +214,8 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
             _least(shown / part, usable & (part > 0)),
             int(np.count_nonzero(held & (size > LIMIT * sigma))),
             int(np.count_nonzero(usable)),
+            largest,
+            float(np.max(wide, where=usable, initial=0.0)),
         )
 
 

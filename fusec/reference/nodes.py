@@ -11,6 +11,7 @@ import numpy as np
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import (
+    Array,
     Sizes,
     constant,
     evaluate_attributes,
@@ -135,6 +136,7 @@ class Nodes:
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
+                own = _of_numbers(own, estimate)
                 independent = add(estimate.independent, own)
                 estimate = replace(estimate, independent=independent, most=None)
             if not estimate.exact:
@@ -190,14 +192,20 @@ def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
     """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
-    independent = add(estimate.independent, own)
+    independent = add(estimate.independent, _of_numbers(own, estimate))
     return replace(estimate, independent=independent, rounds_to=None, most=None)
+
+
+def _of_numbers(own: Array, estimate: Estimate) -> Array:
+    """Return variances of roundings, 0 for infinities and NaN: these are rounded to themselves."""
+    return np.where(np.isfinite(estimate.value), own, 0.0)
 
 
 def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
     """Return the rounded value of one that is off by what its rounding takes away."""
     held = round_to(estimate.value, dtype)
-    off = squared(estimate.value - held)
+    with np.errstate(invalid="ignore"):
+        off = _of_numbers(squared(estimate.value - held), estimate)
     found = replace(estimate, value=held, rounds_to=None, most=None)
     return replace(found, independent=add(found.independent, off)) if off.any() else found
 

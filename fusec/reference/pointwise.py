@@ -18,6 +18,7 @@ import numpy as np
 from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node
 from fusec.ir.op import Slopes
+from fusec.reference.absorption import absorbed
 from fusec.reference.between import between
 from fusec.reference.common_factors import factor_of
 from fusec.reference.complexes import complex_error, directions, steepness, unjudged
@@ -53,6 +54,8 @@ class Arithmetic(Enum):
 
 RESOLUTION = 2.0**-52
 """Distance of doubles, relative to them."""
+CORRECT = 0.5
+"""Units within which a result is rounded correctly."""
 
 
 def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
@@ -88,6 +91,7 @@ def pointwise(
         passed = _passed(node, operands, raw, inexact, attributes)
     passed = _with_certain_nans(node, operands, raw, passed)
     own = replace(_with_own(node, operands, raw, passed), factor=factor_of(node, operands, raw))
+    own = absorbed(node, operands, passed, own)
     if arithmetic is Arithmetic.DECLARED:
         return own
     return _approximated(node, operands, own, inside=arithmetic is Arithmetic.INSIDE)
@@ -333,14 +337,13 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
     independent, common = rounding(terms, dtype, ulps, _exact_where(operands, raw.shape))
     if own is not None and ulps:
         independent = unjudged(node, values, raw, independent)
-    found = result(
-        raw,
-        dtype,
-        add(passed.independent, independent),
-        add(passed.common, common),
-        passed.ancestors,
-        passed.part,
-    )
+    spread, shared = add(passed.independent, independent), add(passed.common, common)
+    if terms is raw and ulps <= CORRECT:
+        found = result(
+            raw, dtype, passed.independent, shared, passed.ancestors, passed.part, independent
+        )
+    else:
+        found = result(raw, dtype, spread, shared, passed.ancestors, passed.part)
     most, variance = passed.most, add(independent, common)
     if most is not None and variance is not None:
         most = most + LIMIT * np.sqrt(variance)

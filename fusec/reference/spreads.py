@@ -21,12 +21,12 @@ from fusec.ir.graph import Node, Value
 from fusec.ops.statistics import results_of
 from fusec.reference.estimate import LARGEST, LIMIT, SPREAD, Estimate, result, squared, unit
 from fusec.reference.order import Order, roundings
+from fusec.reference.repeats import alike
 from fusec.reference.sums import (
     OFF,
     Rules,
     State,
     addition,
-    alike,
     merged,
     moments,
     part_of,

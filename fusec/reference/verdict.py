@@ -17,7 +17,7 @@ from fusec.ir.evaluate import Array, Sizes, extents, widen
 from fusec.ir.graph import Fusion, Value
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
-from fusec.reference.judge import KEPT, Judged, agree, judge, power
+from fusec.reference.judge import Judged, Power, agree, joined, judge, power
 from fusec.reference.nodes import Model
 from fusec.reference.stream import Coverage, Index, Stream
 
@@ -170,11 +170,7 @@ class _Tally:
     open: int = 0
     error: float = 0.0
     ratio: float = 0.0
-    scale: Array = field(default_factory=lambda: np.empty(0))
-    size: Array = field(default_factory=lambda: np.empty(0))
-    part: Array = field(default_factory=lambda: np.empty(0))
-    beyond: int = 0
-    looked: int = 0
+    powers: list[Power] = field(default_factory=list[Power])
     worst: list[tuple[float, Worst]] = field(default_factory=list[tuple[float, Worst]])
 
     def add(self, index: Index, expected: Estimate, lock: threading.Lock) -> None:
@@ -199,11 +195,7 @@ class _Tally:
             self.open += judged.open
             self.error = max(self.error, float(np.max(finite, initial=0.0)))
             self.ratio = max(self.ratio, judged.ratio)
-            self.beyond += shown.beyond
-            self.looked += shown.looked
-            for name in ("scale", "size", "part"):
-                both = np.concatenate([getattr(self, name), getattr(shown, name)])
-                setattr(self, name, np.sort(both)[:KEPT])
+            self.powers.append(shown)
             self.worst = sorted((*self.worst, *worst), key=lambda w: (-w[0], w[1].index))[:WORST]
 
     def _find_worst(
@@ -229,26 +221,25 @@ class _Tally:
 
     def verdict(self) -> OutputVerdict:
         worst = tuple(w for _, w in self.worst)
-        few = self.looked and self.beyond < VISIBLE_SHARE * self.looked
-        shown = self.size if few and self.size.size else self.scale
+        power = joined(self.powers)
+        few = power.looked and power.beyond < VISIBLE_SHARE * power.looked
+        shown = power.size if few and power.size.size else power.scale
         least = LEAST_POWER if self.given is None else LEAST_AGREEMENT
         return OutputVerdict(
             self.value.name, self.checked, self.wrong, self.unwritten, self.open,
-            self.error, self.ratio, self._last(shown), self._lost(), worst,
+            self.error, self.ratio, self._last(shown, power), self._lost(power), worst,
             max(least, self.value.dtype.epsilon),
         )  # fmt: skip
 
-    def _last(self, shown: Array) -> float:
+    def _last(self, shown: Array, power: Power) -> float:
         """Return what enough elements show; nothing hides in what has none."""
         if not shown.size:
-            return 0.0 if self.looked == 0 or not self.value.dtype.is_rounded else self._zeros()
-        return float(shown[-1] if self.looked >= 1000 else shown[0])
+            nothing = power.looked == 0 or not self.value.dtype.is_rounded or not power.size.size
+            return 0.0 if nothing else inf
+        return float(shown[-1] if power.looked >= 1000 else shown[0])
 
-    def _zeros(self) -> float:
-        return 0.0 if self.size.size == 0 else inf
-
-    def _lost(self) -> float | None:
-        return self._last(self.part) if self.part.size else None
+    def _lost(self, power: Power) -> float | None:
+        return self._last(power.part, power) if power.part.size else None
 
 
 def _poisoned(raw: Array) -> Array:

@@ -1,0 +1,71 @@
+"""Sums in f32 of which one operand absorbs the other, as the lowest number does a score.
+
+Whatever the small operand is within its error, the sum rounds to the large one: it has no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fusec.ir.evaluate import Array
+from fusec.ir.graph import Node
+from fusec.ops.pointwise_binary import add, sub
+from fusec.reference.estimate import Alike, Estimate
+
+LEAST_RATIO = 2.0**24
+"""How many times larger than the other an operand is that absorbs it."""
+
+
+def absorbed(
+    node: Node, operands: Sequence[Estimate], passed: Estimate, found: Estimate
+) -> Estimate:
+    """Return the estimate of a sum or difference, without an error where it is one exact operand.
+
+    passed: the sum in doubles, with what it has of its operands' errors. found: the same with its
+    own rounding.
+    """
+    if node.op not in (add, sub) or node.output.dtype.compute.name != "f32" or found.exact:
+        return found
+    a, b = operands
+    pairs = ((a, b, 1), (b, a, -1 if node.op is sub else 1))
+    sure = np.zeros(found.value.shape, np.bool_)
+    for large, small, sign in pairs:
+        if _may_absorb(large, small):
+            sure |= _is_operand(passed, large, sign)
+    if not sure.any():
+        return found
+    with np.errstate(over="ignore"):
+        value = np.where(sure, found.value.astype(np.float32), found.value)
+    alike = found.alike
+    return replace(
+        found,
+        value=value,
+        independent=_without(found.independent, sure),
+        common=_without(found.common, sure),
+        alike=None if alike is None else Alike(alike.axes, np.where(sure, 0.0, alike.variance)),
+    )
+
+
+def _may_absorb(large: Estimate, small: Estimate) -> bool:
+    """Return whether some exact element may absorb one of the other operand."""
+    if not (large.value.size and small.value.size):
+        return False
+    exact = large.exact or bool(np.any(large.sigma == 0))
+    least = LEAST_RATIO * np.min(np.abs(small.value))
+    return exact and bool(np.max(np.abs(large.value)) >= least)
+
+
+def _is_operand(passed: Estimate, operand: Estimate, sign: int) -> Array:
+    """Return where all that a sum may be rounds to an exact operand, times `sign`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = passed.reach
+        low, high = ((passed.value + s * reach).astype(np.float32) for s in (-1, 1))
+    there = (low == high) & (low == sign * operand.value) & np.isfinite(low)
+    return there & (operand.sigma == 0)
+
+
+def _without(variance: Array | None, where: Array) -> Array | None:
+    return None if variance is None else np.where(where, 0.0, variance)
