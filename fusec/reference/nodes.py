@@ -46,6 +46,7 @@ class Model:
     values that are computed by cheaper forms of their operations; inside: of products around them.
     early: half values that are rounded before they are scaled, by a factor of their own, not after;
     unrounded: those that are not rounded at all.
+    wide: those that are kept in f32 by another definition of the results.
     hops: sums and products of half types, over axis 0, that round after every term, in an order
     that is not known: as ranks do that add their own to what has come.
     """
@@ -57,6 +58,7 @@ class Model:
     inside: frozenset[str] = frozenset()
     early: frozenset[str] = frozenset()
     unrounded: frozenset[str] = frozenset()
+    wide: frozenset[str] = frozenset()
     hops: frozenset[str] = frozenset()
 
 
@@ -129,6 +131,8 @@ class Nodes:
         for value, estimate in zip(node.outputs, found, strict=True):
             if value in self._shifts:
                 estimate = _without_finite_errors(estimate)
+            if value.name in self.model.wide:
+                estimate = replace(estimate, rounds_to=None)
             if value.name in self.model.early and self.model.errors:
                 estimate = _rounded_early(estimate, value.dtype)
             if value.name in self.model.unrounded and self.model.errors:

@@ -7,7 +7,7 @@ plain declare them. To that comes the operation's own error: see `estimate.round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import reduce
@@ -25,7 +25,6 @@ from fusec.reference.complexes import complex_error, directions, steepness, unju
 from fusec.reference.estimate import (
     FLIP,
     LIMIT,
-    Alike,
     Estimate,
     add,
     distance,
@@ -34,11 +33,10 @@ from fusec.reference.estimate import (
     narrowing,
     result,
     rounding,
-    spread_alike,
-    squared,
     together,
     truth,
 )
+from fusec.reference.passing import joined
 
 Attributes = Mapping[str, Any]
 
@@ -109,10 +107,13 @@ def _passed(
     passed = Estimate(raw)
     for index in inexact:
         if node.op.slopes is None:
-            slope = _slope(node, operands, index, raw, attributes)
+            slope, least = _slope(node, operands, index, raw, attributes)
         else:
             slope = _declared_slope(node.op.slopes, operands, index)
-        passed = _joined(passed, operands[index], slope)
+            least = slope
+            if operands[index].part is not None:
+                least = _declared_slope(node.op.slopes, operands, index, far=False)
+        passed = joined(passed, operands[index], slope, least)
     return passed
 
 
@@ -141,74 +142,13 @@ def _is_float(array: Array) -> bool:
     return array.dtype.kind in "fc"
 
 
-def _joined(passed: Estimate, operand: Estimate, slope: Array | None) -> Estimate:
-    """Return a result with what passes from one more operand by its slope."""
-    square = None if slope is None else _square(np.asarray(slope))
-    taken = spread_alike(operand, passed.value.shape)
-    own, shared = _scaled(taken.independent, square), _scaled(taken.common, square)
-    join = together if passed.ancestors & operand.ancestors else add
-    part = passed.part
-    if operand.part is not None:
-        with np.errstate(all="ignore"):
-            reached = operand.part * (1.0 if slope is None else np.abs(slope))
-        part = reached if part is None else np.fmax(part, reached)
-    return replace(
-        passed,
-        independent=join(passed.independent, own),
-        common=join(passed.common, shared),
-        alike=_joined_alike(passed.alike, taken.alike, square, join),
-        most=_joined_most(passed, operand, slope),
-        ancestors=passed.ancestors | operand.ancestors,
-        part=part,
-    )
-
-
-def _joined_most(passed: Estimate, operand: Estimate, slope: Array | None) -> Array | None:
-    """Return the limit of an error with what passes of it from one more operand."""
-    if passed.most is None and operand.most is None:
-        return None
-    with np.errstate(all="ignore"):
-        return known(passed.reach + operand.reach * (1.0 if slope is None else np.abs(slope)))
-
-
-def _joined_alike(
-    passed: Alike | None,
-    taken: Alike | None,
-    square: Array | None,
-    join: Callable[[Array | None, Array | None], Array | None],
-) -> Alike | None:
-    """Return what is common along some axes alone, with what passes of it from one more operand."""
-    if taken is None:
-        return passed
-    own = _scaled(taken.variance, square)
-    assert own is not None
-    if passed is None:
-        return Alike(taken.axes, own)
-    both = join(passed.variance, own)
-    assert both is not None
-    return Alike(passed.axes | taken.axes, both)
-
-
-def _square(slope: Array) -> Array:
-    """Return the square of a slope; of whether an operand is taken it is the same."""
-    return slope if slope.dtype.kind == "b" else squared(slope)
-
-
-def _scaled(variance: Array | None, square: Array | None) -> Array | None:
-    if variance is None or square is None:
-        return variance
-    with np.errstate(all="ignore"):
-        scaled = variance * square
-    if scaled.size and np.isnan(np.max(scaled)):
-        scaled = np.where(np.isnan(scaled), np.where(variance == 0, 0.0, np.inf), scaled)
-    return scaled
-
-
-def _declared_slope(slopes: Slopes, operands: Sequence[Estimate], place: int) -> Array | None:
-    """Return the slope that an operation declares, where operands are off by their limits."""
+def _declared_slope(
+    slopes: Slopes, operands: Sequence[Estimate], place: int, *, far: bool = True
+) -> Array | None:
+    """Return the slope that an operation declares, where operands (far) are off by their limits."""
 
     def reach(other: int) -> Array | float:
-        return 0.0 if operands[other].exact else LIMIT * operands[other].sigma
+        return LIMIT * operands[other].sigma if far and not operands[other].exact else 0.0
 
     with np.errstate(all="ignore"):
         return slopes(place, [o.value for o in operands], reach)
@@ -252,20 +192,27 @@ def _shift(value: Array, step: Array, sign: complex) -> Array:
 
 def _slope(
     node: Node, operands: Sequence[Estimate], index: int, raw: Array, attributes: Attributes
-) -> Array:
-    """Return the steepest change of the result over that of an operand within its limit."""
+) -> tuple[Array, Array]:
+    """Return the change of the result over that of an operand at its limits.
+
+    That of the steeper side, or of what lies between, and that of the other.
+    """
     operand = operands[index]
     step = _step(operand)
-    change = reduce(np.maximum, _changes(node, operands, index, raw, attributes, step))
+    moved = _changes(node, operands, index, raw, attributes, step)
+    change, less = reduce(np.maximum, moved), reduce(np.fmin, moved)
     if operand.value.dtype.kind == "c":
         change = change * steepness(raw)
     inside, most = between(node, [o.value for o in operands], step, index)
     if inside is not None and inside.any():
         change = np.where(inside, np.fmax(change, most), change)
-    slope = np.zeros(change.shape)
+    slope, least = np.zeros(change.shape), np.zeros(change.shape)
     with np.errstate(all="ignore"):
-        np.divide(change, step, out=slope, where=np.broadcast_to(step > 0, slope.shape))
-    return np.where(np.isnan(slope), np.inf, slope) if np.isnan(np.max(slope, initial=0)) else slope
+        for each, side in ((slope, change), (least, less)):
+            np.divide(side, step, out=each, where=np.broadcast_to(step > 0, slope.shape))
+    if np.isnan(np.max(slope, initial=0)):
+        slope = np.where(np.isnan(slope), np.inf, slope)
+    return slope, least
 
 
 def _jumping(
@@ -294,7 +241,8 @@ def _jumping(
             with np.errstate(all="ignore"):
                 jumps = change > LIMIT * (smooth + np.abs(raw) * RESOLUTION)
                 slope = np.where(step > 0, np.fmin(change, smooth * LIMIT) / step, 0.0)
-            passed = _joined(passed, operand, np.where(jumps, 1.0, slope))
+            steepest = np.where(jumps, 1.0, slope)
+            passed = joined(passed, operand, steepest, steepest)
             change = np.where(jumps, change, 0.0)
         else:
             passed = replace(passed, ancestors=passed.ancestors | operand.ancestors)
