@@ -13,7 +13,7 @@ import numpy as np
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
 from fusec.ops.pointwise_binary import add, sub
-from fusec.reference.estimate import Alike, Estimate
+from fusec.reference.estimate import Alike, Estimate, Shared
 
 LEAST_RATIO = 2.0**24
 """How many times larger than the other an operand is that absorbs it."""
@@ -39,13 +39,17 @@ def absorbed(
         return found
     with np.errstate(over="ignore"):
         value = np.where(sure, found.value.astype(np.float32), found.value)
-    alike = found.alike
+    alike, shared = found.alike, found.shared
+    if shared is not None:
+        slope = np.where(sure, 0.0, shared.slope)
+        shared = Shared(shared.variance, slope, _without(shared.rest, sure))
     return replace(
         found,
         value=value,
         independent=_without(found.independent, sure),
         common=_without(found.common, sure),
         alike=None if alike is None else Alike(alike.axes, np.where(sure, 0.0, alike.variance)),
+        shared=shared,
     )
 
 

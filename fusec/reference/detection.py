@@ -10,8 +10,9 @@ import numpy as np
 
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
-from fusec.reference.estimate import LIMIT, Estimate, ulp
-from fusec.reference.judge import LOST
+from fusec.reference.estimate import LIMIT, Estimate, Shared, ulp
+from fusec.reference.judge import LOST, half_ulp, remaining
+from fusec.reference.shared import fit
 
 LEAST_POWER = 0.02
 """The scale error that an output must show to be decided."""
@@ -132,9 +133,13 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
         part = few(expected.part)
         beyond = held & (size > LIMIT * sigma)
+        scale = shown / size
+        if expected.shared is not None:
+            fitted, is_beyond = (few(a) for a in _beside_shared(expected, expected.shared))
+            scale, beyond = np.fmin(scale, fitted), beyond | (held & is_beyond)
         zero = size <= part * ZERO
         return Power(
-            _least(shown / size, held),
+            _least(scale, held),
             _least(shown / (LIMIT * part), usable & (part > 0)),
             _least(shown / part, usable & (part > 0)),
             int(np.count_nonzero(beyond)),
@@ -143,6 +148,20 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
             largest,
             float(np.max(wide, where=usable, initial=0.0)),
         )
+
+
+def _beside_shared(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
+    """Return the scale errors that elements show next to the shared error that fits them best.
+
+    And which elements are not lost in their other errors.
+    """
+    sigma = remaining(expected, shared)
+    half = half_ulp(expected.value, expected.rounds_to)
+    # A scale error is seen in what no shared error of any size makes of the values.
+    free = Shared(np.full_like(shared.variance, np.inf), shared.slope, shared.rest)
+    left, limits = fit(free, expected.value, LIMIT * (sigma + LOST) + half)
+    size = np.abs(left)
+    return (limits + OWN * sigma + half) / size, size > limits
 
 
 def _next_beyond(

@@ -58,6 +58,18 @@ class Alike:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """One error for all elements along the axes where `variance` has one, times a signed slope.
+
+    rest: the variance of what else elements have in common.
+    """
+
+    variance: Array
+    slope: Array
+    rest: Array | None
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A value with its expected error; None stands for zeros.
 
@@ -70,7 +82,8 @@ class Estimate:
     largest sum is less than LIMIT standard deviations; None where none is known. factor: the
     variance of one relative error that elements have in common along the axes where it has one
     element, as weights have that are divided by one sum; `common` holds what it makes of the value.
-    What makes an estimate anew may leave it out.
+    What makes an estimate anew may leave it out. shared: how `common` is made up, where one error
+    is known with its sign in every element; what makes an estimate anew may leave that out, too.
     """
 
     value: Array
@@ -82,6 +95,7 @@ class Estimate:
     alike: Alike | None = None
     most: Array | None = None
     factor: Array | None = None
+    shared: Shared | None = None
 
     @property
     def exact(self) -> bool:

@@ -2,18 +2,20 @@
 
 An element differs beyond its limit (`estimate.LIMIT` times its expected error), both ends rounded
 to the type of the output; what has no error agrees to the bit. An element of which nothing is known
-is open.
+is open. Where elements share one error, they also differ if they are further off than their own
+errors once that one is fitted to them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
-from fusec.reference.estimate import LIMIT, Estimate, ulp
+from fusec.reference.estimate import LIMIT, Estimate, Shared, add, ulp
+from fusec.reference.shared import fit
 
 LOST = 2.0**-520
 """An expected error whose square, the variance, may be lost below the smallest f64."""
@@ -40,6 +42,36 @@ class Judged:
 
 def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
     """Compare a block, both sides as the reference holds them."""
+    judged = _judge(found, expected, dtype)
+    if expected.shared is None or np.any(judged.wrong) or dtype.kind != "float":
+        return judged
+    return replace(judged, wrong=_is_beyond_shared(found, expected, expected.shared))
+
+
+def remaining(expected: Estimate, shared: Shared) -> Array:
+    """Return the expected error of an output but for the shared one."""
+    variance = add(expected.independent, shared.rest)
+    return np.broadcast_to(np.sqrt(0.0 if variance is None else variance), expected.value.shape)
+
+
+def half_ulp(value: Array, half: DType | None) -> Array:
+    """Return how far values of a half type are rounded at most; those of others err by sigma."""
+    return np.zeros(()) if half is None else ulp(value, half) / 2
+
+
+def _is_beyond_shared(found: Array, expected: Estimate, shared: Shared) -> Array:
+    """Return which elements are off by more than their own errors and one that all share."""
+    size = np.maximum(np.abs(found), np.abs(expected.value))
+    tolerance = LIMIT * (remaining(expected, shared) + LOST)
+    tolerance = tolerance + half_ulp(size, expected.rounds_to)
+    with np.errstate(invalid="ignore"):
+        off = found - expected.value
+    left, limits = fit(shared, off, tolerance)
+    return np.abs(left) > limits * SLACK
+
+
+def _judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
+    """Compare a block element by element."""
     value, variance = expected.value, expected.variance
     if expected.rounds_to is not None:
         return _judge_rounded(found, expected, expected.rounds_to)

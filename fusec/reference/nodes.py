@@ -48,7 +48,8 @@ class Model:
     unrounded: those that are not rounded at all.
     wide: those that are kept in f32 by another definition of the results.
     hops: sums and products of half types, over axis 0, that round after every term, in an order
-    that is not known: as ranks do that add their own to what has come.
+    that is not known: as ranks do that add their own to what has come. ranks: several ranks compute
+    the results; what they all need may differ from rank to rank by roundings.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
@@ -60,6 +61,7 @@ class Model:
     unrounded: frozenset[str] = frozenset()
     wide: frozenset[str] = frozenset()
     hops: frozenset[str] = frozenset()
+    ranks: bool = False
 
 
 PLAIN = Model(errors=False)
@@ -125,6 +127,9 @@ class Nodes:
 
     def marked(self, node: Node, found: tuple[Estimate, ...]) -> tuple[Estimate, ...]:
         """Return results with the node among their ancestors, and with an eager rounding."""
+        if self.model.ranks:
+            # Ranks may have sums that differ by roundings.
+            found = tuple(replace(f, shared=None) for f in found)
         if node.op.family == "movement":
             return found
         marked = list[Estimate]()
@@ -186,7 +191,9 @@ def _without_finite_errors(estimate: Estimate) -> Estimate:
     if not np.any(unknown):
         return Estimate(estimate.value, part=estimate.part, rounds_to=estimate.rounds_to)
     independent = np.where(unknown, np.inf, 0.0)
-    return replace(estimate, independent=independent, common=None, alike=None, most=None)
+    return replace(
+        estimate, independent=independent, common=None, alike=None, most=None, shared=None
+    )
 
 
 def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:

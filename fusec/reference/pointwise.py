@@ -37,6 +37,7 @@ from fusec.reference.estimate import (
     truth,
 )
 from fusec.reference.passing import joined
+from fusec.reference.shared import shared_of
 
 Attributes = Mapping[str, Any]
 
@@ -69,7 +70,7 @@ def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
     wide = np.asarray(raw, storage(target))
     independent = add(operand.independent, narrowing(wide, source, target))
     found = result(wide, target, independent, operand.common, operand.ancestors, operand.part)
-    found = replace(found, factor=operand.factor)
+    found = replace(found, factor=operand.factor, shared=operand.shared)
     return replace(found, most=operand.most) if independent is operand.independent else found
 
 
@@ -89,7 +90,7 @@ def pointwise(
         passed = _passed(node, operands, raw, inexact, attributes)
     passed = _with_certain_nans(node, operands, raw, passed)
     own = replace(_with_own(node, operands, raw, passed), factor=factor_of(node, operands, raw))
-    own = absorbed(node, operands, passed, own)
+    own = absorbed(node, operands, passed, replace(own, shared=shared_of(node, operands, own)))
     if arithmetic is Arithmetic.DECLARED:
         return own
     return _approximated(node, operands, own, inside=arithmetic is Arithmetic.INSIDE)

@@ -33,6 +33,8 @@ CERTAIN = 4.0
 """Times that the sum of sizes, told by a few, must be too large to be too large without a doubt."""
 SIZE, STEP = "size", "step"
 """Names of the sum of all sizes, and of what all terms are multiples of."""
+SHARED, SLOPE = "shared", "slope"
+"""Names of the variance of an error that all terms share, and of the sum of its signed slopes."""
 TAKEN = "taken"
 """Name of the sums that were really taken, in every order."""
 OFF = "off"
@@ -138,6 +140,8 @@ def merged(a: State, b: State) -> State:
             return a[key] if key in a else b[key]  # an error that the other block does not have
         if key.startswith((TAKEN, OFF)):
             return _stacked(a[key], b[key])
+        if key == SHARED:
+            return np.maximum(a[key], b[key])  # all blocks share it
         return np.minimum(a[key], b[key]) if key == STEP else a[key] + b[key]
 
     return {key: joined(key) for key in a | b}
@@ -236,7 +240,13 @@ def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rul
 
 def _passed_apart(operand: Estimate, axes: tuple[int, ...]) -> State:
     """Return the sums of the terms' errors; along axes other than its own, what is alike is not."""
-    apart = operand.alike
+    apart, shared = operand.alike, operand.shared
+    if shared is not None and all(shared.variance.shape[a] == 1 for a in axes):
+        state = passed(replace(operand, common=shared.rest), axes)
+        slope = np.broadcast_to(shared.slope, operand.value.shape)
+        state[SLOPE] = np.sum(slope, axis=axes)
+        state[SHARED] = np.squeeze(shared.variance, axis=axes)
+        return state
     if apart is None or operand.common is None or not apart.axes.isdisjoint(axes):
         return passed(operand, axes)
     with np.errstate(invalid="ignore"):
@@ -252,6 +262,8 @@ def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
     out = state["out"]
     independent, common = state.get("independent"), state.get("common")
     common = add(None if common is None else np.square(common), state.get("apart"))
+    if SHARED in state:
+        common = add(common, np.square(state[SLOPE]) * state[SHARED])
     if "squares" not in state:
         return Estimate(out, independent, common)
     count, squares = int(state["count"]), state["squares"]

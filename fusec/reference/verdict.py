@@ -178,6 +178,7 @@ class _Tally:
             judged, wanted = judge(found, expected, dtype), expected.settled.value
         else:
             wanted = _wide(self.given[index] if index else self.given)
+            expected = replace(expected, shared=None)  # both have one of their own
             judged = agree(found, wanted, expected, dtype)
         wrong = judged.wrong
         unwritten = (
