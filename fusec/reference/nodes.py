@@ -34,6 +34,8 @@ from fusec.reference.sums import Rules
 Environment = dict[Value, Estimate]
 MANTISSA = 3 / (8 * log(2))
 """The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
+LEAST_EPSILON = 2.0**-8
+"""Unit roundoff of half types that round what is next to 1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -199,12 +201,27 @@ def _without_finite_errors(estimate: Estimate) -> Estimate:
 def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
     """Return a value that is rounded to a half type at another scale, and not here.
 
-    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows.
+    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows, but
+    for weights that are 1 before they are divided by their sum.
     """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
-    independent = add(estimate.independent, _of_numbers(own, estimate))
+    own = np.where(_are_ones(estimate, dtype), 0.0, _of_numbers(own, estimate))
+    independent = add(estimate.independent, own)
     return replace(estimate, independent=independent, rounds_to=None, most=None)
+
+
+def _are_ones(estimate: Estimate, dtype: DType) -> Array | bool:
+    """Return which weights are 1 before they are divided: those of rows where all are equal, or 0.
+
+    A kernel's exponent may be off by 2**-8 there, which finer types than bf16 do not round to 1.
+    """
+    value, factor = estimate.value, estimate.factor
+    if factor is None or factor.ndim != value.ndim or dtype.epsilon < LEAST_EPSILON:
+        return False
+    axes = tuple(a for a, e in enumerate(factor.shape) if e == 1)
+    largest = np.max(value, axis=axes, keepdims=True, initial=0.0)
+    return np.all((value == largest) | (value == 0), axis=axes, keepdims=True)
 
 
 def _of_numbers(own: Array, estimate: Estimate) -> Array:
