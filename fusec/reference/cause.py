@@ -15,7 +15,7 @@ from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.ir.roles import Combine
 from fusec.ops.pointwise_binary import add, sub
 from fusec.reference.detection import LEAST_POWER, OPEN_SHARE, Power, joined, power
-from fusec.reference.estimate import Estimate
+from fusec.reference.estimate import LARGEST, Estimate
 from fusec.reference.nodes import Model
 from fusec.reference.stream import Index, Stream
 
@@ -34,7 +34,9 @@ class _Seen:
 
     def add(self, part: Estimate) -> None:
         self.powers.append(power(part, self.value.dtype))
-        self.open += int(np.count_nonzero(np.isinf(part.sigma)))
+        # A bool that may turn may be anything.
+        known = LARGEST["f64"] if self.value.dtype.kind != "bool" else 0.0
+        self.open += int(np.count_nonzero(part.sigma > known))
         self.checked += part.value.size
 
     @property
