@@ -126,7 +126,7 @@ def agree(
         verdict = compare(
             fusion, sizes, inputs, outputs, given=expected, poison=False, seed=how.seed
         )
-        for other in other_definitions(fusion) if verified and verdict.word == DIFFERS else ():
+        for other in other_definitions(fusion) if verified and not verdict.ok else ():
             judged = (fusion, sizes, inputs, expected)
             if compare(*judged, model=other.model, poison=False, seed=how.seed).ok:
                 print(f"as in {path}, by another definition: with {other.text}")
