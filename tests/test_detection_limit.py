@@ -72,6 +72,20 @@ def test_blocks_that_contribute_nothing_are_left_out_in_any_order() -> None:
     assert found[0].looked == 2000 + 2000 + 50  # of 1, 1e-4, and the sharp ones
 
 
+def test_infinite_halves_are_not_the_largest() -> None:
+    """In f32 they were numbers, next to which all others contribute nothing."""
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'f32[4000]'}\nops: ['y = cast(exp(x), f16)']\noutputs: [y]\n",
+        "t.yaml",
+    )
+    x = np.random.default_rng(0).uniform(-1, 80, 4000).astype(np.float32)
+    with np.errstate(over="ignore"):
+        right = np.exp(x.astype(np.float64)).astype(np.float16)
+    assert np.isinf(right).any()
+    assert judged(fusion, {"x": x}, right).power < 1e-3
+    assert judged(fusion, {"x": x}, right * np.float16(1.02)).word == "differs"
+
+
 def test_elements_that_are_lost_are_not_zeros() -> None:
     """A variance as the difference of two squares: 2 % of it would not show, and that is said."""
     fusion = fusion_of(

@@ -125,21 +125,22 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
             limit, own = limit + LIMIT * LOST, own + OWN * LOST
         shown = own + _next_beyond(value, limit, sigma, expected.rounds_to, dtype)
         size = np.abs(value)
-        usable = np.isfinite(size) & np.isfinite(sigma)
+        held = value if expected.rounds_to is None else round_to(value, expected.rounds_to)
+        usable = np.isfinite(size) & np.isfinite(sigma) & np.isfinite(held)
         largest = float(np.max(size, where=usable, initial=0.0))
         wide = size + limit
         # What such elements would show is not what the result rests on.
         usable &= wide >= NEGLIGIBLE * largest
-        held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
+        counted = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
         part = few(expected.part)
-        beyond = held & (size > LIMIT * sigma)
+        beyond = counted & (size > LIMIT * sigma)
         scale = shown / size
         if expected.shared is not None:
             fitted, is_beyond = (few(a) for a in _beside_shared(expected, expected.shared))
-            scale, beyond = np.fmin(scale, fitted), beyond | (held & is_beyond)
+            scale, beyond = np.fmin(scale, fitted), beyond | (counted & is_beyond)
         zero = size <= part * ZERO
         return Power(
-            _least(scale, held),
+            _least(scale, counted),
             _least(shown / (LIMIT * part), usable & (part > 0)),
             _least(shown / part, usable & (part > 0)),
             int(np.count_nonzero(beyond)),
