@@ -17,6 +17,8 @@ from fusec.reference.estimate import Alike, Estimate, Shared
 
 LEAST_RATIO = 2.0**24
 """How many times larger than the other an operand is that absorbs it."""
+LOOKED_AT = 4096
+"""Elements of an operand, at most, that tell how large they commonly are."""
 
 
 def absorbed(
@@ -54,12 +56,12 @@ def absorbed(
 
 
 def _may_absorb(large: Estimate, small: Estimate) -> bool:
-    """Return whether some exact element may absorb one of the other operand."""
+    """Return whether some element may absorb what the other operand commonly has."""
     if not (large.value.size and small.value.size):
         return False
-    exact = large.exact or bool(np.any(large.sigma == 0))
-    least = LEAST_RATIO * np.min(np.abs(small.value))
-    return exact and bool(np.max(np.abs(large.value)) >= least)
+    step = -(-small.value.size // LOOKED_AT)
+    common = float(np.quantile(np.abs(small.value.flat[::step]), 1 / 16))
+    return bool(max(np.max(large.value), -np.min(large.value)) >= LEAST_RATIO * common)
 
 
 def _is_operand(passed: Estimate, operand: Estimate, sign: int) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -46,7 +46,8 @@ class Power:
     scale: of the value; size: of what was added up to it; part: of one lost of 64 equal parts of
     the last reduction. beyond: how many of the elements looked at exceed their limit; lost: how
     many do not though they are other than 0. What is negligible is not looked at. largest: the
-    largest finite element; widest: the largest together with its limit.
+    largest finite element; widest: the largest together with its limit. beside: elements are to be
+    judged next to the error that they share, too.
     """
 
     scale: Array
@@ -57,6 +58,12 @@ class Power:
     looked: int
     largest: float
     widest: float
+    beside: bool = False
+
+    @property
+    def is_blunt(self) -> bool:
+        """Return whether few elements show a small scale error."""
+        return self.scale.size < KEPT or bool(self.scale[-1] > SHARP)
 
     def scale_error(self, *, rounded: bool) -> float:
         """Return the least relative error of an output that enough of its elements show.
@@ -99,11 +106,16 @@ def joined(powers: Sequence[Power]) -> Power:
 
 
 def power(expected: Estimate, dtype: DType) -> Power:
-    """Return what the elements of a block would show."""
-    first = _power(expected, dtype, LOOK)
-    whole = expected.value.size <= LOOK
-    blunt = first.scale.size < KEPT or first.scale[-1] > SHARP
-    return first if whole or not blunt else _power(expected, dtype, expected.value.size)
+    """Return what the elements of a block would show.
+
+    Next to an error that they share, where there is one and they are blunt otherwise.
+    """
+    alone = replace(expected, shared=None)
+    first = _power(alone, dtype, LOOK)
+    if expected.value.size > LOOK and first.is_blunt:
+        first = _power(alone, dtype, expected.value.size)
+    judged_beside = expected.shared is not None and first.is_blunt
+    return _power(expected, dtype, expected.value.size) if judged_beside else first
 
 
 def _power(expected: Estimate, dtype: DType, most: int) -> Power:
@@ -148,6 +160,7 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
             int(np.count_nonzero(usable)),
             largest,
             float(np.max(wide, where=usable, initial=0.0)),
+            expected.shared is not None,
         )
 
 

@@ -216,7 +216,9 @@ def rounding(
     with np.errstate(all="ignore"):
         squares = squared(value)
         squares = squares * ((min(ulps, 0.5) * unit(dtype)) ** 2 * SPREAD)
-        squares += TINY[dtype.compute.part.name] * (value != 0)
+        squares += TINY[dtype.compute.part.name]
+        if np.count_nonzero(value) < value.size:
+            squares[value == 0] = 0.0
         if not np.isfinite(np.max(squares, initial=0.0)):
             squares = np.where(np.isfinite(value), squares, 0.0)
         if ulps > 0.5:

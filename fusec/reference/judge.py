@@ -8,7 +8,7 @@ errors once that one is fitted to them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,14 +40,6 @@ class Judged:
         return expected.reach
 
 
-def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
-    """Compare a block, both sides as the reference holds them."""
-    judged = _judge(found, expected, dtype)
-    if expected.shared is None or np.any(judged.wrong) or dtype.kind != "float":
-        return judged
-    return replace(judged, wrong=_is_beyond_shared(found, expected, expected.shared))
-
-
 def remaining(expected: Estimate, shared: Shared) -> Array:
     """Return the expected error of an output but for the shared one."""
     variance = add(expected.independent, shared.rest)
@@ -59,7 +51,7 @@ def half_ulp(value: Array, half: DType | None) -> Array:
     return np.zeros(()) if half is None else ulp(value, half) / 2
 
 
-def _is_beyond_shared(found: Array, expected: Estimate, shared: Shared) -> Array:
+def judge_beside(found: Array, expected: Estimate, shared: Shared) -> Array:
     """Return which elements are off by more than their own errors and one that all share."""
     size = np.maximum(np.abs(found), np.abs(expected.value))
     tolerance = LIMIT * (remaining(expected, shared) + LOST)
@@ -70,8 +62,8 @@ def _is_beyond_shared(found: Array, expected: Estimate, shared: Shared) -> Array
     return np.abs(left) > limits * SLACK
 
 
-def _judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
-    """Compare a block element by element."""
+def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
+    """Compare a block, both sides as the reference holds them."""
     value, variance = expected.value, expected.variance
     if expected.rounds_to is not None:
         return _judge_rounded(found, expected, expected.rounds_to)

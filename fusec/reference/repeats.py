@@ -17,7 +17,7 @@ SUMS = 4
 """Sums that are looked at."""
 REPEATED = 1.5
 """Equal terms of a kind from which on they count for each sum, and so does their arrangement."""
-COUNTED = 1 << 24
+COUNTED = 1 << 22
 """Terms, at most, among which equal ones are counted for each sum."""
 
 

@@ -19,6 +19,8 @@ from fusec.reference.estimate import LIMIT, Estimate, Shared, known, squared, to
 from fusec.reference.estimate import add as add_variances
 
 Arrays = Sequence[Array]
+FAINT = 1e-4
+"""Relative size of a shared error up to which nothing is made of it."""
 
 
 def _of_sum(values: Arrays) -> tuple[Array, ...]:
@@ -55,7 +57,7 @@ def shared_of(node: Node, operands: Sequence[Estimate], found: Estimate) -> Shar
     values, shape = [o.value for o in operands], found.value.shape
     if any(v.dtype.kind not in "fiu" for v in values):
         return None
-    symbols = [_symbol(o, shape) for o in operands]
+    symbols = [_symbol(node, o, found.value) for o in operands]
     largest = max(symbols, key=lambda s: -1.0 if s is None else _size(s))
     if largest is None:
         return None
@@ -87,15 +89,30 @@ def shared_of(node: Node, operands: Sequence[Estimate], found: Estimate) -> Shar
     return Shared(largest.variance, np.broadcast_to(slope, shape), known(rest))
 
 
-def _symbol(operand: Estimate, shape: tuple[int, ...]) -> Shared | None:
-    """Return the shared error of an operand, which is its own where it is repeated."""
-    variance, own = operand.variance, operand.value.shape
-    if variance is None or operand.value.size == int(np.prod(shape, dtype=np.int64)):
+def _symbol(node: Node, operand: Estimate, result: Array) -> Shared | None:
+    """Return the shared error of an operand, which is its own where it is repeated.
+
+    None where it is so faint that results show scale errors next to it.
+    """
+    variance, own, shape = operand.variance, operand.value.shape, result.shape
+    if variance is None or operand.value.size == result.size:
         return operand.shared
     if own and len(own) != len(shape):
         return None
+    size = np.abs(operand.value) if node.op in (mul, div) else _root_mean_square(result)
+    with np.errstate(all="ignore"):
+        if not np.any(np.sqrt(variance) > FAINT * size):
+            return None
     wide = np.broadcast_to(variance, own).reshape(own or (1,) * len(shape))
     return Shared(wide, np.ones(()), None)
+
+
+def _root_mean_square(array: Array) -> float:
+    """Return the root mean square of the numbers among elements."""
+    norm = float(np.linalg.norm(array))
+    if not np.isfinite(norm):
+        norm = float(np.linalg.norm(array[np.isfinite(array)]))
+    return norm / max(array.size, 1) ** 0.5
 
 
 def _size(shared: Shared) -> float:

@@ -86,7 +86,8 @@ def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None
         variance = np.broadcast_to(operand.independent, shape)
         terms = variance if weight is None else variance * squared(weight)
         times = repeats(operand.value, axes, variance)
-        state["independent"] = np.sum(terms * times, axis=axes)
+        state["independent"] = np.sum(terms * times if times.ndim else terms, axis=axes)
+        state["independent"] *= 1.0 if times.ndim else times
     if operand.common is not None:
         sigma = np.broadcast_to(np.sqrt(operand.common), shape)
         state["common"] = np.sum(sigma if weight is None else sigma * np.abs(weight), axis=axes)

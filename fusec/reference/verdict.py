@@ -18,7 +18,7 @@ from fusec.reference.cause import find_causes
 from fusec.reference.detection import LEAST_POWER, OPEN_SHARE, Power, joined, power
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
-from fusec.reference.judge import Judged, agree, judge
+from fusec.reference.judge import Judged, agree, judge, judge_beside
 from fusec.reference.nodes import Model
 from fusec.reference.stream import Coverage, Index, Stream
 
@@ -175,17 +175,19 @@ class _Tally:
         raw = self.found[index] if index else self.found
         found, dtype = widen(raw, self.value.dtype), self.value.dtype
         if self.given is None:
-            judged, wanted = judge(found, expected, dtype), expected.settled.value
+            judged, wanted = judge(found, expected, dtype), None
         else:
             wanted = _wide(self.given[index] if index else self.given)
             expected = replace(expected, shared=None)  # both have one of their own
             judged = agree(found, wanted, expected, dtype)
+        shown = power(expected, dtype)
+        if shown.beside and expected.shared is not None and not judged.wrong.any():
+            judged = replace(judged, wrong=judge_beside(found, expected, expected.shared))
         wrong = judged.wrong
         unwritten = (
             int(np.count_nonzero(wrong & _poisoned(raw))) if self.poison and wrong.any() else 0
         )
         worst = self._find_worst(index, found, wanted, expected, judged) if wrong.any() else []
-        shown = power(expected, dtype)
         finite = judged.errors[np.isfinite(judged.errors)] if not wrong.any() else judged.errors
         with lock:
             self.checked += int(found.size)
@@ -198,14 +200,14 @@ class _Tally:
             self.worst = sorted((*self.worst, *worst), key=lambda w: (-w[0], w[1].index))[:WORST]
 
     def _find_worst(
-        self, index: Index, found: Array, wanted: Array, expected: Estimate, judged: Judged
+        self, index: Index, found: Array, wanted: Array | None, expected: Estimate, judged: Judged
     ) -> list[tuple[float, Worst]]:
         places = np.argwhere(judged.wrong)
         errors = judged.errors[judged.wrong]
         offset = [i.start or 0 for i in index] + [0] * (found.ndim - len(index))
         held = expected.settled
         limits = np.broadcast_to(judged.limit(held), found.shape)
-        value = np.broadcast_to(wanted, found.shape)
+        value = np.broadcast_to(held.value if wanted is None else wanted, found.shape)
         result: list[tuple[float, Worst]] = []
         most = np.arange(len(errors))
         if len(errors) > WORST:
