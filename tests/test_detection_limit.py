@@ -22,7 +22,7 @@ from fusec.reference.estimate import LIMIT, Estimate, Shared
 from fusec.reference.nodes import Model
 from fusec.reference.repeats import alike, repeats
 from fusec.reference.shared import fit
-from fusec.reference.stream import estimate
+from fusec.reference.stream import estimate, outputs_of
 from fusec.reference.verdict import Verdict, compare
 
 LOWEST = np.finfo(np.float32).min
@@ -159,6 +159,8 @@ def test_what_a_sum_absorbs_has_no_error() -> None:
         assert (found.sigma[mask == 0] > 0).all()
         assert (found.sigma[mask != 0] == 0).all()
         assert (found.value[mask != 0] == sign * LOWEST).all()
+    for plain in outputs_of(fusion, given, {}).values():
+        assert (plain[mask != 0] == LOWEST).all()
     near = {"x": given["x"], "m": np.full((2, 4), 2.0**24, np.float32)}
     assert all((e.sigma > 0).all() for e in estimate(fusion, near, {}).values())
 
@@ -175,6 +177,17 @@ def test_rows_of_equal_terms_do_not_widen_others() -> None:
     assert times[[1, 2, 3, 4, 6, 7]].tolist() == [1.0] * 6
     across = repeats(np.ascontiguousarray(x.T), (0,), np.ascontiguousarray(variance.T))
     np.testing.assert_allclose(across[0], times)
+
+
+def test_large_masks_are_evaluated_as_kernels_do() -> None:
+    """A row of which all is masked by -1e9 has equal weights: scores are lost next to it."""
+    fusion = fusion_of("[2, 64]", "t = add(x, -1e9)", "y = softmax(t, 1)")
+    x = np.random.default_rng(0).normal(0, 3, (2, 64)).astype(np.float32)
+    equal = np.full((2, 64), 1 / 64, np.float32)
+    verdict = judged(fusion, {"x": x}, equal)
+    assert verdict.ok, verdict.text()
+    assert judged(fusion, {"x": x}, equal * np.float32(1.02)).word == "differs"
+    assert (outputs_of(fusion, {"x": x}, {})["y"] == equal).all()
 
 
 EARLY = """\

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
 from fusec.ops.pointwise_binary import add, sub
 from fusec.reference.estimate import Alike, Estimate, Shared
+
+T = TypeVar("T")
 
 LEAST_RATIO = 2.0**24
 """How many times larger than the other an operand is that absorbs it."""
@@ -29,13 +32,11 @@ def absorbed(
     passed: the sum in doubles, with what it has of its operands' errors. found: the same with its
     own rounding.
     """
-    if node.op not in (add, sub) or node.output.dtype.compute.name != "f32" or found.exact:
+    if not _absorbs(node) or found.exact:
         return found
-    a, b = operands
-    pairs = ((a, b, 1), (b, a, -1 if node.op is sub else 1))
     sure = np.zeros(found.value.shape, np.bool_)
-    for large, small, sign in pairs:
-        if _may_absorb(large, small):
+    for large, small, sign in _pairs(node, *operands):
+        if _may_absorb(large.value, small.value):
             sure |= _is_operand(passed, large, sign)
     if not sure.any():
         return found
@@ -55,13 +56,35 @@ def absorbed(
     )
 
 
-def _may_absorb(large: Estimate, small: Estimate) -> bool:
+def as_absorbed(node: Node, values: Sequence[Array], raw: Array) -> Array:
+    """Return a sum or difference in doubles, which is one operand where that absorbs the other."""
+    if not _absorbs(node):
+        return raw
+    for large, small, sign in _pairs(node, *values):
+        if _may_absorb(large, small):
+            with np.errstate(over="ignore", invalid="ignore"):
+                narrow = raw.astype(np.float32)
+            sure = (narrow == sign * large) & np.isfinite(narrow)
+            raw = np.where(sure, narrow, raw)
+    return raw
+
+
+def _absorbs(node: Node) -> bool:
+    return node.op in (add, sub) and node.output.dtype.compute.name == "f32"
+
+
+def _pairs(node: Node, a: T, b: T) -> tuple[tuple[T, T, int], tuple[T, T, int]]:
+    """Return the operands in both orders, with the sign that the first has in the result."""
+    return (a, b, 1), (b, a, -1 if node.op is sub else 1)
+
+
+def _may_absorb(large: Array, small: Array) -> bool:
     """Return whether some element may absorb what the other operand commonly has."""
-    if not (large.value.size and small.value.size):
+    if not (large.size and small.size):
         return False
-    step = -(-small.value.size // LOOKED_AT)
-    common = float(np.quantile(np.abs(small.value.flat[::step]), 1 / 16))
-    return bool(max(np.max(large.value), -np.min(large.value)) >= LEAST_RATIO * common)
+    some = np.sort(np.abs(small.flat[:: -(-small.size // LOOKED_AT)]))
+    common = float(some[some.size // 16])
+    return bool(max(np.max(large), -np.min(large)) >= LEAST_RATIO * common)
 
 
 def _is_operand(passed: Estimate, operand: Estimate, sign: int) -> Array:

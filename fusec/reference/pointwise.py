@@ -18,7 +18,7 @@ import numpy as np
 from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node
 from fusec.ir.op import Slopes
-from fusec.reference.absorption import absorbed
+from fusec.reference.absorption import absorbed, as_absorbed
 from fusec.reference.between import between
 from fusec.reference.common_factors import factor_of
 from fusec.reference.complexes import complex_error, directions, steepness, unjudged
@@ -80,7 +80,8 @@ def pointwise(
     """Return the result of an elementwise operation other than a cast."""
     (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
     if arithmetic is Arithmetic.EXACT:
-        return result(raw, node.output.dtype, None, None)
+        values = [o.value for o in operands]
+        return result(as_absorbed(node, values, raw), node.output.dtype, None, None)
     inexact = [k for k, o in enumerate(operands) if not o.exact]
     if inexact and node.op.compares:
         return _compared(node, operands, raw)
