@@ -112,8 +112,11 @@ BY_HAND = (
     "y = mul(d, rsqrt(add(mean(mul(d, d), dims=[1], keepdim=true), 1e-5)))",
 )
 
+BY_POWER = (*BY_HAND[:2], BY_HAND[2].replace("mul(d, d)", "pow(d, 2.0)"))
+BY_QUOTIENT = (*BY_HAND[:2], "y = div(d, sqrt(add(mean(mul(d, d), dims=[1], keepdim=true), 1e-5)))")
 
-@pytest.mark.parametrize("lines", [NORM, BY_HAND])
+
+@pytest.mark.parametrize("lines", [NORM, BY_HAND, BY_POWER, BY_QUOTIENT])
 def test_a_mean_that_is_off_shifts_a_row_and_scales_nothing(lines: tuple[str, ...]) -> None:
     fusion = fusion_of("[8, 1024]", *lines)
     x = np.random.default_rng(0).normal(1e5, 1, (8, 1024)).astype(np.float32)

@@ -91,7 +91,8 @@ def pointwise(
         passed = _passed(node, operands, raw, inexact, attributes)
     passed = _with_certain_nans(node, operands, raw, passed)
     own = replace(_with_own(node, operands, raw, passed), factor=factor_of(node, operands, raw))
-    own = absorbed(node, operands, passed, replace(own, shared=shared_of(node, operands, own)))
+    own = replace(own, shared=shared_of(node, operands, passed, own))
+    own = absorbed(node, operands, passed, own)
     if arithmetic is Arithmetic.DECLARED:
         return own
     return _approximated(node, operands, own, inside=arithmetic is Arithmetic.INSIDE)

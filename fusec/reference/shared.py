@@ -15,6 +15,7 @@ from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
 from fusec.ir.op import OpDef
 from fusec.ops.pointwise_binary import add, div, mul, sub
+from fusec.ops.pointwise_binary import pow as pow_
 from fusec.reference.estimate import LIMIT, Estimate, Shared, known, squared, together
 from fusec.reference.estimate import add as add_variances
 
@@ -40,18 +41,36 @@ def _of_quotient(values: Arrays) -> tuple[Array, ...]:
     return 1 / b, -a / squared(b)
 
 
-SIGNED: Mapping[OpDef, Callable[[Arrays], tuple[Array, ...]]] = {
+def _of_power(values: Arrays) -> tuple[Array, ...] | None:
+    """Of squares alone, which distances from a mean are added up as."""
+    a, b = values
+    return (2 * a, np.zeros(())) if b.ndim == 0 and b == 2 else None
+
+
+def _of_square(place: int, values: Arrays, reach: Callable[[int], Array | float]) -> Array:
+    """Return the slope of a square at the far end of its operand's reach."""
+    return 2 * np.abs(values[0]) + reach(0)
+
+
+SIGNED: Mapping[OpDef, Callable[[Arrays], tuple[Array, ...] | None]] = {
     add: _of_sum,
     sub: _of_difference,
     mul: _of_product,
     div: _of_quotient,
+    pow_: _of_power,
 }
-"""The slopes of operations, with their signs."""
+"""The slopes of operations, with their signs; None where they are not known."""
 
 
-def shared_of(node: Node, operands: Sequence[Estimate], found: Estimate) -> Shared | None:
-    """Return the error that elements of an elementwise result share with known signs, if any."""
-    signed_by, steep_by = SIGNED.get(node.op), node.op.slopes
+def shared_of(
+    node: Node, operands: Sequence[Estimate], passed: Estimate, found: Estimate
+) -> Shared | None:
+    """Return the error that elements of an elementwise result share with known signs, if any.
+
+    passed: the result with what passes from its operands; found: with its own error, too.
+    """
+    signed_by = SIGNED.get(node.op)
+    steep_by = _of_square if node.op is pow_ else node.op.slopes
     if signed_by is None or steep_by is None or found.common is None:
         return None
     values, shape = [o.value for o in operands], found.value.shape
@@ -70,6 +89,8 @@ def shared_of(node: Node, operands: Sequence[Estimate], found: Estimate) -> Shar
     met = 0
     with np.errstate(all="ignore"):
         signed = signed_by(values)
+        if signed is None:
+            return None
         for place, (operand, symbol) in enumerate(zip(operands, symbols, strict=True)):
             if operand.exact:
                 continue
@@ -86,6 +107,9 @@ def shared_of(node: Node, operands: Sequence[Estimate], found: Estimate) -> Shar
             rest = join(rest, None if own is None else own * squared(steep))
             met |= operand.ancestors
         rest = add_variances(rest, largest.variance * squared(further))
+        if found.common is not passed.common:
+            own = found.common if passed.common is None else found.common - passed.common
+            rest = add_variances(rest, np.maximum(own, 0.0))
     return Shared(largest.variance, np.broadcast_to(slope, shape), known(rest))
 
 
