@@ -88,23 +88,27 @@ def test_integers_at_their_ends_are_sure():
 
 
 def test_an_overflow_of_one_side_alone_is_open():
-    """Halfway from the largest float to the next power of 2; elsewhere infinities must agree."""
+    """Halfway from the largest float to the next power of 2, and only if an operand is off."""
     largest, half = np.finfo(np.float32).max, np.float32(2.0**103)
-    builder = GraphBuilder("overflow")
-    x, y = (builder.input(name, F32, [4]) for name in "xy")
-    builder.output(builder.apply("add", x, y))
-    arrays = {
-        "x": np.array([largest] * 4),
-        "y": np.array([np.nextafter(half, 0), half, 2.0**80, largest], np.float32),
-    }
+    x = np.full(4, largest)
+    y = np.array([np.nextafter(half, 0), half, 2.0**80, largest / 4], np.float32)
+    third = np.float32(1 / 3)
 
-    def open_ones() -> list[bool]:
+    def sums(scale: float) -> Estimate:
+        builder = GraphBuilder("overflow")
+        a, b = (builder.input(name, F32, [4]) for name in "xy")
+        scaled = b if scale == 1 else builder.apply("mul", b, float(third))
+        builder.output(builder.apply("add", a, scaled))
+        arrays = {"x": x, "y": y if scale == 1 else (y / third).astype(np.float32)}
         (found,) = estimate(builder.finish(), arrays, {}).values()
-        return np.isinf(found.sigma).tolist()
+        return found
 
-    assert open_ones() == [True, True, True, False]
-    arrays["x"] /= 2
-    assert not any(open_ones())
+    certain = sums(1)
+    assert not np.isinf(certain.sigma).any()
+    assert certain.value.astype(np.float32).tolist() == [largest, np.inf, largest, np.inf]
+    assert np.isinf(sums(third).sigma).tolist() == [True, True, False, False]
+    x /= 2
+    assert not np.isinf(sums(third).sigma).any()
 
 
 def limit_of(op: str, value: float, off: float, *others: float) -> float:

@@ -49,6 +49,7 @@ def renamed(model: Model, local: Names, hops: frozenset[str]) -> Model:
         early=named(model.early),
         unrounded=named(model.unrounded),
         hops=hops,
+        ranks=True,
     )
 
 

@@ -78,7 +78,8 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     if expected is not None:
         assert options.expect is not None
         given = (inputs, sizes, outputs, expected, options.expect)
-        right = agree(fusion, *given, options.judging) and right
+        verified = options.verify and right
+        right = agree(fusion, *given, options.judging, verified=verified) and right
     return 0 if right else 1
 
 

@@ -110,8 +110,15 @@ def agree(
     expected: Arrays,
     path: str,
     how: Judging,
+    *,
+    verified: bool,
 ) -> bool:
-    """Compare outputs with those of a file, which err by as much, and say where they differ."""
+    """Compare outputs with those of a file, which err by as much, and say where they differ.
+
+    verified: the outputs are known to be right. Those of the file may then follow another
+    definition, which rounds less than the fusion does.
+    """
+    from fusec.reference.definitions import other_definitions
     from fusec.reference.verdict import DIFFERS, compare
 
     shapes = [
@@ -135,6 +142,14 @@ def agree(
             seed=how.seed,
             limit=how.limit,
         )
+        for other in other_definitions(fusion) if verified and not verdict.ok else ():
+            judged = (fusion, sizes, inputs, expected)
+            found = compare(
+                *judged, model=other.model, poison=False, seed=how.seed, limit=how.limit
+            )
+            if found.ok:
+                print(f"as in {path}, by another definition: with {other.text}")
+                return True
     if verdict.ok:
         print(f"as in {path}")
     for output in verdict.outputs:

@@ -30,7 +30,8 @@ from fusec.reference.estimate import (
 )
 from fusec.reference.order import Order, Stage, as_terms, running
 from fusec.reference.products import meets_no_number, of_neighbours, product_range
-from fusec.reference.sums import Rules, alike, part_of, sum_error
+from fusec.reference.repeats import alike
+from fusec.reference.sums import Rules, part_of, sum_error
 
 Attributes = Mapping[str, Any]
 

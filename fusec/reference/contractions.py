@@ -34,13 +34,13 @@ from fusec.reference.estimate import (
     unit,
 )
 from fusec.reference.order import Order, performed, roundings
+from fusec.reference.repeats import repeats
 from fusec.reference.sums import (
     SIZE,
     STEP,
     TAKEN,
     Rules,
     State,
-    alike,
     is_exact,
     may_be_exact,
     part_of,
@@ -97,9 +97,9 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
             axis = _summed(node, place, operand.value)
             if operand.independent is not None:
                 pair = [*squares]
-                pair[place] = np.broadcast_to(operand.independent, operand.value.shape)
-                times = alike(operand.value, (axis,), pair[place])
-                state[f"independent {place}"] = product(*pair, *none) * times
+                variance = np.broadcast_to(operand.independent, operand.value.shape)
+                pair[place] = variance * repeats(operand.value, (axis,), variance)
+                state[f"independent {place}"] = product(*pair, *none)
             if operand.common is not None:
                 first = place == 0 and values[1].ndim > 1 and not _indexed(node)
                 common, factor = without_factor(operand, axis if first else None)

@@ -1,8 +1,9 @@
-"""One block of an output against what is expected of it: what differs, and what it would show.
+"""One block of an output against what is expected of it.
 
 An element differs beyond its limit (`estimate.LIMIT` times its expected error), both ends rounded
 to the type of the output; what has no error agrees to the bit. An element of which nothing is known
-is open.
+is open. Where elements share one error, they also differ if they are further off than their own
+errors once that one is fitted to them.
 """
 
 from __future__ import annotations
@@ -13,22 +14,13 @@ import numpy as np
 
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
-from fusec.reference.estimate import LIMIT, Estimate, ulp
+from fusec.reference.estimate import LIMIT, Estimate, Shared, add, ulp
+from fusec.reference.shared import fit
 
-OWN = 2.0
-"""Expected errors by which a wrong result may already be off towards the right one."""
-KEPT = 8
-"""Elements that show a small error: fewer could be chance."""
-LEAST_F32 = 2.0**-149
-"""The smallest f32: what is less is 0, and stays 0 whatever it is scaled by."""
 LOST = 2.0**-520
 """An expected error whose square, the variance, may be lost below the smallest f64."""
 SLACK = 1 + 2.0**-40
 """Of the limit: what it comes from, a jump say, is not lost to a rounding of doubles."""
-LOOK = 1 << 13
-"""Elements of a block that are looked at first for what it shows."""
-SHARP = 5e-3
-"""A scale error beyond which all elements of a block are looked at."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +40,26 @@ class Judged:
         return expected.reach
 
 
-@dataclass(frozen=True)
-class Power:
-    """What the elements that show most would show: the least relative error of each kind, sorted.
+def remaining(expected: Estimate, shared: Shared) -> Array:
+    """Return the expected error of an output but for the shared one."""
+    variance = add(expected.independent, shared.rest)
+    return np.broadcast_to(np.sqrt(0.0 if variance is None else variance), expected.value.shape)
 
-    scale: of the value; size: of what was added up to it; part: of one lost of 64 equal parts of
-    the last reduction. beyond: how many of the elements looked at exceed their limit.
-    """
 
-    scale: Array
-    size: Array
-    part: Array
-    beyond: int
-    looked: int
+def half_ulp(value: Array, half: DType | None) -> Array:
+    """Return how far values of a half type are rounded at most; those of others err by sigma."""
+    return np.zeros(()) if half is None else ulp(value, half) / 2
+
+
+def judge_beside(found: Array, expected: Estimate, shared: Shared) -> Array:
+    """Return which elements are off by more than their own errors and one that all share."""
+    size = np.maximum(np.abs(found), np.abs(expected.value))
+    tolerance = LIMIT * (remaining(expected, shared) + LOST)
+    tolerance = tolerance + half_ulp(size, expected.rounds_to)
+    with np.errstate(invalid="ignore"):
+        off = found - expected.value
+    left, limits = fit(shared, off, tolerance)
+    return np.abs(left) > limits * SLACK
 
 
 def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
@@ -145,62 +144,3 @@ def distance(found: Array, value: Array) -> Array:
         same = (found == value) | (np.isnan(found) & np.isnan(value))
         errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
     return errors
-
-
-def power(expected: Estimate, dtype: DType) -> Power:
-    """Return what the elements of a block would show."""
-    first = _power(expected, dtype, LOOK)
-    whole = expected.value.size <= LOOK
-    blunt = first.scale.size < KEPT or first.scale[-1] > SHARP
-    return first if whole or not blunt else _power(expected, dtype, expected.value.size)
-
-
-def _power(expected: Estimate, dtype: DType, most: int) -> Power:
-    shape = expected.value.shape
-    step = max(1, -(-expected.value.size // max(most, 1)))
-
-    def few(array: Array | None) -> Array:
-        wide = np.zeros(()) if array is None else array
-        return np.broadcast_to(wide, shape).reshape(-1)[::step]
-
-    with np.errstate(all="ignore"):
-        value = few(expected.value)
-        sigma = np.sqrt(few(expected.variance))
-        if dtype.kind == "bool":
-            sigma = np.where(sigma > 0, np.inf, 0.0)
-        limit = LIMIT * sigma if expected.most is None else few(expected.reach)
-        own = np.minimum(OWN * sigma, limit)
-        if not expected.exact:
-            limit, own = limit + LIMIT * LOST, own + OWN * LOST
-        shown = own + _next_beyond(value, limit, sigma, expected.rounds_to, dtype)
-        size = np.abs(value)
-        usable = np.isfinite(size) & np.isfinite(sigma)
-        held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
-        part = few(expected.part)
-        return Power(
-            _least(shown / size, held),
-            _least(shown / (LIMIT * part), usable & (part > 0)),
-            _least(shown / part, usable & (part > 0)),
-            int(np.count_nonzero(held & (size > LIMIT * sigma))),
-            int(np.count_nonzero(usable)),
-        )
-
-
-def _next_beyond(
-    value: Array, limit: Array, sigma: Array, half: DType | None, dtype: DType
-) -> Array:
-    """Return how far values must grow to be rounded to a number beyond what is allowed."""
-    if half is None:
-        epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
-        # Where f32 and f64 results have an error, their rounding is a part of it.
-        return limit + np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
-    size = np.abs(value)
-    furthest = np.abs(round_to(size + limit, half))
-    # Less than a rounding of f32 no kernel is off.
-    return np.maximum(furthest + ulp(furthest, half) / 2 - size, size * half.compute.epsilon)
-
-
-def _least(ratios: Array, usable: Array) -> Array:
-    """Return the smallest few, sorted."""
-    taken = ratios[usable & ~np.isnan(ratios)]
-    return np.sort(np.partition(taken, KEPT - 1)[:KEPT] if taken.size > KEPT else taken)

@@ -11,6 +11,7 @@ import numpy as np
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import (
+    Array,
     Sizes,
     constant,
     evaluate_attributes,
@@ -33,6 +34,8 @@ from fusec.reference.sums import Rules
 Environment = dict[Value, Estimate]
 MANTISSA = 3 / (8 * log(2))
 """The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
+LEAST_EPSILON = 2.0**-8
+"""Unit roundoff of half types that round what is next to 1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,10 @@ class Model:
     values that are computed by cheaper forms of their operations; inside: of products around them.
     early: half values that are rounded before they are scaled, by a factor of their own, not after;
     unrounded: those that are not rounded at all.
+    wide: those that are kept in f32 by another definition of the results.
     hops: sums and products of half types, over axis 0, that round after every term, in an order
-    that is not known: as ranks do that add their own to what has come.
+    that is not known: as ranks do that add their own to what has come. ranks: several ranks compute
+    the results; what they all need may differ from rank to rank by roundings.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
@@ -56,7 +61,9 @@ class Model:
     inside: frozenset[str] = frozenset()
     early: frozenset[str] = frozenset()
     unrounded: frozenset[str] = frozenset()
+    wide: frozenset[str] = frozenset()
     hops: frozenset[str] = frozenset()
+    ranks: bool = False
 
 
 PLAIN = Model(errors=False)
@@ -122,12 +129,17 @@ class Nodes:
 
     def marked(self, node: Node, found: tuple[Estimate, ...]) -> tuple[Estimate, ...]:
         """Return results with the node among their ancestors, and with an eager rounding."""
+        if self.model.ranks:
+            # Ranks may have sums that differ by roundings.
+            found = tuple(replace(f, shared=None) for f in found)
         if node.op.family == "movement":
             return found
         marked = list[Estimate]()
         for value, estimate in zip(node.outputs, found, strict=True):
             if value in self._shifts:
                 estimate = _without_finite_errors(estimate)
+            if value.name in self.model.wide:
+                estimate = replace(estimate, rounds_to=None)
             if value.name in self.model.early and self.model.errors:
                 estimate = _rounded_early(estimate, value.dtype)
             if value.name in self.model.unrounded and self.model.errors:
@@ -135,6 +147,7 @@ class Nodes:
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
+                own = _of_numbers(own, estimate)
                 independent = add(estimate.independent, own)
                 estimate = replace(estimate, independent=independent, most=None)
             if not estimate.exact:
@@ -180,24 +193,47 @@ def _without_finite_errors(estimate: Estimate) -> Estimate:
     if not np.any(unknown):
         return Estimate(estimate.value, part=estimate.part, rounds_to=estimate.rounds_to)
     independent = np.where(unknown, np.inf, 0.0)
-    return replace(estimate, independent=independent, common=None, alike=None, most=None)
+    return replace(
+        estimate, independent=independent, common=None, alike=None, most=None, shared=None
+    )
 
 
 def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
     """Return a value that is rounded to a half type at another scale, and not here.
 
-    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows.
+    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows, but
+    for weights that are 1 before they are divided by their sum.
     """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
+    own = np.where(_are_ones(estimate, dtype), 0.0, _of_numbers(own, estimate))
     independent = add(estimate.independent, own)
     return replace(estimate, independent=independent, rounds_to=None, most=None)
+
+
+def _are_ones(estimate: Estimate, dtype: DType) -> Array | bool:
+    """Return which weights are 1 before they are divided: those of rows where all are equal, or 0.
+
+    A kernel's exponent may be off by 2**-8 there, which finer types than bf16 do not round to 1.
+    """
+    value, factor = estimate.value, estimate.factor
+    if factor is None or factor.ndim != value.ndim or dtype.epsilon < LEAST_EPSILON:
+        return False
+    axes = tuple(a for a, e in enumerate(factor.shape) if e == 1)
+    largest = np.max(value, axis=axes, keepdims=True, initial=0.0)
+    return np.all((value == largest) | (value == 0), axis=axes, keepdims=True)
+
+
+def _of_numbers(own: Array, estimate: Estimate) -> Array:
+    """Return variances of roundings, 0 for infinities and NaN: these are rounded to themselves."""
+    return np.where(np.isfinite(estimate.value), own, 0.0)
 
 
 def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
     """Return the rounded value of one that is off by what its rounding takes away."""
     held = round_to(estimate.value, dtype)
-    off = squared(estimate.value - held)
+    with np.errstate(invalid="ignore"):
+        off = _of_numbers(squared(estimate.value - held), estimate)
     found = replace(estimate, value=held, rounds_to=None, most=None)
     return replace(found, independent=add(found.independent, off)) if off.any() else found
 

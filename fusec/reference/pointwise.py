@@ -7,7 +7,7 @@ plain declare them. To that comes the operation's own error: see `estimate.round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import reduce
@@ -18,13 +18,13 @@ import numpy as np
 from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node
 from fusec.ir.op import Slopes
+from fusec.reference.absorption import absorbed, as_absorbed
 from fusec.reference.between import between
 from fusec.reference.common_factors import factor_of
 from fusec.reference.complexes import complex_error, directions, steepness, unjudged
 from fusec.reference.estimate import (
     FLIP,
     LIMIT,
-    Alike,
     Estimate,
     add,
     distance,
@@ -33,11 +33,11 @@ from fusec.reference.estimate import (
     narrowing,
     result,
     rounding,
-    spread_alike,
-    squared,
     together,
     truth,
 )
+from fusec.reference.passing import joined
+from fusec.reference.shared import shared_of
 
 Attributes = Mapping[str, Any]
 
@@ -53,6 +53,8 @@ class Arithmetic(Enum):
 
 RESOLUTION = 2.0**-52
 """Distance of doubles, relative to them."""
+CORRECT = 0.5
+"""Units within which a result is rounded correctly."""
 
 
 def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
@@ -68,7 +70,7 @@ def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
     wide = np.asarray(raw, storage(target))
     independent = add(operand.independent, narrowing(wide, source, target))
     found = result(wide, target, independent, operand.common, operand.ancestors, operand.part)
-    found = replace(found, factor=operand.factor)
+    found = replace(found, factor=operand.factor, shared=operand.shared)
     return replace(found, most=operand.most) if independent is operand.independent else found
 
 
@@ -78,7 +80,8 @@ def pointwise(
     """Return the result of an elementwise operation other than a cast."""
     (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
     if arithmetic is Arithmetic.EXACT:
-        return result(raw, node.output.dtype, None, None)
+        values = [o.value for o in operands]
+        return result(as_absorbed(node, values, raw), node.output.dtype, None, None)
     inexact = [k for k, o in enumerate(operands) if not o.exact]
     if inexact and node.op.compares:
         return _compared(node, operands, raw)
@@ -88,6 +91,8 @@ def pointwise(
         passed = _passed(node, operands, raw, inexact, attributes)
     passed = _with_certain_nans(node, operands, raw, passed)
     own = replace(_with_own(node, operands, raw, passed), factor=factor_of(node, operands, raw))
+    own = replace(own, shared=shared_of(node, operands, passed, own))
+    own = absorbed(node, operands, passed, own)
     if arithmetic is Arithmetic.DECLARED:
         return own
     return _approximated(node, operands, own, inside=arithmetic is Arithmetic.INSIDE)
@@ -105,10 +110,13 @@ def _passed(
     passed = Estimate(raw)
     for index in inexact:
         if node.op.slopes is None:
-            slope = _slope(node, operands, index, raw, attributes)
+            slope, least = _slope(node, operands, index, raw, attributes)
         else:
             slope = _declared_slope(node.op.slopes, operands, index)
-        passed = _joined(passed, operands[index], slope)
+            least = slope
+            if operands[index].part is not None:
+                least = _declared_slope(node.op.slopes, operands, index, far=False)
+        passed = joined(passed, operands[index], slope, least)
     return passed
 
 
@@ -137,74 +145,13 @@ def _is_float(array: Array) -> bool:
     return array.dtype.kind in "fc"
 
 
-def _joined(passed: Estimate, operand: Estimate, slope: Array | None) -> Estimate:
-    """Return a result with what passes from one more operand by its slope."""
-    square = None if slope is None else _square(np.asarray(slope))
-    taken = spread_alike(operand, passed.value.shape)
-    own, shared = _scaled(taken.independent, square), _scaled(taken.common, square)
-    join = together if passed.ancestors & operand.ancestors else add
-    part = passed.part
-    if operand.part is not None:
-        with np.errstate(all="ignore"):
-            reached = operand.part * (1.0 if slope is None else np.abs(slope))
-        part = reached if part is None else np.fmax(part, reached)
-    return replace(
-        passed,
-        independent=join(passed.independent, own),
-        common=join(passed.common, shared),
-        alike=_joined_alike(passed.alike, taken.alike, square, join),
-        most=_joined_most(passed, operand, slope),
-        ancestors=passed.ancestors | operand.ancestors,
-        part=part,
-    )
-
-
-def _joined_most(passed: Estimate, operand: Estimate, slope: Array | None) -> Array | None:
-    """Return the limit of an error with what passes of it from one more operand."""
-    if passed.most is None and operand.most is None:
-        return None
-    with np.errstate(all="ignore"):
-        return known(passed.reach + operand.reach * (1.0 if slope is None else np.abs(slope)))
-
-
-def _joined_alike(
-    passed: Alike | None,
-    taken: Alike | None,
-    square: Array | None,
-    join: Callable[[Array | None, Array | None], Array | None],
-) -> Alike | None:
-    """Return what is common along some axes alone, with what passes of it from one more operand."""
-    if taken is None:
-        return passed
-    own = _scaled(taken.variance, square)
-    assert own is not None
-    if passed is None:
-        return Alike(taken.axes, own)
-    both = join(passed.variance, own)
-    assert both is not None
-    return Alike(passed.axes | taken.axes, both)
-
-
-def _square(slope: Array) -> Array:
-    """Return the square of a slope; of whether an operand is taken it is the same."""
-    return slope if slope.dtype.kind == "b" else squared(slope)
-
-
-def _scaled(variance: Array | None, square: Array | None) -> Array | None:
-    if variance is None or square is None:
-        return variance
-    with np.errstate(all="ignore"):
-        scaled = variance * square
-    if scaled.size and np.isnan(np.max(scaled)):
-        scaled = np.where(np.isnan(scaled), np.where(variance == 0, 0.0, np.inf), scaled)
-    return scaled
-
-
-def _declared_slope(slopes: Slopes, operands: Sequence[Estimate], place: int) -> Array | None:
-    """Return the slope that an operation declares, where operands are off by their limits."""
+def _declared_slope(
+    slopes: Slopes, operands: Sequence[Estimate], place: int, *, far: bool = True
+) -> Array | None:
+    """Return the slope that an operation declares, where operands (far) are off by their limits."""
 
     def reach(other: int) -> Array | float:
-        return 0.0 if operands[other].exact else LIMIT * operands[other].sigma
+        return LIMIT * operands[other].sigma if far and not operands[other].exact else 0.0
 
     with np.errstate(all="ignore"):
         return slopes(place, [o.value for o in operands], reach)
@@ -248,20 +195,27 @@ def _shift(value: Array, step: Array, sign: complex) -> Array:
 
 def _slope(
     node: Node, operands: Sequence[Estimate], index: int, raw: Array, attributes: Attributes
-) -> Array:
-    """Return the steepest change of the result over that of an operand within its limit."""
+) -> tuple[Array, Array]:
+    """Return the change of the result over that of an operand at its limits.
+
+    That of the steeper side, or of what lies between, and that of the other.
+    """
     operand = operands[index]
     step = _step(operand)
-    change = reduce(np.maximum, _changes(node, operands, index, raw, attributes, step))
+    moved = _changes(node, operands, index, raw, attributes, step)
+    change, less = reduce(np.maximum, moved), reduce(np.fmin, moved)
     if operand.value.dtype.kind == "c":
         change = change * steepness(raw)
     inside, most = between(node, [o.value for o in operands], step, index)
     if inside is not None and inside.any():
         change = np.where(inside, np.fmax(change, most), change)
-    slope = np.zeros(change.shape)
+    slope, least = np.zeros(change.shape), np.zeros(change.shape)
     with np.errstate(all="ignore"):
-        np.divide(change, step, out=slope, where=np.broadcast_to(step > 0, slope.shape))
-    return np.where(np.isnan(slope), np.inf, slope) if np.isnan(np.max(slope, initial=0)) else slope
+        for each, side in ((slope, change), (least, less)):
+            np.divide(side, step, out=each, where=np.broadcast_to(step > 0, slope.shape))
+    if np.isnan(np.max(slope, initial=0)):
+        slope = np.where(np.isnan(slope), np.inf, slope)
+    return slope, least
 
 
 def _jumping(
@@ -290,7 +244,8 @@ def _jumping(
             with np.errstate(all="ignore"):
                 jumps = change > LIMIT * (smooth + np.abs(raw) * RESOLUTION)
                 slope = np.where(step > 0, np.fmin(change, smooth * LIMIT) / step, 0.0)
-            passed = _joined(passed, operand, np.where(jumps, 1.0, slope))
+            steepest = np.where(jumps, 1.0, slope)
+            passed = joined(passed, operand, steepest, steepest)
             change = np.where(jumps, change, 0.0)
         else:
             passed = replace(passed, ancestors=passed.ancestors | operand.ancestors)
@@ -333,14 +288,13 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
     independent, common = rounding(terms, dtype, ulps, _exact_where(operands, raw.shape))
     if own is not None and ulps:
         independent = unjudged(node, values, raw, independent)
-    found = result(
-        raw,
-        dtype,
-        add(passed.independent, independent),
-        add(passed.common, common),
-        passed.ancestors,
-        passed.part,
-    )
+    spread, shared = add(passed.independent, independent), add(passed.common, common)
+    if terms is raw and ulps <= CORRECT:
+        found = result(
+            raw, dtype, passed.independent, shared, passed.ancestors, passed.part, independent
+        )
+    else:
+        found = result(raw, dtype, spread, shared, passed.ancestors, passed.part)
     most, variance = passed.most, add(independent, common)
     if most is not None and variance is not None:
         most = most + LIMIT * np.sqrt(variance)

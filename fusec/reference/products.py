@@ -22,7 +22,8 @@ from fusec.reference.estimate import (
     squared,
     unit,
 )
-from fusec.reference.sums import Rules, State, alike, passed
+from fusec.reference.repeats import alike
+from fusec.reference.sums import Rules, State, passed
 
 NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
 

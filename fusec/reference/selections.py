@@ -25,6 +25,7 @@ from fusec.reference.estimate import (
     LIMIT,
     Alike,
     Estimate,
+    Shared,
     add,
     converted,
     distance,
@@ -77,6 +78,19 @@ def _common(estimate: Estimate, own: tuple[int, ...]) -> Estimate:
     return replace(estimate, independent=None, common=estimate.variance, alike=alike)
 
 
+def _shared(source: Estimate, shape: tuple[int, ...]) -> Shared | None:
+    """Return the error of each element as that of all its repetitions, along axes of one element.
+
+    None where elements are repeated otherwise.
+    """
+    own, variance = source.value.shape, source.variance
+    if variance is None or len(own) != len(shape):
+        return None
+    if not all(f in (1, m) for f, m in zip(own, shape, strict=True)):
+        return None
+    return Shared(np.broadcast_to(variance, own), np.ones(()), None)
+
+
 def _mosts(taken: Sequence[Estimate]) -> Sequence[Array | None]:
     """Return the limits of errors, of all operands where one has any."""
     if all(t.most is None for t in taken):
@@ -124,7 +138,9 @@ def _movement(
         access = node.op.access
         repeated = access is not None and access.repeats and each.independent is not None
         own = taken[0].value
-        found.append(_common(each, own.shape) if repeated and value.size > own.size else each)
+        if repeated and value.size > own.size:
+            each = replace(_common(each, own.shape), shared=_shared(taken[0], value.shape))
+        found.append(each)
     return tuple(found)
 
 

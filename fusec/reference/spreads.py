@@ -19,14 +19,23 @@ from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node, Value
 from fusec.ops.statistics import results_of
-from fusec.reference.estimate import LARGEST, LIMIT, SPREAD, Estimate, result, squared, unit
+from fusec.reference.estimate import (
+    LARGEST,
+    LIMIT,
+    SPREAD,
+    Estimate,
+    result,
+    squared,
+    ulp,
+    unit,
+)
 from fusec.reference.order import Order, roundings
+from fusec.reference.repeats import alike
 from fusec.reference.sums import (
     OFF,
     Rules,
     State,
     addition,
-    alike,
     merged,
     moments,
     part_of,
@@ -36,6 +45,9 @@ from fusec.reference.sums import (
     taken,
     widened,
 )
+
+NEXT = 1 + 2.0**-20
+"""Times a mean that is next to a power of two, whose errors may carry it there."""
 
 
 def start_spread(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) -> State:
@@ -124,7 +136,7 @@ def _spread_errors(
     size, n, u = np.abs(mean), max(count, 1), unit(dtype) / 2
     squares = m2 + n * np.square(size)
     of_sum = sum_error(mean * n, squares, sums_of(state), count, dtype, orders, whole=False)
-    rounding = np.square(size * 2 * u) * SPREAD
+    rounding = _of_mean(mean, n, dtype)
     independent = (of_sum + state.get("independent", 0.0)) / n**2 + rounding
     common = np.square(state["common"] / n) if "common" in state else None
     off = independent if common is None else independent + common
@@ -152,6 +164,17 @@ def _spread_errors(
         Estimate(mean, independent, common, part=part_of(mean * n, squares) / n),
         Estimate(m2, spread, shared, part=part_of(m2, fourth)),
     )
+
+
+def _of_mean(mean: Array, count: int, dtype: DType) -> Array:
+    """Return the variance of a mean's last rounding, and of that of 1 / count where it rounds."""
+    part, size = dtype.compute.part, np.abs(mean)
+    relative = size * unit(dtype) / 2
+    # Means of many rows lie between the same powers of two: half a unit is less than `relative`.
+    last = np.where(np.isfinite(size), ulp(size * NEXT, part) / 2, size)
+    last = last if part.name == "f32" else relative
+    inverse = 0.0 if count & (count - 1) == 0 else relative
+    return (np.square(last) + np.square(inverse)) * SPREAD
 
 
 def _certain(where: Array, independent: Array, common: Array | None) -> tuple[Array, Array | None]:

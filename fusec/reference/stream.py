@@ -284,6 +284,7 @@ def _block_of(whole: Estimate, index: Index) -> Estimate:
         alike=None,
         most=most,
         factor=None,
+        shared=None,
     )
 
 

@@ -21,6 +21,7 @@ from fusec.ir.evaluate import Array, storage
 from fusec.ir.totals import total
 from fusec.reference.estimate import Estimate, add, overflowing, squared, unit
 from fusec.reference.order import Order, as_terms, performed, roundings
+from fusec.reference.repeats import REPEATED, alike, repeats
 
 State = dict[str, Array]
 
@@ -32,20 +33,12 @@ CERTAIN = 4.0
 """Times that the sum of sizes, told by a few, must be too large to be too large without a doubt."""
 SIZE, STEP = "size", "step"
 """Names of the sum of all sizes, and of what all terms are multiples of."""
+SHARED, SLOPE = "shared", "slope"
+"""Names of the variance of an error that all terms share, and of the sum of its signed slopes."""
 TAKEN = "taken"
 """Name of the sums that were really taken, in every order."""
 OFF = "off"
 """Name of how far sums of squares, really taken, are off in every order."""
-LOOKED_AT = 1024
-"""Terms of a sum that are looked at to tell how many are equal."""
-BY_CHANCE = 4
-"""Equal terms among those looked at that may be chance."""
-NOISE = 2.0**-40
-"""Part of a variance that may be noise of the reference's own doubles."""
-SUMS = 4
-"""Sums that are looked at."""
-REPEATED = 1.5
-"""Equal terms of a kind from which on the arrangement of terms counts."""
 ARRANGED = 128
 """Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
 ARRANGED_TERMS = 1 << 22
@@ -92,55 +85,13 @@ def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None
     if operand.independent is not None:
         variance = np.broadcast_to(operand.independent, shape)
         terms = variance if weight is None else variance * squared(weight)
-        state["independent"] = np.sum(terms, axis=axes) * alike(operand.value, axes, variance)
+        times = repeats(operand.value, axes, variance)
+        state["independent"] = np.sum(terms * times if times.ndim else terms, axis=axes)
+        state["independent"] *= 1.0 if times.ndim else times
     if operand.common is not None:
         sigma = np.broadcast_to(np.sqrt(operand.common), shape)
         state["common"] = np.sum(sigma if weight is None else sigma * np.abs(weight), axis=axes)
     return state
-
-
-def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> float:
-    """Return how many equal terms a term of a sum has on average, itself included.
-
-    Estimated from some terms of some sums: of n terms of which two are equal with a probability p,
-    each has 1 + (n - 1) p. variance: of the terms, by which they are weighted: equal terms add up
-    to sum(sigma)**2. Terms are equal where it is, too: a half type makes values equal, but not the
-    errors of what was rounded to it (decision 162).
-    """
-    terms = as_terms(x, axes)
-    before, count, after = terms.shape
-    if count < 2 or not x.size:
-        return 1.0
-    looked, most, sums = min(count, LOOKED_AT), 1.0, min(SUMS, before * after)
-    step = count // looked
-    off = None if variance is None else as_terms(variance, axes)
-    for number in range(sums):
-        at = number * (before * after // sums)
-        place = (at // after, slice(0, looked * step, step), at % after)
-        equal = _share_of_equals(terms[place], None if off is None else off[place])
-        most = max(most, 1 + (count - 1) * equal)
-    return most
-
-
-def _share_of_equals(row: Array, variance: Array | None) -> float:
-    """Return the probability that two of some terms are equal, weighted by their sizes of error.
-
-    Terms are compared by value and, but for noise of doubles, variance.
-    """
-    parts = [np.real(row).astype(np.float32), np.imag(row).astype(np.float32)]
-    sigma = np.ones(row.size)
-    if variance is not None:
-        mantissa, exponent = np.frexp(variance)
-        parts.append(np.ldexp(np.round(mantissa / NOISE) * NOISE, exponent))
-        sigma = np.sqrt(np.where(np.isfinite(variance), variance, 0.0))
-        sigma = sigma / (np.max(sigma) or 1.0)
-    _, kinds = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
-    few, seen = np.count_nonzero(sigma), np.unique(kinds[sigma > 0]).size
-    if few < 2 or few - seen < min(BY_CHANCE, few - 1):
-        return 0.0
-    own = float(np.sum(np.square(sigma)))
-    together = float(np.sum(np.square(np.bincount(kinds.reshape(-1), sigma))))
-    return (together - own) / (own * (row.size - 1))
 
 
 def taken(x: Array, axes: tuple[int, ...], dtype: DType, rules: Rules, name: str = TAKEN) -> State:
@@ -190,6 +141,8 @@ def merged(a: State, b: State) -> State:
             return a[key] if key in a else b[key]  # an error that the other block does not have
         if key.startswith((TAKEN, OFF)):
             return _stacked(a[key], b[key])
+        if key == SHARED:
+            return np.maximum(a[key], b[key])  # all blocks share it
         return np.minimum(a[key], b[key]) if key == STEP else a[key] + b[key]
 
     return {key: joined(key) for key in a | b}
@@ -293,7 +246,13 @@ def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rul
 
 def _passed_apart(operand: Estimate, axes: tuple[int, ...]) -> State:
     """Return the sums of the terms' errors; along axes other than its own, what is alike is not."""
-    apart = operand.alike
+    apart, shared = operand.alike, operand.shared
+    if shared is not None and all(shared.variance.shape[a] == 1 for a in axes):
+        state = passed(replace(operand, common=shared.rest), axes)
+        slope = np.broadcast_to(shared.slope, operand.value.shape)
+        state[SLOPE] = np.sum(slope, axis=axes)
+        state[SHARED] = np.squeeze(shared.variance, axis=axes)
+        return state
     if apart is None or operand.common is None or not apart.axes.isdisjoint(axes):
         return passed(operand, axes)
     with np.errstate(invalid="ignore"):
@@ -301,7 +260,7 @@ def _passed_apart(operand: Estimate, axes: tuple[int, ...]) -> State:
     rest = np.where(np.isfinite(operand.common), rest, operand.common)
     state = passed(replace(operand, common=rest if rest.any() else None), axes)
     terms = np.broadcast_to(apart.variance, operand.value.shape)
-    state["apart"] = np.sum(terms, axis=axes) * alike(operand.value, axes, terms)
+    state["apart"] = np.sum(terms * repeats(operand.value, axes, terms), axis=axes)
     return state
 
 
@@ -309,6 +268,8 @@ def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
     out = state["out"]
     independent, common = state.get("independent"), state.get("common")
     common = add(None if common is None else np.square(common), state.get("apart"))
+    if SHARED in state:
+        common = add(common, np.square(state[SLOPE]) * state[SHARED])
     if "squares" not in state:
         return Estimate(out, independent, common)
     count, squares = int(state["count"]), state["squares"]

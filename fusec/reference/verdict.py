@@ -6,8 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,11 @@ import numpy as np
 from fusec.diagnostics import FusecError
 from fusec.ir.evaluate import Array, Sizes, extents, widen
 from fusec.ir.graph import Fusion, Value
+from fusec.reference.cause import find_causes
+from fusec.reference.detection import LEAST_POWER, OPEN_SHARE, Power, joined, power
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
-from fusec.reference.judge import KEPT, Judged, agree, judge, power
+from fusec.reference.judge import Judged, agree, judge, judge_beside
 from fusec.reference.nodes import Model
 from fusec.reference.stream import Coverage, Index, Stream
 
@@ -26,14 +27,8 @@ WORST = 5
 WORK_LIMIT = 4e8
 """Elements times operations per core beyond which slices are sampled: about 10 s, at 20 to 40 ns an
 operation on an element with its expected error (Xeon, one core, 2026-11)."""
-LEAST_POWER = 0.02
-"""The scale error that an output must show to be decided."""
 LEAST_AGREEMENT = 0.2
 """The same between two results that both are rounded, one of them after every operation."""
-OPEN_SHARE = 0.01
-"""Share of an output's elements of which nothing may be known."""
-VISIBLE_SHARE = 0.01
-"""Share of elements beyond their limit below which an output is judged by what was added up."""
 
 VERIFIED, DIFFERS, NOT_DECIDED = "verified", "differs", "not decided"
 
@@ -66,7 +61,7 @@ class OutputVerdict:
     which nothing is known. power: the smallest scale error that some elements would show; lost:
     the smallest share of one of 64 parts of the last reduction, None where there is none.
     least: the power that is needed; few elements of a coarse type may not show less than its
-    rounding.
+    rounding. cause: of an inconclusive verdict: where errors grow too large, what would decide.
     """
 
     name: str
@@ -80,6 +75,7 @@ class OutputVerdict:
     lost: float | None = None
     worst: tuple[Worst, ...] = ()
     least: float = LEAST_POWER
+    cause: str | None = None
 
     @property
     def word(self) -> str:
@@ -96,10 +92,12 @@ class OutputVerdict:
         """Return why right elements prove nothing."""
         if self.open > max(self.checked * OPEN_SHARE, 2):
             share = f"{self.open} of {self.checked}"
-            return f"of {share} elements nothing is known: they lie at a pole or a jump"
-        if self.power > self.least:
-            return f"a scale error of {self.power:.2g} would not show"
-        return None
+            why = f"of {share} elements nothing is known: they lie at a pole or a jump"
+        elif self.power > self.least:
+            why = f"a scale error of {self.power:.2g} would not show"
+        else:
+            return None
+        return f"{why} ({self.cause})" if self.cause else why
 
     def text(self) -> str:
         """Return one line, and one for each of the worst elements."""
@@ -171,27 +169,26 @@ class _Tally:
     open: int = 0
     error: float = 0.0
     ratio: float = 0.0
-    scale: Array = field(default_factory=lambda: np.empty(0))
-    size: Array = field(default_factory=lambda: np.empty(0))
-    part: Array = field(default_factory=lambda: np.empty(0))
-    beyond: int = 0
-    looked: int = 0
+    powers: list[Power] = field(default_factory=list[Power])
     worst: list[tuple[float, Worst]] = field(default_factory=list[tuple[float, Worst]])
 
     def add(self, index: Index, expected: Estimate, lock: threading.Lock) -> None:
         raw = self.found[index] if index else self.found
         found, dtype = widen(raw, self.value.dtype), self.value.dtype
         if self.given is None:
-            judged = judge(found, expected, dtype)
+            judged, wanted = judge(found, expected, dtype), None
         else:
-            other = self.given[index] if index else self.given
-            judged = agree(found, _wide(other), expected, dtype)
+            wanted = _wide(self.given[index] if index else self.given)
+            expected = replace(expected, shared=None)  # both have one of their own
+            judged = agree(found, wanted, expected, dtype)
+        shown = power(expected, dtype)
+        if shown.beside and expected.shared is not None and not judged.wrong.any():
+            judged = replace(judged, wrong=judge_beside(found, expected, expected.shared))
         wrong = judged.wrong
         unwritten = (
             int(np.count_nonzero(wrong & _poisoned(raw))) if self.poison and wrong.any() else 0
         )
-        worst = self._find_worst(index, found, expected, judged) if wrong.any() else []
-        shown = power(expected, dtype)
+        worst = self._find_worst(index, found, wanted, expected, judged) if wrong.any() else []
         finite = judged.errors[np.isfinite(judged.errors)] if not wrong.any() else judged.errors
         with lock:
             self.checked += int(found.size)
@@ -200,22 +197,18 @@ class _Tally:
             self.open += judged.open
             self.error = max(self.error, float(np.max(finite, initial=0.0)))
             self.ratio = max(self.ratio, judged.ratio)
-            self.beyond += shown.beyond
-            self.looked += shown.looked
-            for name in ("scale", "size", "part"):
-                both = np.concatenate([getattr(self, name), getattr(shown, name)])
-                setattr(self, name, np.sort(both)[:KEPT])
+            self.powers.append(shown)
             self.worst = sorted((*self.worst, *worst), key=lambda w: (-w[0], w[1].index))[:WORST]
 
     def _find_worst(
-        self, index: Index, found: Array, expected: Estimate, judged: Judged
+        self, index: Index, found: Array, wanted: Array | None, expected: Estimate, judged: Judged
     ) -> list[tuple[float, Worst]]:
         places = np.argwhere(judged.wrong)
         errors = judged.errors[judged.wrong]
         offset = [i.start or 0 for i in index] + [0] * (found.ndim - len(index))
         held = expected.settled
         limits = np.broadcast_to(judged.limit(held), found.shape)
-        value = np.broadcast_to(held.value, found.shape)
+        value = np.broadcast_to(held.value if wanted is None else wanted, found.shape)
         result: list[tuple[float, Worst]] = []
         most = np.arange(len(errors))
         if len(errors) > WORST:
@@ -230,26 +223,14 @@ class _Tally:
 
     def verdict(self) -> OutputVerdict:
         worst = tuple(w for _, w in self.worst)
-        few = self.looked and self.beyond < VISIBLE_SHARE * self.looked
-        shown = self.size if few and self.size.size else self.scale
+        shown = joined(self.powers)
+        limit = shown.scale_error(rounded=self.value.dtype.is_rounded)
         least = LEAST_POWER if self.given is None else LEAST_AGREEMENT
         return OutputVerdict(
             self.value.name, self.checked, self.wrong, self.unwritten, self.open,
-            self.error, self.ratio, self._last(shown), self._lost(), worst,
+            self.error, self.ratio, limit, shown.lost_part(), worst,
             max(least, self.value.dtype.epsilon),
         )  # fmt: skip
-
-    def _last(self, shown: Array) -> float:
-        """Return what enough elements show; nothing hides in what has none."""
-        if not shown.size:
-            return 0.0 if self.looked == 0 or not self.value.dtype.is_rounded else self._zeros()
-        return float(shown[-1] if self.looked >= 1000 else shown[0])
-
-    def _zeros(self) -> float:
-        return 0.0 if self.size.size == 0 else inf
-
-    def _lost(self) -> float | None:
-        return self._last(self.part) if self.part.size else None
 
 
 def _poisoned(raw: Array) -> Array:
@@ -293,8 +274,13 @@ def compare(
     coverage = stream.run(
         lambda value, index, part: tallies[value].add(index, part, lock), budget, seed
     )
-    verdicts = tuple(tallies[v].verdict() for v in values)
-    return Verdict(verdicts, coverage, time.perf_counter() - began)
+    verdicts = {v: tallies[v].verdict() for v in values}
+    undecided = [v for v in values if verdicts[v].word == NOT_DECIDED]
+    if undecided:
+        evaluated = (fusion, inputs, sizes, model or Model())
+        for value, cause in find_causes(*evaluated, undecided, budget, seed).items():
+            verdicts[value] = replace(verdicts[value], cause=cause)
+    return Verdict(tuple(verdicts.values()), coverage, time.perf_counter() - began)
 
 
 def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:

@@ -1,0 +1,79 @@
+"""Other definitions of a fusion's results: those of programs that keep values of half types in f32.
+
+A framework's fused kernel does not round what it has no need to store: scores of attention stay in
+f32, and weights are rounded to the half type before they are divided by their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.ops.pointwise_binary import div
+from fusec.reference.nodes import Model
+
+LISTED = 3
+"""Values that a definition names, at most."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A definition that differs from the file's: what computes it, and how, in words."""
+
+    model: Model
+    text: str
+
+
+def other_definitions(fusion: Fusion) -> Iterator[Definition]:
+    """Yield definitions that keep more and more values of half types in f32."""
+    products = [n.output for n in fusion.nodes if _is_product(n) and _is_inside(fusion, n.output)]
+    inside = [v for n in fusion.nodes for v in n.outputs if _is_inside(fusion, v)]
+    weights = [v for v in inside if _is_quotient(fusion, v) and _is_factor(fusion, v)]
+    kept = [v for v in inside if not _is_factor(fusion, v)]
+    seen = [frozenset[Value]()]
+    for values in (products, kept):
+        names = frozenset(v for v in values if v not in weights)
+        if names in seen:
+            continue
+        seen.append(names)
+        wide = frozenset(v.name for v in names)
+        text = f"{_listed(values)} kept in f32"
+        yield Definition(Model(wide=wide), text)
+        if weights:
+            early = frozenset(v.name for v in weights)
+            text += f", {_listed(weights)} rounded before the division"
+            yield Definition(Model(wide=wide, early=early), text)
+
+
+def _is_inside(fusion: Fusion, value: Value) -> bool:
+    """Return whether a value is of a half type, and no result of the fusion."""
+    return value.dtype.is_half and value not in fusion.output_of and not value.is_scalar
+
+
+def _is_product(node: Node) -> bool:
+    return node.op.family == "contraction"
+
+
+def _is_factor(fusion: Fusion, value: Value) -> bool:
+    """Return whether a product of matrices reads a value, moved at most: as tensor cores do."""
+    return any(
+        _is_product(user)
+        or (user.op.family == "movement" and any(_is_factor(fusion, v) for v in user.outputs))
+        for user in fusion.users.get(value, ())
+    )
+
+
+def _is_quotient(fusion: Fusion, value: Value) -> bool:
+    """Return whether a value is a quotient, converted at most: as weights of a softmax are."""
+    node = fusion.producer.get(value)
+    if node is not None and node.op.converts and node.inputs:
+        node = fusion.producer.get(node.inputs[0])
+    return node is not None and node.op is div
+
+
+def _listed(values: list[Value]) -> str:
+    """Return values by name, the first few of many."""
+    names = [f"`{v.name}`" for v in values[:LISTED]]
+    more = len(values) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")

@@ -1,0 +1,198 @@
+"""What an output would show if it were wrong: its detection limit, taken from its main elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, round_to
+from fusec.reference.estimate import LIMIT, Estimate, Shared, ulp
+from fusec.reference.judge import LOST, half_ulp, remaining
+from fusec.reference.shared import fit
+
+LEAST_POWER = 0.02
+"""The scale error that an output must show to be decided."""
+OPEN_SHARE = 0.01
+"""Share of an output's elements of which nothing may be known."""
+VISIBLE_SHARE = 0.01
+"""Share of elements below which an output is judged by what was added up: of those beyond their
+limit, and of those that are not though they are other than 0."""
+OWN = 2.0
+"""Expected errors by which a wrong result may already be off towards the right one."""
+KEPT = 8
+"""Elements that show a small error: fewer could be chance."""
+LEAST_F32 = 2.0**-149
+"""The smallest f32: what is less is 0, and stays 0 whatever it is scaled by."""
+LOOK = 1 << 13
+"""Elements of a block that are looked at first for what it shows."""
+SHARP = 5e-3
+"""A scale error beyond which all elements of a block are looked at."""
+ZERO = 2.0**-42
+"""Size over that of a part of the last sum below which an element is 0: what it is more comes of
+the roundings of doubles."""
+NEGLIGIBLE = 2.0**-24
+"""Size over that of the largest element below which an element, its limit included, contributes
+nothing to an output: less than a rounding of the largest in f32."""
+
+
+@dataclass(frozen=True)
+class Power:
+    """What the elements that show most would show: the least relative error of each kind, sorted.
+
+    scale: of the value; size: of what was added up to it; part: of one lost of 64 equal parts of
+    the last reduction. beyond: how many of the elements looked at exceed their limit; lost: how
+    many do not though they are other than 0. What is negligible is not looked at. largest: the
+    largest finite element; widest: the largest together with its limit. beside: elements are to be
+    judged next to the error that they share, too.
+    """
+
+    scale: Array
+    size: Array
+    part: Array
+    beyond: int
+    lost: int
+    looked: int
+    largest: float
+    widest: float
+    beside: bool = False
+
+    @property
+    def is_blunt(self) -> bool:
+        """Return whether few elements show a small scale error."""
+        return self.scale.size < KEPT or bool(self.scale[-1] > SHARP)
+
+    def scale_error(self, *, rounded: bool) -> float:
+        """Return the least relative error of an output that enough of its elements show.
+
+        Nothing hides in an output that has none, or that is not `rounded`.
+        """
+        share = VISIBLE_SHARE * self.looked
+        cancels = self.looked and self.beyond < share and self.lost < share
+        shown = self.size if cancels and self.size.size else self.scale
+        if shown.size:
+            return self._of_enough(shown)
+        return inf if self.looked and rounded and self.size.size else 0.0
+
+    def lost_part(self) -> float | None:
+        """Return the least share of a part of the last reduction that shows where it is lost."""
+        return self._of_enough(self.part) if self.part.size else None
+
+    def _of_enough(self, shown: Array) -> float:
+        return float(shown[-1] if self.looked >= 1000 else shown[0])
+
+
+def joined(powers: Sequence[Power]) -> Power:
+    """Return what all blocks of an output would show, but for blocks that are negligible."""
+    largest = max((p.largest for p in powers), default=0.0)
+    counted = [p for p in powers if p.widest >= NEGLIGIBLE * largest]
+
+    def smallest(kind: str) -> Array:
+        return np.sort(np.concatenate([np.empty(0), *(getattr(p, kind) for p in counted)]))[:KEPT]
+
+    return Power(
+        smallest("scale"),
+        smallest("size"),
+        smallest("part"),
+        sum(p.beyond for p in counted),
+        sum(p.lost for p in counted),
+        sum(p.looked for p in counted),
+        largest,
+        max((p.widest for p in counted), default=0.0),
+    )
+
+
+def power(expected: Estimate, dtype: DType) -> Power:
+    """Return what the elements of a block would show.
+
+    Next to an error that they share, where there is one and they are blunt otherwise.
+    """
+    alone = replace(expected, shared=None)
+    first = _power(alone, dtype, LOOK)
+    if expected.value.size > LOOK and first.is_blunt:
+        first = _power(alone, dtype, expected.value.size)
+    judged_beside = expected.shared is not None and first.is_blunt
+    return _power(expected, dtype, expected.value.size) if judged_beside else first
+
+
+def _power(expected: Estimate, dtype: DType, most: int) -> Power:
+    shape = expected.value.shape
+    step = max(1, -(-expected.value.size // max(most, 1)))
+
+    def few(array: Array | None) -> Array:
+        wide = np.zeros(()) if array is None else array
+        return np.broadcast_to(wide, shape).reshape(-1)[::step]
+
+    with np.errstate(all="ignore"):
+        value = few(expected.value)
+        sigma = np.sqrt(few(expected.variance))
+        if dtype.kind == "bool":
+            sigma = np.where(sigma > 0, np.inf, 0.0)
+        limit = LIMIT * sigma if expected.most is None else few(expected.reach)
+        own = np.minimum(OWN * sigma, limit)
+        if not expected.exact:
+            limit, own = limit + LIMIT * LOST, own + OWN * LOST
+        shown = own + _next_beyond(value, limit, sigma, expected.rounds_to, dtype)
+        size = np.abs(value)
+        held = value if expected.rounds_to is None else round_to(value, expected.rounds_to)
+        usable = np.isfinite(size) & np.isfinite(sigma) & np.isfinite(held)
+        largest = float(np.max(size, where=usable, initial=0.0))
+        wide = size + limit
+        # What such elements would show is not what the result rests on.
+        usable &= wide >= NEGLIGIBLE * largest
+        counted = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
+        part = few(expected.part)
+        beyond = counted & (size > LIMIT * sigma)
+        scale = shown / size
+        if expected.shared is not None:
+            fitted, is_beyond = (few(a) for a in _beside_shared(expected, expected.shared))
+            scale, beyond = np.fmin(scale, fitted), beyond | (counted & is_beyond)
+        zero = size <= part * ZERO
+        return Power(
+            _least(scale, counted),
+            _least(shown / (LIMIT * part), usable & (part > 0)),
+            _least(shown / part, usable & (part > 0)),
+            int(np.count_nonzero(beyond)),
+            int(np.count_nonzero(usable & ~beyond & ~zero)),
+            int(np.count_nonzero(usable)),
+            largest,
+            float(np.max(wide, where=usable, initial=0.0)),
+            expected.shared is not None,
+        )
+
+
+def _beside_shared(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
+    """Return the scale errors that elements show next to the shared error that fits them best.
+
+    And which elements are not lost in their other errors.
+    """
+    sigma = remaining(expected, shared)
+    half = half_ulp(expected.value, expected.rounds_to)
+    # A scale error is seen in what no shared error of any size makes of the values.
+    free = Shared(np.full_like(shared.variance, np.inf), shared.slope, shared.rest)
+    left, limits = fit(free, expected.value, LIMIT * (sigma + LOST) + half)
+    size = np.abs(left)
+    return (limits + OWN * sigma + half) / size, size > limits
+
+
+def _next_beyond(
+    value: Array, limit: Array, sigma: Array, half: DType | None, dtype: DType
+) -> Array:
+    """Return how far values must grow to be rounded to a number beyond what is allowed."""
+    if half is None:
+        epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
+        # Where f32 and f64 results have an error, their rounding is a part of it.
+        return limit + np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
+    size = np.abs(value)
+    furthest = np.abs(round_to(size + limit, half))
+    # Less than a rounding of f32 no kernel is off.
+    return np.maximum(furthest + ulp(furthest, half) / 2 - size, size * half.compute.epsilon)
+
+
+def _least(ratios: Array, usable: Array) -> Array:
+    """Return the smallest few, sorted."""
+    taken = ratios[usable & ~np.isnan(ratios)]
+    return np.sort(np.partition(taken, KEPT - 1)[:KEPT] if taken.size > KEPT else taken)
