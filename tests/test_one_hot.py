@@ -123,6 +123,15 @@ def test_the_predicted_time_decides(form: str, rows: int, classes: int, expected
     assert sum(s.scheduler == "scatter" for s in segmented.segments) == expected
 
 
+def test_a_cast_that_may_cut_values_is_left() -> None:
+    fusion = read(
+        'i: "i64[16384]", w: "i64[16384, 1]"', "a = broadcast(i, [false, true])",
+        "r = broadcast(iota(32000), [true, false])",
+        "y = sum(cast(where(eq(a, r), w, 0), i8), [0])",
+    )  # fmt: skip
+    assert not one_hot.sums_of_one_hot(run_pipeline(fusion))
+
+
 def test_sums_of_floats_keep_their_order() -> None:
     fusion = read(
         'i: "i64[16384]", w: "f32[16384, 1]"', "a = broadcast(i, [false, true])",

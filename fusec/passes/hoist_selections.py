@@ -9,15 +9,20 @@ from typing import Any
 
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops.contractions import linear, matmul
+from fusec.ops.indexing import embedding_fwd, index_select, select
 from fusec.ops.links import links_of
+from fusec.ops.movements import broadcast, squeeze
+from fusec.ops.reshapes import permute
+from fusec.ops.windows import slice as slice_
 from fusec.passes.rewrite import Rewriter, rewrite
 
 _REACH = 64
 """Operations that a selection moves past, at most."""
 _FAMILIES = frozenset({"pointwise", "reduction", "scan"})
-_OPS = frozenset({"broadcast", "permute", "squeeze"})
-_GEMMS = frozenset({"matmul", "linear"})
-"""What a selection moves past, by family or by name: no attribute depends on the rows."""
+_OPS = (broadcast, permute, squeeze)
+_GEMMS = (matmul, linear)
+"""What a selection moves past: no attribute depends on the rows."""
 _KEPT, _KEPT_OF_GEMM = 2, 8
 """A selection moves where one of so many elements is kept at most."""
 _FREE = frozenset({"pointwise", "movement"})
@@ -57,7 +62,7 @@ class _Selection:
     def of(self, value: Value, axes: Axes, work: Rewriter) -> Value:
         """Return the same places of another value; the axes stay, with another extent."""
         node = self.node
-        if node.op.name == "slice":
+        if node.op is slice_:
             ranges = zip(*(node.attributes[name] for name in _SLICE), strict=True)
             given = dict(enumerate(ranges))
             return _sliced(value, {axis: given[axes[axis]] for axis in axes}, node, work)
@@ -68,7 +73,7 @@ class _Selection:
             return _sliced(value, {axis: (place, place + 1, 1)}, node, work)
         if index.is_scalar:
             index = work.add(node, "full", [index], {"shape": (dim(1),), "dtype": index.dtype})
-        if node.op.name == "embedding_fwd" and len(index.shape) != 1:
+        if node.op is embedding_fwd and len(index.shape) != 1:
             flat = (prod(index.shape, start=dim(1)),)
             index = work.add(node, "reshape", [index], {"new_shape": flat})
         return work.add(node, "index_select", [value, index], {"dim": axis})
@@ -85,21 +90,20 @@ def _sliced(
 
 
 def _index_place(node: Node) -> int:
-    return 0 if node.op.name == "embedding_fwd" else 1
+    return 0 if node.op is embedding_fwd else 1
 
 
 def _selection(node: Node) -> _Selection | None:
     """Return what a node selects; None where it is no selection."""
-    match node.op.name:
-        case "slice":
-            tensor = node.operands[0]
-            axes = [k for k, e in enumerate(tensor.shape) if node.output.shape[k] != e]
-        case "select" | "index_select":
-            tensor, axes = node.operands[0], [node.attributes["dim"]]
-        case "embedding_fwd":
-            tensor, axes = node.operands[1], [0]
-        case _:
-            return None
+    if node.op is slice_:
+        tensor = node.operands[0]
+        axes = [k for k, e in enumerate(tensor.shape) if node.output.shape[k] != e]
+    elif node.op in (select, index_select):
+        tensor, axes = node.operands[0], [node.attributes["dim"]]
+    elif node.op is embedding_fwd:
+        tensor, axes = node.operands[1], [0]
+    else:
+        return None
     return _Selection(node, tensor, frozenset(axes)) if isinstance(tensor, Value) else None
 
 
@@ -132,7 +136,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         if value is not selection.tensor:
             key = (value, tuple(sorted(axes.items())))
             narrow[key] = work.add(maker, maker.op.name, given, maker.attributes)
-        elif node.op.name in ("slice", "index_select"):
+        elif node.op in (slice_, index_select):
             return work.become(node, maker.op.name, given, maker.attributes)
         else:
             return _as_selected(node, work.add(maker, maker.op.name, given, maker.attributes), work)
@@ -141,7 +145,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 def _as_selected(node: Node, value: Value, work: Rewriter) -> Sequence[Operand]:
     """Give a selected tensor the shape that the selection gives it."""
-    if node.op.name == "select":
+    if node.op is select:
         return work.become(node, "squeeze", [value], {"dims": (node.attributes["dim"],)})
     return work.become(node, "reshape", [value], {"new_shape": node.output.shape})
 
@@ -151,7 +155,7 @@ def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
     found: dict[Value, Axes] = {}
     waiting = {selection.tensor: [{axis: axis for axis in selection.axes}]}
     users = work.fusion.users
-    ops = _OPS | _GEMMS if selection.keeps(_KEPT_OF_GEMM, work.fusion.hints) else _OPS
+    ops = (*_OPS, *_GEMMS) if selection.keeps(_KEPT_OF_GEMM, work.fusion.hints) else _OPS
     grows = True
     while grows and len(found) < _REACH:
         grows = False
@@ -164,7 +168,7 @@ def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
             maker = work.producer.get(value)
             if maker is None or any(other != axes[0] for other in axes) or not axes[0]:
                 continue
-            if not (maker.op.family in _FAMILIES or maker.op.name in ops):
+            if not (maker.op.family in _FAMILIES or maker.op in ops):
                 continue
             if not _may_pass(maker, value, axes[0], work):
                 continue

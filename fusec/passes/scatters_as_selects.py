@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops.scatters import scatter, scatter_add
 from fusec.passes.rewrite import Rewriter, fits, rewrite
 
 
@@ -20,21 +21,21 @@ def scatters_as_selects(fusion: Fusion) -> Fusion:
 
 
 def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-    if node.op.name not in ("scatter", "scatter_add"):
+    if node.op not in (scatter, scatter_add):
         return None
     into, index, source = node.operands
     filled = work.source(into, "full")
     if filled is None or not isinstance(index, Value) or not isinstance(filled.operands[0], Const):
         return None
     fill, axis, shape = filled.operands[0], node.attributes["dim"], node.output.shape
-    if node.op.name == "scatter_add" and fill.value != 0:
+    if node.op is scatter_add and fill.value != 0:
         return None
     one = tuple(dim(1) if k == axis else e for k, e in enumerate(shape))
     if index.shape != one or (isinstance(source, Value) and source.shape not in (one, ())):
         return None
     if index.dtype != I64:
         index = work.add(node, "cast", [index], {"dtype": I64})
-    if node.op.name == "scatter_add" and isinstance(source, Value):
+    if node.op is scatter_add and isinstance(source, Value):
         source = work.add(node, "add", [source, fill])  # 0.0 + -0.0 is 0.0
     ramp = [Const(0, I64), Const(1, I64)]
     along = work.add(node, "iota", ramp, {"length": shape[axis], "dtype": I64})

@@ -9,6 +9,10 @@ from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
+from fusec.ops.factories import iota
+from fusec.ops.movements import broadcast
+from fusec.ops.pointwise_compare import eq
+from fusec.ops.pointwise_ternary import where
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.segment.protocol import Redefinition
 
@@ -51,14 +55,16 @@ def _one_hot(node: Node, producer: Mapping[Value, Node]) -> OneHot | None:
     if tuple(node.attributes["dims"]) != (0,) or rows.rank != 2 or not node.output.dtype.is_integer:
         return None
     made, value = producer.get(rows), Const(1, I64)
-    while made is not None and made.op.name == "cast":
+    while made is not None and made.op.converts:
         made = producer.get(made.inputs[0])
-    if made is not None and made.op.name == "where":
+    if made is not None and made.op is where:
+        if made.output is not rows:
+            return None  # a cast may cut the values
         chosen, value, other = made.operands
         if not (isinstance(other, Const) and other.value == 0 and isinstance(chosen, Value)):
             return None
         made = producer.get(chosen)
-    if made is None or made.op.name != "eq":
+    if made is None or made.op is not eq:
         return None
     if isinstance(value, Value) and value.shape[1:] != (1,):
         return None
@@ -73,12 +79,12 @@ def _is_ramp(places: Operand, producer: Mapping[Value, Node]) -> bool:
     if not isinstance(places, Value):
         return False
     spread = producer.get(places)
-    if spread is None or spread.op.name != "broadcast" or places.shape[:-1] != (1,):
+    if spread is None or spread.op is not broadcast or places.shape[:-1] != (1,):
         return False
     made = producer.get(spread.inputs[0])
-    while made is not None and made.op.name == "cast":
+    while made is not None and made.op.converts:
         made = producer.get(made.inputs[0])
-    if made is None or made.op.name != "iota":
+    if made is None or made.op is not iota:
         return False
     return [o.value for o in made.operands if isinstance(o, Const)] == [0, 1]
 
