@@ -31,6 +31,9 @@ ENVIRONMENT = {
     "FUSEC_TUNED": "folder of measured schedules, which `fusec tune` writes (default: "
     "$XDG_CONFIG_HOME/fusec/tuned, ~/.config/fusec/tuned; 0: none, nor those that come with fusec)",
     "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",
+    "NVFUSER_DISABLE": "nothing, which is noted: its options tune nvFuser's own kernels",
+    "NVFUSER_ENABLE": "nothing, which is noted, too",
+    "NVFUSER_PROF": "nothing, which is noted, too",
     "NVFUSER_DUMP": "comma list of nvFuser's dump names, printed while `fusec run script.py` runs",
 }
 """Environment variables and what they do."""

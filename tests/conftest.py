@@ -8,6 +8,7 @@ import os
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -67,8 +68,32 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_SAMPLED = """
+    around_attention_on_cpu attention_backward_on_cpu build_once computed_on_cpu
+    direct_stores_on_cpu fences fp8_on_cpu half_partials hopper_on_cpu inner_outer_persistent joined_on_cpu kernel_limits
+    large layouts loop_price masks_on_cpu matmul_groups parallel_examples persistent_on_cpu
+    planned_orders ranges_on_cpu scatter segment_exact sort tf32_wgmma_on_cpu weight_forms_on_cpu
+    weights_on_cpu weights_once_on_cpu
+"""
+SAMPLED = frozenset(_SAMPLED.split())
+"""Files of tests, without `test_`, whose variants take minutes together: every second one is
+`nightly`, chosen by its name."""
+
+
+def _runs_nightly(item: pytest.Item) -> bool:
+    if item.get_closest_marker("nightly") is not None:
+        return True
+    if item.get_closest_marker("gpu") is not None:
+        return False
+    is_sampled = item.path.stem.removeprefix("test_") in SAMPLED and hasattr(item, "callspec")
+    return is_sampled and crc32(item.nodeid.rpartition("/")[2].encode()) % 2 == 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked `nightly`, unless `-m` names that mark."""
+    """Leave out tests that run nightly, unless `-m` names that mark."""
+    for item in items:
+        if _runs_nightly(item):
+            item.add_marker(pytest.mark.nightly)
     if "nightly" in config.getoption("markexpr"):
         return
     nightly = [item for item in items if item.get_closest_marker("nightly") is not None]
