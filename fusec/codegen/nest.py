@@ -302,10 +302,12 @@ class Nest:
         """Return the test under which a load is executed; None where it always is.
 
         A thread past the end repeats the last row or column. It does not read a buffer that the
-        kernel overwrites: the thread that owns the row may already have stored to it.
+        kernel overwrites: the thread that owns the row may already have stored to it. Where there
+        is one row, or column, its number is in no address.
         """
         in_range = self.in_range or self.guard
-        repeats = in_range and buffer in self.written and self.scopes[1].variables & variables
+        inside = frozenset[Var]().union(*(scope.variables for scope in self.scopes[1:]))
+        repeats = in_range and buffer in self.written and inside & variables
         test = self.condition(conditions, phase) if conditions else None
         if not repeats:
             return test
