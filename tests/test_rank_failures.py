@@ -273,6 +273,6 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         for thread in started:
             thread.join()
     close_all(found)
-    assert open_files() == before
+    assert not open_files() - before  # what others have left may be closed meanwhile
     assert threading.active_count() == threads
     assert set(os.listdir("/dev/shm")) == shared

@@ -92,10 +92,12 @@ def acting(tmp_path: Path, act: str, **more: str) -> dict[str, str]:
 
 
 def start(file: Path, variables: Mapping[str, str], *more: str) -> subprocess.Popen[str]:
+    """Start a run in a process that Ctrl-C ends: shells have their background jobs ignore it."""
     command = [sys.executable, "-m", "fusec", "run", str(file), "--device", "reference", *more]
     return subprocess.Popen(
-        command, env=dict(variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        command, env=dict(variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
 
 
 def launch(
@@ -212,7 +214,10 @@ def test_ctrl_c_ends_all(file: Path, tmp_path: Path) -> None:
     launcher = start(file, acting(tmp_path, "pass"), "--ranks", "2")
     ranks = pids(tmp_path)
     launcher.send_signal(signal.SIGINT)
-    _, err = launcher.communicate(timeout=30)
+    try:
+        _, err = launcher.communicate(timeout=30)
+    finally:
+        launcher.kill()
     assert launcher.returncode == 130
     assert err.strip() == "interrupted"
     assert gone(ranks, 0.0)
