@@ -69,12 +69,14 @@ def pytest_collection_finish() -> None:
 
 
 _SAMPLED = """
-    around_attention_on_cpu attention_backward_on_cpu build_once computed_on_cpu
-    direct_stores_on_cpu fences fp8_on_cpu half_partials hopper_on_cpu
-    inner_outer_persistent joined_on_cpu kernel_limits large layouts loop_price masks_on_cpu
-    matmul_groups parallel_examples persistent_on_cpu planned_orders ranges_on_cpu scatter
-    segment_exact sort tf32_wgmma_on_cpu weight_forms_on_cpu weights_on_cpu
-    weights_once_on_cpu
+    around_attention_on_cpu attention_backward_on_cpu attention_decode_on_cpu
+    attention_on_cpu build_once complex_kernels computed_on_cpu concat contracts crafted
+    device_headers direct_stores_on_cpu fences fp8_on_cpu half_partials hopper_on_cpu
+    inner_outer_persistent inner_persistent joined_on_cpu kernel_limits large layouts
+    loop_price masks_on_cpu matmul_groups matmul_kernels matmul_plans matmul_vector
+    parallel_examples persistent_on_cpu planned_orders races ranges_on_cpu ring row_tiles
+    scan scatter segment_exact sort tf32_on_cpu tf32_wgmma_on_cpu totals_on_cpu transpose
+    weight_forms_on_cpu weights_on_cpu weights_once_on_cpu
 """
 SAMPLED = frozenset(_SAMPLED.split())
 """Files of tests, without `test_`, whose variants take minutes together: every second one is
