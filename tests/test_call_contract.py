@@ -139,6 +139,15 @@ def test_views_of_inputs_aliases_and_layouts(place: Place) -> None:
     np.testing.assert_allclose(place.read(transposed), np.exp(x), rtol=1e-5)
 
 
+def test_an_output_in_an_order_of_its_own_is_no_view(place: Place) -> None:
+    program = place.compile(VIEWS.replace("  - t\n", "  - t: {stride_order: [1, 0]}\n"))
+    x, z = place.put(x_of()), place.put(np.ones((4, 64), np.float32))
+    t, *_ = program(x, z)
+    np.testing.assert_array_equal(place.read(t), x_of().T)
+    assert not np.shares_memory(place.read(t), place.read(x))
+    assert place.read(t).strides == (16, 4)
+
+
 def test_what_is_written_shares_no_memory(place: Place) -> None:
     program, x = place.compile(VIEWS), place.put(x_of())
     with pytest.raises(FusecError, match="`z` is written in place, and shares memory with `x`"):

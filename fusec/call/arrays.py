@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from fusec.diagnostics import FusecError
+from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.run.arrays import span
 
@@ -28,6 +31,24 @@ class View:
     def bytes(self) -> int:
         """Return how many bytes of memory it reaches over."""
         return span(self.shape, self.strides) * self.dtype.size
+
+
+def view_on_cpu(array: Any) -> View:
+    """Return where an array of NumPy lies."""
+    strides = tuple(s // array.itemsize for s in array.strides)
+    return View(array.ctypes.data, array.shape, strides, dtypes.of_numpy(array.dtype), None)
+
+
+def part_on_cpu(memory: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:
+    """Return a view of an array of NumPy; strides and offset in elements."""
+    item = memory.dtype.itemsize
+    steps = tuple(s * item for s in strides)
+    return np.ndarray(tuple(shape), memory.dtype, memory, offset * item, steps)
+
+
+def empty_on_cpu(shape: Sequence[int], strides: Sequence[int], dtype: DType) -> Any:
+    """Return a new array of NumPy."""
+    return part_on_cpu(np.empty(span(shape, strides), dtype.numpy), shape, strides)
 
 
 class Kind(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fusec.call.arrays import Kind, View
+from fusec.call.arrays import Kind, View, empty_on_cpu, part_on_cpu, view_on_cpu
 from fusec.call.interfaces import Exchange
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
@@ -135,10 +135,7 @@ class Host:
 
     def view(self, array: Any) -> View:
         """Return where an array lies."""
-        array = np.asarray(array)
-        item = array.dtype.itemsize
-        strides = tuple(s // item for s in array.strides)
-        return View(array.ctypes.data, array.shape, strides, dtypes.of_numpy(array.dtype), None)
+        return view_on_cpu(np.asarray(array))
 
     def stream(self, device: int) -> int:
         """Return nothing of NumPy's: it has no streams."""
@@ -147,14 +144,11 @@ class Host:
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
               device: int | None, stream: int) -> Any:  # fmt: skip
         """Return an array of the host."""
-        return self.part(np.empty(span(shape, strides), dtype.numpy), shape, strides, 0)
+        return empty_on_cpu(shape, strides, dtype)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
         """Return a view of an array's memory."""
-        item = array.dtype.itemsize
-        return np.ndarray(
-            tuple(shape), array.dtype, array, offset * item, tuple(s * item for s in strides)
-        )
+        return part_on_cpu(array, shape, strides, offset)
 
     def give(self, made: Any, like: Any) -> Any:
         """Return it as it is."""

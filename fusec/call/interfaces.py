@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fusec.call.arrays import View
+from fusec.call.arrays import View, empty_on_cpu, part_on_cpu, view_on_cpu
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
@@ -118,10 +118,7 @@ class Exchange:
     def view(self, array: Any) -> View:
         """Return where an array lies; the default stream waits for what makes it."""
         if isinstance(array, np.ndarray):  # as `empty` makes them on the CPU
-            held: Any = array  # pyright: ignore[reportUnknownVariableType]
-            strides = tuple(s // held.itemsize for s in held.strides)
-            kind = dtypes.of_numpy(held.dtype)
-            return View(held.ctypes.data, held.shape, strides, kind, None)
+            return view_on_cpu(array)
         if isinstance(array, DeviceArray):
             return View(array.address, array.shape, array.strides, array.dtype, array.device)
         interface = getattr(array, "__cuda_array_interface__", None)
@@ -141,9 +138,7 @@ class Exchange:
               device: int | None, stream: int) -> Any:  # fmt: skip
         """Return memory of fusec's, or of NumPy's on the CPU: these frameworks lend none."""
         if device is None:
-            flat = np.empty(span(shape, strides), dtype.numpy)
-            item = dtype.size
-            return np.ndarray(tuple(shape), flat.dtype, flat, 0, tuple(s * item for s in strides))
+            return empty_on_cpu(shape, strides, dtype)
         return DeviceArray(shape, strides, dtype, device)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
@@ -172,14 +167,13 @@ def over_memory(
     form: shape, strides and offset in elements, where they are others than the array's.
     """
     shape, strides, offset = form or (view.shape, view.strides, 0)
-    size, count = view.dtype.size, span(view.shape, view.strides)
+    count = span(view.shape, view.strides)
     kind: Any = view.dtype.numpy
     if not count:
         return np.empty(tuple(shape), kind)
-    memory: Any = (ctypes.c_char * (count * size)).from_address(view.address)
+    memory: Any = (ctypes.c_char * view.bytes).from_address(view.address)
     memory._owner = owner
-    flat, steps = np.frombuffer(memory, kind, count), tuple(s * size for s in strides)
-    return np.ndarray(tuple(shape), kind, flat, offset * size, steps)
+    return part_on_cpu(np.frombuffer(memory, kind, count), shape, strides, offset)
 
 
 def _by_interface(interface: dict[str, Any]) -> View:

@@ -34,6 +34,8 @@ MOST_SIGNATURES = 256
 MOST_STREAMS = 16
 MOST_VARIANTS = 64
 """Builds of a program that are kept; the oldest leave first."""
+NEW_STRIDES = "new strides"
+"""What a call of a program without sizes brings that no build covers."""
 
 Make = Callable[[Mapping[str, int], "Device | None"], Variant]
 """Builds for sizes, and for a device where no target was chosen."""
@@ -236,7 +238,9 @@ class Program:
         if self._make is None:
             raise self._uncovered(sizes)
         if self.variants:
-            print(f"fusec: `{self.name}` is built for {_shown(sizes)}", file=sys.stderr)
+            print(
+                f"fusec: `{self.name}` is built for {_shown(sizes) or NEW_STRIDES}", file=sys.stderr
+            )
         variant = self._make(sizes, device)
         self.variants.insert(0, variant)
         idle = [v for v in self.variants if not v.captured]
@@ -247,7 +251,7 @@ class Program:
     def _uncovered(self, sizes: Mapping[str, int]) -> FusecError:
         covered = "; ".join(v.covers for v in self.variants) or "nothing"
         return FusecError(
-            f"`{self.name}` is not built for {_shown(sizes)}, only for {covered}",
+            f"`{self.name}` is not built for {_shown(sizes) or NEW_STRIDES}, only for {covered}",
             help="compile it for these sizes, or let calls build",
         )
 
@@ -288,8 +292,7 @@ class Program:
         executable = planned.variant.on(device)
         if not self._has_others:
             return executable
-        sizes = ", ".join(f"{n} = {s}" for n, s in planned.sizes.items() if "." not in n)
-        called = f"{what}`{self.name}` of {sizes}"
+        called = f"{what}`{self.name}` of {_shown(planned.sizes)}"
         return executable.among(member_of(called, self.fusion.mesh, device))
 
     def _record(self, lane: Lane, signature: Hashable, planned: Planned) -> Record:
@@ -386,7 +389,7 @@ class Program:
 
 
 def _shown(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} = {s}" for n, s in sizes.items() if "." not in n) or "new strides"
+    return ", ".join(f"{n} = {s}" for n, s in sizes.items() if "." not in n)
 
 
 def shareable(device: Device, given: Given) -> dict[str, int]:

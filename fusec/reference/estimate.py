@@ -295,11 +295,14 @@ def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
 
 def ulp(value: Array, dtype: DType) -> Array:
     """Return the unit in the last place of values of a half type."""
-    held = np.asarray(value, np.float64)
-    # The power of two at or below a number is its bits without sign and mantissa.
-    power = (held.view(np.uint64) & _EXPONENT).view(np.float64)
+    power = power_below(np.asarray(value, np.float64))
     step = np.maximum(power, 2.0 ** _least_exponent(dtype)) * (2 * dtype.epsilon)
     return np.where(np.isfinite(step), step, dtype.epsilon)
+
+
+def power_below(x: Array) -> Array:
+    """Return the power of two at or below the size of each double; 0 of subnormal ones."""
+    return (x.view(np.uint64) & _EXPONENT).view(np.float64)  # neither sign nor mantissa
 
 
 def _least_exponent(dtype: DType) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, storage
 from fusec.ir.totals import total
-from fusec.reference.estimate import Estimate, add, overflowing, squared, unit
+from fusec.reference.estimate import Estimate, add, overflowing, power_below, squared, unit
 from fusec.reference.order import Order, as_terms, performed, roundings
 from fusec.reference.repeats import REPEATED, alike, repeats
 
@@ -176,12 +176,11 @@ def _spacing(x: Array, compute: DType) -> Array | None:
         digits = 23
         if not (x.astype(np.float32) == x).all():
             return None
-    bits = np.asarray(x, np.float64).view(np.uint64)
-    lowest = bits & np.uint64((1 << 52) - 1)
+    wide = np.asarray(x, np.float64)
+    lowest = wide.view(np.uint64) & np.uint64((1 << 52) - 1)
     lowest |= np.uint64(1 << 52)
     lowest &= ~lowest + np.uint64(1)
-    # The power of two at or below a number is its bits without sign and mantissa.
-    power = (bits & np.uint64(0x7FF << 52)).view(np.float64)
+    power = power_below(wide)
     zero = x == 0
     if np.any((lowest < np.uint64(1 << (COARSE + 52 - digits))) & ~zero):
         return None
