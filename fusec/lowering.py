@@ -145,27 +145,31 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
 
 def _last(options: CompileOptions) -> tuple[str | None, str | None]:
     """Return the last pass over fusions, and over host programs, where one is asked for."""
-    from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
-    from fusec.passes import PIPELINE
     from fusec.passes.pipeline import one_of
 
     if options.stop_after is None:
         return None, None
-    name = one_of([step.name for step in (*PIPELINE, *HOST_PIPELINE)], options.stop_after)
-    return (name, None) if any(name == step.name for step in PIPELINE) else (None, name)
+    before, after = _pass_names()
+    name = one_of([*before, *after], options.stop_after)
+    return (name, None) if name in before else (None, name)
+
+
+def _pass_names() -> tuple[list[str], list[str]]:
+    """Return the names of the passes over fusions, and of those over host programs, in order."""
+    from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
+    from fusec.passes import PIPELINE
+
+    return [step.name for step in PIPELINE], [step.name for step in HOST_PIPELINE]
 
 
 def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
     """Return which passes over fusions, over host programs and which choices are left out."""
-    from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
-    from fusec.passes import PIPELINE
     from fusec.passes.pipeline import one_of
 
-    known = [{step.name for step in steps} for steps in (PIPELINE, HOST_PIPELINE)]
-    every = [step.name for step in (*PIPELINE, *HOST_PIPELINE)]
-    choices = {PEER_READS, LOOPS_BY_PRICE}
-    names = [one_of([*every, *sorted(choices)], name) for name in options.without]
-    before, after, between = ([n for n in names if n in k] for k in (*known, choices))
+    known, choices = _pass_names(), sorted((PEER_READS, LOOPS_BY_PRICE))
+    every = [name for group in (*known, choices) for name in group]
+    names = [one_of(every, name) for name in options.without]
+    before, after, between = ([n for n in names if n in group] for group in (*known, choices))
     return before, after, between
 
 

@@ -50,11 +50,12 @@ _INSTEAD = {
     "kernel_args": "dump --host-ir", "fusion_args": "dump --host-ir",
 }  # fmt: skip
 """Commands that tell what others of nvFuser's dump names do."""
-_OWN = """
+_OWN_NAMES = """
     bank_conflict ca_map cutlass_compile expr_simplify expr_sort expr_sort_verbose host_ir_jit
     indexing_verbose inlining lower_verbose parallel_dimensions predicate_elimination sync_map
     transform_propagator
 """
+_OWN = frozenset(_OWN_NAMES.split())
 """Dump names of what nvFuser alone has."""
 
 
@@ -104,7 +105,7 @@ def environment_kinds() -> list[str]:
     named = (n.strip().split("(")[0] for n in (environment("NVFUSER_DUMP") or "").split(","))
     names = [n for n in named if n]
     for name in names:
-        if name in _INSTEAD or name in _OWN.split():
+        if name in _INSTEAD or name in _OWN:
             way = f"; see `fusec {_INSTEAD[name]}`" if name in _INSTEAD else ""
             note_once(f"NVFUSER_DUMP: `{name}` has no counterpart{way}")
         elif name not in _NVFUSER:

@@ -54,9 +54,7 @@ def _one_hot(node: Node, producer: Mapping[Value, Node]) -> OneHot | None:
     rows = node.inputs[0]
     if tuple(node.attributes["dims"]) != (0,) or rows.rank != 2 or not node.output.dtype.is_integer:
         return None
-    made, value = producer.get(rows), Const(1, I64)
-    while made is not None and made.op.converts:
-        made = producer.get(made.inputs[0])
+    made, value = _before_casts(rows, producer), Const(1, I64)
     if made is not None and made.op is where:
         if made.output is not rows:
             return None  # a cast may cut the values
@@ -74,6 +72,14 @@ def _one_hot(node: Node, producer: Mapping[Value, Node]) -> OneHot | None:
     return None
 
 
+def _before_casts(value: Value, producer: Mapping[Value, Node]) -> Node | None:
+    """Return the node that makes a value, casts of it left out; None of an input."""
+    made = producer.get(value)
+    while made is not None and made.op.converts:
+        made = producer.get(made.inputs[0])
+    return made
+
+
 def _is_ramp(places: Operand, producer: Mapping[Value, Node]) -> bool:
     """Return whether a tensor [1, n] holds 0, 1, ... n - 1."""
     if not isinstance(places, Value):
@@ -81,9 +87,7 @@ def _is_ramp(places: Operand, producer: Mapping[Value, Node]) -> bool:
     spread = producer.get(places)
     if spread is None or spread.op is not broadcast or places.shape[:-1] != (1,):
         return False
-    made = producer.get(spread.inputs[0])
-    while made is not None and made.op.converts:
-        made = producer.get(made.inputs[0])
+    made = _before_casts(spread.inputs[0], producer)
     if made is None or made.op is not iota:
         return False
     return [o.value for o in made.operands if isinstance(o, Const)] == [0, 1]

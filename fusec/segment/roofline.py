@@ -74,8 +74,9 @@ def _times(fusion: Fusion, node: Node) -> float:
     """Return how often tensor cores could multiply halves instead; 0: they do not multiply it."""
     factors = node.inputs[:2]
     stored = [_stored(fusion, v) for v in factors]
-    if None not in stored:
-        return 0.5 if all(t is not None and t.bits <= 8 for t in stored) else 1
+    widths = [t.bits for t in stored if t is not None]
+    if len(widths) == len(stored):
+        return 0.5 if max(widths) <= 8 else 1
     return 2 * all(v.dtype == F32 and is_tf32(fusion, v) for v in factors)
 
 
