@@ -2,7 +2,8 @@
 
 `loop_times.json`: microseconds on two H200 (torch 2.11, CUDA 13), by replay where rows are gathered
 and by call where sums are scattered, in a run of `benchmarks/two_gpus.py` before kernels of loops
-that send had a stream of their own. `two-gpus.json`, `four-gpus.json` of `benchmarks/results`: by
+that send had a stream of their own; the shape that calls from Python bound then is left out.
+`two-gpus.json`, `four-gpus.json` of `benchmarks/results`: by
 call and by replay, of loops that the C launch helper issued. Nothing is timed here.
 """
 
@@ -120,7 +121,7 @@ def errors(times: Times) -> dict[int, float]:
 
 def test_records_have_each_shape_by_call_and_by_replay() -> None:
     counts = [sum(t.record == r for t in TIMES) for r in ("loop_times", "two-gpus", "four-gpus")]
-    assert counts[0] == 20
+    assert counts[0] == 19
     assert counts[1] == 2 * 20
     assert counts[2] >= 2 * 10
 

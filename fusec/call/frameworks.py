@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -86,6 +87,22 @@ class Torch:
         return made
 
 
+@dataclass(frozen=True)
+class _Stream:
+    """A stream for CuPy to take over, by the protocol of CUDA's Python packages."""
+
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
+
+
+def _stream_of_cupy(cupy: Any, stream: int, device: int | None) -> Any:
+    """Return a stream as CuPy's; ExternalStream is what it had before version 14."""
+    made = getattr(cupy.cuda.Stream, "from_external", None)
+    return made(_Stream(stream)) if made else cupy.cuda.ExternalStream(stream, device)
+
+
 class Cupy:
     """Arrays of CuPy."""
 
@@ -111,7 +128,7 @@ class Cupy:
               device: int | None, stream: int) -> Any:  # fmt: skip
         """Return an array of CuPy's memory pool."""
         cupy = self._cupy
-        with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
+        with cupy.cuda.Device(device), _stream_of_cupy(cupy, stream, device):
             flat = cupy.empty(span(shape, strides), dtype.numpy)
         return self.part(flat, shape, strides, 0)
 
