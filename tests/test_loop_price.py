@@ -199,7 +199,7 @@ def test_slow_links_bind_a_loop_and_memory_is_shared() -> None:
 
 MIXED = """
 fusion: mixed
-mesh: [2]
+mesh: [4]
 inputs:
   x: {type: "bf16[64, 64]", shard: {0: mesh}}
   w: {type: "bf16[64, 64]", shard: {1: mesh}}
@@ -208,8 +208,8 @@ ops:
   - y = matmul(x, w)
   - u = relu(z)
 outputs:
-  - y: {shard: {1: mesh}, stream: {0: 2}}
-  - u: {shard: {}, stream: {0: 4}}
+  - y: {shard: {1: mesh}, stream: {0: 4}}
+  - u: {shard: {}, stream: {0: 8}}
 """
 
 
@@ -218,7 +218,7 @@ def test_other_loops_stay_as_the_file_says() -> None:
     fusion = read_text(MIXED)
     assert loops(fusion)
     assert lowering.division(fusion, CompileOptions()).decision is None
-    assert not loops(read_text(MIXED.replace("  - u: {shard: {}, stream: {0: 4}}\n", "")))
+    assert not loops(read_text(MIXED.replace("  - u: {shard: {}, stream: {0: 8}}\n", "")))
 
 
 def test_explain_tells_both_times(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ops import TABLE
+from fusec.parse import read_text
 from fusec.run.headers import device_headers
 from fusec.run.nvrtc import compile_cuda
 from fusec.run.sass import find_tool, sass
+from fusec.segment.price import work
 
 ELEMENTS = 8
 """Of a thread: what they share, as constants, counts little."""
@@ -95,3 +97,11 @@ def test_costs_are_those_of_machine_code(name: str, costs: dict[str, tuple[float
     cost, (flops, special) = TABLE[name].cost, costs[name]
     assert cost.sfu == special
     assert cost.flops == pytest.approx(flops, rel=TOLERANCE, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weight"), [("f32", 1), ("bf16", 1), ("f64", 2), ("i32", 2), ("u8", 2), ("i64", 4)]
+)
+def test_integers_take_twice_as_long_as_floats_of_their_width(dtype: str, weight: int) -> None:
+    text = f"inputs: {{x: '{dtype}[64]'}}\nops:\n  - y = mul(x, x)\noutputs: [y]\n"
+    assert work(read_text(text)) == (64 * weight, 0)

@@ -51,7 +51,7 @@ def with_writes(estimate: Estimate, fusion: Fusion) -> Estimate:
 
 
 def work(fusion: Fusion) -> tuple[float, float]:
-    """Return (operations, special-function operations) at hint sizes; of 64 bits one is two."""
+    """Return (operations, special-function operations) at hint sizes, in operations on f32."""
     flops = sfu = 0.0
     needed = demand(fusion)
     for node in fusion.nodes:
@@ -63,14 +63,21 @@ def work(fusion: Fusion) -> tuple[float, float]:
         else:
             made = node.inputs[0] if node.op.family == "reduction" else node.output
             count = prod(needed.shape(made))
-        flops += node.op.cost.flops * count * (2 if _is_wide(node) else 1)
+        flops += node.op.cost.flops * count * _weight(node)
         sfu += node.op.cost.sfu * count
     return flops, sfu
 
 
-def _is_wide(node: Node) -> bool:
-    """Return whether a node computes in 64 bits: at half the rate, or in two words."""
-    return any(v.dtype.bits == 64 for v in (*node.inputs, *node.outputs))
+def _weight(node: Node) -> int:
+    """Return how many operations on f32 one of a node takes the time of.
+
+    Of 64 bits it is two, at half the rate or in two words; integers are computed at half the rate
+    of f32 (CUDA programming guide, throughput of native arithmetic instructions, 9.0).
+    """
+    values = (*node.inputs, *node.outputs)
+    is_wide = any(v.dtype.bits == 64 for v in values)
+    is_float = any(v.dtype.is_float or v.dtype.is_complex for v in values)
+    return (2 if is_wide else 1) * (1 if is_float else 2)
 
 
 def elements(value: Value, sizes: Mapping[str, int]) -> int:
