@@ -103,5 +103,5 @@ def test_costs_are_those_of_machine_code(name: str, costs: dict[str, tuple[float
     ("dtype", "weight"), [("f32", 1), ("bf16", 1), ("f64", 2), ("i32", 2), ("u8", 2), ("i64", 4)]
 )
 def test_integers_take_twice_as_long_as_floats_of_their_width(dtype: str, weight: int) -> None:
-    text = f"inputs: {{x: '{dtype}[64]'}}\nops:\n  - y = mul(x, x)\noutputs: [y]\n"
+    text = f"fusion: squares\ninputs: {{x: '{dtype}[64]'}}\nops:\n  - y = mul(x, x)\noutputs: [y]\n"
     assert work(read_text(text)) == (64 * weight, 0)
