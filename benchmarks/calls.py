@@ -60,6 +60,17 @@ outputs: [y]
 """
 
 
+NOISE = """
+fusion: noise
+dims: {B: 128, H: 1024}
+inputs:
+  x: bf16[B, H]
+ops:
+  - y, _ = dropout(x, 0.1)
+outputs: [y]
+"""
+
+
 def chain(kernels: int) -> str:
     """Return a fusion of so many kernels: sums that each need the one before."""
     lines = ["  - s0 = mul(x, w)"]
@@ -125,6 +136,9 @@ def rows_of(name: str, program: Program) -> Iterator[dict[str, Any]]:
     about: dict[str, Any] = {"fusion": name, "kernels": kernels}
     with_helper = fast.helper
     yield {**about, "way": "call", **sampled(lambda: program(*next(turn)), kernels)}
+    out = program(*sets[0])
+    into = sampled(lambda: program(*next(turn), out=out), kernels)
+    yield {**about, "way": "call with out=", **into}
     graph = program.graph(*sets[0])
     yield {**about, "way": "replay", **sampled(graph)}
     yield {**about, "way": "replay, new arguments", **sampled(lambda: graph(*next(turn)))}
@@ -221,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(row, flush=True)
 
     note({"way": "helper", "built": helper.helper() is not None, "cpus": os.cpu_count()})
-    for name, text in (("norm", NORM), ("product", PRODUCT)):
+    for name, text in (("norm", NORM), ("product", PRODUCT), ("noise", NOISE)):
         for row in rows_of(name, fusec.compile(text)):
             note(row)
     for kernels in (1, 2, 5, 11):

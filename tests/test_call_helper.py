@@ -10,6 +10,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ from fusec.call.fast import _code
 from fusec.call.frameworks import Torch
 from fusec.call.program import Program
 from fusec.call.record import Record
+from fusec.generator import DRAWS_PER_CALL
 from fusec.ir.dtype import BF16
+from fusec.reference.evaluate import evaluate
 
 TWO = """
 fusion: two
@@ -75,6 +78,37 @@ ops:
 outputs:
   - y: {alias: x}
 """
+NOISE = """
+fusion: noise
+dims: {B: 64}
+inputs:
+  x: f32[B]
+  a: f32 = 1.0
+ops:
+  - y = add(x, mul(rand_like(x), a))
+  - z = rand_like(x)
+outputs: [y, z]
+"""
+
+
+class Drawn:
+    """A generator of PyTorch for a GPU."""
+
+    def __init__(self, seed: int, offset: int) -> None:
+        """Begin somewhere."""
+        self.seed, self.offset = seed, offset
+
+    def initial_seed(self) -> int:
+        """Return the seed."""
+        return self.seed
+
+    def get_offset(self) -> int:
+        """Return the offset."""
+        return self.offset
+
+    def set_offset(self, offset: int) -> None:
+        """Move on."""
+        self.offset = offset
 
 
 class TensorView(ctypes.Structure):
@@ -121,6 +155,7 @@ class Quick(Framework, Torch):
         Framework.__init__(self)
         self.types = GpuArray, GpuArray
         self.viewed = 0
+        self.drawn = Drawn(99, 12)
         self._view = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(TensorView))(
             self.write_view
         )
@@ -133,6 +168,11 @@ class Quick(Framework, Torch):
         new.restype = ctypes.py_object
         new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
         self.exchange = new(ctypes.addressof(self._table), b"dlpack_exchange_api", None)
+
+    def generator(self, device: int) -> Any:
+        """Return the generator of the GPU."""
+        assert device == 0
+        return self.drawn
 
     def write_view(self, array: Any, into: Any) -> int:
         """Describe an array."""
@@ -226,6 +266,7 @@ def helped(
     driver.set_launch(launch)
     driver.set_capturing(0)
     driver.set_refused(0)
+    driver.set_refused_calls(0)
     device.kept = launch
     monkeypatch.setattr(fast, "helper", lambda: module)
     return lambda text, **o: fusec.compile(text, target="sm_90a", **o), device, known, driver
@@ -328,6 +369,109 @@ def test_in_place_outputs_are_the_inputs(helped: Helped) -> None:
     with pytest.raises(FusecError, match="argument `x` is written in place, and shares memory"):
         program(given, given)
     assert launches == (device.asked.count("helper"), device.asked.count("cuLaunchKernelEx"))
+
+
+def test_calls_into_given_arrays_go_through_the_helper(helped: Helped) -> None:
+    """The arrays that they bring are the results, also where calls without any stand between."""
+    compile, device, _, _ = helped
+    program = compile(TWO)
+    launched = []
+    for number in range(4):
+        x = np.random.default_rng(number).standard_normal((300, 96), np.float32)
+        total = x.astype(np.float64).sum(0)
+        out = on_gpu(np.zeros((300, 96), np.float32)), on_gpu(np.zeros(96, np.float32))
+        z, y = program(on_gpu(x), out=out)
+        assert (z, y) == out
+        np.testing.assert_allclose(y.array, total, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(z.array, x * total, rtol=1e-4, atol=1e-3)
+        launched.append(device.asked.count("helper"))
+        assert program(on_gpu(x))[0] is not z
+    assert launched[0] == 0
+    # Of each round one call without arrays goes through the helper from the second one on.
+    steps = launched[1] - launched[0]
+    assert steps > 0
+    assert all(b - a > steps for a, b in pairwise(launched[1:]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: GpuArray(y.array.astype(np.float64)), "out: `y` is f64"),
+        (lambda x, y: GpuArray(y.array[:2]), r"out: `y` is f32\[2, 64\]"),
+        (lambda x, y: GpuArray(aligned(257, np.float32)[1:].reshape(4, 64)), "multiple of 16"),
+        (lambda x, y: x, "`y` shares memory with argument `x`"),
+        (lambda x, y: (y, y), "2 arrays are given"),
+        (lambda x, y: (), "0 arrays are given"),
+        (lambda x, y: "y", "out: `y` is a str"),
+    ],
+)
+def test_wrong_arrays_for_outputs_are_named(helped: Helped, change: Any, message: str) -> None:
+    """By calls that went through the helper before; nothing is launched."""
+    compile, device, _, _ = helped
+    program = compile(NORM)
+    x, w = map(on_gpu, rows(4, 64, 0))
+    y = on_gpu(np.zeros((4, 64), np.float32))
+    for _ in range(3):
+        assert program(x, w, 1e-5, out=y) is y
+    launches = device.asked.count("helper"), device.asked.count("cuLaunchKernelEx")
+    assert launches[0] == 2
+    with pytest.raises(FusecError, match=message):
+        program(x, w, 1e-5, out=change(x, y))
+    assert launches == (device.asked.count("helper"), device.asked.count("cuLaunchKernelEx"))
+    assert program(x, w, out=y) is y  # a scalar is left out: Python does it
+    np.testing.assert_allclose(y.array, norm(x.array, w.array), rtol=1e-5)
+
+
+def test_each_call_draws_other_numbers(helped: Helped) -> None:
+    """Those of the generator's seed and offset, as calls without the helper do."""
+    compile, device, known, _ = helped
+    program = compile(NOISE)
+    x = np.random.default_rng(0).standard_normal(64, np.float32)
+    for number in range(4):
+        offset = known.drawn.offset
+        assert offset == 12 + number * DRAWS_PER_CALL
+        given = {"x": x, "a": 2.0, "rng_seed": np.uint64(99), "rng_offset": np.uint64(offset)}
+        wanted = evaluate(program.fusion, given, {"B": 64})
+        y, z = program(on_gpu(x), 2.0)
+        np.testing.assert_allclose(y.array, wanted["y"], rtol=1e-5)
+        np.testing.assert_array_equal(z.array, wanted["z"].astype(np.float32))
+    assert device.asked.count("helper") == 3
+    out = on_gpu(np.zeros(64, np.float32)), on_gpu(np.zeros(64, np.float32))
+    before = known.drawn.offset
+    for _ in range(3):
+        assert program(on_gpu(x), 2.0, out=out) == out
+    assert device.asked.count("helper") == 5
+    assert known.drawn.offset == before + 3 * DRAWS_PER_CALL
+
+
+def test_a_generator_that_fails_is_an_error(helped: Helped) -> None:
+    compile, device, known, driver = helped
+    program = compile(NOISE)
+    x = on_gpu(np.zeros(64, np.float32))
+    program(x)
+    known.drawn.seed = property()  # no number
+    with pytest.raises(TypeError):
+        program(x)
+    known.drawn.seed = 7
+    driver.set_refused_calls(700)
+    device.driver.CUresult = lambda status: status
+    with pytest.raises(FusecError, match=r"the GPU reports 700 .*a copy"):
+        program(x)
+    driver.set_refused_calls(0)
+    program(x)
+    assert device.asked.count("helper") == 1
+
+
+def test_draws_under_capture_are_refused(helped: Helped) -> None:
+    compile, device, _, driver = helped
+    program = compile(NOISE)
+    x = on_gpu(np.zeros(64, np.float32))
+    for _ in range(2):
+        program(x)
+    driver.set_capturing(1)
+    device.capturing = True
+    with pytest.raises(FusecError, match="draws random numbers, and a graph would replay"):
+        program(x)
 
 
 @pytest.mark.parametrize(

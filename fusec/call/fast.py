@@ -15,6 +15,7 @@ from fusec.call.helper import helper
 from fusec.call.record import Record, refused
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep
 from fusec.diagnostics import FusecError, InternalError
+from fusec.generator import DRAWS_PER_CALL
 from fusec.ir.dtype import DType
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.launch import map_codes, tensor_map_operands
@@ -38,70 +39,98 @@ _OTHER_CODES = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12, "f8e8m0": 14}
 _FORMATS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "bool": "?"}
 
 
-def fast_call(record: Record, given: Given) -> Fast | None:
-    """Return the fast way for calls like this one; None where there is none."""
+def fast_call(record: Record, given: Given, into: Sequence[Any] = ()) -> Fast | None:
+    """Return the fast way for calls like this one; None where there is none.
+
+    into: the caller's arrays for the outputs, which it takes behind the arguments then.
+    """
     memory = record.memory
     if not isinstance(given.kind, Torch) or INDEX_ERRORS in memory.places:
         return None
-    if any(i.generator for i in given.fusion.inputs) or not all(r.whole for r in memory.results):
+    if not all(r.whole for r in memory.results):
         return None
-    if [b.name for b in memory.inputs] != [*given.views]:
+    states = [i.value.name for i in given.fusion.inputs if i.generator]
+    if [b.name for b in memory.inputs] != [*given.views, *states]:
         return None
-    helped = helped_call(record, given)
+    helped = helped_call(record, given, into=into)
     if helped is None:
-        return _InPython(record, given, given.kind)
-    return _captured_call(record, given) or helped
+        return None if into or states else _InPython(record, given, given.kind)
+    return _captured_call(record, given, into) or helped
 
 
-def _captured_call(record: Record, given: Given) -> Fast | None:
+def _captured_call(record: Record, given: Given, into: Sequence[Any]) -> Fast | None:
     """Return the way of a call that launches a graph, None where there is none."""
     if not wants_capture(record):
         return None
     try:
-        return helped_call(record, given, capture(record))
+        return helped_call(record, given, capture(record), into)
     except FusecError:
         return None  # the driver cannot capture or copy it: the helper issues the steps
 
 
 def helped_call(
-    record: Record, given: Given, graph: Nodes | CapturedCall | None = None
+    record: Record,
+    given: Given,
+    graph: Nodes | CapturedCall | None = None,
+    into: Sequence[Any] = (),
 ) -> Fast | None:
     """Return the way through the helper, or None where there is none.
 
     graph: is updated and launched in place of the steps; its results are the graph's, unless it is
-    that of a call.
+    that of a call. into: as of `fast_call`.
     """
     known, kind = helper(), given.kind
     if known is None or not isinstance(kind, Torch) or kind.exchange is None:
         return None
-    if not record.is_helped or not _fits(record, given):
+    if not record.is_helped or not _fits(record, given, into):
+        return None
+    if any(type(array) not in kind.types for array in into):
         return None
     nodes = graph.nodes if isinstance(graph, CapturedCall) else graph
-    return _in_c(known, record, given, kind, nodes, graph)
+    return _in_c(known, record, given, kind, nodes, graph, into)
 
 
-def _fits(record: Record, given: Given) -> bool:
+def _fits(record: Record, given: Given, into: Sequence[Any]) -> bool:
     scalars = (n.dtype.name in _FORMATS for n in record.numbers)
     return (
-        len(given.fusion.given) <= MOST_ARGUMENTS
+        len(given.fusion.given) + len(into) <= MOST_ARGUMENTS
         and len(record.memory.fresh) <= MOST_FRESH
         and all(len(v.shape) <= MOST_RANK for v in given.views.values())
+        and all(len(f.shape) <= MOST_RANK for f in record.memory.fresh)
         and all(scalars)
         and not any(s.of for s in record.program.scalars)
     )
 
 
 def _in_c(
-    known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | None, kept: Any
+    known: Any,
+    record: Record,
+    given: Given,
+    kind: Torch,
+    graph: Nodes | None,
+    kept: Any,
+    into: Sequence[Any] = (),
 ) -> Fast:
     memory, arena, transport = record.memory, record.arena, record.transport
     takes, calls = graph is None or graph.nodes is not None, graph is None or graph.is_call
     names = [i.value.name for i in given.fusion.given]
+    arguments = tuple(_argument(record, given, n) for n in names)
+    buffers = {r.slot: r.name for r in memory.results}
+    arguments += tuple(
+        _output(kind.view(array), record.program.buffer[buffers[fresh.slot]].alignment)
+        for fresh, array in zip(memory.fresh, into, strict=bool(into))
+    )
     tensors = [n for n in names if n in given.views]
-    places = [
-        names.index(tensors[r.slot]) if r.slot < len(tensors) else len(tensors) - 1 - r.slot
-        for r in memory.results
-    ]
+    states = len(memory.inputs) - len(tensors)
+    draws = calls and states > 0
+
+    def place(slot: int) -> int:
+        """Return the number of the argument that is a result, or -1 and down of a fresh tensor."""
+        if slot < len(tensors):
+            return names.index(tensors[slot])
+        number = slot - len(memory.inputs)
+        return len(names) + number if into else -1 - number
+
     return known.Call(
         # Not the record, which holds what is made here: the helper's objects are not collected.
         owner=(record.steps, record.patches, record.numbers, arena, transport, kept),
@@ -112,11 +141,11 @@ def _in_c(
         stream=arena.stream,
         device=given.device,
         any_stream=not calls,
-        checks_capture=calls and _checks_capture(record),
+        checks_capture=calls and (draws or _checks_capture(record)),
         failure=transport.failure_address if transport else 0,
         generation=ctypes.addressof(arena.generation),
         busy=ctypes.addressof(arena.busy),
-        arguments=tuple(_argument(record, given, n) for n in names) if takes else (),
+        arguments=arguments if takes else (),
         numbers=tuple(
             (ctypes.addressof(n.value), _FORMATS[n.dtype.name], names.index(n.name), n.step)
             for n in record.numbers
@@ -124,10 +153,15 @@ def _in_c(
         ),
         patches=tuple((s, ctypes.addressof(v), offset) for s, v, offset in record.patches),
         steps=helper_steps(record, graph) if takes else (),
-        fresh=tuple(_allocation(record, kind, given)) if calls else (),
-        results=tuple(places) if calls else (),
+        fresh=tuple(_allocation(record, kind, given)) if calls and not into else (),
+        results=tuple(place(r.slot) for r in memory.results) if calls else (),
         addresses=tuple(record.addresses),
         graph=graph.handle if graph else 0,
+        generator=kind.generator(arena.device.index) if draws else None,
+        draws=DRAWS_PER_CALL,
+        pair=arena.pair.address,
+        inputs=len(tensors),
+        states=states,
     )
 
 
@@ -148,6 +182,13 @@ def _argument(record: Record, given: Given, name: str) -> tuple[Any, ...]:
         False, _code(view.dtype), view.dtype.bits, view.shape, view.strides, view.bytes, alignment,
         name in given.written, _may_be_lazy(view), None, None,
     )  # fmt: skip
+
+
+def _output(view: View, alignment: int) -> tuple[Any, ...]:
+    """Return what an array for an output must be; it may share memory with no other."""
+    form = view.shape, view.strides, view.bytes
+    lazy = _may_be_lazy(view)
+    return False, _code(view.dtype), view.dtype.bits, *form, alignment, True, lazy, None, None
 
 
 def _may_be_lazy(view: View) -> bool:

@@ -50,6 +50,10 @@ class Torch:
         """Return PyTorch's current stream."""
         return self._raw(device)
 
+    def generator(self, device: int) -> Any:
+        """Return the generator whose numbers PyTorch draws on a GPU."""
+        return self._torch.cuda.default_generators[device]
+
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
               device: int | None, stream: int) -> Any:  # fmt: skip
         """Return a tensor of PyTorch's caching allocator, or on the CPU."""

@@ -71,6 +71,7 @@ static struct {
     int (*launch)(const LaunchConfig *, void *function, void **parameters, void **extra);
     int (*memset)(uint64_t address, unsigned char value, size_t size, void *stream);
     int (*copy)(uint64_t target, uint64_t source, size_t size, void *stream);
+    int (*upload)(uint64_t target, const void *source, size_t size, void *stream);
     int (*encode)(void *map, int type, uint32_t rank, void *address, const uint64_t *extents,
                   const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                   int interleave, int swizzle, int promotion, int fill);
@@ -199,6 +200,12 @@ typedef struct {
     Step *step;
     int *result;
     uint64_t *address, *was;
+    /* Of what draws random numbers, or NULL: the generator, by how much its offset moves on in a
+     * call, and where the pair of seed and offset lies. */
+    PyObject *generator, *draws;
+    uint64_t pair;
+    /* Slots: of input tensors, then of the generator's state, then of outputs. */
+    int inputs, states;
 } Call;
 
 static bool agrees(const Argument *wanted, const TensorView *view, int32_t device)
@@ -361,15 +368,36 @@ static int update_all(Call *self, int *step)
     return status;
 }
 
-static PyObject *launch_all(Call *self, void *stream)
+/* Takes seed and offset from the generator, which moves on. Its methods are no Python code, so no
+ * other thread runs meanwhile. */
+static bool draw(Call *self, uint64_t *pair)
+{
+    PyObject *seed = PyObject_CallMethod(self->generator, "initial_seed", NULL);
+    PyObject *offset = seed ? PyObject_CallMethod(self->generator, "get_offset", NULL) : NULL;
+    PyObject *next = offset ? PyNumber_Add(offset, self->draws) : NULL;
+    PyObject *done = next ? PyObject_CallMethod(self->generator, "set_offset", "O", next) : NULL;
+    if (done) {
+        pair[0] = PyLong_AsUnsignedLongLongMask(seed);
+        pair[1] = PyLong_AsUnsignedLongLongMask(offset);
+    }
+    Py_XDECREF(seed);
+    Py_XDECREF(offset);
+    Py_XDECREF(next);
+    Py_XDECREF(done);
+    return done && !PyErr_Occurred();
+}
+
+/* pair: what is written for the kernels that draw, or NULL. */
+static PyObject *launch_all(Call *self, void *stream, const uint64_t *pair)
 {
     void *before = NULL;
     driver.current(&before);
     bool foreign = before != self->context;
     if (foreign)
         driver.push(self->context);
-    int status = 0, step = 0;
-    if (self->graph) {
+    int status = pair ? driver.upload(self->pair, pair, 2 * sizeof *pair, stream) : 0;
+    int step = 0;
+    if (self->graph && !status) {
         status = update_all(self, &step);
         status = status ? status : driver.replay(self->graph, stream);
     }
@@ -409,25 +437,26 @@ static bool is_lazy(PyObject *tensor)
     return lazy;
 }
 
-static bool overlaps(const Call *self, int written, const int *slot_argument, int tensors)
+static bool overlaps(const Call *self, int written, const uint64_t *address, const int *argument,
+                     int tensors)
 {
-    uint64_t start = self->address[written];
-    uint64_t end = start + self->argument[slot_argument[written]].bytes;
+    uint64_t start = address[written], end = start + self->argument[argument[written]].bytes;
     for (int k = 0; k < tensors; k++) {
-        uint64_t other = self->address[k], size = self->argument[slot_argument[k]].bytes;
+        uint64_t other = address[k], size = self->argument[argument[k]].bytes;
         if (k != written && start < other + size && other < end)
             return true;
     }
     return false;
 }
 
-/* Reads the arguments into addresses and numbers; returns whether they are as the record's. */
-static bool read_arguments(Call *self, PyObject *const *given, Py_ssize_t count, int *tensors)
+/* Reads the addresses of the tensors among the arguments; returns whether all are as the record's. */
+static bool read_arguments(const Call *self, PyObject *const *given, Py_ssize_t count,
+                           uint64_t *found, int *tensors)
 {
-    int slot_argument[64];
+    int argument[64];
     *tensors = 0;
     for (int k = 0; k < self->arguments; k++) {
-        Argument *wanted = &self->argument[k];
+        const Argument *wanted = &self->argument[k];
         PyObject *object = k < count ? given[k] : wanted->preset;
         if (!object)
             return false;
@@ -449,11 +478,11 @@ static bool read_arguments(Call *self, PyObject *const *given, Py_ssize_t count,
         if (!agrees(wanted, &view, self->device) || (wanted->bytes && address % wanted->alignment) ||
             (wanted->bytes && !address) || (wanted->may_be_lazy && is_lazy(object)))
             return false;
-        slot_argument[*tensors] = k;
-        self->address[(*tensors)++] = address;
+        argument[*tensors] = k;
+        found[(*tensors)++] = address;
     }
     for (int k = 0; k < *tensors; k++)
-        if (self->argument[slot_argument[k]].written && overlaps(self, k, slot_argument, *tensors))
+        if (self->argument[argument[k]].written && overlaps(self, k, found, argument, *tensors))
             return false;
     return true;
 }
@@ -509,24 +538,25 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
         return not_here();
     self->exchange->current_stream(DEVICE_CUDA, self->device, &stream);
     if (self->graph && self->any_stream && !count)
-        return launch_all(self, stream) ? PyTuple_New(0) : NULL;
-    if (!read_arguments(self, given, count, &tensors))
+        return launch_all(self, stream, NULL) ? PyTuple_New(0) : NULL;
+    uint64_t found[64];
+    if (!read_arguments(self, given, count, found, &tensors))
         return not_here();
     if ((!self->any_stream && stream != self->stream) || is_capturing(self))
         return not_here();
     PyObject *made[16] = {NULL};
     PyObject *results = NULL;
-    uint64_t inputs[64];
-    memcpy(inputs, self->address, (size_t)tensors * sizeof(uint64_t));
     if (!allocate(self, made))
         goto done;
-    /* Allocating may let others run, which use the same record. */
-    memcpy(self->address, inputs, (size_t)tensors * sizeof(uint64_t));
+    /* Behind the allocation, which may let others run that use the same record. */
+    for (int k = 0; k < tensors; k++)
+        self->address[k < self->inputs ? k : k + self->states] = found[k];
     for (Py_ssize_t k = 0; k < fresh; k++) {
         TensorView view;
         if (self->exchange->view(made[k], &view))
             goto done;
-        self->address[tensors + k] = (uint64_t)(uintptr_t)view.data + view.byte_offset;
+        self->address[tensors + self->states + k] =
+            (uint64_t)(uintptr_t)view.data + view.byte_offset;
     }
     if (*self->generation != self->made_for || *self->busy ||
         !write_numbers(self, given, count)) {
@@ -535,7 +565,10 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
     }
     for (int k = 0; k < self->patches; k++)
         *self->patch[k].word = self->address[self->patch[k].slot] + (uint64_t)self->patch[k].offset;
-    if (launch_all(self, stream))
+    uint64_t pair[2];
+    if (self->generator && !draw(self, pair))
+        goto done;
+    if (launch_all(self, stream, self->generator ? pair : NULL))
         results = results_of(self, given, made);
 done:
     for (Py_ssize_t k = 0; k < fresh; k++)
@@ -760,17 +793,18 @@ static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
     static char *names[] = {"owner", "failed", "types", "exchange", "context", "stream", "device",
                             "any_stream", "checks_capture", "failure", "generation", "busy", "arguments",
                             "numbers", "patches", "steps", "fresh", "results", "addresses",
-                            "graph", NULL};
+                            "graph", "generator", "draws", "pair", "inputs", "states", NULL};
     PyObject *owner, *failed, *types, *capsule, *arguments, *numbers, *patches, *steps, *fresh,
-        *results, *addresses;
-    unsigned long long context, stream, failure, generation, busy, graph;
-    int device, any_stream, checks_capture;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKippKKKO!O!O!O!O!O!O!K", names, &owner,
+        *results, *addresses, *generator = Py_None, *draws = Py_None;
+    unsigned long long context, stream, failure, generation, busy, graph, pair = 0;
+    int device, any_stream, checks_capture, inputs = 64, states = 0;
+    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKippKKKO!O!O!O!O!O!O!K|OOKii", names, &owner,
                                      &failed, &PyTuple_Type, &types, &capsule, &context, &stream,
                                      &device, &any_stream, &checks_capture, &failure, &generation, &busy,
                                      &PyTuple_Type, &arguments, &PyTuple_Type, &numbers, &PyTuple_Type, &patches,
                                      &PyTuple_Type, &steps, &PyTuple_Type, &fresh, &PyTuple_Type,
-                                     &results, &PyTuple_Type, &addresses, &graph))
+                                     &results, &PyTuple_Type, &addresses, &graph, &generator,
+                                     &draws, &pair, &inputs, &states))
         return NULL;
     const Exchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (!exchange)
@@ -798,6 +832,11 @@ static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
     self->generation = (const uint64_t *)(uintptr_t)generation;
     self->busy = (const uint64_t *)(uintptr_t)busy;
     self->made_for = *self->generation;
+    self->generator = generator == Py_None ? NULL : Py_NewRef(generator);
+    self->draws = Py_NewRef(draws);
+    self->pair = pair;
+    self->inputs = inputs;
+    self->states = states;
     if (!fill(self, arguments, numbers, patches, steps, results, addresses)) {
         Py_DECREF(self);
         return NULL;
@@ -816,6 +855,8 @@ static void end(PyObject *object)
     Py_XDECREF(self->failed);
     Py_XDECREF(self->types);
     Py_XDECREF(self->fresh);
+    Py_XDECREF(self->generator);
+    Py_XDECREF(self->draws);
     PyMem_Free(self->argument);
     PyMem_Free(self->number);
     PyMem_Free(self->patch);
@@ -852,6 +893,7 @@ static PyObject *open_driver(PyObject *module, PyObject *path)
         {"cuLaunchKernelEx", (void **)&driver.launch},
         {"cuMemsetD8Async", (void **)&driver.memset},
         {"cuMemcpyDtoDAsync_v2", (void **)&driver.copy},
+        {"cuMemcpyHtoDAsync_v2", (void **)&driver.upload},
         {"cuTensorMapEncodeTiled", (void **)&driver.encode},
         {"cuStreamIsCapturing", (void **)&driver.capturing},
         {"cuCtxGetCurrent", (void **)&driver.current},

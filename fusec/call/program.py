@@ -23,7 +23,7 @@ from fusec.hostir.placement import ALIGNMENT
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion
 from fusec.ops.draws import PARTS
-from fusec.parse.dsl.draws import torch_pair
+from fusec.parse.dsl.draws import next_pair
 from fusec.run.device import Device, open_device
 from fusec.run.execute import Executable
 from fusec.run.inputs import bind_sizes, generator_state
@@ -82,6 +82,7 @@ class Program:
         self._lock = RLock()
         self._generator_parts = {i.value.name: i.generator for i in fusion.inputs if i.generator}
         self._fast: Fast | None = None
+        self._fast_into: Fast | None = None
 
     @property
     def name(self) -> str:
@@ -112,8 +113,8 @@ class Program:
         out: arrays for the outputs that are not written into inputs. stream: a framework's, or a
         handle of the CUDA driver. FusecError names the argument that does not fit.
         """
-        if self._fast is not None and out is None and stream is None and not named:
-            results = self._fast(*arguments)
+        if stream is None and not named:
+            results = self.again(*arguments) if out is None else self._again_into(arguments, out)
             if results is not NotImplemented:
                 return results
         given = Given(self.fusion, ordered(self.fusion, arguments, named))
@@ -128,6 +129,13 @@ class Program:
     def again(self, *arguments: Any) -> Any:
         """Return the results of a call that looks as the last one did, else NotImplemented."""
         return NotImplemented if self._fast is None else self._fast(*arguments)
+
+    def _again_into(self, arguments: Sequence[Any], out: Any) -> Any:
+        # The helper takes the outputs' arrays behind all arguments.
+        if self._fast_into is None or len(arguments) != len(self.fusion.given):
+            return NotImplemented
+        arrays = out if isinstance(out, (tuple, list)) else (out,)
+        return self._fast_into(*arguments, *arrays)
 
     def graph(
         self, *arguments: Any, out: Any = None, static_inputs: bool = False, **named: Any
@@ -192,10 +200,15 @@ class Program:
             lane = self._lane(device, device.index, handle)
             with lane.arena.issuing():
                 record = self._record(lane, given.signature, planned)
-                results = self._issue(record, given, out)
-                if stream is None:  # others wait, for what they issue could be captured
-                    record.fast = record.fast or fast_call(record, given)
-                    self._fast = record.fast
+                fresh = self.fresh(record, given, out, record.arena.stream)
+                results = self._issue(record, given, fresh)
+                if stream is not None:  # others wait, for what they issue could be captured
+                    return results
+                if out is None:
+                    self._fast = record.fast = record.fast or fast_call(record, given)
+                else:
+                    into = record.fast_into or fast_call(record, given, fresh)
+                    self._fast_into = record.fast_into = into
             return results
 
     def _plan_for(self, given: Given, device: Device) -> Planned:
@@ -266,7 +279,7 @@ class Program:
                 lane.arena.generation.value += 1  # who has such a record at hand looks again
                 for signature in stale:
                     lane.records.pop(signature, None)
-        self._fast = None
+        self._fast = self._fast_into = None
         variant.close()
 
     def _lane(self, device: Device, index: int, stream: int) -> Lane:
@@ -323,12 +336,11 @@ class Program:
             with device.relaxed_capture():
                 executable = self._loaded(planned, device, "a captured call of ")
                 record = Record(executable, planned.sizes, arena, captured=True)
-            return self._issue(record, given, out)
+            return self._issue(record, given, self.fresh(record, given, out, arena.stream))
         finally:
             arena.close()
 
-    def _issue(self, record: Record, given: Given, out: Any) -> list[Any]:
-        fresh = self.fresh(record, given, out, record.arena.stream)
+    def _issue(self, record: Record, given: Given, fresh: Sequence[Any]) -> list[Any]:
         record.issue(self.addresses(record, given, fresh), given.numbers)
         record.check_indices()
         return self.results(record, given, fresh)
@@ -361,9 +373,11 @@ class Program:
         """Return where the generator's seed and offset lie: a pair that only this call has."""
         if not self._generator_parts:
             return {}
-        own = isinstance(given.kind, Torch)
-        tensor = next(iter(given.arrays.values()))
-        pair = torch_pair(tensor) if own else default_generator.next_pair()
+        kind, device = given.kind, given.device
+        if isinstance(kind, Torch) and device is not None:
+            pair = next_pair(kind.generator(device))
+        else:
+            pair = default_generator.next_pair()
         state = arena.state(pair, stream)
         return {n: state + 8 * PARTS.index(part) for n, part in self._generator_parts.items()}
 

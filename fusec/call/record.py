@@ -112,6 +112,7 @@ class Record:
         self._maps: dict[str, MapStep] = {}
         self.steps: list[Step] = []
         self.fast: Any = None
+        self.fast_into: Any = None
         self._room, self._viewed = self._reserve(), [0] * len(self.memory.views)
         self._generation = -1
         arena.reserve(self.memory.scratch, self.memory.counters)
@@ -175,7 +176,8 @@ class Record:
         arena.reserve(self.memory.scratch, self.memory.counters)
         if arena.generation.value == self._generation:
             return
-        self._generation, self.fast = arena.generation.value, None
+        self._generation = arena.generation.value
+        self.fast = self.fast_into = None
         self._write_shared()
 
     def _own_addresses(self) -> list[int]:
@@ -365,7 +367,7 @@ def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:
 
 def refused(device: Device, steps: Sequence[Step], status: int, number: int) -> NoReturn:
     """Raise FusecError for a step, by its number, to which the driver or NCCL gave a status."""
-    step = steps[number]
+    step = steps[number] if number >= 0 else None  # the generator's state is no step
     if isinstance(step, NcclCall):
         step.library.fail(status, step.doing)
     what = f"kernel `{step.name}`" if isinstance(step, LaunchStep) else "a copy"

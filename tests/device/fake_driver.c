@@ -84,6 +84,15 @@ int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t size, void *st
     return 0;
 }
 
+int cuMemcpyHtoDAsync_v2(uint64_t target, const void *source, size_t size, void *stream)
+{
+    (void)stream;
+    if (refused_calls)
+        return refused_calls;
+    memcpy((void *)(uintptr_t)target, source, size);
+    return 0;
+}
+
 /* A map is its address, element type and modes. */
 int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address,
                            const uint64_t *extents, const uint64_t *strides, const uint32_t *box,

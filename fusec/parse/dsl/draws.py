@@ -40,7 +40,11 @@ def torch_pair(tensor: Any) -> tuple[int, int]:
     if not tensor.is_cuda:
         # It has no offset: its next number is a seed.
         return int(torch.empty((), dtype=torch.int64).random_()), 0
-    generator = torch.cuda.default_generators[tensor.device.index]
+    return next_pair(torch.cuda.default_generators[tensor.device.index])
+
+
+def next_pair(generator: Any) -> tuple[int, int]:
+    """Return seed and offset from a generator of PyTorch for a GPU, which moves on."""
     offset = generator.get_offset()
     generator.set_offset(offset + DRAWS_PER_CALL)
     return generator.initial_seed(), offset
