@@ -67,6 +67,7 @@ class Approximation:
     accuracy: float
     largest: float
     terms: Terms | None = None
+    text: Text = BY_NAME
 
 
 TABLE: dict[str, OpDef] = {}
@@ -155,7 +156,7 @@ def _form(op: OpDef, approx: Approximation) -> OpDef:
         largest=approx.largest,
         complex_error=None,
         parts=None,
-        text=BY_NAME,
+        text=approx.text,
         doc=f"{first.removesuffix('.')}, in fewer instructions.\n{rest}".rstrip(),
     )
 

@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const float amax_reduced =
       fusec::block_reduce_rows<fusec::Max<float>, kThreadsX, kThreadsY>(amax_reduced_part);
 
-  const float scale_value = fusec::divide(fusec::maximum(amax_reduced, 1e-12f), 448.0f);
+  const float scale_value = fusec::maximum(amax_reduced, 1e-12f) / 448.0f;
   const float div_1_reciprocal = 1.0f / scale_value;
   if (threadIdx.x == 0 && is_row) {
     scale[row] = scale_value;
