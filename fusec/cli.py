@@ -256,7 +256,7 @@ def run_main(arguments: list[str]) -> int:
         click.echo(error.render(), err=True)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        click.echo(_usage(error), err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -283,6 +283,16 @@ def run_main(arguments: list[str]) -> int:
             err=True,
         )
         return 70
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return an error of the command line in the form of all others."""
+    message = error.format_message().removesuffix(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return message
+    help = None if context is None else f"`{context.command_path} --help` lists what there is"
+    return FusecError(message[:1].lower() + message[1:], help=help).render()
 
 
 def _accept_any_path() -> None:

@@ -103,9 +103,14 @@ class FusecError(RuntimeError):
         span: Span | None = None,
         notes: Sequence[str] = (),
         help: str | None = None,
+        about: str = "",
     ) -> None:
-        """Store one diagnostic; `more` may collect further ones."""
+        """Store one diagnostic; `more` may collect further ones.
+
+        about: the kind of the parameter whose argument is wrong, for who knows its place.
+        """
         super().__init__(message)
+        self.about = about
         self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help)
         self.more: tuple[Diagnostic, ...] = ()
 

@@ -148,7 +148,7 @@ USAGE: list[tuple[list[str], str]] = [
     (["--without", "nothing"], "unknown pass `nothing`"),
     (["--stop-after", "nothing"], "unknown pass `nothing`"),
     (["--jobs", "0"], "--jobs"),
-    (["--nonsense"], "No such option"),
+    (["--nonsense"], "no such option"),
 ]
 
 

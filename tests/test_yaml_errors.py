@@ -64,7 +64,7 @@ def check_error(text: str, line: int, column: int, message: str, *, help: str = 
         ("y = sum(x, dmis=[1])", 16, "no argument `dmis`", "`dims`"),
         ("y = sum(x, dims=[1], dims=[0])", 26, "given twice", ""),
         ("y = sum(x, dims=[1], false)", 26, "positional argument follows", ""),
-        ("y = sum(x, dims=[3])", 9, "out of range", ""),
+        ("y = sum(x, dims=[3])", 21, "out of range", ""),
         ("y = sum(x, dims=x)", 21, "not a size", ""),
         ("y = sum(x, keepdim=B)", 24, "must be a bool", ""),
         ("y = cast(x, f23)", 17, "unknown dtype `f23`", "`f32`"),
@@ -301,7 +301,7 @@ def test_errors_in_the_document(text: str, line: int, column: int, message: str)
 def test_traps_of_yaml_in_op_lists() -> None:
     """The mend is said where YAML's rules and the op grammar meet."""
     check_error(HEAD + "ops: [y = add(x, w)]\noutputs: [y]\n", 6, 6, "splits", help="- ")
-    check_error(HEAD + "ops: y = relu(x)\noutputs: [y]\n", 6, 6, "list of op lines", help="- y")
+    check_error(HEAD + "ops: y = relu(x)\noutputs: [y]\n", 6, 6, "lacks its `- `", help="- y")
     text = HEAD + "ops:\n  - [a, y] = var_mean(x)\noutputs: [y]\n"
     check_error(text, 7, 12, "ends the op line", help="a, b = op(x)")
     text = HEAD + "ops:\n  - y = relu(x)\n    z = exp(y)\noutputs: [y]\n"

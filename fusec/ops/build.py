@@ -14,6 +14,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
+from fusec.ops.advice import Dropped, advice, dropped_by
 from fusec.ops.arguments import (
     OperandArgument,
     attributes_of,
@@ -30,7 +31,7 @@ from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find_op
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.literals import typed_literals
-from fusec.ops.shapes import broadcast_shape
+from fusec.ops.shapes import Unequal, broadcast_shape
 from fusec.ops.zero_dim import is_one_element, of_one_element
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -61,6 +62,7 @@ class GraphBuilder(DrawBuilder):
         self.boundaries = "free"
         self._boundaries: list[Boundary] = []
         self._call_span: Span | None = None
+        self._dropped: dict[int, Dropped] = {}
 
     def call(
         self,
@@ -70,8 +72,11 @@ class GraphBuilder(DrawBuilder):
         *,
         names: Sequence[str] | None = None,
         span: Span | None = None,
+        place: Callable[[str], Span | None] | None = None,
     ) -> tuple[Operand, ...]:
         """Call an operation and return its results.
+
+        place: returns where the argument of a kind stands that an error is about.
 
         Operands follow `op.operands`: numbers and None are allowed, a list where the kind is
         `operands`. Scalar integers may come back as Const. Calls made by a call, as those of a
@@ -83,10 +88,42 @@ class GraphBuilder(DrawBuilder):
         try:
             results = self._call(definition, operands, turned_pads(attributes), names, span)
         except FusecError as error:
-            raise self._placed(error, operands, span) from None
+            here = place(error.about) if place is not None and error.about else None
+            raise self._placed(self._advised(error, operands), operands, here or span) from None
         finally:
             self._call_span = outer
+        self._note_dropped(definition, operands, attributes, results)
         return results
+
+    def _note_dropped(
+        self,
+        op: OpDef,
+        operands: Sequence[OperandArgument],
+        attributes: Mapping[str, Any],
+        results: Sequence[Operand],
+    ) -> None:
+        first = operands[0] if operands else None
+        reduces = any(p.name == "keepdim" for p in op.params) and not attributes.get("keepdim")
+        if reduces and isinstance(first, Value) and first.type.shape is not None:
+            dims = attributes.get("dims")
+            for result in results:
+                if isinstance(result, Value):
+                    slot = self._slot_of[result]
+                    self._dropped[slot] = dropped_by(op.name, dims, len(first.type.shape))
+
+    def _advised(self, error: FusecError, operands: Sequence[OperandArgument]) -> FusecError:
+        """Return an error of operands that do not broadcast with what would mend them."""
+        if not isinstance(error, Unequal):
+            return error
+        values = [v for v in map(self._operand_value, operands) if v is not None]
+        dropped = {v.name: self._dropped.get(self._slot_of[v]) for v in values}
+        help = advice(values, {n: d for n, d in dropped.items() if d is not None})
+        old = error.diagnostic
+        return Unequal(old.message, notes=old.notes, help=help) if help else error
+
+    def _operand_value(self, operand: OperandArgument) -> Value | None:
+        value = self.resolve(operand) if isinstance(operand, Value) else None
+        return value if isinstance(value, Value) else None
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
         """Call an operation with one result as written in source, and return the result."""

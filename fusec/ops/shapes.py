@@ -9,6 +9,10 @@ from fusec.ir.dim import Call, Dim, Shape, shape_text
 from fusec.ir.graph import Operand, Value
 
 
+class Unequal(FusecError):
+    """Operands whose extents differ where they ought to be equal or 1."""
+
+
 def described(operands: Sequence[Operand]) -> str:
     """Return `x is bf16[B, H], w is bf16[K]`."""
     return ", ".join(
@@ -24,7 +28,7 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
     for other in wide[1:]:
         if other != wide[0]:
             cut = any(isinstance(a, Call) for e in (wide[0], other) for a in e.atoms())
-            raise FusecError(
+            raise Unequal(
                 f"operands of `{name}` do not broadcast",
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
                 help="extents must be equal or literally 1; reshape, or declare both by one name"
@@ -49,7 +53,7 @@ def same_rank_shape(name: str, operands: Sequence[Operand]) -> Shape | None:
     """Return the shape of an elementwise result whose tensor operands all have its rank."""
     ranks = {len(o.type.shape) for o in operands if o.type.shape is not None}
     if len(ranks) > 1:
-        raise FusecError(
+        raise Unequal(
             f"operands of `{name}` differ in rank",
             notes=[described(operands)],
             help="write a broadcast_in_dim",
@@ -68,7 +72,8 @@ def normal_axis(name: str, axis: int, rank: int, what: str = "dim") -> int:
     """Return `axis` counted from the front; FusecError if it is out of range."""
     if not -rank <= axis < rank:
         span = "a 0-dim tensor has none" if rank == 0 else f"expected {-rank} to {rank - 1}"
-        raise FusecError(f"{what} {axis} of `{name}` is out of range: {span}")
+        message = f"{what} {axis} of `{name}` is out of range: {span}"
+        raise FusecError(message, about="axis")
     return axis % rank
 
 
@@ -97,9 +102,12 @@ def require_rank(name: str, operand: Operand, count: int, what: str) -> Shape:
     return shape
 
 
-def mismatch(name: str, left: Dim, right: Dim, why: str, operands: Sequence[Operand]) -> FusecError:
+def mismatch(
+    name: str, left: Dim, right: Dim, why: str, operands: Sequence[Operand], help: str | None = None
+) -> FusecError:
     """Return the error of two extents that ought to agree."""
-    return FusecError(f"`{name}`: {why}: {left} and {right} differ", notes=[described(operands)])
+    message = f"`{name}`: {why}: {left} and {right} differ"
+    return FusecError(message, notes=[described(operands)], help=help)
 
 
 def text(shape: Shape) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusec import ops
@@ -81,12 +81,21 @@ class Calls:
             else:
                 attributes[param.name] = self._attribute(given[param.name], op, param)
         try:
-            results = self._builder.call(op.name, operands, attributes, names=names, span=span)
+            results = self._builder.call(
+                op.name, operands, attributes, names=names, span=span,
+                place=lambda about: self._argument_span(op, given, about),
+            )  # fmt: skip
         except FusecError as error:
             raise error.at(span) from None
         for result in results:
             check_terms((*result.shape, *filter(None, [result.type.dim])), span)
         return results
+
+    def _argument_span(self, op: OpDef, given: Mapping[str, Tree], about: str) -> Span | None:
+        """Return where the argument of a kind stands; None where the call has none or several."""
+        kinds = ("dims", "axis") if about == "axis" else (about,)
+        found = [given[p.name] for p in op.params if p.kind in kinds and p.name in given]
+        return self._span(found[0]) if len(found) == 1 else None
 
     def _dtype_called(self, tree: CallTree, error: FusecError) -> FusecError:
         name = tree.name.text

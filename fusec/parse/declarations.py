@@ -93,9 +93,11 @@ class Declarations:
             default, span = self.overrides[name], entry.key.span
             _check_override(name, default, multiple_of)
         if default % multiple_of:
+            below = default - default % multiple_of
             raise FusecError(
                 f"the default size of `{name}`, {default}, is not a multiple of {multiple_of}",
                 span=span,
+                help=f"{below} and {below + multiple_of} are",
             )
         return self.builder.declare_dim(
             name, default, multiple_of=multiple_of, anonymous=anonymous, buckets=buckets, span=span
@@ -106,7 +108,7 @@ class Declarations:
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong(node, f"{what} (an integer)", help)
         if value < 0:
-            raise FusecError(f"{what} is negative", span=node.span)
+            raise FusecError(f"{what} is negative", span=node.span, help=f"did you mean {-value}?")
         if value >= 2**63:
             raise FusecError(f"{what} does not fit into 64 bits", span=node.span)
         return value
@@ -217,6 +219,9 @@ class Declarations:
         self, name: str, node: Scalar
     ) -> tuple[DType, list[Dim] | None, Literal | Items | None]:
         parser = Parser(node.source, *node.body)
+        if parser.token.kind == "number" or parser.token.text == "-":
+            help = f"a scalar with a default is written `{name}: f32 = {node.text.strip()}`"
+            raise parser.unexpected("a dtype", help)
         word = parser.name("a dtype")
         dtype = self._dtype(parser, word)
         shape: list[Dim] | None = None
@@ -235,6 +240,8 @@ class Declarations:
                 if not parser.take(","):
                     break
             parser.expect("]", " or `,`")
+        elif parser.token.text == "(":
+            raise parser.unexpected("`[`", f"a shape stands in brackets: `{word.text}[B, H]`")
         if parser.take("="):
             tree = parser.expression()
             if isinstance(tree, Items) and dtype.is_complex:

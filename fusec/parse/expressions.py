@@ -188,6 +188,9 @@ class Parser:
             arguments.append(self._argument())
             if not self.take(","):
                 break
+        if self.token.kind == "end":
+            wanted = f"`)` or `,` in the call of `{name.text}`"
+            raise self.unexpected(wanted, f"close the call of `{name.text}` with `)`")
         closing = self.expect(")", f" or `,` in the call of `{name.text}`")
         return CallTree(name, tuple(arguments), name.start, closing.end)
 

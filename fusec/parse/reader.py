@@ -27,6 +27,7 @@ from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
+from fusec.parse.traps import without_dash
 from fusec.parse.trees import CallTree, OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
@@ -151,6 +152,8 @@ class _Reader:
                 self._op(line, builder, calls)
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
+        if isinstance(node, Scalar) and "=" in node.text:
+            raise without_dash(node.source, node.start)
         node = fields.listing(node, "a list of op lines", "write one op per line: `- y = relu(x)`")
         if node.flow and any(isinstance(i, Scalar) and _is_cut(i) for i in node.items):
             raise FusecError(

@@ -66,7 +66,8 @@ class Sizes:
         raise NotASize("expected a size: an integer or a dim", span=self._span(tree))
 
     def _named(self, tree: Name) -> Dim:
-        meaning = self._scope.find(tree.text, self._span(tree))
+        declare = f"declare the size under `dims:`, as in `{tree.text}: 64`"
+        meaning = self._scope.find(tree.text, self._span(tree), declare)
         if isinstance(meaning, Dim):
             return meaning
         if isinstance(meaning, Value):

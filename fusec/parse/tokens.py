@@ -17,6 +17,7 @@ _TOKEN = re.compile(
 )
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NAME_REST = re.compile(r"\w+")
+_QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             raise FusecError(
                 f"unexpected `{text[position]}`",
                 span=source.span(position),
-                help=_foreign(text[position]),
+                help=_quoted_number(text, position, end) or _foreign(text[position]),
             )
         rest = _NAME_REST.match(text, found.end(), end)
         if rest is not None and found.lastgroup in ("number", "name"):
@@ -59,6 +60,11 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             )
         yield Token(found.lastgroup or "", found[0], position, found.end())
         position = found.end()
+
+
+def _quoted_number(text: str, position: int, end: int) -> str | None:
+    found = _QUOTED_NUMBER.match(text, position, end)
+    return f"a number stands bare: write `{found[2]}`" if found else None
 
 
 def _foreign(character: str) -> str | None:

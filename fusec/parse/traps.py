@@ -11,6 +11,7 @@ from fusec.parse.source import Source
 
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
+_OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _KEY_WITHOUT_SPACE = re.compile(r"[ ]*(?:- )?([A-Za-z_]\w*:)[^\s:/]")
 
 
@@ -22,15 +23,33 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
         return FusecError(
             "the quoted text is never closed", span=source.span(problem.context_mark.index)
         )
-    glued = _without_blank(source, problem, offset) or _without_colon(source, problem, offset)
-    if glued is not None:
-        return glued
+    for known in (_without_blank, _without_colon, _without_dash):
+        found = known(source, problem, offset)
+        if found is not None:
+            return found
     message, help = _mend(source, problem, offset)
     notes: tuple[str, ...] = ()
     if "flow" in (problem.context or ""):
         place = source.span(_context(problem, offset)).place()
         notes = (f"{problem.context}, begun at {place}",)
     return FusecError(message, span=source.span(offset), notes=notes, help=help)
+
+
+def without_dash(source: Source, start: int) -> FusecError:
+    """Return the error for an op line that begins there, without its `- `."""
+    first = source.text[start:].partition("\n")[0].rstrip()
+    span = source.span(start, start + len(first))
+    return FusecError("the op line lacks its `- `", span=span, help=f"write `- {first}`")
+
+
+def _without_dash(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:
+    """Return the error for `y = op(x)` between lines that begin with `- `."""
+    last = source.line_of(offset)
+    for line in range(source.line_of(_context(problem, offset)), last + 1):
+        found = _OP_LINE.fullmatch(source.line_text(line))
+        if found is not None and source.line_text(line - 1).lstrip().startswith("- "):
+            return without_dash(source, source.start_of(line) + found.start(1))
+    return None
 
 
 def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[str, str | None]:

@@ -238,8 +238,21 @@ def find(arch: str, folder: Path | None = None) -> Target:
     Without a folder that of FUSEC_TARGETS counts. FusecError lists the known targets.
     """
     if arch not in TARGETS:
-        raise FusecError(f"unknown target `{arch}`", help="one of " + ", ".join(TARGETS))
+        raise FusecError(f"unknown target `{arch}`", help=_meant(arch))
     return load(arch, folder)
+
+
+def _meant(arch: str) -> str:
+    """Return which target a name may mean: of another spelling, or of the GPU."""
+    plain = "".join(c for c in arch.lower() if c.isalnum()).replace("compute", "sm")
+    spelled = [name for name in TARGETS if name.replace("_", "") in (plain, f"sm{plain}")]
+    devices = {name: load(name, None).device.lower().split()[-1] for name in TARGETS}
+    spelled += [name for name, device in devices.items() if device in plain]
+    # sm_90a has all of sm_90 and the instructions of Hopper alone.
+    specific = [f"{name}a" for name in spelled if f"{name}a" in TARGETS]
+    if not spelled:
+        return "one of " + ", ".join(TARGETS)
+    return f"did you mean `{(specific or spelled)[0]}`?"
 
 
 def nearest(archs: Iterable[str], capability: int) -> Target | None:
