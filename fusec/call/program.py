@@ -134,7 +134,7 @@ class Program:
         # The helper takes the outputs' arrays behind all arguments.
         if self._fast_into is None or len(arguments) != len(self.fusion.given):
             return NotImplemented
-        arrays = out if isinstance(out, (tuple, list)) else (out,)
+        arrays: list[Any] = [*out] if isinstance(out, (tuple, list)) else [out]
         return self._fast_into(*arguments, *arrays)
 
     def graph(

@@ -51,7 +51,7 @@ def _infer_matmul(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     inner, rows = left[-1], right[-2 if len(right) > 1 else 0]
     if inner != rows:
         help = (
-            "`linear` multiplies by the rows of its weights, [N, K]" if inner == right[-1] else None
+            "`linear` multiplies by the rows of its weights, [N, K]" if inner in right[-1:] else None
         )
         raise mismatch("matmul", inner, rows, "the summed extents must agree", operands, help)
     outer = [left[:-2], right[:-2]]
