@@ -20,7 +20,7 @@ ENABLED = 'eval "$(_FUSEC_COMPLETE=bash_source fusec)"'
 
 
 def test_the_readme_tells_how() -> None:
-    assert f"`{ENABLED}`" in (ROOT / "README.md").read_text()
+    assert f"`{ENABLED}`" in (ROOT / "docs" / "commands.md").read_text()
 
 
 def completed(*words: object) -> list[str]:

@@ -20,18 +20,31 @@ from fusec.cli import cli, run_main
 from fusec.options import DUMP_KINDS, ENVIRONMENT, CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
+from fusec.run.device import device_available
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
-SHELL = [text for kind, text in BLOCKS if kind == "sh"]
-ROWS = [r.split("|")[1] for r in re.findall(r"^(\|.*\|)$", README, re.MULTILINE)]
+PAGES = {
+    name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("files", "commands", "verification", "explain", "sharding")
+}
+TEXT = "\n".join((README, *PAGES.values()))
+"""What a user reads first."""
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return [t for k, t in re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL) if k == kind]
+
+
+SHELL = blocks(README, "sh")
+ROWS = [r.split("|")[1] for r in re.findall(r"^(\|.*\|)$", PAGES["commands"], re.MULTILINE)]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 COMMANDS = sorted(
     {
         *re.findall(
-            r"fusec (?:run|check|compile|dump|golden|explain) [\w./-]+\.(?:yaml|py)[^\n`]*", README
+            r"fusec (?:run|check|compile|dump|golden|explain) examples/[\w./-]+\.(?:yaml|py)[^\n`]*",
+            TEXT,
         ),
         *(c for row in ROWS for c in re.findall(r"`fusec ([^`]+)`", row)),
     }
@@ -59,6 +72,29 @@ def test_the_readme_is_found() -> None:
     assert len(SHELL) == 2
     assert len(COMMANDS) >= 8
     assert len(EXPLAINED) >= 6
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    assert 80 <= README.count("\n") <= 120
+    for path in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / path).is_file(), path
+
+
+def test_the_output_shown_is_what_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    (text,), (console,) = blocks(README, "yaml"), blocks(README, "console")
+    (tmp_path / "rmsnorm.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    line, _, shown = console.partition("\n")
+    assert run_main(shlex.split(line.removeprefix("$ fusec "))) == 0
+    said = capsys.readouterr().out
+    if device_available() is None:  # a GPU measures what is predicted here
+        assert said.startswith("rmsnorm: 1 kernel")
+    else:
+        reason = r"(?m)^(not verified on a GPU: ).*$"
+        assert re.sub(reason, r"\1", said) == re.sub(reason, r"\1", shown)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -92,7 +128,7 @@ def test_commands_that_explain_run(
     if "--html" in words:
         assert Path(words[-1]).read_text(encoding="utf-8").startswith("<!doctype html>")
     elif "mermaid" in words:
-        (picture,) = [text for kind, text in BLOCKS if kind == "mermaid"]
+        (picture,) = blocks(PAGES["explain"], "mermaid")
         assert picture == said
     elif "--schedule-space" in words:
         assert said.startswith("s0 inner_persistent (y): 64 schedules\n")
@@ -136,14 +172,13 @@ def options_of(command: click.Command) -> set[str]:
 def test_options_exist() -> None:
     """Flags are written with underscores or hyphens."""
     every = {o.replace("_", "-") for c in cli.commands.values() for o in options_of(c)}
-    own = README.split("## Commands")[1]
-    named = {o.replace("_", "-") for o in re.findall(r"(?<![\w-])--[a-z][\w-]+", own)}
+    named = {o.replace("_", "-") for o in re.findall(r"(?<![\w-])--[a-z][\w-]+", TEXT)}
     assert named
     assert named - every == set()
 
 
 def test_the_file_shown_is_a_fusion() -> None:
-    shown, schedules = [text for kind, text in BLOCKS if kind == "yaml"]
+    shown, schedules = blocks(PAGES["files"], "yaml")
     fusion = read_text(shown)
     assert fusion.name == "layernorm"
     assert [o.value.name for o in fusion.outputs] == ["y"]
@@ -156,7 +191,7 @@ def test_the_file_shown_is_a_fusion() -> None:
 def test_extras_and_folders_exist() -> None:
     for extra in re.findall(r"\.\[(\w+)\]", README):
         assert extra in PROJECT["optional-dependencies"]
-    for path in set(re.findall(r"`((?:fusec|examples|docs|tests)/[\w./]*)`", README)):
+    for path in set(re.findall(r"`((?:fusec|examples|docs|tests)/[\w./]*)`", TEXT)):
         assert (ROOT / path).exists(), path
     assert PROJECT["scripts"] == {"fusec": "fusec.cli:main"}
 
@@ -171,7 +206,7 @@ def test_one_command_installs_and_runs_and_one_installs_and_tests() -> None:
 
 
 def test_environment_variables_are_declared() -> None:
-    for name in re.findall(r"\b(FUSEC_\w+|NVFUSER_DUMP)\b", README):
+    for name in re.findall(r"\b(FUSEC_\w+|NVFUSER_DUMP)\b", TEXT):
         assert name in ENVIRONMENT
 
 
