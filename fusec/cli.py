@@ -118,6 +118,9 @@ def dump_command(file: str, style: str | None, options: CompileOptions, **flags:
     help="Also say over which sizes of a dim the choice stays the same.",
 )
 @click.option("--build", is_flag=True, help="Also build the kernels, for their registers.")
+@click.option(
+    "--all", "every", is_flag=True, help="Print all refusals, of unrelated schedulers too."
+)
 @compile_options
 def explain_command(
     file: str,
@@ -126,12 +129,13 @@ def explain_command(
     exact: bool,
     ranges: tuple[str, ...],
     build: bool,
+    every: bool,
     options: CompileOptions,
 ) -> int:
     """Explain how FILE is segmented, what each segment costs, and why nothing else was chosen."""
     from fusec.commands.explain import ExplainOptions, explain_file
 
-    return explain_file(file, options, ExplainOptions(as_json, html, exact, ranges, build))
+    return explain_file(file, options, ExplainOptions(as_json, html, exact, ranges, build, every))
 
 
 @cli.command("golden")

@@ -54,9 +54,9 @@ KEYS = {
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers",
     "segments.nodes": "op inputs outputs text",
-    "segments.refusals": "scheduler rule reason",
+    "segments.refusals": "scheduler rule reason near",
     "crossing": "name shape dtype producer consumers is_output bytes bytes_expr",
-    "decisions": "action subject because",
+    "decisions": "action subject because refusals",
     "choices": "dim first last segments refused seconds",
     "choices.segments": "scheduler outputs",
     "exact": "fewest_bytes lower_bytes proven gap method segments",
@@ -270,17 +270,22 @@ def test_the_text_tells_bytes_bounds_refusals_and_boundaries() -> None:
     record = fusec.segmentation(ROOT / "examples" / "cross_entropy.yaml", exact=True)
     text = explanation(record)
     words = " ".join(text.split())
+    every = " ".join(explanation(record, every=True).split())
     assert text.startswith("cross_entropy on H200 (sm_90a): 2 segments, 2 kernels\n")
     for segment in record.segments:
         assert f"\n{segment.name} {segment.scheduler}\n" in text
         assert f"{bytes_text(segment.bytes)}, floor {bytes_text(segment.floor_bytes)}" in words
         assert f"{time_text(segment.seconds)}, bound by {segment.bound}" in words
         for refusal in segment.refusals:
-            assert refusal.reason in words
-            assert f"({refusal.rule})" in words
+            assert refusal.near == (refusal.reason in words)
+            assert refusal.reason in every
+            assert f"({refusal.rule})" in every
     assert "Not fused\n  s0 -> s1\n" in text
     assert "loss f32[T], 1.02 kB, 1 reader, an output anyway" in words
-    assert "reduction, inner_persistent, outer_persistent: the reductions reduce" in words
+    assert "because reduction: the reductions reduce different axes" in words
+    assert "reduction, inner_persistent, outer_persistent: the reductions reduce" in every
+    assert "`--all` prints them" in words
+    assert "--all" not in every
     assert "is proven to be the fewest" in words
     assert "of all segmentations of this definition that compute reductions" in words
     assert_readable(text)
@@ -319,13 +324,24 @@ def test_the_gap_is_told() -> None:
 
 
 def test_reasons_that_agree_are_told_once() -> None:
-    from fusec.explain.facts import Taken
+    from fusec.explain.facts import Refused, Taken
     from fusec.explain.text import reasons
 
-    said = "matmul: `x` is computed; it reads memory; scan: no scan; pointwise: no scan; sort: none"
-    assert reasons(Taken("boundary", ("s0", "s1"), said)) == [
-        "matmul: `x` is computed; it reads memory", "scan, pointwise: no scan", "sort: none",
+    said = tuple(
+        Refused(scheduler, "operation", reason, near)
+        for scheduler, reason, near in (
+            ("matmul", "`x` is computed; it reads memory", True), ("scan", "no scan", False),
+            ("pointwise", "no scan", False), ("sort", "none", False),
+        )
+    )  # fmt: skip
+    decision = Taken("boundary", ("s0", "s1"), "as text", said)
+    computed = "matmul: `x` is computed; it reads memory (operation)"
+    assert reasons(decision) == [computed]
+    assert reasons(decision, {"sort"}) == [computed, "sort: none (operation)"]
+    assert reasons(decision, every=True) == [
+        computed, "scan, pointwise: no scan (operation)", "sort: none (operation)",
     ]  # fmt: skip
+    assert reasons(Taken("split", ("y",), "", said[1:])) == ["no scheduler computes all of it"]
     plain = "one kernel takes 3 us; apart: 2 us"
     assert reasons(Taken("boundary", ("s0", "s1"), plain)) == [plain]
     assert reasons(Taken("boundary", ("s0", "s1"), "")) == []

@@ -178,7 +178,7 @@ def test_every_text_is_escaped(block: Explained) -> None:
                 inputs=(*first.inputs, EVIL),
                 outputs=(*first.outputs, EVIL + "2"),
                 nodes=tuple(replace(n, op=EVIL, text=EVIL) for n in first.nodes),
-                refusals=(Refused(EVIL, EVIL, EVIL),),
+                refusals=(Refused(EVIL, EVIL, EVIL, near=True),),
             ),
             *record.segments[1:],
         ),

@@ -40,12 +40,10 @@ SHELL = blocks(README, "sh")
 ROWS = [r.split("|")[1] for r in re.findall(r"^(\|.*\|)$", PAGES["commands"], re.MULTILINE)]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
+VERBS = "run|check|compile|dump|golden|explain"
 COMMANDS = sorted(
     {
-        *re.findall(
-            r"fusec (?:run|check|compile|dump|golden|explain) examples/[\w./-]+\.(?:yaml|py)[^\n`]*",
-            TEXT,
-        ),
+        *re.findall(rf"fusec (?:{VERBS}) examples/[\w./-]+\.(?:yaml|py)[^\n`]*", TEXT),
         *(c for row in ROWS for c in re.findall(r"`fusec ([^`]+)`", row)),
     }
 )

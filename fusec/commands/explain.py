@@ -16,7 +16,7 @@ from fusec.options import CompileOptions
 class ExplainOptions:
     """How to answer: as JSON, as a page at a path; with ranges of sizes, with the exact bound.
 
-    build: whether kernels are built, for their registers.
+    build: whether kernels are built, for their registers. every: with all refusals.
     """
 
     json: bool = False
@@ -24,6 +24,7 @@ class ExplainOptions:
     exact: bool = False
     ranges: Sequence[str] = ()
     build: bool = False
+    every: bool = False
 
 
 def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
@@ -47,7 +48,7 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
     elif chosen.html is None:
         from fusec.explain.text import explanation
 
-        sys.stdout.write("\n".join(explanation(record) for record in records))
+        sys.stdout.write("\n".join(explanation(r, every=chosen.every) for r in records))
     else:
         print(visible(f"{chosen.html}: {', '.join(record.fusion for record in records)}"))
     return 0

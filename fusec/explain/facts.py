@@ -23,11 +23,15 @@ class Operation:
 
 @dataclass(frozen=True)
 class Refused:
-    """A scheduler that does not take a segment, and why."""
+    """A scheduler that does not take a segment, and why.
+
+    near: whether it takes segments of this kind, and something about this one forbids it.
+    """
 
     scheduler: str
     rule: str
     reason: str
+    near: bool
 
 
 @dataclass(frozen=True)
@@ -177,11 +181,15 @@ class Saved:
 
 @dataclass(frozen=True)
 class Taken:
-    """A decision: what was done to which values or segments, and why."""
+    """A decision: what was done to which values or segments, and why.
+
+    refusals: where it is that no scheduler takes the group; `because` says the same as text.
+    """
 
     action: str
     subject: tuple[str, ...]
     because: str
+    refusals: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True)

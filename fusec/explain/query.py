@@ -23,6 +23,7 @@ from fusec.explain.facts import (
 )
 from fusec.explain.units import time_text
 from fusec.hostir.overlap import LoopTime, program_time
+from fusec.index.domain import Refusal
 from fusec.ir.annotations import Override
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
@@ -90,8 +91,14 @@ def describe(
         seconds=seconds,
         share=least.share(seconds, rates),
         tensor_share=least.tensor_share(seconds, rates),
-        decisions=tuple(Taken(d.action, d.subject, d.because) for d in decisions),
+        decisions=tuple(
+            Taken(d.action, d.subject, d.because, _refused(d.refusals)) for d in decisions
+        ),
     )  # fmt: skip
+
+
+def _refused(refusals: Iterable[tuple[str, Refusal]]) -> tuple[Refused, ...]:
+    return tuple(Refused(name, r.rule, r.because, r.is_near) for name, r in refusals)
 
 
 def _hidden(segmented: SegmentedFusion, loop: LoopTime) -> Decision:
@@ -136,7 +143,7 @@ def _segment(
         efficiency=estimate.efficiency,
         kernels=estimate.kernels,
         occupancy=occupancy,
-        refusals=tuple(Refused(name, r.rule, r.because) for name, r in segment.refusals),
+        refusals=_refused(segment.refusals),
         why=segment.why,
         orders=orders,
         overrides=tuple(_override(o) for o in segment.overrides),

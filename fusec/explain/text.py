@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from fusec.explain.facts import (
@@ -13,6 +13,7 @@ from fusec.explain.facts import (
     Crossing,
     Exchange,
     KernelFacts,
+    Refused,
     Segmentation,
     SegmentFacts,
     Taken,
@@ -28,17 +29,99 @@ NAMES = 8
 SAVING = ("region", "merge", "shift", "rematerialise", "redefine")
 
 
-def explanation(record: Segmentation) -> str:
-    """Return the whole explanation of one fusion for one target."""
+def explanation(record: Segmentation, *, every: bool = False) -> str:
+    """Return the explanation of one fusion for one target.
+
+    every: with the refusals of schedulers that take no segments of such a kind, too.
+    """
+    text = _Text(record, every)
     blocks = [
         _overview(record),
-        *(_segment(s) for s in record.segments),
-        _boundaries(record),
+        *(text.segment(s) for s in record.segments),
+        text.boundaries(),
         _saved(record),
-        _others(record),
+        text.others(),
         _choices(record.choices),
+        text.rest(),
     ]
     return "\n".join("\n".join(block) + "\n" for block in map(list, blocks) if block)
+
+
+class _Text:
+    """What is said of segments and decisions: refusals once, and those alone that are near."""
+
+    def __init__(self, record: Segmentation, every: bool) -> None:
+        self._record, self._every = record, every
+        self._takers = {s.name: s.scheduler for s in record.segments}
+        self._told: set[tuple[Refused, ...]] = set()
+        self._left = 0
+
+    def segment(self, segment: SegmentFacts) -> Iterator[str]:
+        yield from _segment(segment)
+        yield from _rows("refused", self._texts(segment.refusals))
+
+    def boundaries(self) -> Iterator[str]:
+        stayed = [d for d in self._record.decisions if d.action == "boundary"]
+        if stayed:
+            yield "Not fused"
+        for decision in stayed:
+            producer, consumer = decision.subject[:2]
+            over = [c for c in self._record.crossing if crosses(c, producer, consumer)]
+            yield f"  {producer} -> {consumer}"
+            for tensor in over:
+                yield from _row("tensor", crossing_text(tensor))
+            takers = {self._takers.get(name, "") for name in decision.subject}
+            yield from _rows("because", self._reasons(decision, takers))
+            self._told.add(decision.refusals)
+
+    def others(self) -> Iterator[str]:
+        rest = [
+            d for d in self._record.decisions
+            if d.action not in (*SAVING, "boundary") and not self._is_told(d)
+        ]  # fmt: skip
+        if rest:
+            yield "Also decided"
+        for decision in rest:
+            yield from _row(decision.action, names(decision.subject))
+            yield from _rows("", self._reasons(decision, set()))
+
+    def rest(self) -> Iterator[str]:
+        if self._left:
+            left = count(self._left, "refusal")
+            yield f"{left} of schedulers for other kinds of operations: `--all` prints them"
+
+    def _is_told(self, decision: Taken) -> bool:
+        """Return whether boundaries have said the same: of two segments, all is their union."""
+        return bool(decision.refusals) and decision.refusals in self._told and not self._every
+
+    def _reasons(self, decision: Taken, takers: Collection[str]) -> list[str]:
+        self._left += len(decision.refusals) - len(told(decision.refusals, takers, self._every))
+        return reasons(decision, takers, every=self._every)
+
+    def _texts(self, refusals: Sequence[Refused]) -> list[str]:
+        found = told(refusals, (), self._every)
+        self._left += len(refusals) - len(found)
+        return alike(found)
+
+
+def told(
+    refusals: Sequence[Refused], takers: Collection[str] = (), every: bool = False
+) -> list[Refused]:
+    """Return the refusals that say something: near ones, and those of the schedulers given."""
+    return [r for r in refusals if every or r.near or r.scheduler in takers]
+
+
+def reasons(decision: Taken, takers: Collection[str] = (), *, every: bool = False) -> list[str]:
+    """Return the reasons of a decision, schedulers that give the same one together."""
+    if decision.refusals:
+        found = told(decision.refusals, takers, every)
+        return alike(found) or ["no scheduler computes all of it"]
+    return [decision.because] if decision.because else []
+
+
+def refused(segment: SegmentFacts) -> list[str]:
+    """Return why other schedulers that take such segments do not take this one."""
+    return alike(told(segment.refusals))
 
 
 def _overview(record: Segmentation) -> Iterator[str]:
@@ -130,7 +213,6 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
         yield from _rows("orders", (f"{s.value}: {s.order}" for s in segment.orders if s.rounded))
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
-    yield from _rows("refused", refused(segment))
 
 
 def exchange(facts: Exchange) -> str:
@@ -173,11 +255,6 @@ def reordered(sums: Iterable[str]) -> str:
     return f"the measured schedule changes the last bits of {names}; `--untuned` does not"
 
 
-def refused(segment: SegmentFacts) -> list[str]:
-    """Return why each other scheduler does not take the segment."""
-    return alike((r.scheduler, f"{r.reason} ({r.rule})") for r in segment.refusals)
-
-
 def launches(segment: SegmentFacts) -> str:
     """Return how many kernels a segment has, and how near to its limit they run."""
     return f"{segment.kernels}, {count(segment.ctas, 'block')}, {reached(segment)}"
@@ -209,11 +286,16 @@ def rivals(segment: SegmentFacts) -> str:
     return segment.why.partition("; ")[2]
 
 
-def alike(refusals: Iterable[tuple[str, str]]) -> list[str]:
+def unrelated(segment: SegmentFacts) -> list[str]:
+    """Return why the schedulers do not take a segment that take none of its kind."""
+    return alike(r for r in segment.refusals if not r.near)
+
+
+def alike(refusals: Iterable[Refused]) -> list[str]:
     """Return `names: reason` for each reason, the schedulers that give the same one together."""
     given: dict[str, list[str]] = {}
-    for scheduler, reason in refusals:
-        given.setdefault(reason, []).append(scheduler)
+    for refusal in refusals:
+        given.setdefault(f"{refusal.reason} ({refusal.rule})", []).append(refusal.scheduler)
     return [f"{', '.join(schedulers)}: {reason}" for reason, schedulers in given.items()]
 
 
@@ -249,19 +331,6 @@ def resource(key: str) -> str:
     return key.replace("l2", "L2").replace("_", " ")
 
 
-def _boundaries(record: Segmentation) -> Iterator[str]:
-    stayed = [d for d in record.decisions if d.action == "boundary"]
-    if stayed:
-        yield "Not fused"
-    for decision in stayed:
-        producer, consumer = decision.subject[:2]
-        over = [c for c in record.crossing if crosses(c, producer, consumer)]
-        yield f"  {producer} -> {consumer}"
-        for tensor in over:
-            yield from _row("tensor", crossing_text(tensor))
-        yield from _rows("because", reasons(decision))
-
-
 def crosses(tensor: Crossing, producer: str, consumer: str) -> bool:
     """Return whether a tensor goes from one segment to another."""
     return f"s{tensor.producer}" == producer and consumer in {f"s{c}" for c in tensor.consumers}
@@ -273,21 +342,6 @@ def crossing_text(tensor: Crossing) -> str:
     reads = count(len(tensor.consumers), "reader")
     stored = ", an output anyway" if tensor.is_output else ""
     return f"{tensor.name} {tensor.dtype}[{shape}], {bytes_text(tensor.bytes)}, {reads}{stored}"
-
-
-def reasons(decision: Taken) -> list[str]:
-    """Return the reasons of a decision, schedulers that give the same one together."""
-    named: list[tuple[str, str]] = []
-    for part in decision.because.split("; "):
-        name, colon, reason = part.partition(": ")
-        if colon and name.isidentifier():
-            named.append((name, reason))
-        elif named:
-            # A reason may have a semicolon of its own.
-            named[-1] = (named[-1][0], f"{named[-1][1]}; {part}")
-        else:
-            return [decision.because] if decision.because else []
-    return alike(named)
 
 
 def _saved(record: Segmentation) -> Iterator[str]:
@@ -304,15 +358,6 @@ def _saved(record: Segmentation) -> Iterator[str]:
             f"{value.name} {value.dtype}[{shape}] in {where}, saves "
             f"{bytes_text(value.saved_bytes)}: {value.because}",
         )
-
-
-def _others(record: Segmentation) -> Iterator[str]:
-    rest = [d for d in record.decisions if d.action not in (*SAVING, "boundary")]
-    if rest:
-        yield "Also decided"
-    for decision in rest:
-        yield from _row(decision.action, names(decision.subject))
-        yield from _rows("", reasons(decision))
 
 
 def _choices(found: Iterable[Choice]) -> Iterator[str]:

@@ -14,6 +14,14 @@ from fusec.ir.expression import Index, Quotient, Remainder, Var, index, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.recent import Recent
 
+OF_ANOTHER_KIND = frozenset(
+    {
+        "computed", "concat", "contraction", "no column sums", "no reduction", "no transposition",
+        "operation", "operations", "persistence", "reduction_axes", "scans", "scatters",
+    }
+)  # fmt: skip
+"""Rules by which a scheduler says that a group is not of the kind that it takes."""
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -21,6 +29,11 @@ class Refusal:
 
     rule: str
     because: str
+
+    @property
+    def is_near(self) -> bool:
+        """Return whether a group of this kind is taken, and something about this one forbids it."""
+        return self.rule not in OF_ANOTHER_KIND
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.because}"

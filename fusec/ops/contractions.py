@@ -50,9 +50,8 @@ def _infer_matmul(operands: Operands, attributes: Attributes) -> tuple[Type, ...
         raise FusecError("`matmul` of a 0-dim tensor", notes=[described(operands)])
     inner, rows = left[-1], right[-2 if len(right) > 1 else 0]
     if inner != rows:
-        help = (
-            "`linear` multiplies by the rows of its weights, [N, K]" if inner in right[-1:] else None
-        )
+        rows_help = "`linear` multiplies by the rows of its weights, [N, K]"
+        help = rows_help if inner in right[-1:] else None
         raise mismatch("matmul", inner, rows, "the summed extents must agree", operands, help)
     outer = [left[:-2], right[:-2]]
     rank = max(len(s) for s in outer)

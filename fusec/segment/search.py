@@ -260,7 +260,8 @@ def _take(merges: Merges, chosen: Chosen) -> bool:
     if offer.accepted:
         merges.structures.merge(chosen)
         return True
-    merges.decisions.append(Decision("split", _results(merges.groups, chosen), offer.reasons()))
+    subject = _results(merges.groups, chosen)
+    merges.decisions.append(Decision("split", subject, offer.reasons(), offer.refusals))
     return False
 
 
@@ -377,9 +378,19 @@ def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:
     for consumer in order:
         for producer in sorted(merges.groups.sources(consumer), key=number.__getitem__):
             chosen = merges.groups.closure([producer, consumer])
-            because = _why_separate(merges, chosen)
             subject = (f"s{number[producer]}", f"s{number[consumer]}")
-            yield Decision("boundary", subject, because)
+            offer = _refusing(merges, chosen)
+            if offer is not None:
+                yield Decision("boundary", subject, offer.reasons(), offer.refusals)
+            else:
+                yield Decision("boundary", subject, _why_separate(merges, chosen))
+
+
+def _refusing(merges: Merges, chosen: Chosen | None) -> Offer | None:
+    """Return what schedulers say of groups that may be merged, where nobody takes them."""
+    if chosen is None or merges.forbidden(chosen) is not None or merges.offer(chosen).accepted:
+        return None
+    return merges.named_offer(chosen)
 
 
 def _why_separate(merges: Merges, chosen: Chosen | None) -> str:
@@ -389,7 +400,5 @@ def _why_separate(merges: Merges, chosen: Chosen | None) -> str:
     if because is not None:
         return because
     offer = merges.offer(chosen)
-    if not offer.accepted:
-        return merges.named_offer(chosen).reasons()
     separate = sum(merges.of_piece(p).seconds for p in sorted(chosen))
     return f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {separate * 1e6:.2f} us"

@@ -53,11 +53,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Decision:
-    """A merge, boundary or move: what was done to which values, and why."""
+    """A merge, boundary or move: what was done to which values, and why.
+
+    refusals: by scheduler, where it is that nobody takes the group; `because` says the same.
+    """
 
     action: str
     subject: tuple[str, ...]
     because: str
+    refusals: tuple[tuple[str, Refusal], ...] = ()
 
 
 @dataclass(frozen=True)
