@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -16,8 +17,9 @@ from fusec import __version__
 from fusec.commands import completion, tuning
 from fusec.commands.bench_command import bench_command
 from fusec.commands.diagnose import Report, diagnosed
-from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags
+from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags, several_files
 from fusec.commands.run_command import run_command
+from fusec.commands.several import FilesCommand
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.emit import KINDS
 from fusec.escape import visible
@@ -39,8 +41,8 @@ def cli() -> None:
     """Compile fusion definitions (YAML or Python) into CUDA kernels; run and verify them."""
 
 
-@cli.command("compile")
-@click.argument("file", type=PATH)
+@cli.command("compile", cls=FilesCommand)
+@several_files
 @click.option(
     "-o", "--output", type=PATH, metavar="DIR", help="Folder to write (default NAME.fusec)."
 )
@@ -64,8 +66,8 @@ def compile_command(
     return compile_file(file, options, output, report, times=times, emit=emit)
 
 
-@cli.command("check")
-@click.argument("file", type=PATH)
+@cli.command("check", cls=FilesCommand)
+@several_files
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
 @compile_options
@@ -100,8 +102,8 @@ def dump_command(file: str, style: str | None, options: CompileOptions, **flags:
     return dump(file, options, DumpOptions(kinds, style or DUMP_STYLES[0]))
 
 
-@cli.command("explain")
-@click.argument("file", type=PATH)
+@cli.command("explain", cls=FilesCommand)
+@several_files
 @click.option("--json", "as_json", is_flag=True, help="The query's answer, see docs/query.md.")
 @click.option(
     "--html",
@@ -247,8 +249,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_main(arguments: list[str]) -> int:
     """Run a command line and return its exit code; errors go to stderr, never as a traceback."""
     _accept_any_path()
+    return _guarded(
+        lambda: cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments),
+        arguments,
+    )
+
+
+def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
+    """Return the exit code of a call; errors are told on stderr, with how to repeat them."""
     try:
-        code = cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments)
+        code = call()
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except InternalError as error:
@@ -287,6 +297,9 @@ def run_main(arguments: list[str]) -> int:
             err=True,
         )
         return 70
+
+
+FilesCommand.guard = staticmethod(_guarded)
 
 
 def _usage(error: click.ClickException) -> str:

@@ -27,6 +27,10 @@ CONTEXT: dict[str, Any] = {
 }
 
 
+several_files = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
+"""Of commands that are called for each file: `fusec.commands.several`."""
+
+
 def sizes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Return `B=4096` and `B=16,4096` options as a dict."""
     sizes: dict[str, tuple[int, ...]] = {}

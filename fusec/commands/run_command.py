@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from fusec.commands.diagnose import Report, diagnosed
-from fusec.commands.flags import CONTEXT, PATH, compile_options
+from fusec.commands.flags import CONTEXT, PATH, compile_options, several_files
+from fusec.commands.several import FilesCommand
 from fusec.options import CompileOptions
 
 
-@click.command("run", context_settings=CONTEXT)
-@click.argument("file", type=PATH)
+@click.command("run", context_settings=CONTEXT, cls=FilesCommand)
+@several_files
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**64 - 1),
