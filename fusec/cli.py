@@ -150,14 +150,19 @@ def explain_command(
     type=click.Choice(["2024", "head"]),
     help="Dialects of the dump to keep (default: those that are kept, else 2024).",
 )
+@diagnosed
 @compile_options
 def golden_command(
-    files: tuple[str, ...], update: bool, dialects: tuple[str, ...], options: CompileOptions
+    files: tuple[str, ...],
+    update: bool,
+    dialects: tuple[str, ...],
+    options: CompileOptions,
+    report: Report,
 ) -> int:
     """Compare dump, CUDA, manifest and registers with the golden files beside FILES."""
     from fusec.commands.golden import golden
 
-    return golden(files, options, dialects, update=update)
+    return golden(files, options, dialects, report, update=update)
 
 
 @cli.command("ops")
@@ -179,11 +184,12 @@ def schema_command() -> int:
 
 @cli.command("cache")
 @click.option("--clear", "clears", is_flag=True, help="Remove the kernels that it holds.")
-def cache_command(clears: bool) -> int:
+@diagnosed
+def cache_command(clears: bool, report: Report) -> int:
     """Show the cache of built kernels: its place, entries, size and limit; or clear it."""
     from fusec.commands.cache import clear_cache, show_cache
 
-    return clear_cache() if clears else show_cache()
+    return clear_cache(report) if clears else show_cache(report)
 
 
 @cli.command("doctor")
@@ -194,7 +200,8 @@ def cache_command(clears: bool) -> int:
     metavar="DIR",
     help="Write the GPU's rates as a target file.",
 )
-def doctor_command(folder: str | None) -> int:
+@diagnosed
+def doctor_command(folder: str | None, report: Report) -> int:
     """Say what fusec finds on this machine, or measure its GPU."""
     if folder is not None:
         from fusec.commands.calibrate import calibrate
@@ -202,7 +209,7 @@ def doctor_command(folder: str | None) -> int:
         return calibrate(folder)
     from fusec.commands.info import doctor
 
-    return doctor()
+    return doctor(report)
 
 
 @click.command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,38 @@ def compile_file(
         write_folder(folder, files)
     for folder, package in zip(folders, packages, strict=True):
         _print_package(folder, package)
+        report.facts.setdefault("folders", []).append(_built_facts(folder, package))
         if times:
             for program in package.programs:
                 print_times(program.timings.seconds)
     return 0
+
+
+def _built_facts(folder: Path, package: Package) -> dict[str, Any]:
+    """Return for tools what a compiled folder holds."""
+    from fusec.hostir.coverage import coverage
+
+    plans: list[dict[str, Any]] = []
+    for program in package.programs:
+        predicted, launches = _predicted(program), program.host.launches
+        segment = {launch.kernel: launch.segment for launch in launches}
+        kernels = [
+            {
+                "name": name, "segment": segment.get(name), "target": arch,
+                "registers": artifact.registers,
+                "predicted_registers": predicted.get((name, arch)),
+                "spill_bytes": artifact.spill_bytes, "shared_bytes": artifact.shared_bytes,
+                "cubin_sha256": sha256(artifact.cubin).hexdigest(),
+            }
+            for (name, arch), artifact in package.artifacts_of(program).items()
+        ]  # fmt: skip
+        covers = coverage(program.host.guards, program.local.dims)
+        plans.append({"targets": list(program.targets), "covers": covers, "kernels": kernels})
+    return {
+        "folder": str(folder), "fusion": package.program.original.name,
+        "sizes": {n: s for n, s in package.program.original.hints.items() if "." not in n},
+        "segments": [s.scheduler for s in package.program.segmented.segments], "plans": plans,
+    }  # fmt: skip
 
 
 def _print_package(folder: Path, package: Package) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusec import trust
+from fusec.commands.diagnose import Report
 from fusec.commands.report import count
 from fusec.diagnostics import FusecError
 from fusec.explain.units import bytes_text
@@ -10,9 +11,13 @@ from fusec.run.cache import cache_directory
 from fusec.run.cache_size import VARIABLE, clear, entries, size_limit
 
 
-def show_cache() -> int:
+def show_cache(report: Report) -> int:
     """Print where the cache lies, how many kernels it holds, its size and its limit."""
     found = list(entries(cache_directory()))
+    report.facts["cache"] = {
+        "place": str(cache_directory()), "entries": len(found),
+        "bytes": sum(entry.size for entry in found), "limit_bytes": size_limit(), "untrusted": None,
+    }  # fmt: skip
     rows = {
         "place": str(cache_directory()),
         "entries": str(len(found)),
@@ -25,15 +30,17 @@ def show_cache() -> int:
         trust.check(cache_directory())
     except trust.Untrusted as problem:
         print(f"{'not used':<10} {problem}")
+        report.facts["cache"]["untrusted"] = str(problem)
     return 0
 
 
-def clear_cache() -> int:
+def clear_cache(report: Report) -> int:
     """Remove every kernel from the cache, and print how much that was."""
     directory = cache_directory()
     try:
         removed, size = clear(directory)
     except OSError as error:
         raise FusecError(f"cannot clear `{directory}`: {error.strerror or error}") from None
+    report.facts["removed"] = {"entries": removed, "bytes": size}
     print(f"{count(removed, 'kernel')}, {bytes_text(size)} removed from {directory}")
     return 0

@@ -14,6 +14,9 @@ import click
 
 from fusec.diagnostics import Diagnostic, FusecError
 
+SCHEMA_VERSION = 1
+"""Of what `--json` prints (docs/json.md); fields are only added while it stays the same."""
+
 
 @dataclass
 class Report:
@@ -31,14 +34,17 @@ class Report:
 
     def json(self) -> str:
         """Return everything as the text of one JSON object."""
-        plain = {"diagnostics": [d.as_dict() for d in self.diagnostics], **self.facts}
+        told = [d.as_dict() for d in self.diagnostics]
+        plain = {"schema_version": SCHEMA_VERSION, "diagnostics": told, **self.facts}
         return json.dumps(plain, indent=2)
 
 
 def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
     """Add `--json`; the body gets a Report. What it prints then goes to stderr."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as JSON.")
+    @click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object for tools, see docs/json.md."
+    )
     @functools.wraps(function)
     def body(*args: Any, as_json: bool, **rest: Any) -> int:
         report = Report()

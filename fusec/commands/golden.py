@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fusec import driver
+from fusec.commands.diagnose import Report
 from fusec.commands.manifest import manifest_of
 from fusec.commands.manifest_records import as_data, as_text
 from fusec.commands.progress import build_progress
@@ -29,10 +30,16 @@ OWN_SUFFIXES = (".txt", ".cu", ".json")
 
 
 def golden(
-    files: Sequence[str], options: CompileOptions, dialects: Sequence[str], *, update: bool
+    files: Sequence[str],
+    options: CompileOptions,
+    dialects: Sequence[str],
+    report: Report,
+    *,
+    update: bool,
 ) -> int:
     """Compare or write golden files; return 1 and print a diff where they differ."""
-    differing = 0
+    differing, told = 0, list[dict[str, Any]]()
+    report.facts["files"] = told
     options = replace(options, untuned=True)  # they do not change with what somebody measured
     if STDIN in files:
         raise FusecError("golden files lie beside a file, not beside `-`", help="name the file")
@@ -41,10 +48,12 @@ def golden(
         made = golden_files(file, *_as_kept(folder, options, dialects))
         if update:
             _write(folder, made)
+            told.append(_told(file, folder, "written"))
             print(f"{visible(str(folder))}: {len(made)} files written")
             continue
         lines = _differences(folder, made)
         differing += bool(lines)
+        told.append(_told(file, folder, "differs" if lines else "same", lines))
         found = "differs from" if lines else "as in"
         print(visible(f"{file}: {found} {folder}"))
         print("".join(f"{line}\n" for line in lines[:SHOWN_LINES]), end="")
@@ -53,6 +62,10 @@ def golden(
     if differing:
         print(f"{differing} of {len(files)} differ; review, then run again with --update")
     return 1 if differing else 0
+
+
+def _told(file: str, folder: Path, status: str, diff: Sequence[str] = ()) -> dict[str, Any]:
+    return {"file": file, "folder": str(folder), "status": status, "diff": list(diff)}
 
 
 def golden_folder(file: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
+from fusec.commands.diagnose import Report
 from fusec.options import ENVIRONMENT, environment
 from fusec.version import __version__
 
@@ -17,7 +18,7 @@ def print_schema() -> int:
     return 0
 
 
-def doctor() -> int:
+def doctor(report: Report) -> int:
     """Print what fusec finds on this machine: packages, compiler, tools, cache and GPU."""
     from fusec.diagnostics import FusecError
     from fusec.run.cache import cache_directory
@@ -47,6 +48,7 @@ def doctor() -> int:
             rows.append(("GPU", device.facts.text()))
     else:
         rows.append(("GPU", f"none: {reason}"))
+    report.facts["machine"] = dict(rows)
     for name, value in rows:
         print(f"{name:<18} {value}")
     return 0
