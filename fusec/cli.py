@@ -16,6 +16,7 @@ import click
 from fusec import __version__
 from fusec.commands import completion, tuning
 from fusec.commands.bench_command import bench_command
+from fusec.commands.colour import tell
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags, several_files
 from fusec.commands.run_command import run_command
@@ -271,13 +272,16 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
     except InternalError as error:
         if environment("FUSEC_TRACEBACK"):
             raise
-        click.echo(f"{error.render()}\n{_reproduction(arguments)}", err=True)
+        tell(error, f"\n{_reproduction(arguments)}")
         return error.exit_code
     except FusecError as error:
-        click.echo(error.render(), err=True)
+        tell(error)
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.ClickException as error:
-        click.echo(_usage(error), err=True)
+        tell(_usage(error))
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -309,14 +313,12 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
 FilesCommand.guard = staticmethod(_guarded)
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage(error: click.ClickException) -> FusecError:
     """Return an error of the command line in the form of all others."""
     message = error.format_message().removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return message
     help = None if context is None else f"`{context.command_path} --help` lists what there is"
-    return FusecError(message[:1].lower() + message[1:], help=help).render()
+    return FusecError(message[:1].lower() + message[1:], help=help)
 
 
 def _accept_any_path() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -26,6 +26,15 @@ class Span:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+Paint = Callable[[str, str], str]
+"""Returns a text as one of a role is shown."""
+
+
+def plain(role: str, text: str) -> str:
+    """Return a text as it is."""
+    return text
+
+
 @dataclass(frozen=True)
 class Diagnostic:
     """One message with its place, notes and help."""
@@ -36,28 +45,34 @@ class Diagnostic:
     notes: tuple[str, ...] = ()
     help: str | None = None
 
-    def render(self) -> str:
+    def render(self, paint: Paint = plain) -> str:
         """Return severity and message as text, with the line and a caret where there is a span.
 
-        What cannot be seen is escaped: names and paths in it may be anybody's.
+        What cannot be seen is escaped: names and paths in it may be anybody's. paint: returns a
+        text in the colour of a role: the severity, `margin` or `help`.
         """
-        return f"{self.severity}: {self.text()}"
+        return f"{paint(self.severity, f'{self.severity}:')} {self.text(paint)}"
 
-    def text(self) -> str:
+    def text(self, paint: Paint = plain) -> str:
         """Return the same without the severity."""
         lines = [visible(self.message)]
         margin = " "
         if self.span is not None:
             number = str(self.span.line)
             margin = " " * (len(number) + 1)
-            lines.append(f"{margin}--> {visible(self.span.place())}")
+            lines.append(f"{margin}{paint('margin', '-->')} {visible(self.span.place())}")
             if self.span.text:
-                shown = _shown(self.span.text)
-                caret = " " * (self.span.column - 1) + "^" * max(1, self.span.width)
-                lines += [f"{margin} |", f" {number} | {shown}", f"{margin} | {caret}"]
-        lines += [f"{margin} = {visible(note.expandtabs())}" for note in self.notes]
+                shown, bar = _shown(self.span.text), paint("margin", "|")
+                caret = paint(self.severity, "^" * max(1, self.span.width))
+                lines += [
+                    f"{margin} {bar}",
+                    f" {paint('margin', number)} {bar} {shown}",
+                    f"{margin} {bar} {' ' * (self.span.column - 1)}{caret}",
+                ]
+        sign = paint("margin", "=")
+        lines += [f"{margin} {sign} {visible(note.expandtabs())}" for note in self.notes]
         if self.help is not None:
-            lines.append(f"{margin} = help: {visible(self.help)}")
+            lines.append(f"{margin} {sign} {paint('help', 'help:')} {visible(self.help)}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -131,9 +146,9 @@ class FusecError(RuntimeError):
         placed.more = self.more
         return placed
 
-    def render(self) -> str:
+    def render(self, paint: Paint = plain) -> str:
         """Return every diagnostic as text."""
-        return "\n\n".join(d.render() for d in self.diagnostics)
+        return "\n\n".join(d.render(paint) for d in self.diagnostics)
 
 
 class Unsupported(FusecError):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from pathlib import Path
+
+import click
 import pytest
 
 from fusec import FusecError
@@ -96,10 +101,31 @@ def test_targets_are_meant(given: str, meant: str, capsys: pytest.CaptureFixture
 def test_usage_errors_have_the_form_of_all_others(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["compile", "--foo"], "error: no such option '--foo'"),
-        (["compile"], "error: missing argument 'FILE'"),
+        (["compile"], "error: missing argument 'FILE...'"),
         (["run", "x.yaml", "--seed", "a"], "error: invalid value for '--seed'"),
     ):
         assert run_main(arguments) == 2
         said = capsys.readouterr().err
         assert said.startswith(message)
         assert f"\n  = help: `fusec {arguments[0]} --help`" in said
+
+
+def test_errors_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And nowhere else, nor where NO_COLOR is set; without colours the text is the same."""
+    file = tmp_path / "f.yaml"
+    file.write_text(f"{HEAD}ops:\n{MEAN}\noutputs: [y]\n", encoding="utf-8")
+
+    def said(*, on_terminal: bool) -> str:
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda: on_terminal)
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert run_main(["check", str(file)]) == 2
+        return stream.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    plain, coloured = said(on_terminal=False), said(on_terminal=True)
+    assert "\x1b[" not in plain
+    assert coloured.startswith("\x1b[31m\x1b[1merror:\x1b[0m operands of `sub`")
+    assert click.unstyle(coloured) == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert said(on_terminal=True) == plain

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from fusec.commands.colour import tell
 from fusec.diagnostics import Diagnostic, FusecError
 
 SCHEMA_VERSION = 1
@@ -30,7 +31,7 @@ class Report:
         for diagnostic in found:
             if diagnostic not in self.diagnostics:
                 self.diagnostics.append(diagnostic)
-                click.echo(diagnostic.render(), err=True)
+                tell(diagnostic)
 
     def json(self) -> str:
         """Return everything as the text of one JSON object."""

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import click
 
+from fusec.commands.colour import tell
 from fusec.diagnostics import Diagnostic
 from fusec.run.loss import GRACE, Loss
 from fusec.run.monitor import Monitor
@@ -155,5 +156,5 @@ def _say(ranks: list[_Rank], codes: Sequence[int | None], loss: Loss | None) -> 
             why = f"rank {rank.number} was ended by {signal.Signals(-code).name}"
             more.append(Diagnostic("environment", why))
     for found in more:
-        click.echo(found.render(), err=True)
+        tell(found)
     return [*failures, *more]
