@@ -59,6 +59,8 @@ ALLOWED = {
     ("explain/facts.py", "loads"): "JSON that this process has just made",
     ("commands/manifest.py", "loads"): "JSON that this process has just made",
     ("commands/calibrate.py", "loads"): "TOML that this process has just made",
+    ("commands/several.py", "loads"): "JSON that a command of fusec has just made",
+    ("commands/several.py", "fdopen"): "the output of this process",
     ("run/cache.py", "fdopen"): "a new file that it writes",
     ("run/arrays.py", "fdopen"): "a new file that it writes",
     ("run/trace.py", "fdopen"): "a new file that it writes",
