@@ -281,7 +281,7 @@ def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
             host.orders_at(sizes),
             approximated=frozenset(host.approximated),
             inside=frozenset(host.inside),
-            early=frozenset(host.rounded_early),
+            early=host.rounded_early,
             unrounded=frozenset(host.unrounded),
         )
     )

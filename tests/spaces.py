@@ -283,8 +283,7 @@ def failures(
         except AssertionError as error:
             wrong.append(f"{plan.parameters}: {error}")
             continue
-        early, unrounded = frozenset(plan.rounded_early), frozenset(plan.unrounded)
-        model = Model(early=early, unrounded=unrounded)
+        model = Model(early=plan.rounded_early, unrounded=frozenset(plan.unrounded))
         verdict = compare(space.fusion, sizes, inputs, outputs, model=model)
         if not verdict.ok:
             wrong.append(f"{plan.parameters}\n{verdict.text()}")

@@ -46,7 +46,7 @@ def wrong(
     plan = AttentionDecodes().build(fusion, target.find("sm_90a"), settings or {})
     inputs, sizes = random_inputs(fusion, fusion.hints, 0), dict(fusion.hints)
     sums = {name: order.at(sizes) for name, order in plan.orders.items()}
-    model = Model(sums, early=frozenset(plan.rounded_early))
+    model = Model(sums, early=plan.rounded_early)
     for order in orders:
         try:
             outputs = run_plan(plan, inputs, folder, edit=edit, **order)

@@ -50,7 +50,7 @@ def wrong(
     plan = Attentions().build(fusion, replace(target.find("sm_90a"), sms=2), settings or {})
     inputs, sizes = random_inputs(fusion, fusion.hints, 0), dict(fusion.hints)
     sums = {name: order.at(sizes) for name, order in plan.orders.items()}
-    model = Model(sums, early=frozenset(plan.rounded_early))
+    model = Model(sums, early=plan.rounded_early)
     for order in orders:
         try:
             outputs = run_plan(plan, inputs, folder, edit=edit, **order)

@@ -65,7 +65,7 @@ def judged(fusion: Fusion, scale: float) -> Verdict:
     plan = AttentionDecodes().build(fusion, target.find("sm_90a"), {})
     sizes = dict(fusion.hints)
     orders = {name: order.at(sizes) for name, order in plan.orders.items()}
-    model = Model(orders, early=frozenset(plan.rounded_early))
+    model = Model(orders, early=plan.rounded_early)
     inputs = random_inputs(fusion, sizes, 0)
     outputs = {
         name: (value.astype(np.float64) * scale).astype(value.dtype)

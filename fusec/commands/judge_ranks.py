@@ -46,7 +46,7 @@ def renamed(model: Model, local: Names, hops: frozenset[str]) -> Model:
         {name: model.orders[own] for name, own in local.items() if own in model.orders},
         approximated=named(model.approximated),
         inside=named(model.inside),
-        early=named(model.early),
+        early={name: model.early[own] for name, own in local.items() if own in model.early},
         unrounded=named(model.unrounded),
         hops=hops,
         ranks=True,

@@ -141,8 +141,8 @@ class HostProgram:
     """The values of the fusion that was given which cheaper forms of operations compute."""
     inside: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """Those that forms of products around them compute."""
-    rounded_early: tuple[str, ...] = field(default=(), metadata=OMITTED)
-    """Those of half types that are rounded before they are scaled, not after."""
+    rounded_early: Mapping[str, int] = field(default_factory=dict[str, int], metadata=OMITTED)
+    """Those of half types that are rounded before they are scaled, not after: see `KernelPlan`."""
     unrounded: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """Those of half types that are not rounded."""
 
@@ -209,7 +209,7 @@ class HostProgram:
         lines += [f"  check {c}" for c in self.checks]
         lines += [f"  order {name}: {order}" for name, order in self.orders.items()]
         lines += [f"  approximated {name}" for name in (*self.approximated, *self.inside)]
-        lines += [f"  rounded early {name}" for name in self.rounded_early]
+        lines += [f"  rounded early {name}: {t} terms" for name, t in self.rounded_early.items()]
         lines += [f"  not rounded {name}" for name in self.unrounded]
         lines += _lines(self.instructions)
         lines.append(f"  return {', '.join(self.outputs)}")

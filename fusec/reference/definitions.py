@@ -41,7 +41,7 @@ def other_definitions(fusion: Fusion) -> Iterator[Definition]:
         text = f"{_listed(values)} kept in f32"
         yield Definition(Model(wide=wide), text)
         if weights:
-            early = frozenset(v.name for v in weights)
+            early = dict.fromkeys((v.name for v in weights), 0)  # of how many keys is not known
             text += f", {_listed(weights)} rounded before the division"
             yield Definition(Model(wide=wide, early=early), text)
 

@@ -22,7 +22,7 @@ from fusec.ir.evaluate import (
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
 from fusec.reference.contractions import contract
-from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared, ulp
+from fusec.reference.estimate import LIMIT, SPREAD, Estimate, add, converted, squared, ulp
 from fusec.reference.hops import with_hops
 from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import Arithmetic, cast, pointwise
@@ -46,7 +46,8 @@ class Model:
     errors: false for a plain evaluation. eager: every operation rounds its result to the half type
     that its operands come from, as a framework does that runs them one by one. approximated: the
     values that are computed by cheaper forms of their operations; inside: of products around them.
-    early: half values that are rounded before they are scaled, by a factor of their own, not after;
+    early: half values that are rounded before they are scaled, by a factor of their own, not after,
+    with how many terms of a row are scaled by the largest of them, 0 where it is not known;
     unrounded: those that are not rounded at all.
     wide: those that are kept in f32 by another definition of the results.
     hops: sums and products of half types, over axis 0, that round after every term, in an order
@@ -59,7 +60,7 @@ class Model:
     eager: bool = False
     approximated: frozenset[str] = frozenset()
     inside: frozenset[str] = frozenset()
-    early: frozenset[str] = frozenset()
+    early: Mapping[str, int] = field(default_factory=dict[str, int])
     unrounded: frozenset[str] = frozenset()
     wide: frozenset[str] = frozenset()
     hops: frozenset[str] = frozenset()
@@ -141,7 +142,7 @@ class Nodes:
             if value.name in self.model.wide:
                 estimate = replace(estimate, rounds_to=None)
             if value.name in self.model.early and self.model.errors:
-                estimate = _rounded_early(estimate, value.dtype)
+                estimate = _rounded_early(estimate, value.dtype, self.model.early[value.name])
             if value.name in self.model.unrounded and self.model.errors:
                 estimate = _unrounded(estimate, value.dtype)
             half = self._halves.get(value)
@@ -198,30 +199,39 @@ def _without_finite_errors(estimate: Estimate) -> Estimate:
     )
 
 
-def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
+def _rounded_early(estimate: Estimate, dtype: DType, terms: int) -> Estimate:
     """Return a value that is rounded to a half type at another scale, and not here.
 
     A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows, but
-    for weights that are 1 before they are divided by their sum.
+    for weights that are 1 before they are divided by their sum. terms: of a row that are scaled by
+    the largest of them.
     """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
-    own = np.where(_are_ones(estimate, dtype), 0.0, _of_numbers(own, estimate))
+    own = np.where(_are_ones(estimate, dtype, terms), 0.0, _of_numbers(own, estimate))
     independent = add(estimate.independent, own)
     return replace(estimate, independent=independent, rounds_to=None, most=None)
 
 
-def _are_ones(estimate: Estimate, dtype: DType) -> Array | bool:
-    """Return which weights are 1 before they are divided: those of rows where all are equal, or 0.
+def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array | bool:
+    """Return which weights are 1 before they are divided.
 
-    A kernel's exponent may be off by 2**-8 there, which finer types than bf16 do not round to 1.
+    Those of rows where all are equal, or 0; of rows that are scaled by their largest weight that
+    one, unless another may be larger. A kernel's exponent may be off by 2**-8 there, which finer
+    types than bf16 do not round to 1.
     """
     value, factor = estimate.value, estimate.factor
     if factor is None or factor.ndim != value.ndim or dtype.epsilon < LEAST_EPSILON:
         return False
     axes = tuple(a for a, e in enumerate(factor.shape) if e == 1)
     largest = np.max(value, axis=axes, keepdims=True, initial=0.0)
-    return np.all((value == largest) | (value == 0), axis=axes, keepdims=True)
+    is_largest = value == largest
+    less = value == 0
+    if prod(value.shape[a] for a in axes) <= terms:
+        reach = LIMIT * estimate.sigma
+        least = np.min(np.where(is_largest, value - reach, np.inf), axis=axes, keepdims=True)
+        less |= value + reach < least
+    return is_largest & np.all(is_largest | less, axis=axes, keepdims=True)
 
 
 def _of_numbers(own: Array, estimate: Estimate) -> Array:

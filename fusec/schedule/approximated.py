@@ -35,14 +35,19 @@ def approximated(original: Fusion, fusion: Fusion) -> tuple[tuple[str, ...], tup
     )
 
 
-def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
-    """Return the names in `original` of what is rounded to a half type before it is scaled."""
-    wanted = {name for plan in plans for name in plan.rounded_early}
-    return tuple(
-        n.output.name
+def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> dict[str, int]:
+    """Return what is rounded to a half type before it is scaled, by its name in `original`.
+
+    With how many terms of a row are scaled by the largest of them.
+    """
+    wanted = {name: terms for plan in plans for name, terms in plan.rounded_early.items()}
+    return {
+        n.output.name: wanted[name]
         for n in (original.nodes if wanted else ())
-        if n.op.converts and n.output.dtype.is_half and wanted.intersection(names_of(original, n))
-    )
+        if n.op.converts and n.output.dtype.is_half
+        for name in names_of(original, n)
+        if name in wanted
+    }
 
 
 def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:

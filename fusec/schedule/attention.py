@@ -152,7 +152,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
             guards=(*problem.index[1], *row_guards(facts), *coordinate_guards(_extents(attention))),
             specialised=problem.specialised,
             orders=_orders(attention, parameters),
-            rounded_early=(attention.weights.name,),
+            rounded_early={attention.weights.name: parameters.tile_keys},
             problem=problem,
         )
 

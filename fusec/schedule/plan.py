@@ -190,7 +190,8 @@ class KernelPlan:
     parameters: the scheduler's choices. views: the outputs that no kernel writes, as they are other
     tensors' memory; what is neither has no element.
     orders: in which the kernels add, of the segment's sums by the name of their first result.
-    rounded_early: values of half types that kernels round before they scale them, not after.
+    rounded_early: values of half types that kernels round before they scale them, not after, with
+    how many terms of a row, from its first on, are scaled by the largest of them: a tile of keys.
     unrounded: those that kernels have as they were computed: sums of their parts are scaled.
     """
 
@@ -203,7 +204,7 @@ class KernelPlan:
     specialised: Mapping[str, int] = field(default_factory=dict[str, int])
     views: tuple[View, ...] = ()
     orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
-    rounded_early: tuple[str, ...] = ()
+    rounded_early: Mapping[str, int] = field(default_factory=dict[str, int])
     unrounded: tuple[str, ...] = ()
 
 
