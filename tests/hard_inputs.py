@@ -90,6 +90,36 @@ def attention(
     return Case(name, text_of(sides + entry, lines, outputs), {"m": given} if entry else {})
 
 
+def projected(rng: np.random.Generator, *, guarded: bool = True, keys: int = 0) -> Case:
+    """Return attention over few keys whose queries, keys and bias are rounded products.
+
+    Some scores may be rounded the other way and are then off by tenths; some rows see no key.
+    """
+    keys, features = keys or int(rng.integers(3, 17)), 64
+    rows, sides = f"[6, 2, {keys}, {keys}]", dict[str, str]()
+    for name in "qkv":
+        sides[name] = f"reshape(linear(x, w{name}), [6, {keys}, 2, {features}])"
+    lines = [f"{n} = permute({text}, [0, 2, 1, 3])" for n, text in sides.items()]
+    lines += [
+        "s = mul(cast(matmul(q, permute(k, [0, 1, 3, 2])), f32), 0.4)",
+        f"b = permute(reshape(linear(x, wb), [6, {keys}, 2, 1]), [0, 2, 3, 1])",
+        f"t = add(where(broadcast_in_dim(m, {rows}, [0, 3]), s, -inf), b)",
+        "h = max(t, dims=[3], keepdim=true)",
+        "g = where(eq(h, -inf), 0.0, h)" if guarded else "g = mul(h, 1.0)",
+        "e = exp(sub(t, g))",
+        "l = sum(e, dims=[3], keepdim=true)",
+        "d = where(eq(h, -inf), 1.0, l)" if guarded else "d = mul(l, 1.0)",
+        "y = matmul(cast(div(e, d), bf16), v)",
+        "lse = add(g, log(l))",
+    ]
+    entry = f"  x: bf16[6, {keys}, 128]\n  m: bool[6, {keys}]\n  wb: bf16[2, 128]\n"
+    entry += "".join(f"  w{n}: bf16[{2 * features}, 128]\n" for n in "qkv")
+    given = rng.random((6, keys)) < 0.6
+    given[0], given[1] = False, True
+    name = f"projected attention over {keys} keys, {'guarded' if guarded else 'plain'}"
+    return Case(name, text_of(entry, lines, "[y, lse]"), {"m": given})
+
+
 def steep(rng: np.random.Generator) -> Case:
     """Return a function of softmax for logits whose weights nearly all underflow."""
     deviation, rows = float(10 ** rng.uniform(1.5, 3.5)), int(rng.integers(2, 9))
@@ -166,6 +196,7 @@ def masked(rng: np.random.Generator) -> Case:
 
 KINDS: dict[str, Callable[[np.random.Generator], Case]] = {
     "attention": masked,
+    "projected": projected,
     "steep": steep,
     "norm": norm,
     "logsumexp": logsumexp,

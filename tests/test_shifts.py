@@ -26,7 +26,20 @@ SOFTMAX = """\
   - p = div(e, t)
 outputs: [p]
 """
+GUARDED = """\
+  - c = eq(m, -inf)
+  - g = where(c, 0.0, m)
+  - e = exp(sub(s, g))
+  - t = sum(e, dims=[1], keepdim=true)
+  - p = div(e, where(c, 1.0, t))
+"""
 FREE = {
+    "guarded": GUARDED + "outputs: [p]\n",
+    "guarded by isfinite": GUARDED.replace("eq(m, -inf)", "isfinite(m)")
+    .replace("0.0, m", "m, 0.0")
+    .replace("1.0, t", "t, 1.0")
+    + "outputs: [p]\n",
+    "guarded, with log-sum-exp": GUARDED + "  - l = add(g, log(t))\noutputs: [p, l, c]\n",
     "softmax": SOFTMAX,
     "composite": "  - p = softmax(s, dim=1)\noutputs: [p]\n",
     "with log-sum-exp": SOFTMAX.replace("outputs: [p]", "  - l = add(m, log(t))\noutputs: [p, l]"),
@@ -37,6 +50,10 @@ outputs: [p]
 """,
 }
 BOUND = {
+    "compared with a number": GUARDED.replace("-inf", "1.0") + "outputs: [p]\n",
+    "the other way round": GUARDED.replace("0.0, m", "m, 0.0") + "outputs: [p]\n",
+    "guarded by another": GUARDED.replace("eq(m, -inf)", "gt(m, 1.0)") + "outputs: [p]\n",
+    "the guarded maximum is an output": GUARDED + "outputs: [p, g]\n",
     "the maximum is an output": SOFTMAX.replace("outputs: [p]", "outputs: [p, m]"),
     "weights are an output": SOFTMAX.replace("outputs: [p]", "outputs: [p, e]"),
     "the sum is an output": SOFTMAX.replace("outputs: [p]", "outputs: [p, t]"),

@@ -14,7 +14,7 @@ import numpy as np
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
 from fusec.ops.pointwise_binary import add, sub
-from fusec.reference.estimate import Alike, Estimate, Shared
+from fusec.reference.estimate import Estimate, without_errors
 
 T = TypeVar("T")
 
@@ -42,18 +42,7 @@ def absorbed(
         return found
     with np.errstate(over="ignore"):
         value = np.where(sure, found.value.astype(np.float32), found.value)
-    alike, shared = found.alike, found.shared
-    if shared is not None:
-        slope = np.where(sure, 0.0, shared.slope)
-        shared = Shared(shared.variance, slope, _without(shared.rest, sure))
-    return replace(
-        found,
-        value=value,
-        independent=_without(found.independent, sure),
-        common=_without(found.common, sure),
-        alike=None if alike is None else Alike(alike.axes, np.where(sure, 0.0, alike.variance)),
-        shared=shared,
-    )
+    return without_errors(replace(found, value=value), sure)
 
 
 def as_absorbed(node: Node, values: Sequence[Array], raw: Array) -> Array:
@@ -94,7 +83,3 @@ def _is_operand(passed: Estimate, operand: Estimate, sign: int) -> Array:
         low, high = ((passed.value + s * reach).astype(np.float32) for s in (-1, 1))
     there = (low == high) & (low == sign * operand.value) & np.isfinite(low)
     return there & (operand.sigma == 0)
-
-
-def _without(variance: Array | None, where: Array) -> Array | None:
-    return None if variance is None else np.where(where, 0.0, variance)

@@ -29,7 +29,8 @@ def factor_of(node: Node, operands: Sequence[Estimate], raw: Array) -> Array | N
         return None
     with np.errstate(all="ignore"):
         relative = np.broadcast_to(variance, shape) / squared(divisor.value)
-    return relative if np.all(relative < SMALL) else None
+        small = relative < SMALL
+    return np.where(small, relative, 0.0) if small.any() else None
 
 
 def without_factor(operand: Estimate, axis: int | None) -> tuple[Array, Array | None]:
@@ -42,5 +43,5 @@ def without_factor(operand: Estimate, axis: int | None) -> tuple[Array, Array | 
     if axis is None or factor is None or factor.ndim < 2 or factor.shape[axis] != 1:
         return common, None
     with np.errstate(invalid="ignore"):
-        rest = np.maximum(common - squared(operand.value) * factor, 0)
+        rest = np.fmax(common - squared(operand.value) * factor, 0)  # NaN has no relative error
     return np.where(np.isfinite(common), rest, common), factor

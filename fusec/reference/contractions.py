@@ -181,7 +181,7 @@ def finish(node: Node, state: State, ancestors: Sequence[int], rules: Rules) -> 
             met |= known
         assert independent is not None
         if FACTOR in state:
-            common = add(common, squared(out) * state[FACTOR])
+            common = add(common, np.where(np.isfinite(out), squared(out) * state[FACTOR], 0.0))
         if "both" in state:
             independent = independent + LIMIT**2 * state["both"]
         lost = overflowing(out, np.sqrt(count * state["squares"]), dtype)

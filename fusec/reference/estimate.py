@@ -174,6 +174,40 @@ def without_zeros(variance: Array | None) -> Array | None:
     return None if variance is None or not variance.any() else variance
 
 
+def without_errors(estimate: Estimate, sure: Array) -> Estimate:
+    """Return an estimate that has no errors where it is `sure`."""
+
+    def kept(variance: Array | None) -> Array | None:
+        return None if variance is None else np.where(sure, 0.0, variance)
+
+    alike, shared = estimate.alike, estimate.shared
+    if shared is not None:
+        slope = np.where(sure, 0.0, shared.slope)
+        shared = Shared(shared.variance, slope, kept(shared.rest))
+    return replace(
+        estimate,
+        independent=kept(estimate.independent),
+        common=kept(estimate.common),
+        alike=None if alike is None else Alike(alike.axes, np.where(sure, 0.0, alike.variance)),
+        shared=shared,
+    )
+
+
+def with_sure_infinities(estimate: Estimate) -> Estimate:
+    """Return an estimate whose infinities are sure, but for those of which nothing is known.
+
+    A finite error leaves an infinity as it is: a score that is masked is equal to minus infinity,
+    whatever was added to it.
+    """
+    value = estimate.value
+    if estimate.exact or value.dtype.kind != "f":
+        return estimate
+    infinite = np.isinf(value)
+    if not infinite.any():
+        return estimate
+    return without_errors(estimate, infinite & np.isfinite(estimate.sigma))
+
+
 def spread_alike(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
     """Return an estimate whose elements are repeated to `shape`: their errors become common.
 

@@ -22,12 +22,22 @@ from fusec.ir.evaluate import (
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
 from fusec.reference.contractions import contract
-from fusec.reference.estimate import LIMIT, SPREAD, Estimate, add, converted, squared, ulp
+from fusec.reference.estimate import (
+    LIMIT,
+    SPREAD,
+    Estimate,
+    add,
+    converted,
+    squared,
+    ulp,
+    with_sure_infinities,
+)
 from fusec.reference.hops import with_hops
 from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate
 from fusec.reference.selections import selected
+from fusec.reference.shares import find_shares
 from fusec.reference.shifts import free_shifts
 from fusec.reference.sums import Rules
 
@@ -80,6 +90,7 @@ class Nodes:
         self._bits = {node: 1 << number for number, node in enumerate(fusion.nodes)}
         self._halves = _half_origins(fusion) if model.eager else {}
         self._shifts = free_shifts(fusion) if model.errors else frozenset[Value]()
+        self._limits = find_shares(fusion, sizes) if model.errors else {}
 
     def results(
         self, node: Node, environment: Environment, block: tuple[int, int, int] | None = None
@@ -108,7 +119,8 @@ class Nodes:
             elif node.op.family == "contraction":
                 found = (contract(node, taken, attributes, self.rules(node)),)
             elif node.op.is_elementwise:
-                found = (pointwise(node, taken, attributes, self._arithmetic(node)),)
+                arithmetic, limit = self._arithmetic(node), self._limits.get(node)
+                found = (pointwise(node, taken, attributes, arithmetic, limit),)
             else:
                 message = f"no expected error is known for operation `{node.op.name}`"
                 raise Unsupported(message, span=node.span)
@@ -145,6 +157,7 @@ class Nodes:
                 estimate = _rounded_early(estimate, value.dtype, self.model.early[value.name])
             if value.name in self.model.unrounded and self.model.errors:
                 estimate = _unrounded(estimate, value.dtype)
+            estimate = with_sure_infinities(estimate)
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)

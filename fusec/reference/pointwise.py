@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import reduce
+from itertools import product as cartesian
 from typing import Any
 
 import numpy as np
 
-from fusec.ir.evaluate import Array, apply_reference, storage
+from fusec.ir.evaluate import Array, apply_reference, settle, storage
 from fusec.ir.graph import Node
 from fusec.ir.op import Slopes
 from fusec.reference.absorption import absorbed, as_absorbed
@@ -35,9 +36,11 @@ from fusec.reference.estimate import (
     rounding,
     together,
     truth,
+    without_errors,
 )
 from fusec.reference.passing import joined
 from fusec.reference.shared import shared_of
+from fusec.reference.shares import Limit
 
 Attributes = Mapping[str, Any]
 
@@ -75,9 +78,10 @@ def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
 
 
 def pointwise(
-    node: Node, operands: Sequence[Estimate], attributes: Attributes, arithmetic: Arithmetic
-) -> Estimate:
-    """Return the result of an elementwise operation other than a cast."""
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, arithmetic: Arithmetic,
+    limit: Limit | None = None,
+) -> Estimate:  # fmt: skip
+    """Return the result of an elementwise operation other than a cast; limit: of what passes."""
     (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
     if arithmetic is Arithmetic.EXACT:
         values = [o.value for o in operands]
@@ -89,10 +93,14 @@ def pointwise(
         passed = _jumping(node, operands, raw, attributes)
     else:
         passed = _passed(node, operands, raw, inexact, attributes)
+    limited = passed if limit is None or passed.exact else limit(passed, operands)
+    is_limited, passed = limited is not passed, limited
     passed = _with_certain_nans(node, operands, raw, passed)
     own = replace(_with_own(node, operands, raw, passed), factor=factor_of(node, operands, raw))
-    own = replace(own, shared=shared_of(node, operands, passed, own))
+    if not is_limited:
+        own = replace(own, shared=shared_of(node, operands, passed, own))
     own = absorbed(node, operands, passed, own)
+    own = _with_sure_infinities(node, operands, own, inexact, attributes)
     if arithmetic is Arithmetic.DECLARED:
         return own
     return _approximated(node, operands, own, inside=arithmetic is Arithmetic.INSIDE)
@@ -139,6 +147,36 @@ def _with_certain_nans(
         else np.where(certain, 0, passed.independent),
         common=None if passed.common is None else np.where(certain, 0, passed.common),
     )
+
+
+def _with_sure_infinities(
+    node: Node, operands: Sequence[Estimate], own: Estimate, inexact: Sequence[int],
+    attributes: Attributes,
+) -> Estimate:  # fmt: skip
+    """Return a result without errors where it is one infinity at all limits of its operands.
+
+    A score that is masked is minus infinity times a positive number, whatever that is off.
+    """
+    if own.exact or own.value.dtype.kind != "f":
+        return own
+    infinite = np.isinf(own.value)
+    if not infinite.any():
+        return own
+    at = infinite & np.isinf(own.sigma)
+    few = [np.broadcast_to(o.value, at.shape)[at] for o in operands]
+    steps = {k: np.broadcast_to(_step(operands[k]), at.shape)[at] for k in inexact}
+    sure = np.ones(np.count_nonzero(at), np.bool_)
+    for signs in cartesian((1, -1), repeat=len(inexact)):
+        arrays = list(few)
+        for index, sign in zip(inexact, signs, strict=True):
+            arrays[index] = _shift(arrays[index], steps[index], sign)
+        (end,) = apply_reference(node.op, arrays, attributes)
+        sure &= settle(node, node.output, end) == own.value[at]
+    if not sure.any():
+        return own
+    at = np.array(at)
+    at[at] = sure
+    return without_errors(own, at)
 
 
 def _is_float(array: Array) -> bool:

@@ -165,7 +165,9 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             guards=(*problem.index[1], *row_guards(facts)),
             specialised=problem.specialised,
             orders=_orders(fusion, decode, parameters),
-            rounded_early={v.name: parameters.tile_keys for v in (decode.rounded,) if v is not None},
+            rounded_early={}
+            if decode.rounded is None
+            else {decode.rounded.name: parameters.tile_keys},
             problem=problem,
         )
 
