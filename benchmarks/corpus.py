@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for variable in THREADS:
         os.environ.setdefault(variable, "1" if given.jobs > 1 else str(default_jobs()))
     cuda, jobs = given.device == "cuda", min(given.jobs, len(names))
-    settings = Settings(folder, cuda, given.references, given.target, given.seed, jobs)
+    settings = Settings(folder, cuda, given.references, given.target, given.seed)
     began = time.perf_counter()
     records: list[Record] = []
 

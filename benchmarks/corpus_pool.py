@@ -5,19 +5,24 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from benchmarks.corpus_stages import Record, Settings, run_graph
+from fusec.processors import usable_processors
 
 STARTUP = 120.0
 """Seconds that a worker may take to start, on top of a graph's own limit."""
 
 
-def work(connection: Connection, settings: Settings) -> None:
-    """Take names of graphs from the connection and answer with stages and records."""
+def work(connection: Connection, settings: Settings, processors: Collection[int]) -> None:
+    """Take names of graphs from the connection and answer with stages and records.
+
+    processors: what the process may use; what a verification evaluates follows from their number.
+    """
+    os.sched_setaffinity(0, processors)
     device = None
     if settings.cuda:
         from fusec.run.device import Device
@@ -39,6 +44,7 @@ def work(connection: Connection, settings: Settings) -> None:
 class _Worker:
     process: Any
     connection: Connection
+    number: int
     graph: str | None = None
     stage: str = "parse"
     deadline: float = 0.0
@@ -73,10 +79,12 @@ class Pool:
 
     def _start(self) -> None:
         ours, theirs = self.context.Pipe()
-        process = self.context.Process(target=work, args=(theirs, self.settings), daemon=True)
+        number = min(set(range(self.jobs)) - {w.number for w in self.workers})
+        arguments = (theirs, self.settings, processors_of(number, self.jobs))
+        process = self.context.Process(target=work, args=arguments, daemon=True)
         process.start()
         theirs.close()
-        worker = _Worker(process, ours)
+        worker = _Worker(process, ours, number)
         self._assign(worker)
         self.workers.append(worker)
 
@@ -135,6 +143,17 @@ class Pool:
         self.workers.remove(worker)
 
 
+def processors_of(number: int, jobs: int) -> list[int]:
+    """Return the processors of one of several jobs: those of this process in equal shares.
+
+    Of more jobs than processors several have one together.
+    """
+    usable = sorted(os.sched_getaffinity(0))
+    if jobs >= len(usable):
+        return [usable[number % len(usable)]]
+    return usable[number * len(usable) // jobs : (number + 1) * len(usable) // jobs]
+
+
 def default_jobs() -> int:
     """Return one job for each processor this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))
+    return usable_processors()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections import Counter
@@ -26,7 +25,7 @@ from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
-from fusec.reference.verdict import WORK_LIMIT, Verdict
+from fusec.reference.verdict import Verdict
 
 STAGES = ("parse", "passes", "segment", "compile", "run", "verify")
 SAMPLED_TOTAL = 8_000_000_000
@@ -42,12 +41,6 @@ class Settings:
     references: bool = False
     target: str = "sm_90a"
     seed: int = 0
-    jobs: int = 1
-
-    @property
-    def work(self) -> float:
-        """Return what verifying one graph may take beside the other jobs."""
-        return WORK_LIMIT * (os.cpu_count() or 1) / max(1, self.jobs)
 
 
 @dataclass
@@ -178,10 +171,9 @@ class _Run:
         outputs = self.timed(
             "run", lambda: execute(self.device, program, cubins, inputs, fusion.hints)
         )
-        model, work = driver.model_of(program, fusion.hints), self.settings.work
+        model = driver.model_of(program, fusion.hints)
         return outputs, self.timed(
-            "verify",
-            lambda: compare(fusion, fusion.hints, inputs, outputs, model=model, limit=work),
+            "verify", lambda: compare(fusion, fusion.hints, inputs, outputs, model=model)
         )
 
     def run_integers(self, prepared: Prepared, package: driver.Package) -> None:

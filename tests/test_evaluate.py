@@ -297,9 +297,9 @@ def test_blocks_give_what_the_whole_gives(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
     monkeypatch.setattr(sweeps, "BLOCK_ELEMENTS", 300)
     monkeypatch.setattr(sweeps, "PRODUCT_ELEMENTS", 2000)
-    stream = Stream(fusion, inputs, sizes, find_values(fusion, None), Model())
-    assert stream.plan.band is not None
-    assert stream.plan.step < stream.plan.band.extent
+    for group in Stream(fusion, inputs, sizes, find_values(fusion, None), Model()).groups:
+        assert group.plan.band is not None
+        assert group.plan.step < group.plan.band.extent
     blocks = estimate(fusion, inputs, sizes)
     for key, value in plain.items():
         np.testing.assert_array_equal(whole[key].settled.value, value)
@@ -317,9 +317,9 @@ def test_column_sums_are_accumulated_over_row_blocks(monkeypatch: pytest.MonkeyP
     b.output(b.apply("sum", b.apply("mul", x, x), dims=[0, 1]))
     fusion = b.finish()
     inputs, sizes = inputs_of(fusion)
-    stream = Stream(fusion, inputs, sizes, find_values(fusion, None), Model())
-    assert stream.plan.band is not None
-    assert len(stream.plan.band.summing) == 1
+    (group,) = Stream(fusion, inputs, sizes, find_values(fusion, None), Model()).groups
+    assert group.plan.band is not None
+    assert len(group.plan.band.summing) == 1
 
 
 @pytest.mark.parametrize(
@@ -336,9 +336,9 @@ def test_products_of_groups_in_blocks(
     whole = estimate(fusion, inputs, {})
     monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
     monkeypatch.setattr(sweeps, "PRODUCT_ELEMENTS", 64)
-    stream = Stream(fusion, inputs, {}, find_values(fusion, None), Model())
-    assert stream.plan.band is not None
-    assert stream.plan.step < stream.plan.band.extent
+    (group,) = Stream(fusion, inputs, {}, find_values(fusion, None), Model()).groups
+    assert group.plan.band is not None
+    assert group.plan.step < group.plan.band.extent
     for key, value in estimate(fusion, inputs, {}).items():
         np.testing.assert_allclose(value.settled.value, whole[key].settled.value, rtol=1e-11)
         assert value.sigma.shape == value.value.shape

@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
         "escape",
-        "diagnostics options generator version",
+        "diagnostics options generator version processors",
         "foreign",
         "trust",
         "ir",

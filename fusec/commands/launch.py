@@ -18,6 +18,7 @@ import click
 
 from fusec.commands.colour import tell
 from fusec.diagnostics import Diagnostic
+from fusec.processors import usable_processors
 from fusec.run.loss import GRACE, Loss
 from fusec.run.monitor import Monitor
 from fusec.run.ranks import LOCAL, patience
@@ -80,7 +81,7 @@ def _start(
     *,
     aside: bool,
 ) -> subprocess.Popen[bytes]:
-    threads = str(max(1, (os.cpu_count() or 1) // size))
+    threads = str(max(1, usable_processors() // size))
     out: Any = subprocess.DEVNULL if number else sys.stderr.fileno() if aside else None
     return subprocess.Popen(
         [sys.executable, "-m", "fusec", *arguments],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
+
+from fusec.processors import usable_processors
 
 
 @click.group("dev")
@@ -15,7 +16,7 @@ def dev_group() -> None:
 
 def _jobs(given: int | None) -> int:
     """Return how many processes to start: as given, or two less than there are processors."""
-    return max(1, len(os.sched_getaffinity(0)) - 2) if given is None else given
+    return max(1, usable_processors() - 2) if given is None else given
 
 
 DEVICE = click.option(

@@ -16,11 +16,11 @@ the largest number below it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from fusec.ops.lazy import np
+from fusec.processors import usable_processors
 
 Array = Any
 
@@ -95,7 +95,7 @@ def _drawn(
     else:
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(len(pieces), usable_processors())) as pool:
             list(pool.map(fill, pieces))
     return result[skipped : skipped + count]
 

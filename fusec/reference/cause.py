@@ -17,7 +17,8 @@ from fusec.ops.pointwise_binary import add, sub
 from fusec.reference.detection import LEAST_POWER, OPEN_SHARE, Power, joined, power
 from fusec.reference.estimate import LARGEST, Estimate
 from fusec.reference.nodes import Model
-from fusec.reference.stream import Index, Stream
+from fusec.reference.part import Index
+from fusec.reference.stream import Stream
 
 CANCELS = 16.0
 """Times that terms are larger than results which nearly cancel."""
@@ -75,7 +76,7 @@ def find_causes(
             seen[value].add(part)
 
     try:
-        Stream(fusion, inputs, sizes, values, model).run(consume, limit, seed)
+        Stream(fusion, inputs, sizes, values, model, limit).run(consume, seed)
     except EnvironmentProblem:
         return {}
     found = dict[Value, str]()

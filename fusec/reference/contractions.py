@@ -89,7 +89,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
         return state
     none = [] if _indexed(node) else [np.zeros(v.shape) for v in values[2:]]
     with np.errstate(all="ignore"):
-        squares = [squared(v) for v in values[:2]]
+        squares = [o.squares for o in operands[:2]]
         state["squares"] = product(*squares, *none)
         state |= _lattice(node, values, out)
         state |= _sample(node, values, rules)

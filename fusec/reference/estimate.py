@@ -116,6 +116,12 @@ class Estimate:
             return np.zeros(self.value.shape)
         return np.broadcast_to(np.sqrt(variance), self.value.shape)
 
+    @cached_property
+    def squares(self) -> Array:
+        """Return |x|**2, once for all blocks that are multiplied with a matrix."""
+        with np.errstate(all="ignore"):
+            return squared(self.value)
+
     @property
     def reach(self) -> Array:
         """Return how far the value may be off, in its shape."""

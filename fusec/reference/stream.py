@@ -1,298 +1,143 @@
-"""Evaluation with expected errors in blocks along one band of axes, in parallel, in bounded memory.
+"""Evaluation of a fusion in double precision in parts, each along one band, in bounded memory.
 
-Values outside the band are evaluated whole. A reduction over the band is accumulated over the
-blocks, and what depends on it waits for the next sweep; a streamed value that two sweeps need is
-evaluated in each.
+What has nothing in common but inputs is evaluated apart, each along its own axes. Where slices are
+to be sampled, so are outputs that have a band without sums over it when they stand alone.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from fusec.ir.evaluate import Array, Sizes, evaluate_attributes, extents
+from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
-from fusec.reference import contractions, memory, reductions
+from fusec.processors import usable_processors
+from fusec.reference.cost import Costs
 from fusec.reference.estimate import Estimate
-from fusec.reference.evaluate import find_values, input_array, last_uses, widen_input
-from fusec.reference.nodes import PLAIN, Environment, Model, Nodes, operand_of
-from fusec.reference.sums import State
-from fusec.reference.sweeps import choose_plan, streamed
-
-MEMORY = 8 << 30
-"""Bytes that blocks in flight may take together, where there is so much."""
-
-Index = tuple[slice, ...]
-Consume = Callable[[Value, Index, Estimate], None]
-Started = tuple[State, tuple[int, ...]]
-"""The state of a sum over blocks, and its operands' ancestors."""
+from fusec.reference.evaluate import find_values
+from fusec.reference.nodes import PLAIN, Model
+from fusec.reference.part import Consume, Coverage, Index, Part
+from fusec.reference.sweeps import Plan, choose_plan, streamed
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """What part of the outputs was evaluated: blocks [low, high) along the band, all or sampled."""
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Values that are evaluated together, and how."""
 
-    total: int
-    checked: int
-    axes: Mapping[str, int]
-    complete: bool
-
-    def text(self) -> str:
-        """Return `all`, or how much of which axis."""
-        if self.complete:
-            return "all"
-        names = ", ".join(f"axis {a} of {n}" for n, a in self.axes.items())
-        return f"sampled: {self.checked} of {self.total} slices along {names}"
+    values: tuple[Value, ...]
+    nodes: Sequence[Node]
+    plan: Plan
 
 
 class Stream:
-    """One evaluation: the inputs, what is known whole, and the sweeps over blocks."""
+    """One evaluation of wanted values, in parts.
+
+    groups: the values that are evaluated together, and how.
+    """
 
     def __init__(
         self, fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: list[Value],
-        model: Model,
+        model: Model, limit: float = float("inf"),
     ) -> None:  # fmt: skip
-        """Plan the evaluation of `wanted`."""
-        self.fusion, self.sizes, self.wanted = fusion, sizes, wanted
-        self.rules = Nodes(fusion, sizes, model)
-        self.nodes = needed_nodes(fusion.nodes, wanted)
-        self.plan = choose_plan(fusion, self.nodes, sizes, model.hops)
-        self.each = memory.DOUBLE * (memory.WITH_ERRORS if model.errors else memory.PLAIN)
-        memory.require(fusion, self.needed_bytes())
-        self.whole: Environment = {}
-        self.raw: dict[Value, Array] = {}
-        read = {v for n in self.nodes for v in n.inputs} | set(wanted)
-        band = self.plan.band
-        for entry in fusion.inputs:
-            value = entry.value
-            if value not in read:
-                continue
-            array = input_array(entry, inputs, sizes)
-            if band is not None and value in band.axes:
-                self.raw[value] = array
-            else:
-                self.whole[value] = Estimate(widen_input(value, array))
+        """Divide the evaluation of `wanted`; limit: seconds beyond which slices are sampled."""
+        self._given, self._limit = (fusion, inputs, sizes), limit
+        self._model, self._costs = model, Costs(fusion, sizes)
+        self.groups = [self._planned(values) for values in _apart(fusion, wanted)]
+        if sum(map(self._seconds, self.groups)) > limit:
+            self.groups = [part for group in self.groups for part in self._divided(group)]
 
-    def needed_bytes(self) -> float:
-        """Return about how much memory the evaluation takes, one block at a time."""
-        values = {*self.wanted, *(v for n in self.nodes for v in (*n.inputs, *n.outputs))}
-        count = {v: int(np.prod(extents(v.type, self.sizes), dtype=np.int64)) for v in values}
-        band = self.plan.band
-        if band is not None:
-            share = self.plan.step / band.extent
-            count = {v: int(c * share) if v in band.axes else c for v, c in count.items()}
-        return self.each * memory.live_elements(self.nodes, self.wanted, count)
-
-    def run(self, consume: Consume, limit: float, seed: int) -> Coverage:
+    def run(self, consume: Consume, seed: int = 0) -> Coverage:
         """Evaluate, giving every wanted value or block of it to `consume`; return the coverage."""
-        if self.plan.band is None:
-            self._run_whole(consume)
-            return Coverage(1, 1, {}, True)
-        band, level = self.plan.band, self.plan.level
-        blocks, coverage = self._blocks(limit, seed)
-        for sweep in range(max(level.values(), default=0) + 1):
-            for node in self.nodes:
-                if (
-                    not streamed(self.plan, node)
-                    and node not in band.summing
-                    and self._at(node) == sweep
-                ):
-                    results = self.rules.results(node, self.whole)
-                    self.whole.update(zip(node.outputs, results, strict=True))
-            self._sweep(sweep, blocks, consume)
-        for value in self.wanted:
-            if value not in band.axes:
-                consume(value, (), self.whole[value])
+        fusion, inputs, sizes = self._given
+        seconds = {group: self._seconds(group) for group in self.groups}
+        sampled = [group for group in self.groups if _has_slices(group)]
+        left = self._limit - sum(s for group, s in seconds.items() if group not in sampled)
+        # The same share of each is evaluated.
+        share = left / max(sum(seconds[group] for group in sampled), 1e-9)
+        coverage = Coverage()
+        for group in self.groups:
+            part = Part(fusion, inputs, sizes, list(group.values), self._model, group.plan)
+            found = part.run(consume, share * seconds[group], seed)
+            coverage = Coverage(coverage.sampled + found.sampled)
         return coverage
 
-    def _at(self, node: Node) -> int:
-        return max((self.plan.level.get(v, 0) for v in node.inputs), default=0)
+    def _planned(self, values: Sequence[Value], *, sums: bool = True) -> _Group:
+        fusion, _, sizes = self._given
+        nodes = needed_nodes(fusion.nodes, values)
+        plan = choose_plan(fusion, nodes, sizes, self._model.hops, sums=sums)
+        return _Group(tuple(values), nodes, plan)
 
-    def _run_whole(self, consume: Consume) -> None:
-        environment = self.whole
-        for node, dead in zip(self.nodes, last_uses(self.nodes, self.wanted), strict=True):
-            results = self.rules.results(node, environment)
-            environment.update(zip(node.outputs, results, strict=True))
-            for value in dead:
-                del environment[value]
-        for value in self.wanted:
-            consume(value, (), environment[value])
+    def _seconds(self, group: _Group) -> float:
+        """Return the predicted seconds of a group, evaluated in full."""
+        inside = [n for n in group.nodes if _is_in_blocks(group.plan, n)]
+        whole = [n for n in group.nodes if not _is_in_blocks(group.plan, n)]
+        shared = self._costs.evaluated(inside) + self._costs.judged(group.values)
+        return self._costs.evaluated(whole) + shared / usable_processors()
 
-    def _blocks(self, limit: float, seed: int) -> tuple[list[tuple[int, int]], Coverage]:
-        band, step = self.plan.band, self.plan.step
-        assert band is not None
-        blocks = [(low, min(low + step, band.extent)) for low in range(0, band.extent, step)]
-        axes = {v.name: band.axes[v] for v in self.wanted if v in band.axes}
-        work = sum(self._work(node) for node in self.nodes)
-        if work > limit and not band.summing and len(axes) == len(self.wanted):
-            count = max(3, int(len(blocks) * limit / work))
-            if count < len(blocks):
-                middle = np.random.default_rng(seed).permutation(len(blocks) - 2)[: count - 2] + 1
-                blocks = [blocks[k] for k in sorted({0, len(blocks) - 1, *middle.tolist()})]
-        checked = sum(high - low for low, high in blocks)
-        return blocks, Coverage(band.extent, checked, axes, checked == band.extent)
+    def _divided(self, group: _Group) -> list[_Group]:
+        """Return values in groups that can be sampled, then all others together.
 
-    def _work(self, node: Node) -> float:
-        count = float(np.prod(extents(node.output.type, self.sizes), dtype=np.float64))
-        if node.op.family == "contraction":
-            return count * extents(node.operands[0].type, self.sizes)[-1] / 8
-        return max(
-            [
-                count,
-                *(
-                    float(np.prod(extents(v.type, self.sizes), dtype=np.float64))
-                    for v in node.inputs
-                ),
-            ]
-        )
+        Or as they are, where that does not help.
+        """
+        if _has_slices(group):
+            return [group]
+        free, others = list[_Group](), list[Value]()
+        for value in group.values:
+            for number, known in enumerate(free):
+                both = self._planned((*known.values, value), sums=False)
+                if _can_be_sampled(both):
+                    free[number] = both
+                    break
+            else:
+                alone = self._planned((value,), sums=False)
+                if _can_be_sampled(alone):
+                    free.append(alone)
+                else:
+                    others.append(value)
+        if not others:
+            return free
+        rest = self._planned(others)
+        return [*free, rest] if self._seconds(rest) < self._seconds(group) / 2 else [group]
 
-    def _sweep(self, sweep: int, blocks: Sequence[tuple[int, int]], consume: Consume) -> None:
-        band, level = self.plan.band, self.plan.level
-        assert band is not None
-        sums = [n for n in self.nodes if n in band.summing and self._at(n) == sweep]
-        outputs = [v for v in self.wanted if v in band.axes and level.get(v, 0) == sweep]
-        if not sums and not outputs:
-            return
-        targets = {*outputs, *(v for n in sums for v in n.inputs if v in band.axes)}
-        nodes = [n for n in needed_nodes(self.fusion.nodes, targets) if streamed(self.plan, n)]
-        states: dict[Node, Started] = {}
 
-        def block(low: int, high: int) -> dict[Node, Started]:
-            return self._block(low, high, nodes, sums, outputs, consume)
+def _is_in_blocks(plan: Plan, node: Node) -> bool:
+    return streamed(plan, node) or (plan.band is not None and node in plan.band.summing)
 
-        for part in _in_order(block, blocks, self._workers(nodes, targets)):
-            for node, state in part.items():
-                known = states.get(node)
-                states[node] = state if known is None else _merge(node, known, state)
-        for node in sums:
-            results = self._finish(node, states[node])
-            self.whole.update(zip(node.outputs, results, strict=True))
 
-    def _workers(self, nodes: Sequence[Node], targets: Iterable[Value]) -> int:
-        band = self.plan.band
-        assert band is not None
-        values = {*targets, *(v for n in nodes for v in n.outputs)}
-        shapes = (extents(v.type, self.sizes) for v in values)
-        slab = max((int(np.prod(s, dtype=np.int64)) // band.extent for s in shapes), default=1)
-        # A block holds a few live values.
-        room = min(MEMORY, memory.SHARE * memory.available())
-        fitting = int(room // max(slab * self.plan.step * 2 * self.each, 1))
-        return max(1, min(os.cpu_count() or 1, 32, fitting))
+def _has_slices(group: _Group) -> bool:
+    """Return whether a group can be evaluated in part: no sum needs all of its band."""
+    return group.plan.band is not None and not group.plan.band.summing
 
-    def _block(
-        self, low: int, high: int, nodes: Sequence[Node], sums: Sequence[Node],
-        outputs: Sequence[Value], consume: Consume,
-    ) -> dict[Node, Started]:  # fmt: skip
-        band = self.plan.band
-        assert band is not None
-        local = _Block(self, low, high)
-        kept = [*outputs, *(v for n in sums for v in n.inputs)]
-        for node, dead in zip(nodes, last_uses(nodes, kept), strict=True):
-            part = (band.axes[node.output], low, high) if node.output in band.axes else None
-            results = self.rules.results(node, local, part)
-            local.update(zip(node.outputs, results, strict=True))
-            for value in dead:
-                local.pop(value, None)
-        for value in outputs:
-            consume(value, _index(band.axes[value], low, high), local[value])
-        return {node: self._start(node, local) for node in sums}
 
-    def _start(self, node: Node, local: Environment) -> Started:
-        operands = self.rules.taken(node, [operand_of(o, local) for o in node.operands])
-        attributes = evaluate_attributes(node.attributes, self.sizes)
-        rules = self.rules.rules(node)
-        if node.op.family == "reduction":
-            state = reductions.start(node, operands[0], attributes["dims"], rules)
+def _can_be_sampled(group: _Group) -> bool:
+    """Return whether all of a group's values lie along its band."""
+    band = group.plan.band
+    return band is not None and all(value in band.axes for value in group.values)
+
+
+def _apart(fusion: Fusion, wanted: Iterable[Value]) -> Iterator[list[Value]]:
+    """Yield values in groups of which no two need the same tensor but inputs, in order."""
+    groups: list[tuple[list[Value], set[Value]]] = []
+    for value in wanted:
+        nodes = needed_nodes(fusion.nodes, (value,))
+        needed = {v for n in nodes for v in n.outputs if not v.is_scalar} or {value}
+        met = [g for g in groups if not needed.isdisjoint(g[1])]
+        rest = [g for g in groups if needed.isdisjoint(g[1])]
+        if met:
+            first = met[0]
+            for values, others in met[1:]:
+                first[0].extend(values)
+                first[1].update(others)
+            first[0].append(value)
+            first[1].update(needed)
+            groups = [g for g in groups if g is first or g in rest]
         else:
-            state = contractions.start(node, operands, attributes, rules)
-        return state, tuple(o.ancestors for o in operands)
-
-    def _finish(self, node: Node, started: Started) -> tuple[Estimate, ...]:
-        state, ancestors = started
-        rules = self.rules.rules(node)
-        if node.op.family == "reduction":
-            attributes = evaluate_attributes(node.attributes, self.sizes)
-            found = reductions.finish(node, state, attributes, ancestors[0], rules)
-        else:
-            found = (contractions.finish(node, state, ancestors, rules),)
-        return self.rules.marked(node, found)
-
-
-class _Block(dict[Value, Estimate]):
-    """The values of one block; inputs and whole values are sliced when they are read."""
-
-    def __init__(self, stream: Stream, low: int, high: int) -> None:
-        super().__init__()
-        self._stream, self._low, self._high = stream, low, high
-
-    def __missing__(self, value: Value) -> Estimate:
-        band = self._stream.plan.band
-        assert band is not None
-        if value not in band.axes:
-            return self._stream.whole[value]
-        index = _index(band.axes[value], self._low, self._high)
-        if value in self._stream.raw:
-            self[value] = Estimate(widen_input(value, self._stream.raw[value][index]))
-        else:
-            self[value] = _block_of(self._stream.whole[value], index)
-        return self[value]
-
-
-def _index(axis: int, low: int, high: int) -> Index:
-    return (*(slice(None),) * axis, slice(low, high))
-
-
-def _in_order(
-    function: Callable[[int, int], dict[Node, Started]],
-    blocks: Sequence[tuple[int, int]],
-    workers: int,
-) -> Iterator[dict[Node, Started]]:
-    if workers == 1:
-        yield from (function(*block) for block in blocks)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        left = iter(blocks)
-        # No more blocks in flight than workers: finished parts wait for their turn to be merged.
-        running: list[Future[dict[Node, Started]]] = [
-            pool.submit(function, *b) for b in islice(left, workers + 2)
-        ]
-        while running:
-            part = running.pop(0).result()
-            running += [pool.submit(function, *b) for b in islice(left, 1)]
-            yield part
-
-
-def _block_of(whole: Estimate, index: Index) -> Estimate:
-    shape = whole.value.shape
-    independent, common, part, most = (
-        None if a is None else np.broadcast_to(a, shape)[index]
-        for a in (whole.independent, whole.common, whole.part, whole.most)
-    )
-    return replace(
-        whole,
-        value=whole.value[index],
-        independent=independent,
-        common=common,
-        part=part,
-        alike=None,
-        most=most,
-        factor=None,
-        shared=None,
-    )
-
-
-def _merge(node: Node, a: Started, b: Started) -> Started:
-    met = tuple(x | y for x, y in zip(a[1], b[1], strict=True))
-    if node.op.family == "reduction":
-        return reductions.merge(node, a[0], b[0]), met
-    return contractions.merge(a[0], b[0]), met
+            groups.append(([value], needed))
+    yield from (values for values, _ in groups)
 
 
 def estimate(
@@ -317,7 +162,7 @@ def estimate(
             assert array is not None
             array[index] = 0.0 if piece is None else piece
 
-    Stream(fusion, inputs, sizes, values, model or Model()).run(consume, float("inf"), 0)
+    Stream(fusion, inputs, sizes, values, model or Model()).run(consume)
     return found
 
 
@@ -333,7 +178,7 @@ def outputs_of(fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes) -> dict[
         with np.errstate(all="ignore"):
             found[value.name][index] = part.settled.value.astype(value.dtype.numpy)
 
-    Stream(fusion, inputs, sizes, values, PLAIN).run(consume, float("inf"), 0)
+    Stream(fusion, inputs, sizes, values, PLAIN).run(consume)
     return found
 
 

@@ -41,7 +41,7 @@ OFF = "off"
 """Name of how far sums of squares, really taken, are off in every order."""
 ARRANGED = 128
 """Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
-ARRANGED_TERMS = 1 << 22
+ARRANGED_TERMS = 1 << 21
 """Terms that are arranged otherwise, at most."""
 NUDGE = 2.0**-10
 """Part of themselves by which such terms are moved, at most."""

@@ -38,11 +38,13 @@ def streamed(plan: Plan, node: Node) -> bool:
 
 
 def choose_plan(
-    fusion: Fusion, nodes: Sequence[Node], sizes: Sizes, whole_sums: Collection[str] = ()
-) -> Plan:
+    fusion: Fusion, nodes: Sequence[Node], sizes: Sizes, whole_sums: Collection[str] = (), *,
+    sums: bool = True,
+) -> Plan:  # fmt: skip
     """Return the plan that leaves the fewest elements to be evaluated whole.
 
-    whole_sums: names of sums that need all of their terms at once.
+    whole_sums: names of sums that need all of their terms at once. sums: whether others may be over
+    the band.
     """
     shape = {v: extents(v.type, sizes) for v in fusion.values}
     count = {v: int(np.prod(s, dtype=np.int64)) for v, s in shape.items()}
@@ -55,7 +57,7 @@ def choose_plan(
         return whole
     best: tuple[tuple[int, int, int, int], Plan] | None = None
     for band in find_bands(fusion, nodes, sizes):
-        if any(node.output.name in whole_sums for node in band.summing):
+        if any(not sums or node.output.name in whole_sums for node in band.summing):
             continue
         plan = Plan(band, 1, _levels(nodes, band))
         inside = [v for n in nodes if streamed(plan, n) for v in n.outputs]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -20,13 +19,14 @@ from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
 from fusec.reference.judge import Judged, agree, judge, judge_beside
 from fusec.reference.nodes import Model
-from fusec.reference.stream import Coverage, Index, Stream
+from fusec.reference.part import Coverage, Index
+from fusec.reference.stream import Stream
 
 WORST = 5
 """Wrong elements that are listed for each output."""
-WORK_LIMIT = 4e8
-"""Elements times operations per core beyond which slices are sampled: about 10 s, at 20 to 40 ns an
-operation on an element with its expected error (Xeon, one core, 2026-11)."""
+LONGEST = 3.0
+"""Predicted seconds beyond which slices are sampled. Integers are verified in as many again, and
+cores that share a memory take up to 1.5 times as long: less than 10 s in all."""
 LEAST_AGREEMENT = 0.2
 """The same between two results that both are rounded, one of them after every operation."""
 
@@ -254,8 +254,8 @@ def compare(
     """Return how `outputs` compare with what is expected of what `model` describes.
 
     given: other results for some of the outputs, of their shapes and with errors of their own, to
-    agree with. poison: outputs were filled with 0xFF bytes before the run. Beyond `limit`
-    operations slices are sampled.
+    agree with. poison: outputs were filled with 0xFF bytes before the run. Beyond `limit` predicted
+    seconds on the processors that this process may use (`LONGEST` for None) slices are sampled.
     """
     began = time.perf_counter()
     values = find_values(fusion, None)
@@ -269,11 +269,9 @@ def compare(
         for value in values
     }
     lock = threading.Lock()
-    stream = Stream(fusion, inputs, sizes, values, model or Model())
-    budget = WORK_LIMIT * (os.cpu_count() or 1) if limit is None else limit
-    coverage = stream.run(
-        lambda value, index, part: tallies[value].add(index, part, lock), budget, seed
-    )
+    budget = LONGEST if limit is None else limit
+    stream = Stream(fusion, inputs, sizes, values, model or Model(), budget)
+    coverage = stream.run(lambda value, index, part: tallies[value].add(index, part, lock), seed)
     verdicts = {v: tallies[v].verdict() for v in values}
     undecided = [v for v in values if verdicts[v].word == NOT_DECIDED]
     if undecided:

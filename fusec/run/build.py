@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import InternalError
+from fusec.processors import usable_processors
 from fusec.run.cache import Cache, entry_key, user_cache
 from fusec.run.cubin import renamed
 from fusec.run.headers import headers_for
@@ -94,7 +94,7 @@ class Builder:
         wanted = {(source.name, arch): source for source in sources for arch in self._archs}
         if len(wanted) != len(sources) * len(self._archs):
             raise InternalError("two kernels of one build have the same name")
-        workers = max(1, min(self._jobs or len(os.sched_getaffinity(0)), len(wanted)))
+        workers = max(1, min(self._jobs or usable_processors(), len(wanted)))
         with ThreadPoolExecutor(workers, thread_name_prefix="fusec-build") as pool:
             futures = self._submit(pool, wanted)
             try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
+from fusec.processors import usable_processors
 from fusec.tune.job import Built, Failed, Job, Settings, build
 from fusec.tune.remote import CONTEXT
 
@@ -18,9 +18,8 @@ class Kernels:
 
     def __init__(self, processes: int | None = None) -> None:
         """Start them; by default one core is left to whoever measures."""
-        cores = len(os.sched_getaffinity(0))
         CONTEXT.set_forkserver_preload(["fusec.tune.job", "fusec.tune.remote"])
-        self._pool = ProcessPoolExecutor(processes or max(1, cores - 1), CONTEXT)
+        self._pool = ProcessPoolExecutor(processes or max(1, usable_processors() - 1), CONTEXT)
         self._futures: dict[Key, Future[Built | Failed]] = {}
 
     def __enter__(self) -> Kernels:

@@ -1,0 +1,94 @@
+"""How long an evaluation with expected errors takes, in seconds of one core.
+
+Measured on graphs of the corpus on one core of a Xeon (2.1 GHz, NumPy 2.3, 2026-11): costs of one
+element of the largest operand or result, and of judging one of an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from fusec.ir.evaluate import Sizes, extents
+from fusec.ir.graph import Fusion, Node, Operand, Value
+
+SECONDS = 1e-9
+"""Of the numbers below."""
+FAMILIES: Mapping[str, float] = {
+    "movement": 4,
+    "factory": 4,
+    "indexing": 20,
+    "scalar": 0,
+    "random": 120,
+    "reduction": 40,
+    "scan": 150,
+    "sort": 300,
+    "scatter": 150,
+}
+POINTWISE = 30.0
+"""Of an operation whose slopes are declared, or whose operands are exact."""
+MOVED = 60.0
+"""Of one that is evaluated at the ends of its operands, too."""
+CONVERTED = 4.0
+ROWS = 150.0
+"""Of a sum along the last axis: terms that repeat are found by sorting."""
+HALF = 40.0
+"""Of rounding an operand of a half type that was computed."""
+MULTIPLIED = 0.25
+"""Of one product in a contraction: five matrix products with doubles."""
+JUDGED = 40.0
+"""Of an element of an output."""
+
+
+class Costs:
+    """What the nodes of a fusion cost at given sizes, and its outputs; see the numbers above."""
+
+    def __init__(self, fusion: Fusion, sizes: Sizes) -> None:
+        """Find which values have errors."""
+        self._fusion, self._sizes = fusion, sizes
+        self._exact: set[Operand] = {entry.value for entry in fusion.inputs}
+        for node in fusion.nodes:
+            kept = node.op.family == "movement" or node.op.converts
+            if node.op.family in ("factory", "scalar") or (
+                kept and all(v in self._exact for v in node.inputs)
+            ):
+                self._exact.update(node.outputs)
+
+    def evaluated(self, nodes: Sequence[Node]) -> float:
+        """Return the seconds that one core takes for some nodes."""
+        return sum(map(self._of_node, nodes)) * SECONDS
+
+    def judged(self, outputs: Sequence[Value]) -> float:
+        """Return the seconds that one core takes to judge some outputs."""
+        return sum(map(self._elements, outputs)) * JUDGED * SECONDS
+
+    def _of_node(self, node: Node) -> float:
+        count = max(self._elements(o) for o in (*node.outputs, *node.operands))
+        return count * self._of_element(node) + sum(map(self._of_rounding, node.outputs))
+
+    def _of_element(self, node: Node) -> float:
+        op = node.op
+        if op.family == "contraction":
+            terms = extents(node.operands[0].type, self._sizes)[-1:]
+            products = self._elements(node.output) * prod(terms) * MULTIPLIED
+            return POINTWISE + products / max(1, self._elements(node.output))
+        if op.converts:
+            return CONVERTED
+        if op.is_elementwise:
+            exact = all(v in self._exact for v in node.inputs)
+            return POINTWISE if exact or op.slopes is not None or op.chooses else MOVED
+        if op.family == "reduction":
+            last = len(extents(node.operands[0].type, self._sizes)) - 1
+            return ROWS if last in node.attributes["dims"] else FAMILIES["reduction"]
+        return FAMILIES[op.family]
+
+    def _of_rounding(self, value: Value) -> float:
+        """Return what it costs to round a value where it is read, once for all readers."""
+        if not value.dtype.is_half or value in self._exact:
+            return 0.0
+        readers = self._fusion.users.get(value, ())
+        is_read = any(reader.op.family != "movement" for reader in readers)
+        return self._elements(value) * HALF if is_read else 0.0
+
+    def _elements(self, operand: Operand) -> int:
+        return prod(extents(operand.type, self._sizes))
