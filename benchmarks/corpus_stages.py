@@ -105,6 +105,10 @@ class _Run:
     def timed(self, stage: str, function: Callable[[], Any]) -> Any:
         self.note(stage)
         self.record.stage = stage
+        return self.counted(stage, function)
+
+    def counted(self, stage: str, function: Callable[[], Any]) -> Any:
+        """Return what a function returns; its time counts for `stage`, the record's stays."""
         start = time.perf_counter()
         try:
             return function()
@@ -146,7 +150,7 @@ class _Run:
         if total > SAMPLED_TOTAL:
             self.record.message = f"not run: {total} elements, the largest tensor has {largest}"
             return
-        inputs = draw_inputs(prepared, self.settings.seed)
+        inputs = self.drawn(prepared)
         outputs, verdict = self.judged(package, inputs)
         self.record.facts["checked"] = verdict.coverage.text()
         self.record.facts["ratio"] = round(verdict.ratio, 3)
@@ -157,7 +161,11 @@ class _Run:
             raise Differs(f"the verdict is: {verdict.word}", notes=[verdict.text()])
         self.run_integers(prepared, package)
         ordered = [outputs[o.value.name] for o in fusion.outputs]
-        self.timed("verify", lambda: self.compare_other(prepared, inputs, ordered))
+        self.counted("other reference", lambda: self.compare_other(prepared, inputs, ordered))
+
+    def drawn(self, prepared: Prepared, kind: str = "reals") -> dict[str, Any]:
+        """Return random inputs; drawing them is no part of a verification."""
+        return self.counted("inputs", lambda: draw_inputs(prepared, self.settings.seed, kind))
 
     def judged(
         self, package: driver.Package, inputs: Mapping[str, Any]
@@ -183,7 +191,7 @@ class _Run:
         exact = exact_outputs(with_scalars(prepared), prepared.fusion.hints)
         if not exact:
             return
-        inputs = draw_inputs(prepared, self.settings.seed, "integers")
+        inputs = self.drawn(prepared, "integers")
         _, verdict = self.judged(package, inputs)
         self.record.facts["exact"] = len(exact)
         inexact = verdict.inexact(exact)
