@@ -90,7 +90,9 @@ def attention(
     return Case(name, text_of(sides + entry, lines, outputs), {"m": given} if entry else {})
 
 
-def projected(rng: np.random.Generator, *, guarded: bool = True, keys: int = 0) -> Case:
+def projected(
+    rng: np.random.Generator, *, guarded: bool = True, keys: int = 0, scale: float = 0.4
+) -> Case:
     """Return attention over few keys whose queries, keys and bias are rounded products.
 
     Some scores may be rounded the other way and are then off by tenths; some rows see no key.
@@ -101,7 +103,7 @@ def projected(rng: np.random.Generator, *, guarded: bool = True, keys: int = 0) 
         sides[name] = f"reshape(linear(x, w{name}), [6, {keys}, 2, {features}])"
     lines = [f"{n} = permute({text}, [0, 2, 1, 3])" for n, text in sides.items()]
     lines += [
-        "s = mul(cast(matmul(q, permute(k, [0, 1, 3, 2])), f32), 0.4)",
+        f"s = mul(cast(matmul(q, permute(k, [0, 1, 3, 2])), f32), {scale})",
         f"b = permute(reshape(linear(x, wb), [6, {keys}, 2, 1]), [0, 2, 3, 1])",
         f"t = add(where(broadcast_in_dim(m, {rows}, [0, 3]), s, -inf), b)",
         "h = max(t, dims=[3], keepdim=true)",

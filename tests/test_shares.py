@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hard_inputs import Case, attention, projected
+from nightly import mostly_nightly
 from test_hard_inputs import judged_on_cpu
 
 from fusec.ir.graph import Fusion
@@ -180,7 +181,10 @@ def test_attention_over_few_keys_is_decided(tmp_path: Path) -> None:
     judged_on_cpu(steep, tmp_path, "attention")
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("keys", [3, 5])
-def test_projected_attention_is_decided(keys: int, tmp_path: Path) -> None:
-    judged_on_cpu(projected(np.random.default_rng(0), keys=keys), tmp_path, "attention_decode")
+@pytest.mark.parametrize(
+    ("keys", "scale"), mostly_nightly([(3, 0.5), (3, 0.4), (5, 0.4), (5, 0.5)], 4)
+)
+def test_projected_attention_is_decided(keys: int, scale: float, tmp_path: Path) -> None:
+    """Where scores are exact, so is the maximum; what is taken off is rounded nevertheless."""
+    case = projected(np.random.default_rng(0), keys=keys, scale=scale)
+    judged_on_cpu(case, tmp_path, "attention_decode")

@@ -9,7 +9,7 @@ from math import log, prod
 import numpy as np
 
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.ir.dtype import DType
+from fusec.ir.dtype import F32, DType
 from fusec.ir.evaluate import (
     Array,
     Sizes,
@@ -30,6 +30,7 @@ from fusec.reference.estimate import (
     converted,
     squared,
     ulp,
+    unit,
     with_sure_infinities,
 )
 from fusec.reference.hops import with_hops
@@ -38,12 +39,14 @@ from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate
 from fusec.reference.selections import selected
 from fusec.reference.shares import find_shares
-from fusec.reference.shifts import free_shifts
+from fusec.reference.shifts import free_shifts, shifted_scores
 from fusec.reference.sums import Rules
 
 Environment = dict[Value, Estimate]
 MANTISSA = 3 / (8 * log(2))
 """The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
+FAR = 65536.0
+"""Size of a maximum, nearly, up to which kernels scale scores before they subtract it."""
 LEAST_EPSILON = 2.0**-8
 """Unit roundoff of half types that round what is next to 1 to 1."""
 
@@ -91,6 +94,7 @@ class Nodes:
         self._halves = _half_origins(fusion) if model.eager else {}
         self._shifts = free_shifts(fusion) if model.errors else frozenset[Value]()
         self._limits = find_shares(fusion, sizes) if model.errors else {}
+        self._scaled = _scores_of(fusion, model.early) if model.early else frozenset[Value]()
 
     def results(
         self, node: Node, environment: Environment, block: tuple[int, int, int] | None = None
@@ -121,6 +125,8 @@ class Nodes:
             elif node.op.is_elementwise:
                 arithmetic, limit = self._arithmetic(node), self._limits.get(node)
                 found = (pointwise(node, taken, attributes, arithmetic, limit),)
+                if node.output in self._scaled:
+                    found = (_scaled_first(found[0], taken[1]),)
             else:
                 message = f"no expected error is known for operation `{node.op.name}`"
                 raise Unsupported(message, span=node.span)
@@ -210,6 +216,34 @@ def _without_finite_errors(estimate: Estimate) -> Estimate:
     return replace(
         estimate, independent=independent, common=None, alike=None, most=None, shared=None
     )
+
+
+def _scores_of(fusion: Fusion, early: Mapping[str, int]) -> frozenset[Value]:
+    """Return the shifted scores of attention whose weights are rounded early."""
+    shifted, found = shifted_scores(fusion), set[Value]()
+    for node in fusion.nodes:
+        value = node.output
+        if value.name in early:
+            while value not in shifted and value in fusion.producer:
+                first = fusion.producer[value].operands[0]
+                if not isinstance(first, Value):
+                    break
+                value = first
+            found.add(value)
+    return shifted & found
+
+
+def _scaled_first(found: Estimate, shift: Estimate) -> Estimate:
+    """Return differences from a maximum as kernels have them that scale both to powers of 2 before.
+
+    The product with the maximum is rounded by itself, unless that is far from 0
+    (device/softmax_rows.cuh): all weights of a row are off by one factor, and so is their sum.
+    """
+    with np.errstate(all="ignore"):
+        near = np.where(np.abs(shift.value) <= FAR, shift.value, 0.0)
+        own = squared(near) * ((unit(F32) / 2) ** 2 * SPREAD)
+    own = np.broadcast_to(own, found.value.shape)
+    return replace(found, common=add(found.common, own), most=None, shared=None)
 
 
 def _rounded_early(estimate: Estimate, dtype: DType, terms: int) -> Estimate:

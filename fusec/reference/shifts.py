@@ -23,13 +23,20 @@ from fusec.ops.reductions import sum as sum_
 
 def free_shifts(fusion: Fusion) -> frozenset[Value]:
     """Return the maxima that may have any value without a change of what is computed of them."""
-    return frozenset(
-        node.output
-        for node in fusion.nodes
-        if node.op.family == "reduction"
-        and node.op.combine is Combine.MAXIMUM
-        and _Shift(fusion, node).is_free()
-    )
+    return frozenset(shift.top.output for shift in _find_free(fusion))
+
+
+def shifted_scores(fusion: Fusion) -> frozenset[Value]:
+    """Return what exponentials are taken of, less such a maximum."""
+    return frozenset(value for shift in _find_free(fusion) for value in shift.shifted)
+
+
+def _find_free(fusion: Fusion) -> Iterator[_Shift]:
+    for node in fusion.nodes:
+        if node.op.family == "reduction" and node.op.combine is Combine.MAXIMUM:
+            shift = _Shift(fusion, node)
+            if shift.is_free():
+                yield shift
 
 
 class _Shift:
