@@ -78,15 +78,31 @@ CASES = {
     "reduction_inner": _case(
         "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
         threads_x=X, threads_y=Y, splits=(1, 2, 5), tile_rows=(0, 8, 64),
+        grid_reduce=("last_block", "tree"), partials=("f32",),
     ),
     "reduction_outer": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = max(x, dims=[0])",
         outputs="y, z", unrolled=(4, 16), threads_x=X, threads_y=Y, splits=(1, 2, 5),
-        tile_rows=(0,),
+        tile_rows=(0,), grid_reduce=("last_block", "tree"), partials=("f32",),
     ),
     "reduction_in_bulk": _case(
-        "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", threads_x=X, threads_y=Y,
+        "reduction", "x: f16[40, 24]", "y = sum(x, dims=[0])", threads_x=X, threads_y=Y,
         unrolled=(4,), splits=(2, 5), grid_reduce=("serial_tma", "parallel"), tile_rows=(0,),
+    ),
+    "reduction_rows_in_bulk": _case(
+        "reduction", "x: f32[5, 96]", "y = sum(x, dims=[1])", "z = min(x, dims=[1])",
+        outputs="y, z", threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,),
+        grid_reduce=("serial_tma", "parallel"), partials=("f32",),
+    ),
+    "reduction_by_stores": _case(
+        "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
+        threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,), grid_reduce=("serial",),
+        partials=("f32",),
+    ),
+    "reduction_columns_by_stores": _case(
+        "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = prod(x, dims=[0])",
+        outputs="y, z", unrolled=(4,), threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,),
+        grid_reduce=("serial",), partials=("f32",),
     ),
     "inner_persistent": _case(
         "inner_persistent", "x: f32[5, 96]", "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
@@ -283,7 +299,8 @@ def failures(
         except AssertionError as error:
             wrong.append(f"{plan.parameters}: {error}")
             continue
-        model = Model(early=plan.rounded_early, unrounded=frozenset(plan.unrounded))
+        orders = {name: order.at(sizes) for name, order in plan.orders.items()}
+        model = Model(orders, early=plan.rounded_early, unrounded=frozenset(plan.unrounded))
         verdict = compare(space.fusion, sizes, inputs, outputs, model=model)
         if not verdict.ok:
             wrong.append(f"{plan.parameters}\n{verdict.text()}")
