@@ -1,7 +1,7 @@
 """The spaces of small fusions, one for every template: each pair of values run, or all of it.
 
-`python tests/spaces.py [CASE...]` runs every schedule of the cases; of all, it records the figures
-and the tree of fusec (commit first).
+`python tests/spaces.py [CASE...]` runs every schedule of the cases, of all without any, and records
+the figures with the tree of fusec (commit first).
 """
 
 from __future__ import annotations
@@ -312,6 +312,7 @@ def main(names: Sequence[str]) -> int:
     command = ["git", "rev-parse", "HEAD:fusec"]
     tree = subprocess.run(command, cwd=RECORD.parent, capture_output=True, text=True, check=True)
     families: dict[str, Any] = {}
+    record: dict[str, Any] = json.loads(RECORD.read_text())
     for name in names or CASES:
         space = space_of(name)
         with tempfile.TemporaryDirectory() as folder:
@@ -319,9 +320,9 @@ def main(names: Sequence[str]) -> int:
         cases = len(space.records)
         families[name] = {"cases": cases, "passed": cases - len(failed), "failed": failed}
         print(name, cases, *failed, sep="\n  " if failed else " ", flush=True)
-    if not names:
-        record = {"tree": tree.stdout.strip(), "families": families}
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    record["trees"] |= dict.fromkeys(families, tree.stdout.strip())
+    record["families"] |= families
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
     return 1 if any(f["failed"] for f in families.values()) else 0
 
 
