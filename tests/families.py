@@ -58,7 +58,8 @@ def assert_builds(plan: KernelPlan) -> None:
     """
     pytest.importorskip("cuda.bindings.nvrtc")
     sources = [Source(s.name, s.text) for s in plan_sources(plan)]
-    targets = TARGETS[1:] if any('"tma.cuh"' in s.text for s in sources) else TARGETS
+    bulk = ('"tma.cuh"', '"combine_in_bulk.cuh"')
+    targets = TARGETS[1:] if any(h in s.text for s in sources for h in bulk) else TARGETS
     for (name, arch), artifact in build(sources, targets, jobs=2).items():
         assert artifact.spill_bytes == 0, f"{name} spills on {arch}: {plan.parameters}"
         assert not artifact.warnings, f"{name} on {arch}: {artifact.warnings}"

@@ -1,7 +1,7 @@
 """The spaces of small fusions, one for every template: each pair of values run, or all of it.
 
-`python tests/spaces.py [CASE...]` runs every schedule of the cases; of all, it records the figures
-and the tree of fusec (commit first).
+`python tests/spaces.py [CASE...]` runs every schedule of the cases, of all without any, and records
+the figures with the tree of fusec (commit first).
 """
 
 from __future__ import annotations
@@ -78,15 +78,31 @@ CASES = {
     "reduction_inner": _case(
         "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
         threads_x=X, threads_y=Y, splits=(1, 2, 5), tile_rows=(0, 8, 64),
+        grid_reduce=("last_block", "tree"), partials=("f32",),
     ),
     "reduction_outer": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = max(x, dims=[0])",
         outputs="y, z", unrolled=(4, 16), threads_x=X, threads_y=Y, splits=(1, 2, 5),
-        tile_rows=(0,),
+        tile_rows=(0,), grid_reduce=("last_block", "tree"), partials=("f32",),
     ),
     "reduction_in_bulk": _case(
-        "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", threads_x=X, threads_y=Y,
+        "reduction", "x: f16[40, 24]", "y = sum(x, dims=[0])", threads_x=X, threads_y=Y,
         unrolled=(4,), splits=(2, 5), grid_reduce=("serial_tma", "parallel"), tile_rows=(0,),
+    ),
+    "reduction_rows_in_bulk": _case(
+        "reduction", "x: f32[5, 96]", "y = sum(x, dims=[1])", "z = min(x, dims=[1])",
+        outputs="y, z", threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,),
+        grid_reduce=("serial_tma", "parallel"), partials=("f32",),
+    ),
+    "reduction_by_stores": _case(
+        "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
+        threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,), grid_reduce=("serial",),
+        partials=("f32",),
+    ),
+    "reduction_columns_by_stores": _case(
+        "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = prod(x, dims=[0])",
+        outputs="y, z", unrolled=(4,), threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,),
+        grid_reduce=("serial",), partials=("f32",),
     ),
     "inner_persistent": _case(
         "inner_persistent", "x: f32[5, 96]", "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
@@ -283,7 +299,8 @@ def failures(
         except AssertionError as error:
             wrong.append(f"{plan.parameters}: {error}")
             continue
-        model = Model(early=plan.rounded_early, unrounded=frozenset(plan.unrounded))
+        orders = {name: order.at(sizes) for name, order in plan.orders.items()}
+        model = Model(orders, early=plan.rounded_early, unrounded=frozenset(plan.unrounded))
         verdict = compare(space.fusion, sizes, inputs, outputs, model=model)
         if not verdict.ok:
             wrong.append(f"{plan.parameters}\n{verdict.text()}")
@@ -295,6 +312,7 @@ def main(names: Sequence[str]) -> int:
     command = ["git", "rev-parse", "HEAD:fusec"]
     tree = subprocess.run(command, cwd=RECORD.parent, capture_output=True, text=True, check=True)
     families: dict[str, Any] = {}
+    record: dict[str, Any] = json.loads(RECORD.read_text())
     for name in names or CASES:
         space = space_of(name)
         with tempfile.TemporaryDirectory() as folder:
@@ -302,9 +320,9 @@ def main(names: Sequence[str]) -> int:
         cases = len(space.records)
         families[name] = {"cases": cases, "passed": cases - len(failed), "failed": failed}
         print(name, cases, *failed, sep="\n  " if failed else " ", flush=True)
-    if not names:
-        record = {"tree": tree.stdout.strip(), "families": families}
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    record["trees"] |= dict.fromkeys(families, tree.stdout.strip())
+    record["families"] |= families
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
     return 1 if any(f["failed"] for f in families.values()) else 0
 
 

@@ -15,7 +15,9 @@ from fusec.cli import run_main
 from fusec.options import CompileOptions
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-FILES = sorted(p for f in ("", "parallel/", "split_k/") for p in EXAMPLES.glob(f"{f}*.yaml"))
+FILES = sorted(
+    p for f in ("", "parallel/", "split_k/", "grid_reduce/") for p in EXAMPLES.glob(f"{f}*.yaml")
+)
 KERNELS = sorted(EXAMPLES.rglob("golden/*/*.cu"))
 
 

@@ -24,7 +24,8 @@ from fusec.files import with_sizes
 from fusec.hostir.program import HostProgram
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, symbol
-from fusec.ir.dtype import F32
+from fusec.ir.dtype import BF16, F16, F32, DType
+from fusec.ir.evaluate import round_to
 from fusec.ir.graph import Fusion, Node
 from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
@@ -151,13 +152,47 @@ def test_a_tree_of_blocks(
     check_sums("reduction", b, shape, [axes], tmp_path, grid_reduce="tree", **settings)
 
 
-@pytest.mark.parametrize(("splits", "threads"), [(2, {}), (9, {}), (9, {"threads_y": 1})])
-def test_blocks_that_add_in_turns(splits: int, threads: dict[str, Setting], tmp_path: Path) -> None:
-    """Also in blocks of one row of threads, which alone writes the tile that is copied."""
-    b, x = builder_of((600, 64))
-    b.output(b.apply("sum", x, dims=[0]))
-    settings: dict[str, Setting] = {"splits": splits, "grid_reduce": "serial_tma", **threads}
-    check_sums("reduction", b, (600, 64), [(0,)], tmp_path, **settings)
+@pytest.mark.parametrize(
+    ("shape", "axis", "settings"),
+    [
+        ((600, 64), 0, {"splits": 2}),
+        ((600, 64), 0, {"splits": 9}),
+        ((600, 64), 0, {"splits": 9, "threads_y": 1}),  # which alone writes the tile that is copied
+        ((600, 6), 0, {"splits": 5, "threads_x": 2, "vector_width": 1}),  # 8 of 16 bytes
+        ((3, 5000), 1, {"splits": 7}),
+        ((7, 5000), 1, {"splits": 4, "threads_x": 8, "threads_y": 4}),  # four rows of a block
+        ((5, 701), 1, {"splits": 3, "threads_x": 4, "threads_y": 8, "shifted": False}),
+    ],
+)
+@pytest.mark.parametrize("method", ["serial_tma", "serial"])
+def test_blocks_that_add_in_turns(
+    shape: Shape, axis: int, settings: dict[str, Setting], method: str, tmp_path: Path
+) -> None:
+    b, x = builder_of(shape)
+    b.output(b.apply("sum", x, dims=[axis]))
+    check_sums("reduction", b, shape, [(axis,)], tmp_path, grid_reduce=method, **settings)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_turns_round_to_sixteen_bits(axis: int, dtype: DType, tmp_path: Path) -> None:
+    """All terms and sums but the last, which the result rounds."""
+    shape = (600, 64) if axis == 0 else (3, 5000)
+    b = GraphBuilder("sums")
+    b.output(b.apply("sum", b.input("x", dtype, list(shape)), dims=[axis]))
+    settings: dict[str, Setting] = {"splits": 9, "grid_reduce": "serial_tma", "partials": "half"}
+    settings |= {"threads_x": 32} if axis else {}
+    plan = plan_of("reduction", b.finish(), **settings)
+    (order,) = plan.orders.values()
+    assert order.rounded_to == dtype.name
+    x = round_to(filled(shape, None), dtype)
+    found = run(plan, {"x": x.astype(dtype.numpy)}, tmp_path)["sum_1"].astype(np.float32)
+    exact = performed(as_terms(x.astype(np.float32), (axis,)), order.at({})).reshape(-1)
+    assert np.array_equal(found, round_to(exact, dtype))
+    whole = performed(as_terms(x.astype(np.float32), (axis,)), replace(order, stages=tuple(
+        replace(s, rounded="") for s in order.stages
+    )).at({})).reshape(-1)  # fmt: skip
+    assert not np.array_equal(found, round_to(whole, dtype))
 
 
 @pytest.mark.parametrize(

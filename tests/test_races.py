@@ -90,6 +90,7 @@ FUSIONS: dict[str, tuple[str, Callable[[], Fusion], Mapping[str, Setting]]] = {
     "tree of columns": ("reduction", lambda: sums(600, 8, 0), TREE),
     "sums in turns": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "serial_tma"}),
     "sums in bulk": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "parallel"}),
+    "rows by stores": ("reduction", lambda: sums(2, 10_000, 1), {**TREE, "grid_reduce": "serial"}),
     "split top": ("sort", top, {}),
     "tile of rows": ("inner_persistent", lambda: layer_norm(F32, 300, 11), {}),
     "tile of columns": ("inner_persistent", turned, {}),
@@ -120,8 +121,15 @@ MUTANTS = {
     "the end of a bulk copy": ("sums in bulk", "wait_group<0>()", "wait_group_read<0>()"),
     "the turn of a block": ("sums in turns", "fusec::wait_turn(turn, split);", ""),
     "the sums that the next launch finds": (
-        "sums in bulk", "*sum_1_value_parts = ", "sum_1_part = "
+        "sums in bulk", "*memory = Stored{};", ""
     ),
+    "the turn of a block, by stores": ("rows by stores", "fusec::wait_turn(turn, split);", ""),
+    "what a block leaves before its turn ends": (
+        "rows by stores",
+        f"{SYNC}\n  if (is_first_thread()) store_release",
+        "if (is_first_thread()) store_release",
+    ),
+    "the turn of the next launch": ("rows by stores", "(split + 1) % kSplits", "split + 1"),
     "the barrier behind a tile": ("tile of rows", f"copy_wait<0>();\n  {SYNC}", "copy_wait<0>();"),
     "the wait for a tile": ("tile of rows", f"copy_wait<0>();\n  {SYNC}", SYNC),
     "the barrier behind a tile, columns": (

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from families import GPU, assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
-from fences import check
 from graphs import reduce
 
-from fusec import target
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.run.build import Source, build
-from fusec.run.headers import device_headers
 from fusec.schedule.grid_reduce import STEP, Sharing
 from fusec.schedule.pressure import resident_blocks
 from fusec.schedule.registry import find_scheduler
@@ -255,30 +252,6 @@ def test_a_tree_needs_blocks() -> None:
     found = find_scheduler("reduction").refusal(fusion, GPU, {"splits": 2, "grid_reduce": "tree"})
     assert found is not None
     assert found.rule == "grid_reduce"
-
-
-@pytest.mark.parametrize("method", ["serial_tma", "parallel"])
-def test_bulk_copies_add_sums_of_columns(method: str) -> None:
-    fusion = reduce("sum", BF16, (16384, 8192), (0,))
-    plan = plan_of("reduction", fusion, grid_reduce=method)
-    assert [w.init for w in plan.workspaces] == ["zeroed once"] * 2
-    text = text_of(plan)
-    assert check(text) == []
-    header = device_headers()["sum_in_bulk.cuh"]
-    unfenced = header.replace("  fence_proxy_async_shared_cta();\n", "")
-    found = check(text, {"sum_in_bulk.cuh": unfenced})
-    assert any("proxy fence" in v.rule for v in found)
-    assert ("the same from run to run" in text) == (method == "parallel")
-    assert ("wait_turn" in text) == (method == "serial_tma")
-    sources = [Source(s.name, s.text) for s in plan_sources(plan)]
-    ((_, artifact),) = build(sources, [GPU.arch]).items()
-    assert (artifact.spill_bytes, artifact.warnings) == (0, ())
-    family: Any = find_scheduler("reduction")
-    settings = {"grid_reduce": method}
-    for other in (reduce("max", F32, (4096, 64), (0,)), reduce("sum", F32, (2, 1 << 20), (1,))):
-        assert family.refusal(other, GPU, settings).rule == "grid_reduce"
-    old = target.find("sm_80")
-    assert family.refusal(fusion, old, settings).rule == "grid_reduce"
 
 
 def test_a_vector_takes_one_division_of_a_welford_state() -> None:

@@ -17,6 +17,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.schedule.grid_methods import METHODS
 from fusec.schedule.segments import plan_segment
 from fusec.segment.segmented import Segment
 from fusec.target import TARGETS, find
@@ -246,6 +247,31 @@ def test_the_user_counts_more(own: Own) -> None:
     segment = segment_of(rows(text=text))
     assert segment.tuned is None
     assert settings(segment)["threads_x"] == 512
+
+
+COLUMNS = """fusion: NAME
+inputs: {x: "f32[BATCH, WIDTH]"}
+ops:
+  - y = sum(x, dims=[0])
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(("method", "taken"), [("serial_tma", True), ("parallel", False)])
+def test_bits_that_vary_are_not_measured_into_a_default(method: str, taken: bool, own: Own) -> None:
+    fusion = rows(16384, 512, text=COLUMNS)
+    parameters = {"splits": 8, "grid_reduce": method}
+    templates = digests(["reduction_outer"])
+    own(entry_of(fusion, scheduler="reduction", parameters=parameters, templates=templates))
+    assert (segment_of(fusion).tuned is not None) == taken
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_shipped_schedules_give_the_same_bits_in_every_run(arch: str) -> None:
+    varying = {(m.family, m.name) for m in METHODS if m.on_request}
+    for entry in store_of(shipped_file(arch)).entries():
+        chosen = {(entry.scheduler, value) for value in entry.parameters.values()}
+        assert not chosen & varying, entry.of
 
 
 def test_the_nearest_sizes_where_they_are_legal(own: Own) -> None:

@@ -53,11 +53,18 @@ class Accumulator:
         return f"fusec::block_reduce_{along}<{self.combiner}, kThreadsX, kThreadsY>({self.part})"
 
     def combined(self, other: str) -> str:
-        """Return this part combined with another."""
-        combine = (
-            f"fusec::combine_each<{self.combiner}>" if self.array else f"{self.combiner}::combine"
-        )
-        return f"{combine}({self.part}, {other})"
+        """Return this part combined with a later one."""
+        return f"{self._combine}({self.part}, {other})"
+
+    def joined(self, earlier: str) -> str:
+        """Return an earlier part combined with this one."""
+        return f"{self._combine}({earlier}, {self.part})"
+
+    @property
+    def _combine(self) -> str:
+        if self.array:
+            return f"fusec::combine_each<{self.combiner}>"
+        return f"{self.combiner}::combine"
 
     def named(self, value: str) -> tuple[str, ...]:
         """Return the declaration of the result from its combined parts."""

@@ -127,7 +127,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     return SplitKView(
         **fields,  # pyright: ignore[reportArgumentType]
         takes_turns=parameters.takes_turns,
-        in_bulk=parameters.split_method == "serial_tma",
+        in_bulk=parameters.in_bulk,
         in_arrival_order=parameters.in_arrival_order,
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",

@@ -36,17 +36,36 @@ MOST_AHEAD = 32
 class Partial:
     """A reduction whose partial results pass through a workspace.
 
-    name: the pointer to them; element: a thread's part combined with that of one block.
+    name: the pointer to them; element: a thread's part combined with that of one block. stored: the
+    type in which memory holds them; layout: the name of the device type that tells how a bulk copy
+    combines them, empty where none does.
     """
 
     part: Accumulator
     workspace: str
     name: str
+    stored: str
+    layout: str = ""
 
     @property
     def element(self) -> str:
+        """Return a thread's part combined with that of one block."""
         place = "split * width" if self.part.array else "split"
         return self.part.combined(f"{self.name}[{place}]")
+
+    @property
+    def in_turn(self) -> str:
+        """Return a thread's part combined with those of the blocks before."""
+        return self.part.joined(f"*{self.name}")
+
+    def taken(self, *, last_turn: bool) -> str:
+        """Return the parts that bulk copies have combined, of which memory then has none left.
+
+        last_turn: combined with a thread's own part.
+        """
+        first = f"{self.name} + {'threadIdx.x * kVec' if self.part.array else 'threadIdx.y'}"
+        take = "combine_last" if last_turn else "take_combined"
+        return f"fusec::{take}<{self.layout}>({first}, {self.part.part})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +75,8 @@ class ReductionView(KernelView):
     rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced,
     outer: reduced x results); sweep: the accumulation; named: the declarations of what it
     comes to; results: what is computed and stored from that; fan: of how many blocks one combines
-    the partial results; in_bulk: whether blocks add theirs in memory, turns: one after the other;
+    the partial results; in_bulk: whether bulk copies combine them in memory; turns: whether blocks
+    combine theirs one after the other; block_results: how many a block has, as C text;
     at_once: whether all vectors of a thread are loaded together; split: the block's number among
     those that share a result; first_row: of a thread that takes columns; arrived: the counters of
     the blocks that have left their partial results; shifted: where the first vector of a row
@@ -76,6 +96,7 @@ class ReductionView(KernelView):
     fan: int
     in_bulk: bool
     turns: bool
+    block_results: str
     split: str
     first_row: str
     rows: str
@@ -98,13 +119,19 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     sweep, results, accumulators, names, ends, turns = _parts(plan, kernel)
     extents = _extents(plan)
     partials = tuple(
-        Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
+        Partial(
+            a,
+            identifier(w.name),
+            names.fresh(f"{a.name}_parts", "parts"),
+            storage_type(w.dtype) if parameters.in_bulk else a.type,
+            names.fresh(f"{_camel(a.name)}Layout", "Layout") if parameters.in_bulk else "",
+        )
         for w, a in zip(plan.workspaces, accumulators, strict=False)
     )
     split = "split" if parameters.turns else "blockIdx.y"
     return ReductionView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(parameters),
+        schedule=_sentence(plan),
         index_type="fusec::i64" if parameters.wide_index else "int",
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
@@ -115,6 +142,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         fan=parameters.fan,
         in_bulk=parameters.in_bulk,
         turns=parameters.turns,
+        block_results="kThreadsY" if parameters.inner else "kThreadsX * kVec",
         split=split,
         first_row=_first_row(parameters, split),
         rows=dim_text(extents[0]).text,
@@ -164,17 +192,30 @@ def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:
     return (rows.rows, rows.columns) if plan.parameters.inner else (rows.columns, rows.rows)
 
 
-def _sentence(p: ReductionParameters) -> str:
-    shared = f"; {p.splits} blocks share a result, the last one combines" if p.splits > 1 else ""
-    if p.turns:
-        shared = f"; {p.splits} blocks add their parts to a result in turns"
-    elif p.in_bulk:
-        shared = (
-            f"; {p.splits} blocks add their parts to a result in the order of arrival, so that it "
-            "need not be the same from run to run"
-        )
-    elif p.fan < p.splits:
-        shared = f"; {p.splits} blocks share a result, the last of {p.fan} combines theirs"
+def _camel(name: str) -> str:
+    """Return a name as types are called: `sum_1` as `Sum1`."""
+    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+
+
+def _sharing(plan: ReductionPlan) -> str:
+    """Return how blocks that share a result combine their parts."""
+    p = plan.parameters
+    if p.in_bulk or p.turns:
+        by = "reducing bulk copies" if p.in_bulk else "loads and stores"
+        halves = ", in 16 bits" if p.partials == "half" else ""
+        blocks = f"; {p.splits} blocks combine their parts of a result by {by}{halves}"
+        if p.turns:
+            return f"{blocks}, in turns"
+        if any(order.arrives for order in plan.orders.values()):
+            return f"{blocks} in the order of arrival, so that its bits may vary from run to run"
+        return f"{blocks} in the order of arrival, on which its bits do not depend"
+    last = f"the last of {p.fan} combines theirs" if p.fan < p.splits else "the last one combines"
+    return f"; {p.splits} blocks share a result, {last}"
+
+
+def _sentence(plan: ReductionPlan) -> str:
+    p = plan.parameters
+    shared = _sharing(plan) if p.splits > 1 else ""
     if p.tile_rows:
         return (
             f"Schedule: {p.tile_rows} rows come into shared memory, {p.threads_y} at a time are "

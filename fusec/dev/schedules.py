@@ -10,13 +10,14 @@ from fusec import driver
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import Fusion, whole_name
 from fusec.options import DEFAULT_TARGET, CompileOptions
+from fusec.schedule.grid_methods import METHODS, CombineOrder
 from fusec.schedule.registry import find_scheduler
 from fusec.schedule.space import Field
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target, find
 
 TRIES = 12
-UNORDERED = frozenset({"parallel"})
+UNORDERED = frozenset(m.name for m in METHODS if m.order is CombineOrder.ARRIVAL)
 """Values with which sums are added in the order of arrival."""
 
 

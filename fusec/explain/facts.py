@@ -95,11 +95,16 @@ class Exchange:
 
 @dataclass(frozen=True)
 class SumOrder:
-    """In what order a kernel adds a sum; rounded: the 16-bit type of partial sums, or empty."""
+    """In what order a kernel adds a sum.
+
+    rounded: the 16-bit type of partial sums, or empty; arrives: whether blocks add as they arrive,
+    so that bits vary from run to run.
+    """
 
     value: str
     order: str
     rounded: str
+    arrives: bool
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
 
 def _orders(plan: KernelPlan) -> tuple[SumOrder, ...]:
     return tuple(
-        SumOrder(name, str(order), order.rounded_to) for name, order in plan.orders.items()
+        SumOrder(name, str(order), order.rounded_to, order.arrives)
+        for name, order in plan.orders.items()
     )
 
 

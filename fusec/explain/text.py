@@ -210,9 +210,18 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
         yield from _row("schedule", schedule(segment))
         if segment.tuned is not None and segment.tuned.reordered:
             yield from _row("sum order", reordered(segment.tuned.reordered))
-        yield from _rows("orders", (f"{s.value}: {s.order}" for s in segment.orders if s.rounded))
+        yield from _rows("orders", orders(segment))
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
+
+
+def orders(segment: SegmentFacts) -> Iterator[str]:
+    """Yield the orders of sums that lose bits to 16-bit parts, or whose bits vary."""
+    for each in segment.orders:
+        if each.arrives:
+            yield f"{each.value}: {each.order}; its bits vary from run to run"
+        elif each.rounded:
+            yield f"{each.value}: {each.order}"
 
 
 def exchange(facts: Exchange) -> str:

@@ -119,7 +119,8 @@ class Family(ABC, Generic[P, R, L]):
             found = self.completed(problem, candidate)
             as_set = all(getattr(found, name) == value for name, value in settings.items())
             if as_set and found not in seen and self.legal(problem, found, target) is None:
-                yield found
+                # What loses bits, or the same bits in every run, is set by name or not offered.
+                yield from (found,) if found.requested <= settings.keys() else ()
             seen.add(found)
 
     def chosen(

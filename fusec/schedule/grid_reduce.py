@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
+from fusec.schedule.grid_methods import REDUCTION_METHODS
 from fusec.schedule.space import power_above
 
-METHODS = ("last_block", "tree", "serial_tma", "parallel")
-"""last_block: the last block to arrive combines the parts of all. tree: of some blocks the last one
-combines theirs, and the last of those what they have come to. serial_tma: each adds its part in
-memory by a reducing bulk copy, in turns. parallel: the same in the order of arrival, so that the
-sums need not be the same from run to run."""
-IN_BULK = ("serial_tma", "parallel")
-BULK_CAPABILITY = 90
-"""The compute capability from which there are reducing bulk copies (PTX cp.reduce.async.bulk)."""
 TURN = 2e-6
 """Seconds from one block's turn to the next one's: 1.5 to 2.4 us in split products on an H200."""
 LEVEL = 3e-6
@@ -105,8 +98,11 @@ def seconds(method: str, splits: int, threads: int, step: float) -> float:
     """
     if splits == 1:
         return 0.0
-    if method in IN_BULK:
-        return LEVEL + (TURN * (splits - 1) if method == "serial_tma" else 0.0)
+    known = REDUCTION_METHODS[method]
+    if known.takes_turns:
+        return LEVEL + TURN * (splits - 1)
+    if known.in_memory:
+        return LEVEL
     fan = fan_of(method, splits)
     first = LEVEL + step * ((fan - 1) // threads)
     if fan == splits:
@@ -116,4 +112,5 @@ def seconds(method: str, splits: int, threads: int, step: float) -> float:
 
 def quickest(splits: int, threads: int, step: float) -> str:
     """Return the method for parts of any kind with which a result waits least."""
-    return min(("last_block", "tree"), key=lambda method: seconds(method, splits, threads, step))
+    methods = (m.name for m in REDUCTION_METHODS.values() if m.compared)
+    return min(methods, key=lambda method: seconds(method, splits, threads, step))

@@ -9,6 +9,7 @@ from typing import ClassVar
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
 from fusec.schedule.common import needs_wide_index
+from fusec.schedule.grid_methods import COLUMN_METHODS
 from fusec.schedule.grid_reduce import STEP
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
@@ -45,7 +46,7 @@ STAYS = (
 """Where column constants and rows stay, from the fastest to what needs the fewest registers."""
 EQUAL = 0.035
 """The part by which costs may differ and still tell nothing."""
-OVERLAPPING = 90
+OVERLAPPING = COLUMN_METHODS["overlap"].capability
 """The compute capability from which a kernel may start before the one before it has ended (PTX
 griddepcontrol)."""
 FINISH_THREADS = 256
@@ -87,7 +88,7 @@ class InnerOuterParameters(Parameters):
         Field("stages", (0, 2, 3, 4, 5, 6)),
         Field("constants", ("values", "vectors", "memory")),
         Field("row", ("registers", "ring")),
-        Field("grid_reduce", ("kernel", "overlap")),
+        Field("grid_reduce", tuple(COLUMN_METHODS)),
     )
 
 

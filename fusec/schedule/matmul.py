@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -128,21 +128,6 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def no_kernel(self, problem: MatmulProblem, target: Target) -> Refusal:
         """Return why there is no kernel."""
         return Refusal("kernel", problem.kernels(target)["wgmma"])
-
-    def candidates(
-        self,
-        problem: MatmulProblem,
-        likeliest: MatmulParameters,
-        target: Target,
-        settings: Mapping[str, Setting],
-    ) -> Iterator[MatmulParameters]:
-        """Yield parameters that may be legal, without those that are to be asked for."""
-        for p in super().candidates(problem, likeliest, target, settings):
-            rounds_again = p.leaves_halves and p.takes_turns
-            if (p.in_arrival_order or rounds_again) and "split_method" not in settings:
-                continue
-            if not p.leaves_halves or "partials" in settings:
-                yield p
 
     def _refusal(
         self,

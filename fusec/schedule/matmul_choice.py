@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from fusec.ir.dim import Dim
+from fusec.schedule.grid_methods import BULK, MATMUL_METHODS, PARTIALS, HalfPartials
 from fusec.schedule.matmul_computed import computed_trouble
 from fusec.schedule.matmul_joined import no_join
 from fusec.schedule.matmul_persistent import no_persistent, no_promotion
@@ -49,21 +50,22 @@ TURNED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
 """The same of `wgmma`, any that are no rows of other tiles."""
 MOST_SWAPPED_ROWS = 112
 """Rows of such a tile with 256 columns, whose sums a thread can hold."""
-SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel", "parallel", RANGES)
-"""How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
-reductions or by loads and stores, or another kernel adds all up, or each adds its own as it comes,
-so that results differ between runs: only where that is asked for. With `ranges` the steps of all
-tiles are divided evenly among the SMs, so that two share a tile where one's range ends."""
-COMPARED_METHODS = ("slices", "serial_tma", "two_kernel")
+SPLIT_METHODS = tuple(MATMUL_METHODS)
+"""How the clusters of a tile combine their sums; with `ranges` the steps of all tiles are divided
+evenly among the SMs, so that two share a tile where one's range ends."""
+COMPARED_METHODS = tuple(m.name for m in MATMUL_METHODS.values() if m.compared)
 """Those that are compared by price."""
-PARTIALS = ("f32", "half")
-"""What clusters leave of their sums: f32, or the 16 bits of the result's type, which rounds each
-once more, or with each turn of `serial_tma`: only where that is asked for."""
-TURNS = ("serial_tma", "serial")
+TURNS = tuple(m.name for m in MATMUL_METHODS.values() if m.takes_turns)
 """The methods by which clusters wait for each other."""
-SLICED = ("slices", "two_kernel")
-"""The methods that read each cluster's sums once, and add them in f32."""
-HALVED = (*SLICED, "serial_tma")
+UNORDERED = tuple(m.name for m in MATMUL_METHODS.values() if m.on_request)
+"""Those by which sums are added in the order of arrival, so that results differ between runs: only
+where that is asked for."""
+HALVED = tuple(
+    name
+    for rounding in (HalfPartials.ONCE, HalfPartials.EACH_ADD)
+    for name, method in MATMUL_METHODS.items()
+    if method.halves is rounding
+)
 """The methods that have work buffers of a 16-bit type; by the last each turn rounds to it again."""
 CLUSTERS = {
     "none": (1, 1), "b": (2, 1), "a": (1, 2), "both": (2, 2),
@@ -216,6 +218,11 @@ class MatmulParameters(Parameters):
         return self.splits > 1 and self.split_method in TURNS
 
     @property
+    def in_bulk(self) -> bool:
+        """Return whether they add their sums by reducing bulk copies."""
+        return self.splits > 1 and MATMUL_METHODS[self.split_method].instruction == BULK
+
+    @property
     def has_second(self) -> bool:
         """Return whether a kernel of its own adds up what the clusters of a tile have left."""
         return self.splits > 1 and self.split_method == "two_kernel"
@@ -233,7 +240,14 @@ class MatmulParameters(Parameters):
     @property
     def in_arrival_order(self) -> bool:
         """Return whether the clusters of a tile add to its sums whenever they are done."""
-        return self.splits > 1 and self.split_method == "parallel"
+        return self.splits > 1 and self.split_method in UNORDERED
+
+    @property
+    def requested(self) -> frozenset[str]:
+        """Return the fields whose values only a schedule of the user's selects."""
+        method = self.in_arrival_order or (self.leaves_halves and self.takes_turns)
+        fields = [("split_method", method), ("partials", self.leaves_halves)]
+        return frozenset(name for name, asked in fields if asked)
 
     @property
     def in_ranges(self) -> bool:

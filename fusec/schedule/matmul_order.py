@@ -25,4 +25,5 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     return of_tensor_cores(
         problem.k, part, each, splits, groups=groups, promoted=promoted, group=group,
         kept="" if p.takes_turns else half, rounded=half if p.takes_turns else "",
+        arrives=p.in_arrival_order,
     )  # fmt: skip

@@ -33,7 +33,11 @@ _MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage of an order, as `fusec.reference.order.Stage`; chains may depend on sizes."""
+    """A stage of an order, as `fusec.reference.order.Stage`; chains may depend on sizes.
+
+    arrives: whether the terms of a chain are added as they arrive, so that bits differ from run to
+    run; as many are rounded as in the order of the terms.
+    """
 
     chain: Dim
     depth: int = 0
@@ -42,6 +46,7 @@ class PlannedStage:
     cut: int = 0
     kept: str = field(default="", metadata={"omitted": True})
     rounded: str = field(default="", metadata={"omitted": True})
+    arrives: bool = field(default=False, metadata={"omitted": True})
 
     def __str__(self) -> str:
         text = f"{self.width} chains" if self.width > 1 else "chains"
@@ -50,6 +55,8 @@ class PlannedStage:
             text += f" in runs of {self.run}"
         if self.cut:
             text += f" within every {self.cut}"
+        if self.arrives:
+            text += " in the order of arrival"
         trees = [f"trees of depth {self.depth}"] if self.depth else []
         kept = [f"kept in {self.kept}"] if self.kept else []
         kept += [f"each turn rounds to {self.rounded}"] if self.rounded else []
@@ -82,6 +89,11 @@ class PlannedOrder:
         """Return the 16-bit type that partial sums are rounded to, empty where there is none."""
         return next((t for s in self.stages for t in (s.kept, s.rounded) if t), "")
 
+    @property
+    def arrives(self) -> bool:
+        """Return whether terms are added as they arrive, so that bits differ from run to run."""
+        return any(s.arrives for s in self.stages)
+
     def longest(self, sizes: Mapping[str, int]) -> int:
         """Return the length of the longest chain."""
         return max((s.chain.evaluate(sizes) for s in self.stages), default=1)
@@ -100,6 +112,7 @@ class PlannedOrder:
                 ("cut", stage.cut, range(_MOST)),
                 ("kept", stage.kept, ("", *KEPT)),
                 ("rounded", stage.rounded, ("", *KEPT)),
+                ("arrives", stage.arrives, (False, True)),
             ]
         for key, value, allowed in numbers:
             if value not in allowed:
@@ -122,8 +135,15 @@ def is_sum(node: Node) -> bool:
 
 
 def of_all(segment: Fusion, order: PlannedOrder) -> dict[str, PlannedOrder]:
-    """Return one order for all sums of a segment, by the names of their first results."""
-    return {n.output.name: order for n in segment.nodes if is_sum(n)}
+    """Return one order for all sums of a segment, by the names of their first results.
+
+    Integers are the same in any order of arrival.
+    """
+    exact = PlannedOrder(
+        tuple(replace(s, arrives=False) for s in order.stages), order.group, order.bits
+    )
+    sums = (n for n in segment.nodes if is_sum(n))
+    return {n.output.name: order if n.output.dtype.is_rounded else exact for n in sums}
 
 
 def serial(count: Dim | int) -> PlannedStage:
@@ -158,35 +178,44 @@ def along_rows(
     fan: int = 0,
     *,
     shifted: bool = False,
+    in_memory: PlannedStage | None = None,
 ) -> PlannedOrder:
     """Return the order of sums along rows in vectors of `width`, by `threads` in `splits` blocks.
 
     A thread adds all elements of its vectors up in a row; the last of `fan` blocks, a
     power of two or 0 for all, does so with their parts. shifted: the vectors begin where rows have
-    them aligned, and to a thread's is added an element before or behind them, wherever that is.
+    them aligned, and to a thread's is added an element before or behind them, wherever that
+    is. in_memory: how the blocks add their parts to one sum in memory, where they do.
     """
     depth = min(_depth(threads), _depth(WARP))
     first = _dealt(columns, threads * splits, depth=depth, run=width)
     if shifted:
         first = PlannedStage(first.chain + 1, depth, threads * splits)
     stages = _through_rows(first, threads)
+    if in_memory is not None:
+        return PlannedOrder((*stages, in_memory))
     for stage in _of_blocks(splits, fan, threads, depth):
         stages += _through_rows(stage, min(threads, stage.cut or threads))
     return PlannedOrder(stages)
 
 
 def down_columns(
-    rows: Dim, threads: int, splits: int = 1, fan: int = 0, *, turns: bool = False
+    rows: Dim,
+    threads: int,
+    splits: int = 1,
+    fan: int = 0,
+    *,
+    in_memory: PlannedStage | None = None,
 ) -> PlannedOrder:
     """Return the order of sums down columns, by `threads` rows at a time in `splits` blocks.
 
-    fan: the blocks whose parts one of them adds, a power of two, or 0 for all; turns: whether the
-    blocks add their parts one after the other.
+    fan: the blocks whose parts one of them adds, a power of two, or 0 for all; in_memory: how the
+    blocks add their parts to one sum in memory, where they do.
     """
     depth = _depth(threads)
     first = _dealt(rows, threads * splits, depth=depth)
-    if turns:
-        return PlannedOrder((first, serial(splits)))
+    if in_memory is not None:
+        return PlannedOrder((first, in_memory))
     return PlannedOrder((first, *_of_blocks(splits, fan, threads, depth)))
 
 
@@ -237,6 +266,7 @@ def of_tensor_cores(
     group: int = GROUP,
     kept: str = "",
     rounded: str = "",
+    arrives: bool = False,
 ) -> PlannedOrder:
     """Return the order of products of matrices by tensor cores.
 
@@ -245,7 +275,7 @@ def of_tensor_cores(
     neighbours whose sums then meet. promoted: of 8-bit floats, whose sums of a tile are added to
     others in f32; group: products added at once; kept: the type to
     which the sums of clusters are rounded before they meet, empty for f32; rounded: the type to
-    which each turn rounds but the last, empty for f32.
+    which each turn rounds but the last, empty for f32; arrives: whether clusters add as they come.
     """
     tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
     stages = [PlannedStage(_positive(tiles * (tile // group)))]
@@ -254,8 +284,8 @@ def of_tensor_cores(
     stages += [serial(cluster)] if cluster > 1 else []
     stages[-1] = replace(stages[-1], kept=kept)
     stages += [serial(n) for n in (-(-splits // groups), groups) if n > 1]
-    if rounded:
-        stages[-1] = replace(stages[-1], rounded=rounded)
+    if rounded or arrives:
+        stages[-1] = replace(stages[-1], rounded=rounded, arrives=arrives)
     return PlannedOrder(tuple(stages), *((WARP, FP8_BITS) if promoted else (group,)))
 
 

@@ -8,11 +8,9 @@ from dataclasses import replace
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim, product
-from fusec.ir.dtype import F32, U32
 from fusec.ir.expression import Var, index
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
-from fusec.ops.names import fresh_name
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -22,16 +20,13 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
-from fusec.schedule.grid_reduce import (
-    BULK_CAPABILITY,
-    seconds,
-)
+from fusec.schedule.grid_reduce import seconds
 from fusec.schedule.in_steps import outside_first, reach_of_pieces, shared_first
 from fusec.schedule.one_hot import sums_of_one_hot
 from fusec.schedule.online import in_one_phase
-from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
+from fusec.schedule.orders import of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
-from fusec.schedule.plan import Guard, Kernel, Workspace
+from fusec.schedule.plan import Guard, Kernel
 from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, sums_of_few
 from fusec.schedule.reduction_choice import (
@@ -44,7 +39,8 @@ from fusec.schedule.reduction_choice import (
     step_of,
 )
 from fusec.schedule.reduction_rows import UNROLLED, is_at_once, rows_at_once
-from fusec.schedule.registers import blocks_beside_doubles, partial_words
+from fusec.schedule.reduction_shared import method_trouble, order_of, workspaces_of
+from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
@@ -61,6 +57,12 @@ VECTOR_DIVISION = 6
 """The same for each element of a vector, which has one division and a merge for all of them.
 
 Fitted to `benchmarks.segmentation model`: layer norms of 128 K, batch norms of 200 K columns.
+"""
+TURN_REGISTERS = 7
+"""Registers of a block's turn, which it takes before its loop.
+
+By the layer norms of examples/grid_reduce (NVRTC 13.0, sm_90a): bound to 32 registers they spill 16
+and 20 bytes, and without bounds none.
 """
 ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
 
@@ -131,14 +133,11 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
-        if p.grid_reduce == "tree" and p.fan >= p.splits:
-            return Refusal("grid_reduce", f"{p.splits} blocks for each result make no tree")
         if p.inner and p.unrolled != UNROLLED:
             return Refusal("unrolled", "rows at a time are those of columns that are reduced")
-        if p.in_bulk:
-            found = _bulk_trouble(problem, p, target)
-            if found is not None:
-                return found
+        found = method_trouble(problem, p, target)
+        if found is not None:
+            return found
         found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
         if found is not None or not p.tile_rows:
             return found
@@ -179,7 +178,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             workspaces,
             (*_not_empty(problem.rows), *problem.index[1], *problem.vectors[1]),
             problem.specialised,
-            orders=of_all(problem.segment, order_of(problem.rows, parameters)),
+            orders=of_all(problem.segment, order_of(problem, parameters)),
             problem=problem,
             loops=loops,
             lowering=lowering,
@@ -243,7 +242,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         p = plan.parameters
         together = max(p.unrolled, at_once(plan))
         loops = Loops(p.vector_width, together, outer=not p.inner, shifted=p.shifted)
-        return phased_pressure(plan, loops)
+        found = phased_pressure(plan, loops)
+        return replace(found, own=found.own + TURN_REGISTERS) if p.turns else found
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -317,34 +317,11 @@ def _trouble(problem: RowsProblem) -> Refusal | None:
     return in_place_hazard(fusion, lowering, on_chip=False)
 
 
-def _bulk_trouble(problem: RowsProblem, p: ReductionParameters, target: Target) -> Refusal | None:
-    """Return why blocks cannot add their partial results by reducing bulk copies, or None."""
-    rule = "grid_reduce"
-    if target.capability < BULK_CAPABILITY:
-        return Refusal(rule, f"{target.arch} has no reducing bulk copies")
-    if p.inner or p.splits == 1:
-        return Refusal(rule, "bulk copies add columns that several blocks share")
-    reduced = [n for n in problem.fusion.nodes if n in problem.domain.reduced]
-    if any(n.op.combine is not Combine.SUM or n.output.dtype.compute != F32 for n in reduced):
-        return Refusal(rule, "bulk copies add sums of f32 alone")
-    if p.threads_x * p.vector_width % 4:
-        return Refusal(rule, "bulk copies are of 16 bytes and more: of four columns")
-    return None
-
-
 def _not_empty(rows: Rows) -> tuple[Guard, ...]:
     """Return the guards that keep a sum of any length from being one of nothing."""
     if rows.columns.is_const:
         return ()
     return (Guard(rows.columns * -1, "<=", -1, "nothing would be reduced"),)
-
-
-def order_of(rows: Rows, p: ReductionParameters) -> PlannedOrder:
-    """Return the order of a kernel's sums."""
-    if p.inner:
-        about = rows.columns, p.vector_width, p.threads_x, p.splits, p.fan
-        return along_rows(*about, shifted=p.shifted)
-    return down_columns(rows.columns, p.threads_y, p.splits, p.fan, turns=p.in_bulk)
 
 
 def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | None:
@@ -368,26 +345,3 @@ def _variance_elements(fusion: Fusion) -> Iterator[int]:
 
 def _home(lowering: Lowering, value: Value) -> frozenset[Var]:
     return frozenset[Var]().union(*(c.variables for c in lowering.home(value)[0]))
-
-
-def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tuple[Workspace, ...]:
-    """Return the buffers of partial results, one per reduction, and the arrival counters."""
-    blocks, bulk = blocks_of(problem, parameters), parameters.in_bulk
-    results = problem.rows.rows
-    if not parameters.inner:
-        results = blocks * parameters.threads_x * parameters.vector_width
-    fusion = problem.fusion
-    taken = fusion.names
-    made = [
-        Workspace(
-            fresh_name(taken, f"{node.output.name}_partials"),
-            node.output.dtype.compute,
-            results * (1 if bulk else parameters.splits) * partial_words(node),
-            "zeroed once" if bulk else "none",
-        )
-        for node in fusion.nodes
-        if node in problem.domain.reduced
-    ]
-    groups = parameters.splits if parameters.fan < parameters.splits else 1
-    counters = blocks * (2 if parameters.turns else groups)
-    return (*made, Workspace(fresh_name(taken, "arrived"), U32, counters, "zeroed once"))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from fusec.ir.dim import Dim, ceildiv
 from fusec.ir.roles import Combine
 from fusec.schedule.common import access
+from fusec.schedule.grid_methods import BULK, PARTIALS, REDUCTION_METHODS, GridMethod
 from fusec.schedule.grid_reduce import (
-    IN_BULK,
-    METHODS,
     MOMENTS_STEP,
     STEP,
     Sharing,
@@ -80,7 +79,8 @@ class ReductionParameters(Parameters):
     share one result; grid_reduce: how they combine their partial results. shifted: whether vectors
     lie at multiples of their size, wherever rows begin. tile_rows: rows of a block that pass
     through shared memory together, of which threads_y are taken at a time; 0: none do. streaming:
-    whether what is read is the first to leave L2 again.
+    whether what is read is the first to leave L2 again. partials: the type of partial results in
+    memory: f32 (f64 of doubles), or `half`, the result's 16-bit type.
     """
 
     inner: bool
@@ -94,16 +94,18 @@ class ReductionParameters(Parameters):
     shifted: bool = False
     tile_rows: int = 0
     streaming: bool = False
+    partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
     free: ClassVar = (
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
         Field("threads_y", THREADS),
         Field("unrolled", (1, 2, UNROLLED, 8, MOST_UNROLLED)),
         Field("splits", COUNTS),
-        Field("grid_reduce", METHODS),
+        Field("grid_reduce", tuple(REDUCTION_METHODS)),
         Field("shifted", (False, True)),
         Field("tile_rows", TILE_ROWS),
         Field("streaming", (False, True)),
+        Field("partials", PARTIALS),
     )
 
     @property
@@ -112,14 +114,35 @@ class ReductionParameters(Parameters):
         return fan_of(self.grid_reduce, self.splits)
 
     @property
+    def method(self) -> GridMethod:
+        """Return how blocks combine their partial results."""
+        return REDUCTION_METHODS[self.grid_reduce]
+
+    @property
+    def shares_memory(self) -> bool:
+        """Return whether the blocks of a result combine their parts in one place of memory."""
+        return self.method.takes_turns or self.method.in_memory
+
+    @property
     def in_bulk(self) -> bool:
-        """Return whether blocks add their partial results in memory."""
-        return self.grid_reduce in IN_BULK
+        """Return whether they do so by reducing bulk copies."""
+        return self.method.instruction == BULK
 
     @property
     def turns(self) -> bool:
         """Return whether they do so one after the other."""
-        return self.grid_reduce == "serial_tma"
+        return self.method.takes_turns
+
+    @property
+    def requested(self) -> frozenset[str]:
+        """Return the fields whose values only a schedule of the user's selects."""
+        fields = [("grid_reduce", self.method.on_request), ("partials", self.partials == "half")]
+        return frozenset(name for name, asked in fields if asked)
+
+    @property
+    def block_results(self) -> int:
+        """Return the results of a block."""
+        return self.threads_y if self.inner else self.threads_x * self.vector_width
 
     @property
     def side_by_side(self) -> int:

@@ -90,6 +90,15 @@ class Parameters:
         """Return the free fields with their values."""
         return {f.name: getattr(self, f.name) for f in self.free}
 
+    @property
+    def requested(self) -> frozenset[str]:
+        """Return the free fields whose values only a schedule of the user's selects.
+
+        Those that lose bits, or the same bits in every run: neither the cost model nor `fusec tune`
+        takes them.
+        """
+        return frozenset()
+
 
 R = TypeVar("R", bound=Parameters)
 

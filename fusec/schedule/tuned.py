@@ -9,6 +9,7 @@ from fusec.ir.annotations import Setting
 from fusec.schedule.overrides import as_stored
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
+from fusec.schedule.space import Parameters
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
@@ -61,12 +62,17 @@ def _offer(
     if not are_fields(settings, segment, scheduler, target):
         return None
     offer = scheduler.offer(segment.fusion, target, settings)
-    if isinstance(offer, Refusal):
+    if isinstance(offer, Refusal) or is_requested(offer[0]):
         return None
     first, price = segment.estimate, offer[1]
     if first is not None and found.apart and price.seconds(target) > DEARER * first.seconds(target):
         return None
     return offer
+
+
+def is_requested(plan: KernelPlan) -> bool:
+    """Return whether a plan has values that only a schedule of the user's selects."""
+    return isinstance(plan.parameters, Parameters) and bool(plan.parameters.requested)
 
 
 def _reordered(

@@ -1,0 +1,165 @@
+"""The registry of methods by which blocks that share a result combine their partial results.
+
+Each family's schedule field offers the methods of its rows, in their order: `split_method` of
+`matmul`, `grid_reduce` of `reduction` and of `inner_outer_persistent`. docs/grid-reduce.md shows
+the table (tests/test_grid_methods.py compares them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from fusec.ir.dtype import F32, F64, I32, I64, U32, U64, DType
+from fusec.ir.roles import Combine
+
+
+class CombineOrder(Enum):
+    """The order in which the partial results of one result are combined."""
+
+    FIXED = "fixed"
+    """The same in every run: results are bitwise reproducible."""
+    ARRIVAL = "arrival"
+    """That in which blocks finish: sums of floats may differ in their last bits between runs."""
+
+
+class HalfPartials(Enum):
+    """How often `partials: half` rounds to the 16-bit type of the result."""
+
+    NEVER = "no"
+    """The method has no partial results of 16 bits."""
+    ONCE = "each part once"
+    """Blocks store their parts in 16 bits, which are summed in f32."""
+    EACH_ADD = "each addition"
+    """The instruction adds in 16 bits."""
+
+
+BULK = "cp.reduce.async.bulk"
+"""The instruction that combines shared memory into global memory in L2 (PTX ISA 8.0, sm_90)."""
+BULK_CAPABILITY = 90
+_WORDS = (F32, F64, I32, I64, U32, U64)
+BULK_OPERATIONS: Mapping[Combine, tuple[DType, ...]] = {
+    Combine.SUM: _WORDS,
+    Combine.MAXIMUM: _WORDS,
+    Combine.MINIMUM: _WORDS,
+}
+"""The types in which the instruction combines the parts of each operation.
+
+It has max of u32 and u64, not of floats or of minima whose memory starts as zeros: parts are stored
+as unsigned integers of the same order (device/combine_in_bulk.cuh). It has no products.
+"""
+
+
+@dataclass(frozen=True)
+class GridMethod:
+    """A method of one family.
+
+    name: the value of the family's schedule field. about: what the blocks do. instruction: that
+    combines parts in memory, empty where threads do it in registers. takes_turns: whether blocks
+    wait for each other. order: that in which parts are combined. halves: how `partials: half`
+    rounds. capability: the least compute capability that the method itself needs, 90 for 9.0.
+    operations: what the instruction combines, and in which types; None: all of the family.
+    compared: whether the cost model selects it.
+    """
+
+    family: str
+    name: str
+    about: str
+    instruction: str = ""
+    takes_turns: bool = False
+    order: CombineOrder = CombineOrder.FIXED
+    halves: HalfPartials = HalfPartials.NEVER
+    capability: int = 0
+    operations: Mapping[Combine, tuple[DType, ...]] | None = None
+    compared: bool = False
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether an instruction combines parts in memory."""
+        return bool(self.instruction)
+
+    @property
+    def on_request(self) -> bool:
+        """Return whether only a schedule that names it selects it: bits may vary between runs."""
+        return self.order is CombineOrder.ARRIVAL
+
+    def combines(self, combine: Combine | None, dtype: DType) -> bool:
+        """Return whether it combines parts of an operation that accumulates in a type."""
+        if self.operations is None:
+            return True
+        return combine is not None and dtype in self.operations.get(combine, ())
+
+
+PARTIALS = ("f32", "half")
+"""The values of a schedule's field `partials`: the type in which the reduction accumulates, or the
+16 bits of the result's type, which only a schedule that names it selects."""
+MATMUL, REDUCTION, COLUMN_SUMS = "matmul", "reduction", "inner_outer_persistent"
+_ARRIVAL = CombineOrder.ARRIVAL
+METHODS = (
+    GridMethod(
+        MATMUL, "slices", "the last cluster to arrive adds the slices of all, in their order",
+        halves=HalfPartials.ONCE, compared=True,
+    ),
+    GridMethod(
+        MATMUL, "serial_tma", "clusters add to one buffer in turns, by reducing bulk copies",
+        BULK, takes_turns=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
+        compared=True,
+    ),
+    GridMethod(
+        MATMUL, "serial", "clusters add to one buffer in turns, by loads and stores",
+        takes_turns=True,
+    ),
+    GridMethod(
+        MATMUL, "two_kernel", "a second kernel adds the slices of all clusters, in their order",
+        halves=HalfPartials.ONCE, compared=True,
+    ),
+    GridMethod(
+        MATMUL, "parallel", "clusters add to one buffer when they are done, by vector atomics",
+        "atom.global.add.v4.f32", order=_ARRIVAL, capability=90,
+    ),
+    GridMethod(
+        MATMUL, "ranges", "SMs have equal ranges of steps; two that share a tile add their parts",
+    ),
+    GridMethod(
+        REDUCTION, "last_block", "the last block to arrive combines the parts of all, in order",
+        compared=True,
+    ),
+    GridMethod(
+        REDUCTION, "tree", "the last of some blocks combines theirs, the last of those the rest",
+        compared=True,
+    ),
+    GridMethod(
+        REDUCTION, "serial_tma", "blocks combine into one buffer in turns, by reducing bulk copies",
+        BULK, takes_turns=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
+        operations=BULK_OPERATIONS,
+    ),
+    GridMethod(
+        REDUCTION, "parallel", "blocks combine into one buffer when done, by reducing bulk copies",
+        BULK, order=_ARRIVAL, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
+        operations=BULK_OPERATIONS,
+    ),
+    GridMethod(
+        REDUCTION, "serial", "blocks combine into one buffer in turns, by loads and stores",
+        takes_turns=True,
+    ),
+    GridMethod(
+        COLUMN_SUMS, "kernel", "a second kernel adds the partial rows of all ranges, in order",
+        compared=True,
+    ),
+    GridMethod(
+        COLUMN_SUMS, "overlap", "the same, launched while the rows are being finished",
+        capability=90, compared=True,
+    ),
+)  # fmt: skip
+"""All methods, those of a family in the order of its field's values."""
+
+
+def methods_of(family: str) -> Mapping[str, GridMethod]:
+    """Return the methods of a family by name."""
+    return {m.name: m for m in METHODS if m.family == family}
+
+
+MATMUL_METHODS = methods_of(MATMUL)
+REDUCTION_METHODS = methods_of(REDUCTION)
+COLUMN_METHODS = methods_of(COLUMN_SUMS)
