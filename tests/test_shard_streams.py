@@ -249,8 +249,6 @@ shardings: {SAID: {stream: {0: 4}}}
         ("argsort(x, dim=0)", "y", 8),
         ("sum(x, dims=[0])", "x", 8),
         ("max(x, dims=[0, 1])", "x", 8),
-        ("softmax(x, dim=0)", "x", 8),
-        ("matmul(permute(x, [1, 0]), x)", "x", 8),
     ],
 )
 def test_a_loop_over_what_carries_a_dependence(op: str, said: str, line: int) -> None:
@@ -260,6 +258,61 @@ def test_a_loop_over_what_carries_a_dependence(op: str, said: str, line: int) ->
     span = caught.value.diagnostic.span
     assert span is not None
     assert (span.line, span.text[span.column - 1 :][: span.width]) == (line, said)
+
+
+ENDED = """
+dims: {M: 8}
+inputs: {x: "f32[M, M]"}
+ops:
+  - e = exp(x)
+  - y = OP
+outputs: [OUT]
+shardings: {e: {stream: {0: 4}}}
+"""
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "sum(e, dims=[0])",
+        "max(e, dims=[0, 1])",
+        "cumsum(e, dim=0)",
+        "argsort(e, dim=0)",
+        "matmul(x, e)",
+        "softmax(e, dim=0)",
+        "matmul(permute(e, [1, 0]), e)",
+    ],
+)
+@pytest.mark.parametrize("out", ["y", "e, y"])
+def test_a_reader_that_needs_all_slices_ends_the_loop(op: str, out: str) -> None:
+    """Of a value that is computed, annotated or not, output or not."""
+    said = agree(read(ENDED.replace("OP", op).replace("OUT", out)))
+    from_input = ENDED.replace("e: {stream: {0: 4}}", "x: {stream: {0: 4}}")
+    inferred = agree(read(from_input.replace("OP", op).replace("OUT", out)))
+    for local in (said, inferred):
+        ops = ops_of(local)
+        assert ops.index("exp") < ops.index("stream_stack") < len(ops) - 1
+
+
+def test_inputs_with_another_reader_keep_their_loop() -> None:
+    text = ALONG.replace("[y]", "[y, z]").replace("OP", "sum(x, dims=[0])\n  - z = neg(x)")
+    assert ops_of(agree(read(text.replace("SAID", "x")))) == [
+        "sum", "stream_slice", "neg", "stream_stack",
+    ]  # fmt: skip
+
+
+def test_annotated_intermediates_give_the_loops_of_annotated_inputs() -> None:
+    text = """
+dims: {A: 8, C: 16}
+inputs: {x: "f32[A, C]"}
+ops:
+  - e = exp(x)
+  - s = sum(e, dims=[0])
+outputs: [s]
+shardings: {NAME: {stream: 0}}
+"""
+    e, x = (ops_of(agree(read(text.replace("NAME", name)))) for name in ("e", "x"))
+    assert e == x == ["stream_slice", "exp", "stream_stack", "sum"]
 
 
 @pytest.mark.parametrize("op", ["flip(x, dims=[0])", "cat([x, x], dim=0)", "sum(x, dims=[1])"])

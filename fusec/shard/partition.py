@@ -15,7 +15,14 @@ from fusec.ir.recent import Recent
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.find import find_op
 from fusec.shard.axes import Axes, axes_of, distinct_sizes, is_filled, is_reshape
-from fusec.shard.choose import Choice, check_loops, choose, part_of
+from fusec.shard.choose import (
+    Choice,
+    carried_dependence,
+    check_loop,
+    choose,
+    ends_loop,
+    part_of,
+)
 from fusec.shard.graph import LocalGraph
 from fusec.shard.loops import settle_loops
 from fusec.shard.place import local_shape, share
@@ -96,6 +103,7 @@ class _Partitioner:
         self.computed: dict[Value, Value] = {}
         self.deferred: dict[Value, tuple[Node, Axes]] = {}
         self.sums: dict[str, tuple[RankSum, list[Value]]] = {}
+        self.readers: dict[Value, list[tuple[Node, bool]]] = {}
         self._agree_with_aliases()
 
     def _agree_with_aliases(self) -> None:
@@ -135,6 +143,7 @@ class _Partitioner:
         for node in self.fusion.nodes:
             self.graph.span = node.span
             self._visit(node)
+        self._check_input_loops()
         return self._finish(inputs)
 
     def _input(self, entry: Input) -> Input:
@@ -160,8 +169,8 @@ class _Partitioner:
         given = [self._given(o) for o in node.operands]
         axes = axes_of(node, self.sizes)
         known = next((v for v in node.outputs if v.name in self.said), node.output)
-        read = [self._spanned(o) for o in node.operands]
-        check_loops(node, axes, read, self._spanned(known))
+        check_loop(node, axes, self._spanned(known))
+        self._note_ends(node, axes)
         said = self._said(known)
         choice = choose(node, axes, given, said, self.fusion.hints)
         if said is None and self._defers(node):
@@ -169,6 +178,25 @@ class _Partitioner:
             self.tensors[node.output] = Tensor(node.output, choice.result)
             return
         self._make(node, axes, choice)
+
+    def _note_ends(self, node: Node, axes: Axes) -> None:
+        """Keep whether a node follows the slices of the inputs that it reads, or needs them all."""
+        for k, value in enumerate(node.operands):
+            if not isinstance(value, Value) or value not in self.fusion.input_of:
+                continue
+            said = self._spanned(value)
+            at = None if said is None else said.along(STREAM)
+            if at is not None:
+                readers = self.readers.setdefault(value, [])
+                readers.append((node, ends_loop(node, axes, k, at)))
+
+    def _check_input_loops(self) -> None:
+        """Raise FusecError for slices of an input all of whose readers need them at once."""
+        for value, readers in self.readers.items():
+            said, (first, _) = self._spanned(value), readers[0]
+            at = None if said is None else said.along(STREAM)
+            if said is not None and at is not None and all(ends for _, ends in readers):
+                raise carried_dependence(first, at, value.name, said)
 
     def _make(self, node: Node, axes: Axes, choice: Choice) -> None:
         """Add what a rank computes of a node."""
