@@ -120,10 +120,47 @@ class Divided:
                 raise FusecError(
                     f"`{value.name}` is divided as {known}, and as {sharding}", span=sharding.span
                 )
+        mesh = self._common_mesh()
+        if mesh is None:
+            shardings |= self._outside_of_loops(fusion, build, shardings)
         outputs = self._laid_out(fusion, build)
-        made = replace(fusion, outputs=outputs, mesh=self._common_mesh(), shardings=shardings)
+        made = replace(fusion, outputs=outputs, mesh=mesh, shardings=shardings)
         check_shardings(made)
         return with_divided_defaults(made, UNKNOWN_SIZE)
+
+    def _outside_of_loops(
+        self, fusion: Fusion, build: Build, said: Mapping[str, Sharding]
+    ) -> dict[str, Sharding]:
+        """Return the shardings of tensors that are computed whole, outside of loops over others.
+
+        As in nvFuser, a loop domain on streams is of one computed tensor: those that have none are
+        in no loop, unless an input's loop domain is also theirs.
+        """
+        handles = {t: build.builder.resolve(o) for t, o in build.operands.items()}
+        given = {entry.value for entry in fusion.inputs}
+        on_streams = {
+            value
+            for tensor, value in handles.items()
+            if tensor in self._loops
+            and isinstance(value, Value)
+            and value.name in said
+            and said[value.name].along(STREAM) is not None
+        }
+        computed = on_streams - given
+        if not computed:
+            return {}
+        named, found = {*handles.values()}, dict[str, Sharding]()
+        inherits = on_streams & given
+        for node in fusion.nodes:
+            follows = bool(inherits & {*node.inputs}) and not computed & {*node.inputs}
+            for value in node.outputs:
+                if value.name in said or value.is_scalar:
+                    continue
+                if follows:
+                    inherits.add(value)
+                elif value in named:
+                    found[value.name] = Sharding.whole(value.rank)
+        return found
 
     def _laid_out(self, fusion: Fusion, build: Build) -> tuple[Output, ...]:
         """Return the outputs in the order of memory that allocation domains say."""
