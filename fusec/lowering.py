@@ -164,9 +164,12 @@ def _pass_names() -> tuple[list[str], list[str]]:
 
 def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
     """Return which passes over fusions, over host programs and which choices are left out."""
+    from fusec.passes import NEEDED
     from fusec.passes.pipeline import one_of
 
-    known, choices = _pass_names(), sorted((PEER_READS, LOOPS_BY_PRICE))
+    known, choices = _pass_names(), [LOOPS_BY_PRICE, PEER_READS]
+    if options.as_written:
+        return [name for name in known[0] if name not in NEEDED], known[1], choices
     every = [name for group in (*known, choices) for name in group]
     names = [one_of(every, name) for name in options.without]
     before, after, between = ([n for n in names if n in group] for group in (*known, choices))
@@ -201,12 +204,21 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     gpu = target.find(options.target, options.rates)
     all = (*schedulers(), *host_schedulers())
     offers = Offers(all, gpu)
+    should_merge = options.should_merge or (_never if options.as_written else None)
     found = redefine(
         fusion,
-        lambda f: search(f, all, gpu, offers=offers, should_merge=options.should_merge),
+        lambda f: search(
+            f,
+            all,
+            gpu,
+            offers=offers,
+            should_merge=should_merge,
+            rematerialise=not options.as_written,
+            copies=not options.as_written,
+        ),
         all,
         gpu,
-        options.redefine,
+        "never" if options.as_written else options.redefine,
         _left_out(options)[2],
     )
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
@@ -216,6 +228,11 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.schedule.reuse import reuse_in_place
 
     return reuse_in_place(chosen, gpu)
+
+
+def _never(_first: Fusion, _second: Fusion) -> bool:
+    """Return that two groups stay two."""
+    return False
 
 
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
@@ -252,7 +269,7 @@ def lower(
     from fusec.hostir.passes import run_pipeline
     from fusec.hostir.passes.known import known_of
 
-    program = lower(segmented, plans, original, options.streams)
+    program = lower(segmented, plans, original, options.streams, as_written=options.as_written)
     left_out, asked = _left_out(options)[1], _asked(options)
     gpu = target.find(options.target, options.rates)
     known = known_of(segmented, plans, gpu, options.streams)

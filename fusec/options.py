@@ -103,7 +103,8 @@ class CompileOptions:
     before them. streams: on which the iterations of a loop run in turn. sum_chunks: into how many
     chunks sums over ranks are divided, which are added in order; 0: exchanges add. should_merge:
     whether two neighbouring groups of operations become one; segments stand inside of groups.
-    segments: values that stay in one segment each, by the segment's name.
+    segments: values that stay in one segment each, by the segment's name. as_written: whether every
+    operation is a segment by itself, no pass changes anything, and no memory is taken back.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -125,6 +126,7 @@ class CompileOptions:
     streams: int = 4
     sum_chunks: int = 0
     with_: tuple[str, ...] = ()
+    as_written: bool = False
     should_merge: ShouldMerge | None = None
     segments: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 

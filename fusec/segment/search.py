@@ -49,6 +49,7 @@ def segment(
     gone: Iterable[str] = (),
     may_merge: MayMerge | None = None,
     rematerialise: bool = True,
+    copies: bool = True,
     should_merge: ShouldMerge | None = None,
     offers: Offers | None = None,
 ) -> SegmentedFusion:
@@ -56,7 +57,8 @@ def segment(
 
     Pins are the fusion's own (`fusion.pins`); `gone` names pinned values that passes removed, which
     is no error. `may_merge` may forbid a merge, whatever its price. `rematerialise`: let accepted
-    segments compute values again instead of reading them, where that moves fewer bytes. Unsupported
+    segments compute values again instead of reading them, where that moves fewer bytes. `copies`:
+    let casts, copies and broadcasts be computed by each reader, as scalars always are. Unsupported
     names a node that nobody takes. The result follows from structure: independent nodes may come in
     any order.
 
@@ -69,8 +71,9 @@ def segment(
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
     offers = offers or Offers(schedulers, target)
     # What is known of other searches holds where those could do the same.
-    splits = offers.splits if may_merge is None and rematerialise else Splits(target)
-    ways = _Ways(offers, splits, removed, may_merge, rematerialise)
+    shares = may_merge is None and rematerialise and copies
+    splits = offers.splits if shares else Splits(target)
+    ways = _Ways(offers, splits, removed, may_merge, rematerialise, copies)
     return _search(fusion, ways, should_merge)
 
 
@@ -86,6 +89,7 @@ class _Ways:
     removed: set[str]
     may_merge: MayMerge | None
     rematerialise: bool
+    copies: bool
     whole: float | None = None
 
 
@@ -96,7 +100,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
     decisions = (*_decisions(copies), *(_copy(m) for m in misplaced))
     uncopied: frozenset[Node] = frozenset()
     while True:
-        start = _prepare(canonical(work), offers, ways.removed, uncopied, should_merge)
+        start = _prepare(canonical(work), ways, uncopied, should_merge)
         if start.host is not None and not offers.schedulers:
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
         merges = Merges(start.groups, offers, ways.may_merge)
@@ -161,14 +165,16 @@ class _Start:
 
 def _prepare(
     fusion: Fusion,
-    offers: Offers,
-    removed: set[str],
+    ways: _Ways,
     uncopied: frozenset[Node],
     should_merge: ShouldMerge | None,
 ) -> _Start:
     """Return single nodes as groups, beside what pins fix and the outputs that are views."""
-    pinned = fix(fusion, [s.name for s in offers.schedulers], removed)
+    offers = ways.offers
+    pinned = fix(fusion, [s.name for s in offers.schedulers], ways.removed)
     copied = pinned.graph.copied - uncopied
+    if not ways.copies:
+        copied = frozenset(n for n in copied if n.output.is_scalar)
     pins = {group: pin for group, pin in pinned.groups if not pin.open}
     opened = tuple((group, pin) for group, pin in pinned.groups if pin.open)
     held = [group for group, _ in pinned.groups]
