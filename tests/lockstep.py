@@ -11,6 +11,7 @@ import numpy as np
 
 from fusec.diagnostics import Span
 from fusec.ir.dim import dim
+from fusec.ir.effects import slices_overlap
 from fusec.ir.evaluate import Array, evaluate_node
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.sharding import Mesh, Part, Parts, Sharding
@@ -150,13 +151,30 @@ class Lockstep:
         (value,) = node.inputs
         at = node.attributes["dim"]
         if node.op is STREAM_STACK:
-            return np.concatenate(values[value], axis=at)
+            shape = tuple(d.evaluate(self.sizes) for d in node.output.shape)
+            whole = np.full(shape, -99, values[value][0].dtype)
+            for number, part in enumerate(values[value]):
+                begin = self.begin(node, number, part.shape[at], shape[at])
+                np.moveaxis(whole, at, 0)[begin : begin + part.shape[at]] = np.moveaxis(part, at, 0)
+            return whole
         parts = node.attributes["parts"].evaluate(self.sizes)
         if node.op is STREAM_SLICE:
-            return list(np.split(values[value], parts, axis=at))
+            whole = values[value]
+            extent = node.output.shape[at].evaluate(self.sizes)
+            begins = (self.begin(node, k, extent, whole.shape[at]) for k in range(parts))
+            return [np.take(whole, range(b, b + extent), axis=at) for b in begins]
         own = self.mesh.place(rank)[node.attributes["axis"]]
         cut = [np.split(a, parts, axis=at)[own] for a in as_slices(values[value])]
         return cut if isinstance(values[value], list) else cut[0]
+
+    @staticmethod
+    def begin(node: Node, number: int, extent: int, whole: int) -> int:
+        """Return where a slice of a loop begins, none behind the last that fits."""
+        begin = number * extent
+        if slices_overlap(node):
+            return min(begin, whole - extent)
+        assert begin + extent <= whole
+        return begin
 
     def exchange(self, node: Node, count: int | None) -> dict[int, Any]:
         """Return what each rank gets."""

@@ -133,6 +133,22 @@ def test_tensors_of_scripts_that_are_not_on_streams(
     assert [n.op.name for n in partition(chain(*on_streams).graph()).nodes] == ops
 
 
+@pytest.mark.parametrize("inner", [False, True])
+def test_splits_that_leave_a_rest(inner: bool) -> None:
+    """As in nvFuser's ceilDiv: 10 rows in 4 slices of 3 rows, the last one of 1."""
+    fd, tv = one_tensor(10, 8)
+    tv.inner_split(0, 3) if inner else tv.outer_split(0, 4)
+    tv.axis(0).parallelize(STREAM)
+    assert said(fd) == {"tv": "{0: stream:4}"}
+    assert read_text(to_text(fd.graph())) == fd.graph()
+    fd, tv = one_tensor(10, 8)
+    tv.set_device_mesh(mesh_of(4))
+    tv.outer_split(0, 4)
+    tv.axis(0).parallelize(X)
+    with pytest.raises(FusecError, match="10 elements, which 4 parts do not divide"):
+        said(fd)
+
+
 def test_streams_outside_of_ranks() -> None:
     """As in nvFuser's overlapped products: either order of the two on a dim can be said."""
     with DirectDefinition() as fd:

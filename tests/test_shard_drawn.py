@@ -169,7 +169,7 @@ def shardings(draw: Any, value: Value, mesh: Mesh, sizes: dict[str, int]) -> Sha
     dims: list[list[Part]] = [[] for _ in value.shape]
     axes = [(name, dim(size)) for name, size in mesh.axes]
     if draw(st.booleans()):
-        axes.append((STREAM, dim(draw(st.sampled_from([2, 4])))))
+        axes.append((STREAM, dim(draw(st.sampled_from([2, 4, 3, 7])))))
     for name, parts in axes:
         at = draw(st.integers(0, value.rank))
         if at == value.rank:
@@ -178,7 +178,8 @@ def shardings(draw: Any, value: Value, mesh: Mesh, sizes: dict[str, int]) -> Sha
         for part in dims[at]:
             left //= part.parts.value
         whole = draw(st.sampled_from([1, 1, 1, 2])) if name != STREAM else 1
-        if left % (parts.value * whole) or left == 0:
+        uneven = name == STREAM and not dims[at]  # where nothing else divides the dim
+        if (left % (parts.value * whole) and not uneven) or left == 0:
             continue
         if name == STREAM and any(p.axis is None for p in dims[at]):
             continue

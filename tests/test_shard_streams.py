@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from cli_tools import fusec
 from lockstep import agree, exchanges_of, ops_of
 
 from fusec.diagnostics import FusecError, Unsupported
@@ -258,6 +261,59 @@ def test_a_loop_over_what_carries_a_dependence(op: str, said: str, line: int) ->
     span = caught.value.diagnostic.span
     assert span is not None
     assert (span.line, span.text[span.column - 1 :][: span.width]) == (line, said)
+
+
+UNEVEN = """
+DIMS
+inputs:
+  x: f32[A, 16]
+  w: f32[8, 16]
+ops:
+  - e = exp(x)
+  - h = linear(e, w)
+  - s = sum(h, dims=[0])
+  - y = sub(h, broadcast_in_dim(s, [A, 8], [1]))
+outputs: [h, y, e]
+shardings: {e: {stream: {0: 4}}, h: {stream: {0: 4}}, y: {stream: {1: 3}}}
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 10, 11])
+@pytest.mark.parametrize("given", ["dims: {A: SIZE}", ""])
+def test_slices_that_are_not_equal(size: int, given: str) -> None:
+    """Each has ceildiv(A, 4) elements, as in nvFuser; the last begins where it ends with A."""
+    text = UNEVEN.replace("DIMS", given).replace("SIZE", str(size))
+    text = text if given else text.replace("A,", f"{size},")
+    fusion = read(text)
+    local = agree(fusion, exact=False)
+    sizes = dict(local.hints)
+    made = {n.output.name: n.output.shape[0].evaluate(sizes) for n in local.nodes}
+    assert made["e_slice" if "e_slice" in made else "e"] == -(-size // 4)
+    counts = {n.attributes["parts"].evaluate(sizes) for n in local.nodes if n.op is STREAM_STACK}
+    assert max(counts) <= 4
+    if not given and size > 1:  # no iteration is for nothing where the extent is known
+        assert -(-size // -(-size // 4)) in counts
+    program = Compilation(fusion, CompileOptions()).posts
+    assert any(isinstance(i, For) and i.streams for i in program.instructions)
+
+
+def test_programs_of_slices_that_are_not_equal_are_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the size that they are made for, and at others."""
+    path = tmp_path / "loops.yaml"
+    path.write_text("fusion: loops" + UNEVEN.replace("DIMS", "dims: {A: 10}"), encoding="utf-8")
+    assert fusec(capsys, "run", path, "--device", "reference").code == 0
+    assert fusec(capsys, "compile", path, "-o", tmp_path / "out").code == 0
+    for size in (1, 3, 8, 13):
+        run = ("run", tmp_path / "out", "--device", "reference", "--set", f"A={size}")
+        assert fusec(capsys, *run).code == 0
+
+
+def test_slices_that_are_not_equal_within_parts_of_ranks_are_refused() -> None:
+    text = RING.replace("full: {stream: {0: 4}}", "full: {shard: {0: mesh}, stream: {0: 3}}")
+    with pytest.raises(FusecError, match="is not divided into 12 equal slices"):
+        partition(read(text))
 
 
 ENDED = """

@@ -27,6 +27,7 @@ from fusec.hostir.instructions import (
     Synchronize,
     Unshare,
     Wait,
+    stream_number,
 )
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim, mod, symbol
@@ -187,6 +188,8 @@ class _Printer:
             index = symbol(loop.index, extent=False)
             if loop.streams and stream == 1 + mod(index, loop.streams):
                 return f"( {INDEX} % numberOfStreams )"
+            if loop.index in stream.symbols and stream == 1 + stream_number(loop):
+                return self.names.size(stream_number(loop))
             if stream == 1 + index:
                 return INDEX
         return self.callers[str(stream)]

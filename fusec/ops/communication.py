@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError, Span
-from fusec.ir.dim import Call, Dim, dim, floordiv
+from fusec.ir.dim import Call, Dim, ceildiv, dim, floordiv
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Node, Operand, Type, Value
 from fusec.ir.op import OpDef, Param
@@ -97,16 +97,29 @@ def _sliced(shape: Shape, attributes: Attributes) -> Shape:
     return _divided(shape, attributes["dim"], attributes["parts"])
 
 
+def _sliced_by_stream(shape: Shape, attributes: Attributes) -> Shape:
+    at: int = attributes["dim"]
+    if not attributes["uneven"]:
+        return _sliced(shape, attributes)
+    return (*shape[:at], ceildiv(shape[at], attributes["parts"]), *shape[at + 1 :])
+
+
 def _stacked(shape: Shape, attributes: Attributes) -> Shape:
     at: int = attributes["dim"]
     parts: Dim = attributes["parts"]
-    return (*shape[:at], joined(shape[at], parts), *shape[at + 1 :])
+    of: tuple[Dim, ...] = attributes["of"]
+    whole = of[0] if of else joined(shape[at], parts)
+    return (*shape[:at], whole, *shape[at + 1 :])
 
 
 _AXIS, _RANKS = Param("axis", "str"), Param("ranks", "int")
 _REDUCTION = Param("reduction", "str", "sum")
 _DIM, _PARTS = Param("dim", "axis"), Param("parts", "size")
 _PIECES = Param("pieces", "int", 1)
+_UNEVEN = Param("uneven", "bool", False)
+"""Whether slices are of ceildiv(extent, parts) elements, and the last overlaps the one before."""
+_OF = Param("of", "shape", ())
+"""Of a stack of such slices: the extent of the whole; none of slices that divide it."""
 
 ALL_GATHER = _op(
     "all_gather", FAMILY, "Return the blocks of all ranks along `axis`, one after the other.",
@@ -147,11 +160,11 @@ RANK_SLICE = _op(
 )  # fmt: skip
 STREAM_SLICE = _op(
     "stream_slice", PLACEMENT, "Return the part of a dim that an iteration of a loop has.",
-    _sliced, _DIM, _PARTS, lies="inside",
+    _sliced_by_stream, _DIM, _PARTS, _UNEVEN, lies="inside",
 )  # fmt: skip
 STREAM_STACK = _op(
     "stream_stack", PLACEMENT, "Return, after a loop, the parts of all iterations beside another.",
-    _stacked, _DIM, _PARTS, lies="around",
+    _stacked, _DIM, _PARTS, _OF, lies="around",
 )  # fmt: skip
 
 OPERATIONS = (

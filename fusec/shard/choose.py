@@ -193,7 +193,7 @@ def _takes_slices(axis: str, joined: Sharding, said: Sharding) -> bool:
     own = joined.dims[at][: place + 1]
     if len(own) <= place or own[:place] != said.dims[at][:place]:
         return False
-    pieces = pieces_of(own[place].parts, said.dims[at][place].parts, at)
+    pieces = pieces_of(own[place], said.dims[at][place].parts, at)
     return own[place].axis == STREAM and pieces is not None
 
 

@@ -11,6 +11,7 @@ from fusec.diagnostics import InternalError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes
 from fusec.ir.op import OpDef
+from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
@@ -23,12 +24,14 @@ class _Made:
     """Where a value is made.
 
     level: behind how many loops, one after the other. parts: into how many slices the loop divides
-    it that it is made in, None outside of loops. dim: which of its dims.
+    it that it is made in, None outside of loops. dim: which of its dims. of: the extent of that
+    where slices do not divide it.
     """
 
     level: int = 0
     parts: Dim | None = None
     dim: int | None = None
+    of: Dim | None = None
 
 
 OUTSIDE = _Made()
@@ -50,11 +53,12 @@ class LocalGraph:
         """Return whether every iteration of a loop has its own."""
         return isinstance(value, Value) and self._at(value).parts is not None
 
-    def lies(self, value: Value, dim: int | None) -> None:
+    def lies(self, value: Value, sharding: Sharding) -> None:
         """Note which dim of a value the loop divides that it is made in."""
-        made = self._at(value)
+        made, part = self._at(value), sharding.stream
         if made.parts is not None:
-            self._made[value] = replace(made, dim=dim)
+            of = None if part is None else part.of
+            self._made[value] = replace(made, dim=sharding.along(STREAM), of=of)
 
     def _at(self, value: Value) -> _Made:
         return self._made.get(value, OUTSIDE)
@@ -101,7 +105,8 @@ class LocalGraph:
         if value not in self._stacks:
             made = self._at(value)
             assert made.dim is not None
-            parts = {"dim": made.dim, "parts": made.parts}
+            of = () if made.of is None else (made.of,)
+            parts = {"dim": made.dim, "parts": made.parts, "of": of}
             self._stacks[value] = self.add(STREAM_STACK, [value], parts, [name])[0]
         return self._stacks[value]
 
@@ -116,9 +121,10 @@ class LocalGraph:
         if value not in self._again:
             name = value.name.removesuffix("_slice")
             whole = self.stacked(value, f"{name}_full")
-            at = {"dim": made.dim, "parts": made.parts, "begins": made.parts}
-            self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
-            self.lies(self._again[value], made.dim)
+            uneven = made.of is not None
+            at = {"dim": made.dim, "parts": made.parts, "uneven": uneven, "begins": made.parts}
+            again = self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
+            self._made[again] = replace(self._made[again], dim=made.dim, of=made.of)
         return self._again[value]
 
     # -- at the end

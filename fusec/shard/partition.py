@@ -281,7 +281,7 @@ class _Partitioner:
     ) -> list[Value]:
         """Note a result, combined over ranks and divided as it is to be; return what is so."""
         combined = list[Value]()
-        self.graph.lies(own, choice.result.along(STREAM))
+        self.graph.lies(own, choice.result)
         held, name = Held(own, choice.result), value.name
         wanted = self._said(value) or choice.result
         self.computed[value] = own
@@ -312,10 +312,10 @@ class _Partitioner:
         bias = self._held(added.value, own).value
         at = {"shape": held.value.shape, "broadcast_dims": added.dims}
         (wide,) = self.graph.add(find_op("broadcast_in_dim"), [bias], at)
-        self.graph.lies(wide, held.sharding.along(STREAM))
+        self.graph.lies(wide, held.sharding)
         name = held.value.name
         (total,) = self.graph.add(find_op("add"), [held.value, wide], {}, [f"{name}_biased"])
-        self.graph.lies(total, held.sharding.along(STREAM))
+        self.graph.lies(total, held.sharding)
         return total
 
     # -- values

@@ -80,7 +80,7 @@ class Resharder:
                 f"slices of `{name}` that are parts of a whole factor: {wanted}", span=wanted.span
             )
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
-        pieces = pieces_of(part.parts, ring.parts, at)
+        pieces = pieces_of(part, ring.parts, at)
         same = own.dims[at][:place] == wanted.dims[at][:place] and pieces is not None
         if same and ring.axis not in (None, STREAM):
             axis, ranks = ring.axis, self.ranks(str(ring.axis))
@@ -90,12 +90,13 @@ class Resharder:
         before = wanted.without(STREAM)
         if own.dims != before.dims:
             return self._step(held, before, name)
-        attributes = {"dim": at, "parts": part.parts, "begins": part.parts}
+        uneven = part.of is not None
+        attributes = {"dim": at, "parts": part.parts, "uneven": uneven, "begins": part.parts}
         value = self.graph.apply(STREAM_SLICE, held.value, f"{name}_slice", **attributes)
         return self._noted(value, wanted)
 
     def _noted(self, value: Value, sharding: Sharding) -> Held:
-        self.graph.lies(value, sharding.along(STREAM))
+        self.graph.lies(value, sharding)
         return Held(value, sharding)
 
     # -- ranks
@@ -223,7 +224,7 @@ class Resharder:
         assert at is not None
         place = [p.axis for p in own.dims[at]].index(STREAM)
         ranks, shape = self.ranks(axis), held.value.shape
-        pieces = pieces_of(own.dims[at][place].parts, dim(ranks), at)
+        pieces = pieces_of(own.dims[at][place], dim(ranks), at)
         assert pieces is not None
         attributes = {"axis": axis, "ranks": ranks, "pieces": pieces}
         blocks = self.graph.apply(SEND_SLICE, held.value, f"{name}_blocks", **attributes)
