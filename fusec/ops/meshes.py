@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from fusec.diagnostics import FusecError, Span
@@ -30,6 +30,18 @@ def mesh_of_axes(axes: Sequence[tuple[str, int]], span: Span | None = None) -> M
     if prod(size for _, size in axes) > MOST_RANKS:
         raise FusecError(f"a mesh of more than {MOST_RANKS} ranks", span=span)
     return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))), span)
+
+
+def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
+    """Return a mesh with other sizes of the axes that are named."""
+    named = {name: size for name, size in sizes.items() if name in dict(mesh.axes)}
+    if not named:
+        return mesh
+    for name, size in named.items():
+        if size < 1:
+            message = f"a mesh axis has at least 1 rank, found `{name}` of {size}"
+            raise FusecError(message, span=mesh.span)
+    return mesh_of_axes([(name, named.get(name, size)) for name, size in mesh.axes], mesh.span)
 
 
 def check_axis(name: str, span: Span | None = None) -> None:
