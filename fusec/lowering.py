@@ -6,8 +6,9 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fusec.diagnostics import FusecError
 from fusec.ir.recent import Recent
-from fusec.options import ASKED, LOOPS_BY_PRICE, PEER_READS, CompileOptions
+from fusec.options import ASKED, LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS, CompileOptions
 
 if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
@@ -41,12 +42,12 @@ def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
 class Division:
     """What one rank runs of a fusion, and what was decided of its loops, if anything.
 
-    divided: None where nothing is divided.
+    divided: None where nothing is divided. decisions: of its loops, and of sums over ranks.
     """
 
     local: Fusion
     divided: Partition | None = None
-    decision: Decision | None = None
+    decisions: tuple[Decision, ...] = ()
 
     @property
     def partition(self) -> Partition:
@@ -62,7 +63,8 @@ _divisions = Recent[Division]()
 def division(fusion: Fusion, options: CompileOptions) -> Division:
     """Return what one rank runs of a fusion: with loops that pass slices around, or without.
 
-    Where such loops are all that the file asks for, the cost model chooses among them, loops that
+    The cost model chooses whether sums over ranks are divided as what reads them is. Where loops
+    that pass slices around are all that the file asks for, it also chooses among them, loops that
     take pieces of each rank's part, and one exchange of the whole.
     """
     if not fusion.shardings:
@@ -71,8 +73,59 @@ def division(fusion: Fusion, options: CompileOptions) -> Division:
 
 
 def _division(fusion: Fusion, options: CompileOptions) -> Division:
+    placed, decisions = _with_scattered_sums(fusion, options)
+    found = _looped(placed, options)
+    return replace(found, decisions=(*decisions, *found.decisions))
+
+
+def _with_scattered_sums(
+    fusion: Fusion, options: CompileOptions
+) -> tuple[Fusion, tuple[Decision, ...]]:
+    """Return the fusion with sums over ranks divided as their readers are, where that is cheaper.
+
+    Inputs, outputs and sizes of what a rank runs stay the same.
+    """
+    from fusec.segment.segmented import Decision
+    from fusec.shard.partition import partitioned
+    from fusec.shard.propagate import with_readers_shardings
+
+    named = fusion.pins or fusion.schedules or fusion.phases  # by values of one division
+    if named or SCATTERED_SUMS in _left_out(options)[2]:
+        return fusion, ()
+    _allow_depth(fusion)
+    scattered = with_readers_shardings(fusion, outputs=False)
+    subject = tuple(n for n in scattered.shardings if n not in fusion.shardings)
+    if not subject:
+        return fusion, ()
+    plain = partitioned(fusion)
+    try:
+        other = partitioned(scattered)
+    except FusecError:
+        return fusion, ()  # extents that ranks do not divide
+    if plain.fusion.dims != other.fusion.dims:
+        return fusion, ()  # its sizes would have to be other multiples
+    before, after = (_timed(each, options)[0] for each in (plain, other))
+    is_worth = after < before
+    because = (
+        f"{'' if is_worth else 'not '}scattered: {1e6 * after:.2f} us where ranks get the parts of "
+        f"the sums that they read, {1e6 * before:.2f} us where each gets all of them"
+    )
+    chosen = scattered if is_worth else fusion
+    return chosen, (Decision("sums over ranks", subject, because),)
+
+
+def _timed(divided: Partition, options: CompileOptions) -> tuple[float, SegmentedFusion]:
+    """Return (the predicted seconds of a call, its segments) of what one rank runs."""
     from fusec import target
-    from fusec.hostir.overlap import has_rings, program_time
+    from fusec.hostir.overlap import program_time
+
+    gpu = target.find(options.target, options.rates)
+    segmented = segment(optimise(divided.fusion, options), options)
+    return program_time(segmented, gpu, options.streams).call, segmented
+
+
+def _looped(fusion: Fusion, options: CompileOptions) -> Division:
+    from fusec.hostir.overlap import has_rings
     from fusec.ir.sharding import STREAM
     from fusec.segment.segmented import Decision
     from fusec.shard.partition import partitioned
@@ -83,24 +136,18 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     around = slices_around(looped.fusion)
     if not around or LOOPS_BY_PRICE in _left_out(options)[2]:
         return Division(looped.fusion, looped)
-    gpu = target.find(options.target, options.rates)
-
-    def timed(divided: Partition) -> tuple[float, SegmentedFusion]:
-        segmented = segment(optimise(divided.fusion, options), options)
-        return program_time(segmented, gpu, options.streams).call, segmented
-
-    first = timed(looped)
+    first = _timed(looped, options)
     if not has_rings(first[1]):
         return Division(looped.fusion, looped)
     loops = {around: (first[0], looped)}
     for pieces in range(2, 1 + _most_pieces(looped.fusion, around, options.streams)):
         finer = in_pieces(fusion, pieces, around)
         if finer is not None:
-            loops[around * pieces] = timed(finer)[0], finer
+            loops[around * pieces] = _timed(finer, options)[0], finer
     plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
     whole = partitioned(replace(fusion, shardings=plain))
     whole = replace(whole, fusion=replace(whole.fusion, dims=looped.fusion.dims))
-    seconds, other = timed(whole)
+    seconds, other = _timed(whole, options)
     slices = min(loops, key=lambda count: loops[count][0])
     best, chosen = loops[slices]
     is_worth = best <= (1 - LOOP_SAVES) * seconds
@@ -113,7 +160,7 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
         f"{1e6 * seconds:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
     )
     subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
-    return Division(chosen.fusion, chosen, Decision("loop", subject, because))
+    return Division(chosen.fusion, chosen, (Decision("loop", subject, because),))
 
 
 def _most_pieces(local: Fusion, slices: int, streams: int) -> int:
@@ -167,7 +214,7 @@ def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]
     from fusec.passes import NEEDED
     from fusec.passes.pipeline import one_of
 
-    known, choices = _pass_names(), [LOOPS_BY_PRICE, PEER_READS]
+    known, choices = _pass_names(), [LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS]
     if options.as_written:
         return [name for name in known[0] if name not in NEEDED], known[1], choices
     every = [name for group in (*known, choices) for name in group]

@@ -73,6 +73,8 @@ PEER_READS = "peer_reads"
 """The name of what is done instead of an all-reduce where it is cheaper; also of --without."""
 LOOPS_BY_PRICE = "loops_by_price"
 """That loops which pass slices around ranks are run only where that is cheaper; of --without."""
+SCATTERED_SUMS = "scattered_sums"
+"""That sums over ranks are divided as their readers are, where that is cheaper; of --without."""
 REDEFINITIONS = ("after", "before", "never")
 
 
