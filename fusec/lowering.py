@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.recent import Recent
-from fusec.options import ASKED, LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS, CompileOptions
+from fusec.options import (
+    ASKED,
+    LOOPS_BY_PRICE,
+    PEER_READS,
+    SCATTERED_SUMS,
+    CompileOptions,
+    ShouldMerge,
+)
 
 if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
@@ -251,7 +258,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     gpu = target.find(options.target, options.rates)
     all = (*schedulers(), *host_schedulers())
     offers = Offers(all, gpu)
-    should_merge = options.should_merge or (_never if options.as_written else None)
+    should_merge = _should_merge(options)
     found = redefine(
         fusion,
         lambda f: search(
@@ -275,6 +282,28 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.schedule.reuse import reuse_in_place
 
     return reuse_in_place(chosen, gpu)
+
+
+def groups(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
+    """Return the groups of an optimised fusion inside of which segments stand, of kind `none`.
+
+    FusecError where nothing makes groups.
+    """
+    from fusec import target
+    from fusec.segment.search import segment as search
+
+    should_merge = _should_merge(options)
+    if should_merge is None and fusion.boundaries != "explicit":
+        raise FusecError(
+            f"nothing makes groups of `{fusion.name}` inside of which segments stand",
+            help="`boundaries: explicit` in the file, or in Python `should_merge=f`",
+        )
+    gpu = target.find(options.target, options.rates)
+    return search(fusion, (), gpu, should_merge=should_merge, copies=not options.as_written)
+
+
+def _should_merge(options: CompileOptions) -> ShouldMerge | None:
+    return options.should_merge or (_never if options.as_written else None)
 
 
 def _never(_first: Fusion, _second: Fusion) -> bool:

@@ -40,6 +40,7 @@ ENVIRONMENT = {
 
 DUMP_KINDS = {
     "segmented-fusion": "segments, edges and group details, as nvFuser prints them",
+    "groups": "the groups that `should_merge` or explicit boundaries make, of kind none",
     "fusion-ir": "the fusion's operations",
     "partition": "what one rank runs of a fusion that is divided",
     "preseg": "the graph after each pass that changed something",
