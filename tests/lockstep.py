@@ -17,6 +17,7 @@ from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.sharding import Mesh, Part, Parts, Sharding
 from fusec.ir.verify import verify
 from fusec.ops.communication import (
+    BROADCAST,
     RECEIVE_SLICE,
     SEND_SLICE,
     STREAM_SLICE,
@@ -28,6 +29,8 @@ from fusec.reference.evaluate import evaluate, input_array, widen_input
 from fusec.shard.partition import Partition, partitioned
 from fusec.shard.place import assemble, local_part, local_sizes
 
+POISON = 55
+"""What a rank has of an input that it does not hold."""
 PLACE = Span("divided.yaml", 7, 5)
 
 
@@ -92,13 +95,16 @@ class Lockstep:
                     part = local_part(given[name], placed[name], self.mesh, rank, self.sizes)
                     given[name] = part
                 array = input_array(entry, given, self.sizes)
+                if entry.ranks is not None and rank not in entry.ranks:
+                    array = np.full_like(array, POISON)
                 values[entry.value] = widen_input(entry.value, array)
         for node in fusion.nodes:
             self.step(node)
         found = dict[str, Array]()
         for output in fusion.outputs:
             name = output.value.name
-            parts = {rank: values[output.value] for rank, values in self.values.items()}
+            held = placed[name].ranks or self.mesh.ranks
+            parts = {rank: self.values[rank][output.value] for rank in held}
             found[name] = assemble(parts, placed[name], self.mesh, self.sizes)
             for rank, part in parts.items():
                 own = local_part(found[name], placed[name], self.mesh, rank, self.sizes)
@@ -186,7 +192,9 @@ class Lockstep:
             own = self.mesh.place(rank)[axis]
             assert len(group) == node.attributes["ranks"]
             given = [self.values[r][value] for r in group]
-            if node.op is RECEIVE_SLICE:
+            if node.op is BROADCAST:
+                found[rank] = given[node.attributes["root"]]
+            elif node.op is RECEIVE_SLICE:
                 found[rank] = [p for g in given for p in np.split(g, node.attributes["pieces"])]
             elif node.op is SEND_SLICE:
                 pieces = node.attributes["pieces"]

@@ -244,6 +244,45 @@ def test_allgather_matmul_no_overlap() -> Made:
     return fd, [(first, a), (second, b)], [(first @ second, c)]
 
 
+def held(whole: np.ndarray[Any, Any], *ranks: int) -> np.ndarray[Any, Any]:
+    """Return what this rank has of a tensor that some ranks hold: others have no use for theirs."""
+    return whole if ONE.rank() in ranks else np.full_like(whole, 99)
+
+
+def test_broadcast() -> None:
+    """LowerCollectiveTest.Broadcast: from the mesh of one rank to that of all."""
+    for root in range(D):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+            y = fd.ops.set(x)
+            fd.add_output(y)
+            x.set_device_mesh(multidevice.DeviceMesh([root]))
+            y.set_device_mesh(line())
+        whole = integers(4, 3)
+        (out,) = fd.execute([held(whole, root)])
+        np.testing.assert_array_equal(out, whole)
+
+
+def test_pipeline_two_stages() -> None:
+    """PipelineTestTwoStages: the second stage is on another rank, the last one."""
+    first, last = 0, D - 1
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        w = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        a = fd.ops.sum(x, [0], keepdim=True)
+        b = fd.ops.set(a)
+        y = fd.ops.matmul(b, w)
+        fd.add_output(y)
+        for tv in (x, a):
+            tv.set_device_mesh(multidevice.DeviceMesh([first]))
+        for tv in (b, w, y):
+            tv.set_device_mesh(multidevice.DeviceMesh([last]))
+    given, weight = integers(5, 4), integers(4, 3)
+    (out,) = fd.execute([held(given, first), held(weight, last)])
+    if ONE.rank() == last:
+        np.testing.assert_array_equal(out, given.sum(0, keepdims=True) @ weight)
+
+
 def perform(test: Callable[[], Made | None]) -> None:
     """Run one test on this rank; its outputs are this rank's parts, bit for bit."""
     made = test()

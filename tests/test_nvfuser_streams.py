@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lockstep import exchanges_of, ops_of
+from lockstep import agree, exchanges_of, ops_of
 from loop_scripts import STREAM, X, mesh_of
 from test_multidevice_names import run_ranks
 
 from fusec.ir.graph import Fusion
+from fusec.ir.text import to_text
 from fusec.nvfuser.definition import DirectDefinition
+from fusec.parse import read_text
 from fusec.parse.dsl.datatype import DataType
+from fusec.parse.dsl.mesh import DeviceMesh
 from fusec.shard.partition import partition
 
 RANKS = Path(__file__).parent / "ranks_of_nvfuser.py"
@@ -136,3 +139,26 @@ def test_resharding(
     """A rank's own part of what it holds whole is no exchange, but nvFuser calls it resharding."""
     more = {"dims": [0]} if op == "sum" else {}
     assert resharding(ranks, op, *said, **more) == exchanges, name
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "before", "after"),
+    [
+        ("Set_DifferentMeshes", "set", [0, 1], [0, 2]),
+        ("Sum_DifferentMeshes", "sum", [0, 1], [0, 1, 2]),
+        ("Add_DifferentMeshes", "add", [0, 1], [0, 1, 2]),
+    ],
+)
+def test_resharding_between_meshes(name: str, op: str, before: list[int], after: list[int]) -> None:
+    with DirectDefinition() as fd:
+        count = 2 if op == "add" else 1
+        tvs = [fd.define_tensor([4, 4, 4], contiguity=True) for _ in range(count)]
+        out = getattr(fd.ops, op)(*tvs, *([[0]] if op == "sum" else []))
+        fd.add_output(out)
+        for tv in tvs:
+            tv.set_device_mesh(DeviceMesh(before))
+        out.set_device_mesh(DeviceMesh(after))
+    graph = fd.graph()
+    local = agree(graph)
+    assert set(exchanges_of(local)) == {"broadcast_rank"}, name
+    assert read_text(to_text(graph)) == graph

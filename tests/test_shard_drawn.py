@@ -184,7 +184,11 @@ def shardings(draw: Any, value: Value, mesh: Mesh, sizes: dict[str, int]) -> Sha
         if name == STREAM and any(p.axis is None for p in dims[at]):
             continue
         dims[at] += [Part(None, dim(whole)), Part(name, parts)]
-    return Sharding(tuple(map(tuple, dims))).normal
+    found = Sharding(tuple(map(tuple, dims))).normal
+    if len(mesh.axes) == 1 and all(axis == STREAM for axis, _ in found.axes):
+        ranks = draw(st.sets(st.sampled_from(mesh.ranks)))  # none: all hold it
+        return replace(found, ranks=tuple(sorted(ranks)) or None)
+    return found
 
 
 @st.composite

@@ -42,12 +42,14 @@ from fusec.ir.dim import (
 from fusec.ir.effects import ALIGNMENT, slices_overlap
 from fusec.ir.graph import Input, Node, Value
 from fusec.ops.communication import (
+    BROADCAST,
     PEER_VIEWS,
     RANK_SLICE,
     RECEIVE_SLICE,
     SEND_SLICE,
     STREAM_SLICE,
     STREAM_STACK,
+    holders,
 )
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import Segment
@@ -126,6 +128,8 @@ class Lowered:
         self.segments, self.plans = state.segmented.segments, state.plans
         self.final = {o.value for o in state.segmented.fusion.outputs}
         self.varying = varying(state.segmented)
+        self.holders = holders(state.segmented.fusion)
+        self.conditions = 0
         self.ahead: list[Instruction] = []
         self.loops = 0
         self._parts: dict[str, _PartOf] = {}
@@ -268,7 +272,24 @@ class Lowered:
         if plan.kernels:
             inputs = tuple(i.value.name for i in segment.fusion.inputs)
             made = (o.value.name for o in segment.fusion.outputs)
-            yield Post(segment.name, inputs, tuple(n for n in made if n not in views))
+            post = Post(segment.name, inputs, tuple(n for n in made if n not in views))
+            yield post if loop is not None else self._on_ranks(segment, post)
+
+    def _on_ranks(self, segment: Segment, post: Post) -> Instruction:
+        """Return what runs a segment on the ranks that hold what it computes.
+
+        It is a loop of one iteration there, and of none elsewhere.
+        """
+        ranks = self.holders.get(segment.nodes[-1].output)
+        mesh = self.state.segmented.fusion.mesh
+        if ranks is None or mesh is None:
+            return post
+        ((axis, _),) = mesh.axes
+        place = place_of(axis)
+        apart = (maximum(place - rank, rank - place) for rank in sorted(ranks))
+        number, self.conditions = self.conditions, self.conditions + 1
+        index = f"on{number}.index"
+        return For(index, sum((1 - minimum(each, 1) for each in apart), dim(0)), (post,))
 
     # -- memory
 
@@ -392,7 +413,10 @@ class Lowered:
                 yield self._place(value, loop)
             reduction = given.get("reduction", "")
             ends = value.name, source.name
-            yield Collective(node.op.name, *ends, given["axis"], given["ranks"], reduction)
+            kind, root = node.op.name, None
+            if node.op is BROADCAST:
+                kind, root = "broadcast", dim(given["root"])
+            yield Collective(kind, *ends, given["axis"], given["ranks"], reduction, root)
             yield Wait(value.name)
 
     def _in_loop(self, node: Node, loop: _Loop) -> Iterator[Instruction]:

@@ -86,10 +86,12 @@ class Sharding:
     """How a tensor is divided: the factors of each dim.
 
     No axis occurs twice. Factors of one part are left out, and so are whole ones at the end.
+    ranks: which hold it; None: all of the mesh.
     """
 
     dims: tuple[Parts, ...]
     span: Span | None = None
+    ranks: tuple[int, ...] | None = None
 
     @classmethod
     def whole(cls, rank: int) -> Sharding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from fusec.diagnostics import FusecError, Span
@@ -30,6 +31,23 @@ def mesh_of_axes(axes: Sequence[tuple[str, int]], span: Span | None = None) -> M
     if prod(size for _, size in axes) > MOST_RANKS:
         raise FusecError(f"a mesh of more than {MOST_RANKS} ranks", span=span)
     return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))), span)
+
+
+def is_counted(mesh: Mesh) -> bool:
+    """Return whether a mesh has the ranks 0, 1, ... in order."""
+    return mesh.ranks == tuple(range(mesh.size))
+
+
+def mesh_of_ranks(ranks: Sequence[int], span: Span | None = None) -> Mesh:
+    """Return the mesh of one axis over some ranks, in their order."""
+    for rank in ranks:
+        if not 0 <= rank < MOST_RANKS:
+            raise FusecError(
+                f"a rank is at least 0 and below {MOST_RANKS}, found {rank}", span=span
+            )
+    if len(set(ranks)) < len(ranks):
+        raise FusecError(f"a rank stands twice in a mesh: {list(ranks)}", span=span)
+    return replace(mesh_of_shape([len(ranks)], span), ranks=tuple(ranks))
 
 
 def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:

@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node
-from fusec.ops.communication import stands_alone
+from fusec.ops.communication import holders, stands_alone
 from fusec.passes.copy_misplaced import Misplaced, copy_misplaced
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
@@ -231,15 +231,25 @@ def _start(
 
 
 def _part_loops(groups: Groups) -> None:
-    """Give the groups of each number of iterations a number of their own, which nothing crosses."""
-    found = loops(groups.graph.fusion)
-    counts = list(dict.fromkeys(found.values()))
-    for piece in groups.pieces if counts else ():
-        own = {found.get(n) for n in groups.members([piece]) if n in piece.nodes}
-        if len(own) > 1:
+    """Give the groups of each number of iterations a number of their own, which nothing crosses.
+
+    So it is with those that only some ranks run.
+    """
+    found, held = loops(groups.graph.fusion), holders(groups.graph.fusion)
+    kinds: list[tuple[Dim | None, frozenset[int] | None]] = [(None, None)]
+    for piece in groups.pieces if found or held else ():
+        nodes = [n for n in groups.members([piece]) if n in piece.nodes]
+        own = {(found.get(n), held.get(n.output)) for n in nodes}
+        if len({count for count, _ in own}) > 1:
             raise of_several(found, groups.members([piece]))
-        (count,) = own
-        piece.host = 0 if count is None else 1 + counts.index(count)
+        if len(own) > 1:
+            raise FusecError(
+                "a pinned segment holds operations of several ranks", span=nodes[-1].span
+            )
+        (kind,) = own
+        if kind not in kinds:
+            kinds.append(kind)
+        piece.host = kinds.index(kind)
 
 
 def _take_whole(merges: Merges, start: _Start) -> bool:

@@ -12,7 +12,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes
 from fusec.ir.op import OpDef
 from fusec.ir.sharding import STREAM, Sharding
-from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK
+from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK, Ranks, held_by
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
 
@@ -47,6 +47,7 @@ class LocalGraph:
         self._maker: dict[Value, Node] = {}
         self._stacks: dict[Value, Value] = {}
         self._again: dict[Value, Value] = {}
+        self._held: dict[Value, Ranks] = {}
         self.span: Span | None = None
 
     def varies(self, value: Operand) -> bool:
@@ -59,6 +60,12 @@ class LocalGraph:
         if made.parts is not None:
             of = None if part is None else part.of
             self._made[value] = replace(made, dim=sharding.along(STREAM), of=of)
+
+    def lies_as(self, value: Value, other: Value) -> None:
+        """Note that a loop divides a value as it does another one."""
+        made = self._at(other)
+        if made.parts is not None:
+            self._made[value] = replace(self._at(value), dim=made.dim, of=made.of)
 
     def _at(self, value: Value) -> _Made:
         return self._made.get(value, OUTSIDE)
@@ -89,9 +96,20 @@ class LocalGraph:
         node = Node(op, tuple(operands), MappingProxyType(dict(attributes)), outputs, self.span)
         self._nodes.append(node)
         after = _Made(level + 1) if op in LEAVE else _Made(level, parts)
+        held = held_by(op, attributes, (self.held(v) for v in node.inputs))
         for value in outputs:
             self._made[value], self._maker[value] = after, node
+            if held is not None and not value.is_scalar:
+                self._held[value] = held
         return outputs
+
+    def held(self, value: Value) -> Ranks | None:
+        """Return the ranks that hold a value, None for all."""
+        return self._held.get(value)
+
+    def hold(self, value: Value, ranks: Iterable[int]) -> None:
+        """Note the ranks that hold an input."""
+        self._held[value] = frozenset(ranks)
 
     def apply(self, op: OpDef | str, operand: Value, name: str = "", **attributes: Any) -> Value:
         """Add an application to one operand with one result, and return that."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.ir.annotations import Override, Pin
-from fusec.ir.dim import Dim, Shape
+from fusec.ir.dim import Dim, Shape, product
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value
 from fusec.ir.recent import Recent
@@ -160,7 +160,9 @@ class _Partitioner:
         tensor = self.tensors[value] = Tensor(value, sharding)
         tensor.keep(Held(own, memory))
         strides = local_strides(entry, shape, self.fusion.hints)
-        return replace(entry, value=own, strides=strides)
+        if sharding.ranks is not None:
+            self.graph.hold(own, sharding.ranks)
+        return replace(entry, value=own, strides=strides, ranks=sharding.ranks)
 
     def _visit(self, node: Node) -> None:
         if node.output.is_scalar:
@@ -210,6 +212,7 @@ class _Partitioner:
         ):
             choice = choice.outside
             operands = self._operands(node, choice, bias)
+        operands = self._on_their_ranks(node, choice, operands)
         shape = self._local(node.output.shape, choice.result)
         attributes = self._localised(node, choice.result, shape)
         names = [f"{v.name}{self._suffix(v, choice)}" for v in node.outputs]
@@ -223,6 +226,28 @@ class _Partitioner:
                 place = None if added is None else bias
                 how = RankSum(choice.reduction, choice.operands, choice.partial, (), place)
                 self.sums[value.name] = how, combined
+
+    def _on_their_ranks(self, node: Node, choice: Choice, operands: list[Operand]) -> list[Operand]:
+        """Return operands that all ranks hold that compute a node.
+
+        These are those that the file says of its results; else all, where ranks have parts of it;
+        else those that hold all operands, or the largest one.
+        """
+        values = [o for o in operands if isinstance(o, Value)]
+        held = [(v, ranks) for v in values if (ranks := self.graph.held(v)) is not None]
+        if not held:
+            return operands
+        said = next((s for v in node.outputs if (s := self._said(v)) is not None), None)
+        everywhere = frozenset(self.reshard.all_ranks)
+        if said is not None:
+            on = everywhere if said.ranks is None else frozenset(said.ranks)
+        elif choice.partial or any(axis != STREAM for axis, _ in choice.result.axes):
+            on = everywhere
+        else:
+            on = held[0][1].intersection(*(ranks for _, ranks in held[1:]))
+            hints = self.fusion.hints
+            on = on or max(held, key=lambda h: product(h[0].shape).evaluate(hints))[1]
+        return [self.reshard.on_ranks(o, on) if isinstance(o, Value) else o for o in operands]
 
     def _defers(self, node: Node) -> bool:
         """Return whether each reader has its part of a node's result computed, as far as it needs.
@@ -337,6 +362,9 @@ class _Partitioner:
         if wanted.dims not in tensor.held:
             deferred = value in self.deferred
             start = self._part(value, wanted) if deferred else tensor.nearest(wanted)
+            if any(axis != STREAM for axis, _ in wanted.axes):  # each rank has a part of its own
+                everywhere = frozenset(self.reshard.all_ranks)
+                start = replace(start, value=self.reshard.on_ranks(start.value, everywhere))
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
@@ -384,6 +412,12 @@ class _Partitioner:
             memory = self.tensors[value].sharding.without(STREAM)
             placed[value.name] = memory
             held = self._held(value, memory)
+            said = self._said(value)
+            if said is not None and said.ranks is not None:
+                held = replace(held, value=self.reshard.on_ranks(held.value, frozenset(said.ranks)))
+            ranks = self.graph.held(held.value)
+            if ranks is not None:
+                placed[value.name] = replace(memory, ranks=tuple(sorted(ranks)))
             outputs.append((output, held.value))
             named[held.value] = value.name
         for value, tensor in self.tensors.items():
