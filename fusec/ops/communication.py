@@ -107,7 +107,7 @@ def _sliced_by_stream(shape: Shape, attributes: Attributes) -> Shape:
 def _stacked(shape: Shape, attributes: Attributes) -> Shape:
     at: int = attributes["dim"]
     parts: Dim = attributes["parts"]
-    of: tuple[Dim, ...] = attributes["of"]
+    of: tuple[Dim, ...] | None = attributes["of"]
     whole = of[0] if of else joined(shape[at], parts)
     return (*shape[:at], whole, *shape[at + 1 :])
 
@@ -116,9 +116,9 @@ _AXIS, _RANKS = Param("axis", "str"), Param("ranks", "int")
 _REDUCTION = Param("reduction", "str", "sum")
 _DIM, _PARTS = Param("dim", "axis"), Param("parts", "size")
 _PIECES = Param("pieces", "int", 1)
-_UNEVEN = Param("uneven", "bool", False)
+_UNEVEN = Param("uneven", "bool", None)
 """Whether slices are of ceildiv(extent, parts) elements, and the last overlaps the one before."""
-_OF = Param("of", "shape", ())
+_OF = Param("of", "shape", None)
 """Of a stack of such slices: the extent of the whole; none of slices that divide it."""
 
 ALL_GATHER = _op(

@@ -123,7 +123,7 @@ class LocalGraph:
         if value not in self._stacks:
             made = self._at(value)
             assert made.dim is not None
-            of = () if made.of is None else (made.of,)
+            of = None if made.of is None else (made.of,)
             parts = {"dim": made.dim, "parts": made.parts, "of": of}
             self._stacks[value] = self.add(STREAM_STACK, [value], parts, [name])[0]
         return self._stacks[value]
@@ -139,7 +139,7 @@ class LocalGraph:
         if value not in self._again:
             name = value.name.removesuffix("_slice")
             whole = self.stacked(value, f"{name}_full")
-            uneven = made.of is not None
+            uneven = None if made.of is None else True
             at = {"dim": made.dim, "parts": made.parts, "uneven": uneven, "begins": made.parts}
             again = self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
             self._made[again] = replace(self._made[again], dim=made.dim, of=made.of)

@@ -114,7 +114,7 @@ class Resharder:
         before = wanted.without(STREAM)
         if own.dims != before.dims:
             return self._step(held, before, name)
-        uneven = part.of is not None
+        uneven = None if part.of is None else True
         attributes = {"dim": at, "parts": part.parts, "uneven": uneven, "begins": part.parts}
         value = self.graph.apply(STREAM_SLICE, held.value, f"{name}_slice", **attributes)
         return self._noted(value, wanted)
