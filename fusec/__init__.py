@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.version import __version__
 
 if TYPE_CHECKING:
-    from fusec.api import compile, load
+    from fusec.api import compile, dump, load
     from fusec.call.program import Program
     from fusec.explain.record import segmentation
     from fusec.generator import manual_seed
@@ -26,6 +26,7 @@ __all__ = [
     "__version__",
     "ceildiv",
     "compile",
+    "dump",
     "load",
     "manual_seed",
     "maximum",
@@ -74,7 +75,7 @@ def __getattr__(name: str) -> Any:
         from fusec.parse import dsl
 
         return getattr(dsl, name)
-    if name in ("compile", "load"):
+    if name in ("compile", "dump", "load"):
         from fusec import api
 
         return getattr(api, name)

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from fusec import driver
 from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
+from fusec.commands.dump import text_of
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation, Package, choose
 from fusec.files import as_asked, fusions_of, with_sizes
@@ -18,7 +19,7 @@ from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.keywords import Options, options_of
 from fusec.ops.limits import check_fits, check_sizes
-from fusec.options import CompileOptions
+from fusec.options import DEFAULT_TARGET, DUMP_KINDS, DUMP_STYLES, CompileOptions
 from fusec.rank import called
 from fusec.run.device import Device, device_available, open_device
 from fusec.run.process import own_gpu
@@ -51,6 +52,28 @@ def compile(
     sized = first and _is_sized(fusion)
     variants = [make(local.hints, _device(local, target))] if sized else []
     return Program(local, variants, make if build else None, _evaluate(fusion))
+
+
+def dump(
+    source: Any,
+    kind: str = "segmented-fusion",
+    *,
+    style: str = "2024",
+    part: str | None = None,
+    **options: Unpack[Options],
+) -> str:
+    """Return what `fusec dump --KIND` prints of a fusion.
+
+    source, part and the options are those of `compile`; the target is sm_90a without one. kind
+    `groups` needs `should_merge` or explicit boundaries. FusecError lists kinds and styles.
+    """
+    for what, name, known in (("kind", kind, DUMP_KINDS), ("style", style, DUMP_STYLES)):
+        if name not in known:
+            raise FusecError(f"dump() has no {what} `{name}`", help="one of " + ", ".join(known))
+    options.setdefault("target", DEFAULT_TARGET)
+    asked = options_of("dump", options)
+    programs = [p for f in _fusions(source, asked) for p in Compilation(f, asked).parts]
+    return text_of(choose("dump", {p.original.name: p for p in programs}, part), kind, style)
 
 
 def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:

@@ -13,6 +13,7 @@ from fusec.ir.annotations import Pin
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
+    from fusec.ir.sharding import Part
     from fusec.options import CompileOptions
 
 
@@ -99,10 +100,47 @@ def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     from fusec.ops.limits import check_sizes
     from fusec.run.inputs import choose_sizes
 
+    fusion, sizes = _with_mesh_sizes(fusion, sizes)
     chosen = choose_sizes(fusion, sizes)
     sized = replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
     check_sizes(sized)
     return sized
+
+
+def _with_mesh_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> tuple[Fusion, Mapping[str, int]]:
+    """Return (the fusion over a mesh with other sizes of axes, the sizes that are of its dims)."""
+    axes = set[str]() if fusion.mesh is None else {n for n, _ in fusion.mesh.axes if n in sizes}
+    axes -= {d.name for d in fusion.dims}
+    if not axes:
+        return fusion, sizes
+    given = {name: sizes[name] for name in axes}
+    return with_mesh(fusion, given), {n: s for n, s in sizes.items() if n not in axes}
+
+
+def with_mesh(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+    """Return the fusion over a mesh with other sizes of some axes.
+
+    FusecError where these do not divide what is divided along them.
+    """
+    from fusec.ir.dim import dim
+    from fusec.ir.divided import check_shardings
+    from fusec.ops.meshes import resized
+
+    if fusion.mesh is None:
+        raise FusecError(f"fusion `{fusion.name}` has no mesh")
+    mesh = resized(fusion.mesh, sizes)
+    parts = {name: dim(mesh.extent(name)) for name in sizes}
+
+    def over(part: Part) -> Part:
+        return replace(part, parts=parts[part.axis]) if part.axis in parts else part
+
+    shardings = {
+        name: replace(said, dims=tuple(tuple(map(over, each)) for each in said.dims))
+        for name, said in fusion.shardings.items()
+    }
+    found = replace(fusion, mesh=mesh, shardings=shardings)
+    check_shardings(found)
+    return found
 
 
 def variant(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:

@@ -22,6 +22,7 @@ class Options(TypedDict, total=False):
     schedule: str | None
     check_bounds: bool
     precise: bool
+    as_written: bool
     without: Collection[str]
     with_: Collection[str]
     stop_after: str | None

@@ -6,8 +6,16 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fusec.diagnostics import FusecError
 from fusec.ir.recent import Recent
-from fusec.options import ASKED, LOOPS_BY_PRICE, PEER_READS, CompileOptions
+from fusec.options import (
+    ASKED,
+    LOOPS_BY_PRICE,
+    PEER_READS,
+    SCATTERED_SUMS,
+    CompileOptions,
+    ShouldMerge,
+)
 
 if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
@@ -41,12 +49,12 @@ def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
 class Division:
     """What one rank runs of a fusion, and what was decided of its loops, if anything.
 
-    divided: None where nothing is divided.
+    divided: None where nothing is divided. decisions: of its loops, and of sums over ranks.
     """
 
     local: Fusion
     divided: Partition | None = None
-    decision: Decision | None = None
+    decisions: tuple[Decision, ...] = ()
 
     @property
     def partition(self) -> Partition:
@@ -62,7 +70,8 @@ _divisions = Recent[Division]()
 def division(fusion: Fusion, options: CompileOptions) -> Division:
     """Return what one rank runs of a fusion: with loops that pass slices around, or without.
 
-    Where such loops are all that the file asks for, the cost model chooses among them, loops that
+    The cost model chooses whether sums over ranks are divided as what reads them is. Where loops
+    that pass slices around are all that the file asks for, it also chooses among them, loops that
     take pieces of each rank's part, and one exchange of the whole.
     """
     if not fusion.shardings:
@@ -71,8 +80,59 @@ def division(fusion: Fusion, options: CompileOptions) -> Division:
 
 
 def _division(fusion: Fusion, options: CompileOptions) -> Division:
+    placed, decisions = _with_scattered_sums(fusion, options)
+    found = _looped(placed, options)
+    return replace(found, decisions=(*decisions, *found.decisions))
+
+
+def _with_scattered_sums(
+    fusion: Fusion, options: CompileOptions
+) -> tuple[Fusion, tuple[Decision, ...]]:
+    """Return the fusion with sums over ranks divided as their readers are, where that is cheaper.
+
+    Inputs, outputs and sizes of what a rank runs stay the same.
+    """
+    from fusec.segment.segmented import Decision
+    from fusec.shard.partition import partitioned
+    from fusec.shard.propagate import with_readers_shardings
+
+    named = fusion.pins or fusion.schedules or fusion.phases  # by values of one division
+    if named or SCATTERED_SUMS in _left_out(options)[2]:
+        return fusion, ()
+    _allow_depth(fusion)
+    scattered = with_readers_shardings(fusion, outputs=False)
+    subject = tuple(n for n in scattered.shardings if n not in fusion.shardings)
+    if not subject:
+        return fusion, ()
+    plain = partitioned(fusion)
+    try:
+        other = partitioned(scattered)
+    except FusecError:
+        return fusion, ()  # extents that ranks do not divide
+    if plain.fusion.dims != other.fusion.dims:
+        return fusion, ()  # its sizes would have to be other multiples
+    before, after = (_timed(each, options)[0] for each in (plain, other))
+    is_worth = after < before
+    because = (
+        f"{'' if is_worth else 'not '}scattered: {1e6 * after:.2f} us where ranks get the parts of "
+        f"the sums that they read, {1e6 * before:.2f} us where each gets all of them"
+    )
+    chosen = scattered if is_worth else fusion
+    return chosen, (Decision("sums over ranks", subject, because),)
+
+
+def _timed(divided: Partition, options: CompileOptions) -> tuple[float, SegmentedFusion]:
+    """Return (the predicted seconds of a call, its segments) of what one rank runs."""
     from fusec import target
-    from fusec.hostir.overlap import has_rings, program_time
+    from fusec.hostir.overlap import program_time
+
+    gpu = target.find(options.target, options.rates)
+    segmented = segment(optimise(divided.fusion, options), options)
+    return program_time(segmented, gpu, options.streams).call, segmented
+
+
+def _looped(fusion: Fusion, options: CompileOptions) -> Division:
+    from fusec.hostir.overlap import has_rings
     from fusec.ir.sharding import STREAM
     from fusec.segment.segmented import Decision
     from fusec.shard.partition import partitioned
@@ -83,24 +143,18 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
     around = slices_around(looped.fusion)
     if not around or LOOPS_BY_PRICE in _left_out(options)[2]:
         return Division(looped.fusion, looped)
-    gpu = target.find(options.target, options.rates)
-
-    def timed(divided: Partition) -> tuple[float, SegmentedFusion]:
-        segmented = segment(optimise(divided.fusion, options), options)
-        return program_time(segmented, gpu, options.streams).call, segmented
-
-    first = timed(looped)
+    first = _timed(looped, options)
     if not has_rings(first[1]):
         return Division(looped.fusion, looped)
     loops = {around: (first[0], looped)}
     for pieces in range(2, 1 + _most_pieces(looped.fusion, around, options.streams)):
         finer = in_pieces(fusion, pieces, around)
         if finer is not None:
-            loops[around * pieces] = timed(finer)[0], finer
+            loops[around * pieces] = _timed(finer, options)[0], finer
     plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
     whole = partitioned(replace(fusion, shardings=plain))
     whole = replace(whole, fusion=replace(whole.fusion, dims=looped.fusion.dims))
-    seconds, other = timed(whole)
+    seconds, other = _timed(whole, options)
     slices = min(loops, key=lambda count: loops[count][0])
     best, chosen = loops[slices]
     is_worth = best <= (1 - LOOP_SAVES) * seconds
@@ -113,7 +167,7 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
         f"{1e6 * seconds:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
     )
     subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
-    return Division(chosen.fusion, chosen, Decision("loop", subject, because))
+    return Division(chosen.fusion, chosen, (Decision("loop", subject, because),))
 
 
 def _most_pieces(local: Fusion, slices: int, streams: int) -> int:
@@ -164,9 +218,12 @@ def _pass_names() -> tuple[list[str], list[str]]:
 
 def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
     """Return which passes over fusions, over host programs and which choices are left out."""
+    from fusec.passes import NEEDED
     from fusec.passes.pipeline import one_of
 
-    known, choices = _pass_names(), sorted((PEER_READS, LOOPS_BY_PRICE))
+    known, choices = _pass_names(), [LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS]
+    if options.as_written:
+        return [name for name in known[0] if name not in NEEDED], known[1], choices
     every = [name for group in (*known, choices) for name in group]
     names = [one_of(every, name) for name in options.without]
     before, after, between = ([n for n in names if n in group] for group in (*known, choices))
@@ -201,12 +258,21 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     gpu = target.find(options.target, options.rates)
     all = (*schedulers(), *host_schedulers())
     offers = Offers(all, gpu)
+    should_merge = _should_merge(options)
     found = redefine(
         fusion,
-        lambda f: search(f, all, gpu, offers=offers, should_merge=options.should_merge),
+        lambda f: search(
+            f,
+            all,
+            gpu,
+            offers=offers,
+            should_merge=should_merge,
+            rematerialise=not options.as_written,
+            copies=not options.as_written,
+        ),
         all,
         gpu,
-        options.redefine,
+        "never" if options.as_written else options.redefine,
         _left_out(options)[2],
     )
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
@@ -216,6 +282,33 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.schedule.reuse import reuse_in_place
 
     return reuse_in_place(chosen, gpu)
+
+
+def groups(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
+    """Return the groups of an optimised fusion inside of which segments stand, of kind `none`.
+
+    FusecError where nothing makes groups.
+    """
+    from fusec import target
+    from fusec.segment.search import segment as search
+
+    should_merge = _should_merge(options)
+    if should_merge is None and fusion.boundaries != "explicit":
+        raise FusecError(
+            f"nothing makes groups of `{fusion.name}` inside of which segments stand",
+            help="`boundaries: explicit` in the file, or in Python `should_merge=f`",
+        )
+    gpu = target.find(options.target, options.rates)
+    return search(fusion, (), gpu, should_merge=should_merge, copies=not options.as_written)
+
+
+def _should_merge(options: CompileOptions) -> ShouldMerge | None:
+    return options.should_merge or (_never if options.as_written else None)
+
+
+def _never(_first: Fusion, _second: Fusion) -> bool:
+    """Return that two groups stay two."""
+    return False
 
 
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
@@ -252,7 +345,7 @@ def lower(
     from fusec.hostir.passes import run_pipeline
     from fusec.hostir.passes.known import known_of
 
-    program = lower(segmented, plans, original, options.streams)
+    program = lower(segmented, plans, original, options.streams, as_written=options.as_written)
     left_out, asked = _left_out(options)[1], _asked(options)
     gpu = target.find(options.target, options.rates)
     known = known_of(segmented, plans, gpu, options.streams)

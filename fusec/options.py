@@ -40,6 +40,7 @@ ENVIRONMENT = {
 
 DUMP_KINDS = {
     "segmented-fusion": "segments, edges and group details, as nvFuser prints them",
+    "groups": "the groups that `should_merge` or explicit boundaries make, of kind none",
     "fusion-ir": "the fusion's operations",
     "partition": "what one rank runs of a fusion that is divided",
     "preseg": "the graph after each pass that changed something",
@@ -73,6 +74,8 @@ PEER_READS = "peer_reads"
 """The name of what is done instead of an all-reduce where it is cheaper; also of --without."""
 LOOPS_BY_PRICE = "loops_by_price"
 """That loops which pass slices around ranks are run only where that is cheaper; of --without."""
+SCATTERED_SUMS = "scattered_sums"
+"""That sums over ranks are divided as their readers are, where that is cheaper; of --without."""
 REDEFINITIONS = ("after", "before", "never")
 
 
@@ -103,7 +106,8 @@ class CompileOptions:
     before them. streams: on which the iterations of a loop run in turn. sum_chunks: into how many
     chunks sums over ranks are divided, which are added in order; 0: exchanges add. should_merge:
     whether two neighbouring groups of operations become one; segments stand inside of groups.
-    segments: values that stay in one segment each, by the segment's name.
+    segments: values that stay in one segment each, by the segment's name. as_written: whether every
+    operation is a segment by itself, no pass changes anything, and no memory is taken back.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -125,6 +129,7 @@ class CompileOptions:
     streams: int = 4
     sum_chunks: int = 0
     with_: tuple[str, ...] = ()
+    as_written: bool = False
     should_merge: ShouldMerge | None = None
     segments: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 

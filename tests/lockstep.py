@@ -11,11 +11,13 @@ import numpy as np
 
 from fusec.diagnostics import Span
 from fusec.ir.dim import dim
+from fusec.ir.effects import slices_overlap
 from fusec.ir.evaluate import Array, evaluate_node
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.sharding import Mesh, Part, Parts, Sharding
 from fusec.ir.verify import verify
 from fusec.ops.communication import (
+    BROADCAST,
     RECEIVE_SLICE,
     SEND_SLICE,
     STREAM_SLICE,
@@ -27,6 +29,8 @@ from fusec.reference.evaluate import evaluate, input_array, widen_input
 from fusec.shard.partition import Partition, partitioned
 from fusec.shard.place import assemble, local_part, local_sizes
 
+POISON = 55
+"""What a rank has of an input that it does not hold."""
 PLACE = Span("divided.yaml", 7, 5)
 
 
@@ -91,13 +95,16 @@ class Lockstep:
                     part = local_part(given[name], placed[name], self.mesh, rank, self.sizes)
                     given[name] = part
                 array = input_array(entry, given, self.sizes)
+                if entry.ranks is not None and rank not in entry.ranks:
+                    array = np.full_like(array, POISON)
                 values[entry.value] = widen_input(entry.value, array)
         for node in fusion.nodes:
             self.step(node)
         found = dict[str, Array]()
         for output in fusion.outputs:
             name = output.value.name
-            parts = {rank: values[output.value] for rank, values in self.values.items()}
+            held = placed[name].ranks or self.mesh.ranks
+            parts = {rank: self.values[rank][output.value] for rank in held}
             found[name] = assemble(parts, placed[name], self.mesh, self.sizes)
             for rank, part in parts.items():
                 own = local_part(found[name], placed[name], self.mesh, rank, self.sizes)
@@ -150,13 +157,30 @@ class Lockstep:
         (value,) = node.inputs
         at = node.attributes["dim"]
         if node.op is STREAM_STACK:
-            return np.concatenate(values[value], axis=at)
+            shape = tuple(d.evaluate(self.sizes) for d in node.output.shape)
+            whole = np.full(shape, -99, values[value][0].dtype)
+            for number, part in enumerate(values[value]):
+                begin = self.begin(node, number, part.shape[at], shape[at])
+                np.moveaxis(whole, at, 0)[begin : begin + part.shape[at]] = np.moveaxis(part, at, 0)
+            return whole
         parts = node.attributes["parts"].evaluate(self.sizes)
         if node.op is STREAM_SLICE:
-            return list(np.split(values[value], parts, axis=at))
+            whole = values[value]
+            extent = node.output.shape[at].evaluate(self.sizes)
+            begins = (self.begin(node, k, extent, whole.shape[at]) for k in range(parts))
+            return [np.take(whole, range(b, b + extent), axis=at) for b in begins]
         own = self.mesh.place(rank)[node.attributes["axis"]]
         cut = [np.split(a, parts, axis=at)[own] for a in as_slices(values[value])]
         return cut if isinstance(values[value], list) else cut[0]
+
+    @staticmethod
+    def begin(node: Node, number: int, extent: int, whole: int) -> int:
+        """Return where a slice of a loop begins, none behind the last that fits."""
+        begin = number * extent
+        if slices_overlap(node):
+            return min(begin, whole - extent)
+        assert begin + extent <= whole
+        return begin
 
     def exchange(self, node: Node, count: int | None) -> dict[int, Any]:
         """Return what each rank gets."""
@@ -168,7 +192,9 @@ class Lockstep:
             own = self.mesh.place(rank)[axis]
             assert len(group) == node.attributes["ranks"]
             given = [self.values[r][value] for r in group]
-            if node.op is RECEIVE_SLICE:
+            if node.op is BROADCAST:
+                found[rank] = given[node.attributes["root"]]
+            elif node.op is RECEIVE_SLICE:
                 found[rank] = [p for g in given for p in np.split(g, node.attributes["pieces"])]
             elif node.op is SEND_SLICE:
                 pieces = node.attributes["pieces"]

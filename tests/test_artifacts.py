@@ -170,10 +170,11 @@ def test_every_key_is_documented(tmp_path: Path, capsys: Capture) -> None:
     known = documented()
     assert found - known == set(), "not in docs/manifest.md"
     # What these examples have no use for: of an alias, a copy, a complex scalar, a draw,
-    # `schedules:`, several sizes and `--with`; of loops and exchanges (tests/test_host_ir.py).
+    # `schedules:`, several sizes, `--with`, `--as-written`; of loops and exchanges
+    # (tests/test_host_ir.py).
     unused = {"offset", "target", "part", "generator", "overridden", "sizes"}
     unused |= {"count", "body", "stream", "axis", "ranks", "kind", "reduction", "root"}
-    unused |= {"index", "place", "with", "views", "copy_of", "kept"}
+    unused |= {"index", "place", "with", "as_written", "views", "copy_of", "kept"}
     assert known - found <= unused, "in docs/manifest.md, but not in manifests"
 
 

@@ -127,6 +127,7 @@ SIGNS = {
     "ptx": ".visible .entry small_pointwise",
     "sass": "small_pointwise",
     "python": "FusionDefinition",
+    "groups": "g{0}",
     "host-passes": "host program",
     "host-ir": "%HostIrContainer { (",
     "host-program": "launch small_pointwise <",
@@ -135,7 +136,8 @@ SIGNS = {
 
 @pytest.mark.parametrize("kind", DUMP_KINDS)
 def test_dump_prints_each_kind(kind: str, tmp_path: Path, capsys: Capture) -> None:
-    done = fusec(capsys, "dump", small(tmp_path), f"--{kind}")
+    more = ["--as-written"] if kind == "groups" else []  # else nothing makes groups
+    done = fusec(capsys, "dump", small(tmp_path), f"--{kind}", *more)
     if kind == "sass" and done.code == 4:
         pytest.skip("nvdisasm is not installed")
     assert (done.code, done.err) == (0, "")

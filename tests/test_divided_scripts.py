@@ -92,6 +92,63 @@ def test_a_loop_over_streams_needs_no_mesh() -> None:
     assert read_text(to_text(graph)) == graph
 
 
+def chain(*on_streams: int) -> FusionDefinition:
+    """Return nvFuser's chain of three copies, of which some are on streams; 0 is the input."""
+    with DirectDefinition() as fd:
+        tvs = [fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)]
+        for _ in range(3):
+            tvs.append(fd.ops.set(tvs[-1]))
+        fd.add_output(tvs[-1])
+        for k in on_streams:
+            tvs[k].axis(0).parallelize(STREAM)
+    return fd
+
+
+def test_three_set_ops_with_disjoint_for_loops() -> None:
+    """As the seed has it: the copy between two in loops is one of the whole."""
+    fd = chain(1, 3)
+    assert said(fd)["set_2"] == "{}"
+    assert [n.op.name for n in partition(fd.graph()).nodes] == [
+        "stream_slice", "set", "stream_stack", "set", "stream_slice", "set", "stream_stack",
+    ]  # fmt: skip
+    assert read_text(to_text(fd.graph())) == fd.graph()
+    again = to_python(fd.graph())
+    assert "set_2, {}" in again
+
+
+@pytest.mark.parametrize(
+    ("on_streams", "ops"),
+    [
+        ((0,), ["stream_slice", "set", "set", "set", "stream_stack"]),
+        ((1, 2, 3), ["stream_slice", "set", "set", "set", "stream_stack"]),
+        ((1,), ["stream_slice", "set", "stream_stack", "set", "set"]),
+        ((2,), ["set", "stream_slice", "set", "stream_stack", "set"]),
+        ((0, 2), ["stream_slice", "set", "set", "stream_stack", "set"]),
+    ],
+)
+def test_tensors_of_scripts_that_are_not_on_streams(
+    on_streams: tuple[int, ...], ops: list[str]
+) -> None:
+    """What is made of an input on streams is in its loop, what is made of other tensors is not."""
+    assert [n.op.name for n in partition(chain(*on_streams).graph()).nodes] == ops
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_splits_that_leave_a_rest(inner: bool) -> None:
+    """As in nvFuser's ceilDiv: 10 rows in 4 slices of 3 rows, the last one of 1."""
+    fd, tv = one_tensor(10, 8)
+    tv.inner_split(0, 3) if inner else tv.outer_split(0, 4)
+    tv.axis(0).parallelize(STREAM)
+    assert said(fd) == {"tv": "{0: stream:4}"}
+    assert read_text(to_text(fd.graph())) == fd.graph()
+    fd, tv = one_tensor(10, 8)
+    tv.set_device_mesh(mesh_of(4))
+    tv.outer_split(0, 4)
+    tv.axis(0).parallelize(X)
+    with pytest.raises(FusecError, match="10 elements, which 4 parts do not divide"):
+        said(fd)
+
+
 def test_streams_outside_of_ranks() -> None:
     """As in nvFuser's overlapped products: either order of the two on a dim can be said."""
     with DirectDefinition() as fd:

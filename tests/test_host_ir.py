@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,7 @@ from fusec.hostir.program import HostProgram
 from fusec.hostir.text import host_ir_text
 from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
 
 Capture = pytest.CaptureFixture[str]
 FOLDER = Path(__file__).parent / "host_ir"
@@ -68,18 +71,54 @@ KINDS: dict[type[Instruction], tuple[str, ...]] = {
 PARALLEL = ("decode_projection_norm", "ring_gather_matmul", "matmul_reduce_scatter")
 
 
+@pytest.mark.parametrize("script", [False, True], ids=["file", "script"])
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
-def test_the_examples_of_the_seed(path: Path, capsys: Capture) -> None:
-    """One loop, two operations in one loop, and three in two loops."""
-    done = fusec(capsys, "dump", path, "--host_ir", *WITHOUT)
-    assert (done.code, done.err) == (0, "")
-    assert done.out == path.with_suffix(".txt").read_text(encoding="utf-8")
+def test_the_examples_of_the_seed(
+    path: Path, script: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    """One loop, two operations in one loop, and three in two loops: but for names of sizes."""
+    seed = (FOLDER.parent / "seeds" / f"{path.stem}.host_ir").read_text(encoding="utf-8")
+    golden = path.with_suffix(".txt").read_text(encoding="utf-8")
+    assert re.sub(r"\bi2\b", "i1", seed) == golden
+    if script:
+        text = path.with_suffix(".script").read_text(encoding="utf-8")
+        path = tmp_path / f"{path.stem}.py"
+        path.write_text(text, encoding="utf-8")
+    done = fusec(capsys, "dump", path, "--host-ir", "--as-written")
+    assert done.code == 0, done.err
+    assert done.out == golden
     parse(done.out)
 
 
-def test_passes_of_both_kinds_are_left_out_by_name(capsys: Capture) -> None:
-    """And what each over the host program changed is printed."""
-    path = FOLDER / "two_set_ops.yaml"
+@pytest.mark.parametrize("name", [*EXAMPLES, "layernorm", "softmax"])
+def test_operations_as_they_are_written(name: str) -> None:
+    """One segment for each, with casts and broadcasts; what is scalar its readers compute."""
+    path = FOLDER.parents[1] / "examples" / f"{name}.yaml"
+    for program in programs(str(path), CompileOptions(as_written=True)):
+        for segment in program.segmented.segments:
+            assert len([n for n in segment.nodes if not n.output.is_scalar]) == 1
+        assert not any(isinstance(i, Free) for i in program.posts.instructions)
+        agree(program.posts, parse(host_ir_text(program.posts, program.segmented)))
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
+def test_examples_of_the_seed_are_verified(path: Path, tmp_path: Path, capsys: Capture) -> None:
+    """As they are written too, and from a folder, which keeps the option."""
+    run = ("run", path, "--device", "reference")
+    assert fusec(capsys, *run, "--as-written").code == 0
+    assert fusec(capsys, *run).code == 0
+    assert fusec(capsys, "compile", path, "-o", tmp_path / "out", "--as-written").code == 0
+    assert '"as_written": true' in (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
+    assert fusec(capsys, "run", tmp_path / "out", "--device", "reference").code == 0
+    done = fusec(capsys, "run", tmp_path / "out", "--device", "reference", "--as-written")
+    assert done.code == 2
+    assert "--as-written" in done.err
+
+
+def test_passes_of_both_kinds_are_left_out_by_name(tmp_path: Path, capsys: Capture) -> None:
+    """And what each over the host program changed is printed; a pin keeps two copies apart."""
+    path, text = tmp_path / "two.yaml", (FOLDER / "two_set_ops.yaml").read_text(encoding="utf-8")
+    path.write_text(f"{text}segments: {{first: [a]}}\n", encoding="utf-8")
     done = fusec(capsys, "dump", path, "--host-passes", "--without", "remove-copies")
     changed = [line for line in done.out.splitlines() if line.startswith(("+++", "---"))]
     assert changed == [
@@ -219,8 +258,14 @@ def _agreeing(
     instructions: Sequence[Instruction], body: Sequence[Statement]
 ) -> Iterator[tuple[str, str]]:
     """Yield each buffer with the tensor that stands for it."""
-    assert len(instructions) == len(body)
-    for instruction, statement in zip(instructions, body, strict=True):
+    left = list(body)
+    for instruction, after in pairwise((*instructions, None)):
+        assert instruction is not None
+        if isinstance(instruction, Allocate) and left[0].kind == "set":
+            assert isinstance(after, Post)
+            assert after.outputs == (instruction.buffer,)
+            continue  # a `Set` gives its result memory
+        statement = left.pop(0)
         assert statement.kind in KINDS[type(instruction)]
         parts = statement.parts
         match instruction:
@@ -245,3 +290,4 @@ def _agreeing(
                 yield from zip((*inputs, *outputs), texts, strict=True)
             case _:
                 pass
+    assert not left

@@ -494,6 +494,10 @@ def test_a_program_without_loops_is_its_own() -> None:
 # --- drawn programs ----------------------------------------------------------------------------
 
 
+EXTENTS = (6, 8)
+"""Of the drawn tensors: neither 4 nor 3 slices divide each."""
+
+
 @dataclass
 class Drawn:
     """A fusion on its way, with each value's elements: of slices those of the whole."""
@@ -531,16 +535,18 @@ class Drawn:
 
     def cut(self, draw: st.DrawFn) -> None:
         """Take slices of something."""
-        parts = draw(st.sampled_from([(0, 2), (0, 3), (1, 2), (1, 4)]))
+        parts = draw(st.sampled_from([(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]))
         value = draw(st.sampled_from(self.whole))
-        given = {"dim": parts[0], "parts": parts[1]}
+        given = {"dim": parts[0], "parts": parts[1], "uneven": EXTENTS[parts[0]] % parts[1] != 0}
         part = self.builder.part(self.name(), STREAM_SLICE, value, **given)
         self.keep(part, self.known[value], parts)
 
     def stack(self, value: Value, parts: tuple[int, int]) -> None:
         """Put slices together."""
         last = self.builder.op(self.name(), "neg", value)
-        given = {"dim": parts[0], "parts": parts[1]}
+        extent = EXTENTS[parts[0]]
+        of = (dim(extent),) if extent % parts[1] else ()
+        given = {"dim": parts[0], "parts": parts[1], "of": of}
         self.keep(
             self.builder.part(self.name(), STREAM_STACK, last, **given), -self.known[value], None
         )
@@ -549,10 +555,10 @@ class Drawn:
 @st.composite
 def divided(draw: st.DrawFn) -> tuple[Fusion, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return a fusion with loops over streams, its inputs, and what it computes."""
-    x = np.arange(6 * 8, dtype=np.float32).reshape(6, 8)
+    x = np.arange(6 * 8, dtype=np.float32).reshape(EXTENTS)
     builder = Local("drawn")
     drawn = Drawn(builder, [])
-    drawn.keep(builder.input("x", 6, 8), x, None)
+    drawn.keep(builder.input("x", *EXTENTS), x, None)
     drawn.cut(draw)
     for _ in range(draw(st.integers(1, 8))):
         kind = draw(st.sampled_from(["cut", "compute", "compute", "whole", "stack"]))

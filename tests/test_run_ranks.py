@@ -17,10 +17,14 @@ import pytest
 
 from fusec.cli import run_main
 from fusec.commands.rank import assembled
+from fusec.diagnostics import FusecError
+from fusec.driver import load
+from fusec.files import with_sizes
 from fusec.ir.dim import dim
 from fusec.ir.sharding import Mesh, Part, Sharding
 from fusec.parse.reader import read_text
 from fusec.run.ranks import LOCAL
+from fusec.shard.partition import partition
 
 ROOT = Path(__file__).parents[1]
 FILE = """\
@@ -235,25 +239,66 @@ def test_ranks_do_not_outlive_the_process_that_started_them(
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "message", "help"),
     [
-        (["--ranks", "3"], "the mesh of `divided` is smaller than the run: 2 ranks (mesh: 2), "
-         "3 ranks (of --ranks 3)"),
-        (["--ranks", "1"], "the mesh of `divided` is larger than the run: 2 ranks (mesh: 2), "
-         "1 rank (of --ranks 1)"),
-        ([], "the mesh of `divided` is larger than the run: 2 ranks (mesh: 2), 1 rank"),
+        (["--ranks", "3"], "dim 0 of `x`: an extent of B, 4 by default, is not divided into 3 "
+         "equal parts\n  --> FILE:5:3", "the mesh has 2 ranks, and --ranks 3 resizes it"),
+        (["--ranks", "3", "--set", "mesh=8"], "dim 0 of `x`: an extent of B, 4 by default",
+         "the mesh has 8 ranks, and --ranks 3 resizes it"),
+        (["--set", "mesh=4", "--device", "reference"], "the mesh of `divided` is larger than the "
+         "run: 4 ranks (mesh: 4), 1 rank\n  --> FILE:2:7", "help: --ranks 4, or torchrun"),
+        (["--set", "mesh=0"], "a mesh axis has at least 1 rank, found `mesh` of 0\n"
+         "  --> FILE:2:7", ""),
+        ([], "the mesh of `divided` is larger than the run: 2 ranks (mesh: 2), 1 rank\n"
+         "  --> FILE:2:7", "--set mesh=SIZE resizes the mesh"),
     ],
 )  # fmt: skip
 def test_a_mesh_of_other_ranks_is_an_error_with_its_place_before_anything_starts(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    given: list[str], message: str,
+    given: list[str], message: str, help: str,
 ) -> None:  # fmt: skip
     for name in ("launch", "meet", "run_rank"):
         monkeypatch.delattr(f"fusec.commands.ranks.{name}")
     assert run_main(["run", str(file), *given]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"error: {message}\n  --> {file}:2:7\n")
-    assert "help: --ranks 2, or torchrun --nproc-per-node 2" in err
+    assert err.startswith("error: " + message.replace("FILE", str(file)))
+    assert help in err
+
+
+TWO_AXES = """
+fusion: two
+mesh: {dp: 2, tp: 2}
+dims: {B: 8, dp: 6}
+inputs: {x: {type: "f32[B, dp]", shard: {0: dp, 1: tp}}}
+ops: ["y = sum(x, dims=[1])"]
+outputs: [y]
+"""
+
+
+def test_axes_of_a_mesh_are_resized_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But a dim of the name takes the size; several axes are resized one by one."""
+    path = tmp_path / "two.yaml"
+    path.write_text(TWO_AXES, encoding="utf-8")
+    fusion = load(str(path), {"tp": 3, "dp": 12})
+    assert fusion.mesh is not None
+    assert (str(fusion.mesh), fusion.hints) == ("dp: 2, tp: 3", {"B": 8, "dp": 12})
+    assert with_sizes(load(str(path)), {"tp": 3, "dp": 12}) == fusion
+    assert run_main(["run", str(path), "--ranks", "2"]) == 2
+    assert "4 ranks (dp: 2, tp: 2), 2 ranks (of --ranks 2)" in capsys.readouterr().err
+    with pytest.raises(FusecError, match="not divided into 5 equal parts"):
+        partition(load(str(path), {"tp": 5}))
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_ranks_that_are_asked_for_resize_a_mesh_of_one_axis(
+    file: Path, ranks: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(FILE.replace("H: 6", "H: 8"))
+    run = ["run", str(file), "--device", "reference", "--ranks", str(ranks)]
+    assert run_main(run) == 0
+    assert "verified" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from draws import drawn
-from hypothesis import assume, given
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 from lockstep import agree, mesh_of
 
@@ -169,7 +169,7 @@ def shardings(draw: Any, value: Value, mesh: Mesh, sizes: dict[str, int]) -> Sha
     dims: list[list[Part]] = [[] for _ in value.shape]
     axes = [(name, dim(size)) for name, size in mesh.axes]
     if draw(st.booleans()):
-        axes.append((STREAM, dim(draw(st.sampled_from([2, 4])))))
+        axes.append((STREAM, dim(draw(st.sampled_from([2, 4, 3, 7])))))
     for name, parts in axes:
         at = draw(st.integers(0, value.rank))
         if at == value.rank:
@@ -178,12 +178,17 @@ def shardings(draw: Any, value: Value, mesh: Mesh, sizes: dict[str, int]) -> Sha
         for part in dims[at]:
             left //= part.parts.value
         whole = draw(st.sampled_from([1, 1, 1, 2])) if name != STREAM else 1
-        if left % (parts.value * whole) or left == 0:
+        uneven = name == STREAM and not dims[at]  # where nothing else divides the dim
+        if (left % (parts.value * whole) and not uneven) or left == 0:
             continue
         if name == STREAM and any(p.axis is None for p in dims[at]):
             continue
         dims[at] += [Part(None, dim(whole)), Part(name, parts)]
-    return Sharding(tuple(map(tuple, dims))).normal
+    found = Sharding(tuple(map(tuple, dims))).normal
+    if len(mesh.axes) == 1 and all(axis == STREAM for axis, _ in found.axes):
+        ranks = draw(st.sets(st.sampled_from(mesh.ranks)))  # none: all hold it
+        return replace(found, ranks=tuple(sorted(ranks)) or None)
+    return found
 
 
 @st.composite
@@ -199,7 +204,10 @@ def divided_fusions(draw: Any) -> Fusion:
         sketch.tensors.append(sketch.unary(sketch.tensors[0]))
     for value in dict.fromkeys(sketch.tensors[inputs:][-2:]):
         sketch.builder.output(value)
-    fusion = sketch.builder.finish()
+    try:
+        fusion = sketch.builder.finish()
+    except FusecError:  # a maximum of no elements
+        reject()
     mesh = draw(st.sampled_from(MESHES))
     said = dict[str, Sharding]()
     given = {entry.value for entry in fusion.inputs}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from cli_tools import fusec
 from lockstep import agree, exchanges_of, ops_of
 
 from fusec.diagnostics import FusecError, Unsupported
@@ -249,8 +252,6 @@ shardings: {SAID: {stream: {0: 4}}}
         ("argsort(x, dim=0)", "y", 8),
         ("sum(x, dims=[0])", "x", 8),
         ("max(x, dims=[0, 1])", "x", 8),
-        ("softmax(x, dim=0)", "x", 8),
-        ("matmul(permute(x, [1, 0]), x)", "x", 8),
     ],
 )
 def test_a_loop_over_what_carries_a_dependence(op: str, said: str, line: int) -> None:
@@ -260,6 +261,114 @@ def test_a_loop_over_what_carries_a_dependence(op: str, said: str, line: int) ->
     span = caught.value.diagnostic.span
     assert span is not None
     assert (span.line, span.text[span.column - 1 :][: span.width]) == (line, said)
+
+
+UNEVEN = """
+DIMS
+inputs:
+  x: f32[A, 16]
+  w: f32[8, 16]
+ops:
+  - e = exp(x)
+  - h = linear(e, w)
+  - s = sum(h, dims=[0])
+  - y = sub(h, broadcast_in_dim(s, [A, 8], [1]))
+outputs: [h, y, e]
+shardings: {e: {stream: {0: 4}}, h: {stream: {0: 4}}, y: {stream: {1: 3}}}
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 10, 11])
+@pytest.mark.parametrize("given", ["dims: {A: SIZE}", ""])
+def test_slices_that_are_not_equal(size: int, given: str) -> None:
+    """Each has ceildiv(A, 4) elements, as in nvFuser; the last begins where it ends with A."""
+    text = UNEVEN.replace("DIMS", given).replace("SIZE", str(size))
+    text = text if given else text.replace("A,", f"{size},")
+    fusion = read(text)
+    local = agree(fusion, exact=False)
+    sizes = dict(local.hints)
+    made = {n.output.name: n.output.shape[0].evaluate(sizes) for n in local.nodes}
+    assert made["e_slice" if "e_slice" in made else "e"] == -(-size // 4)
+    counts = {n.attributes["parts"].evaluate(sizes) for n in local.nodes if n.op is STREAM_STACK}
+    assert max(counts) <= 4
+    if not given and size > 1:  # no iteration is for nothing where the extent is known
+        assert -(-size // -(-size // 4)) in counts
+    program = Compilation(fusion, CompileOptions()).posts
+    assert any(isinstance(i, For) and i.streams for i in program.instructions)
+
+
+def test_programs_of_slices_that_are_not_equal_are_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the size that they are made for, and at others."""
+    path = tmp_path / "loops.yaml"
+    path.write_text("fusion: loops" + UNEVEN.replace("DIMS", "dims: {A: 10}"), encoding="utf-8")
+    assert fusec(capsys, "run", path, "--device", "reference").code == 0
+    assert fusec(capsys, "compile", path, "-o", tmp_path / "out").code == 0
+    for size in (1, 3, 8, 13):
+        run = ("run", tmp_path / "out", "--device", "reference", "--set", f"A={size}")
+        assert fusec(capsys, *run).code == 0
+
+
+def test_slices_that_are_not_equal_within_parts_of_ranks_are_refused() -> None:
+    text = RING.replace("full: {stream: {0: 4}}", "full: {shard: {0: mesh}, stream: {0: 3}}")
+    with pytest.raises(FusecError, match="is not divided into 12 equal slices"):
+        partition(read(text))
+
+
+ENDED = """
+dims: {M: 8}
+inputs: {x: "f32[M, M]"}
+ops:
+  - e = exp(x)
+  - y = OP
+outputs: [OUT]
+shardings: {e: {stream: {0: 4}}}
+"""
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "sum(e, dims=[0])",
+        "max(e, dims=[0, 1])",
+        "cumsum(e, dim=0)",
+        "argsort(e, dim=0)",
+        "matmul(x, e)",
+        "softmax(e, dim=0)",
+        "matmul(permute(e, [1, 0]), e)",
+    ],
+)
+@pytest.mark.parametrize("out", ["y", "e, y"])
+def test_a_reader_that_needs_all_slices_ends_the_loop(op: str, out: str) -> None:
+    """Of a value that is computed, annotated or not, output or not."""
+    said = agree(read(ENDED.replace("OP", op).replace("OUT", out)))
+    from_input = ENDED.replace("e: {stream: {0: 4}}", "x: {stream: {0: 4}}")
+    inferred = agree(read(from_input.replace("OP", op).replace("OUT", out)))
+    for local in (said, inferred):
+        ops = ops_of(local)
+        assert ops.index("exp") < ops.index("stream_stack") < len(ops) - 1
+
+
+def test_inputs_with_another_reader_keep_their_loop() -> None:
+    text = ALONG.replace("[y]", "[y, z]").replace("OP", "sum(x, dims=[0])\n  - z = neg(x)")
+    assert ops_of(agree(read(text.replace("SAID", "x")))) == [
+        "sum", "stream_slice", "neg", "stream_stack",
+    ]  # fmt: skip
+
+
+def test_annotated_intermediates_give_the_loops_of_annotated_inputs() -> None:
+    text = """
+dims: {A: 8, C: 16}
+inputs: {x: "f32[A, C]"}
+ops:
+  - e = exp(x)
+  - s = sum(e, dims=[0])
+outputs: [s]
+shardings: {NAME: {stream: 0}}
+"""
+    e, x = (ops_of(agree(read(text.replace("NAME", name)))) for name in ("e", "x"))
+    assert e == x == ["stream_slice", "exp", "stream_stack", "sum"]
 
 
 @pytest.mark.parametrize("op", ["flip(x, dims=[0])", "cat([x, x], dim=0)", "sum(x, dims=[1])"])

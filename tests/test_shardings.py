@@ -127,7 +127,8 @@ Y = "y: {shard: {1: tp}}"
         ("shard: {0: dp}", "shad: {0: dp}", "shad", "unknown field `shad`", "`shard`"),
         ("stream: 0", "shard: {1: [dp, tp, {whole: 2}]}", "2}", "dim 1 of `c` has 3 elements left, "
          "which 2 parts do not divide", ""),
-        ("stream: 0", "stream: {1: 7}", "7}", "dim 1 of `c` has 24 elements, which 7 parts", ""),
+        ("stream: 0", "shard: {1: [dp, {stream: 7}]}", "7}", "dim 1 of `c` has 12 elements left, "
+         "which 7 parts do not divide", ""),
         ("stream: 0", "stream: {0: 2, 1: 2}", "2}}", "streams divide `c` twice", ""),
         ("stream: 0", "shard: {1: [{stream: 2}]}, stream: 0", "0}", "streams divide `c` twice", ""),
         ("stream: 0", "stream: 2", "2}", "`c` has 2 dims", ""),
@@ -270,7 +271,11 @@ def test_a_sharding_counts_for_equality() -> None:
         ("x", Sharding.of(2, {0: (Part("up", dim(2)),)}), "no axis of the mesh"),
         ("x", Sharding.of(2, {0: (Part("dp", dim(3)),)}), "an axis of 2 ranks"),
         ("x", Sharding.of(2, {0: (Part("dp", dim(2)),), 1: (Part("dp", dim(2)),)}), "twice"),
-        ("c", Sharding.of(2, {1: (Part(STREAM, dim(5)),)}), "which 5 parts do not divide"),
+        (
+            "c",
+            Sharding.of(2, {1: (Part("dp", dim(2)), Part(STREAM, dim(5)))}),
+            "which 10 parts do not divide",
+        ),
     ],
 )
 def test_verification(name: str, sharding: Sharding, message: str) -> None:

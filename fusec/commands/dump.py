@@ -144,6 +144,13 @@ def _segmented(program: Compilation, style: str) -> str:
     return segmented_fusion_text(program.segmented, style=style)
 
 
+def _groups(program: Compilation, style: str) -> str:
+    from fusec.dumps.nvfuser import segmented_fusion_text
+
+    groups = lowering.groups(program.fusion, program.options)
+    return segmented_fusion_text(groups, style="head" if style == "head" else "2024")
+
+
 def _fusion_ir(program: Compilation, style: str) -> str:
     from fusec.dumps.nvfuser import fusion_math_text
 
@@ -260,6 +267,7 @@ def _space(program: Compilation, style: str) -> str:
 
 _DUMPS: dict[str, Callable[[Compilation, str], str]] = {
     "segmented-fusion": _segmented,
+    "groups": _groups,
     "fusion-ir": _fusion_ir,
     "partition": _partition,
     "preseg": _preseg,

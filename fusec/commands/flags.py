@@ -81,6 +81,11 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         "--precise", is_flag=True, help="No cheaper arithmetic before results in half types."
     )
     @click.option(
+        "--as-written",
+        is_flag=True,
+        help="Each operation by itself, no passes: loops as nvFuser's first lowering has them.",
+    )
+    @click.option(
         "--schedule", type=PATH, metavar="FILE", help="Set fields of kernels: a `schedules:` file."
     )
     @click.option("--untuned", is_flag=True, help="Let price alone choose, not measured schedules.")
@@ -114,6 +119,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         no_cache: bool,
         check_bounds: bool,
         precise: bool,
+        as_written: bool,
         redefine: str,
         schedule: str | None,
         untuned: bool,
@@ -144,6 +150,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             buckets={name: values for name, values in given.items() if len(values) > 1},
             check_bounds=check_bounds,
             precise=precise,
+            as_written=as_written,
             redefine=redefine,
             schedule=schedule,
             untuned=untuned,

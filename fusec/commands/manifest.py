@@ -63,6 +63,7 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
             options.streams,
             options.with_,
             options.overlap,
+            options.as_written,
         ),
         dims=dims_of(fusion),
         inputs=inputs_of(fusion),

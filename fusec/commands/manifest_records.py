@@ -39,6 +39,7 @@ class Choices:
     streams: int = field(default=4, metadata=OMITTED)
     with_: tuple[str, ...] = field(default=(), metadata=OMITTED)
     overlap: bool = field(default=False, metadata=OMITTED)
+    as_written: bool = field(default=False, metadata=OMITTED)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
+from fusec.files import with_mesh
+from fusec.shard.sizes import with_shares
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
+
+
+def resized_to(fusion: Fusion, ranks: int) -> Fusion:
+    """Return a fusion over a mesh of one axis with as many ranks as are asked for, others as are.
+
+    FusecError where so many ranks do not divide what the mesh divides.
+    """
+    mesh = fusion.mesh
+    if mesh is None or len(mesh.axes) != 1 or mesh.size == ranks:
+        return fusion
+    ((axis, size),) = mesh.axes
+    try:
+        found = with_mesh(fusion, {axis: ranks})
+        with_shares(found)
+    except FusecError as error:
+        known = error.diagnostic
+        notes = (*known.notes, f"the mesh has {size} ranks, and --ranks {ranks} resizes it")
+        raise type(error)(known.message, span=known.span, notes=notes, help=known.help) from None
+    return found
 
 
 def check_mesh(fusion: Fusion, size: int, who: str) -> None:
@@ -28,5 +49,6 @@ def check_mesh(fusion: Fusion, size: int, who: str) -> None:
     raise FusecError(
         f"the mesh of `{fusion.name}` is {how} than the run: {mesh.size} ranks ({mesh}), {given}",
         span=mesh.span,
-        help=f"--ranks {mesh.size}, or torchrun --nproc-per-node {mesh.size}",
+        help=f"--ranks {mesh.size}, or torchrun --nproc-per-node {mesh.size}; "
+        f"--set {mesh.axes[0][0]}=SIZE resizes the mesh",
     )

@@ -99,7 +99,14 @@ def parts_of(
         name = entry.value.name
         if name in inputs and not entry.value.is_scalar:
             own[name] = local_part(np.asarray(inputs[name]), placed[name], mesh, rank, shares)
+            if not holds(placed[name], rank):
+                own[name] = np.zeros_like(own[name])  # nothing of it is used
     return own
+
+
+def holds(sharding: Sharding, rank: int) -> bool:
+    """Return whether a rank holds a tensor, or its part of it."""
+    return sharding.ranks is None or rank in sharding.ranks
 
 
 def assembled(
@@ -118,7 +125,7 @@ def assembled(
     outputs, copies = dict[str, Any](), list[str]()
     for output in fusion.outputs:
         name, sharding = output.value.name, placed[output.value.name]
-        own = {rank: parts[rank][name] for rank in mesh.ranks}
+        own = {rank: parts[rank][name] for rank in mesh.ranks if holds(sharding, rank)}
         outputs[name] = assemble(own, sharding, mesh, shares)
         wrong = [
             rank for rank, part in own.items()

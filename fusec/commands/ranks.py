@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fusec.commands.diagnose import Report
 from fusec.commands.launch import launch
 from fusec.commands.lint import lint
-from fusec.commands.meshes import check_mesh
+from fusec.commands.meshes import check_mesh, resized_to
 from fusec.commands.rank import headline, run_rank
 from fusec.commands.run_inputs import RunOptions, check_files
 from fusec.diagnostics import FusecError, Unsupported
@@ -49,10 +49,12 @@ def run_divided(
     if fusion is None or (fusion.mesh is None and ranks is None):
         return None
     own = from_environment()
+    if own.size > 1 and ranks is not None and ranks != own.size:
+        raise FusecError(f"--ranks {ranks}, but {own.by} has started {own.size} ranks")
+    if ranks is not None:
+        fusion = resized_to(fusion, ranks)
     program = Compilation(fusion, compile_options)
     if own.size > 1:
-        if ranks is not None and ranks != own.size:
-            raise FusecError(f"--ranks {ranks}, but {own.by} has started {own.size} ranks")
         check_mesh(fusion, own.size, own.by)
         return _run_as(own, program, options, report)
     check_mesh(fusion, ranks or 1, f"--ranks {ranks}" if ranks else "")

@@ -122,6 +122,7 @@ def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileO
         precise=chosen.precise,
         streams=chosen.streams,
         overlap=chosen.overlap,
+        as_written=chosen.as_written,
         redefine=chosen.redefine,
         rates=given.rates,
         tuned=given.tuned,

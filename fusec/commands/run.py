@@ -105,10 +105,11 @@ def _run_folder(
 ) -> int:
     chosen = compile_options
     passes = chosen.without or chosen.with_ or chosen.stop_after
-    if passes or chosen.check_bounds or chosen.precise or chosen.schedule:
+    precise = chosen.precise or chosen.as_written
+    if passes or chosen.check_bounds or precise or chosen.schedule:
         raise FusecError(
-            "--schedule, --without, --with, --stop-after, --precise and --check-bounds have no "
-            "effect on a compiled folder",
+            "--schedule, --without, --with, --stop-after, --precise, --as-written and "
+            "--check-bounds have no effect on a compiled folder",
             help="compile the fusion with them, or run the fusion file",
         )
     if options.trace is not None and not place.on_gpu:

@@ -43,21 +43,22 @@ def describe(
     peak_bytes: int,
     occupancy: Sequence[tuple[KernelFacts, ...]] = (),
     orders: Sequence[tuple[SumOrder, ...]] = (),
-    decision: Decision | None = None,
+    divisions: Sequence[Decision] = (),
     streams: int = 1,
 ) -> Segmentation:
     """Return what is known of a segmentation.
 
     peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan; orders:
     of each segment's sums, from its plan;
-    decision: of its loops, before there were segments; streams: on which these run in turn.
+    divisions: decisions of how it is divided, before there were segments; streams: on which loops
+    run in turn.
     """
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))
     least, rates = roofline.of_fusion(segmented), rates_of(target)
     time = program_time(segmented, target, streams)
     seconds, loops = time.seconds, [_hidden(segmented, loop) for loop in time.loops]
-    decisions = [*([] if decision is None else [decision]), *segmented.decisions, *loops]
+    decisions = [*divisions, *segmented.decisions, *loops]
     return Segmentation(
         schema=SCHEMA,
         fusion=fusion.name,

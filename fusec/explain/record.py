@@ -68,7 +68,7 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
     return describe(
         segmented,
         gpu,
-        decision=division.decision,
+        divisions=division.decisions,
         streams=program.options.streams,
         peak_bytes=peak_bytes(
             expand(program.posts, segmented, program.plans), segmented.fusion.hints

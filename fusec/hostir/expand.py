@@ -17,10 +17,11 @@ from fusec.hostir.instructions import (
     Launch,
     Memset,
     Post,
+    stream_number,
 )
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
 from fusec.hostir.units import views_of
-from fusec.ir.dim import ceildiv, dim, minimum, mod, symbol
+from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.dtype import U64
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import (
@@ -118,8 +119,7 @@ def _workspaces(segment: str, plan: KernelPlan, loop: For | None) -> Iterator[_W
             step = ceildiv(workspace.size * dtype.size, APART) * (APART // dtype.size)
             shape = (minimum(loop.count, loop.streams), step)
             buffers.append(Buffer(every, "workspace", dtype, shape, dense_strides(shape)))
-            number = mod(symbol(loop.index, extent=False), loop.streams)
-            each.append(Alias(name, every, number * step))
+            each.append(Alias(name, every, stream_number(loop) * step))
         first: list[Instruction] = [Allocate(every or name)]
         if workspace.init == "zeroed once":
             first.append(Memset(every or name, once=True))

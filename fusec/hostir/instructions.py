@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fusec.hostir.records import OMITTED
-from fusec.ir.dim import Dim, shape_text
+from fusec.ir.dim import Dim, mod, shape_text, symbol
 from fusec.schedule.plan import (
     Argument,
     SizeArgument,
@@ -266,6 +266,13 @@ class For:
     def __str__(self) -> str:
         on = f" on {self.streams} streams" if self.streams else ""
         return f"for {self.index} from 0 to {self.count}{on}:"
+
+
+def stream_number(loop: For) -> Dim:
+    """Return which of its streams, counted from 0, an iteration of a loop runs on."""
+    streams = (i.stream for i in loop.body if isinstance(i, SetStream))
+    own = next((s for s in streams if loop.index in s.symbols), None)
+    return mod(symbol(loop.index, extent=False), loop.streams) if own is None else own - 1
 
 
 def loop_name(loop: For) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from fusec.diagnostics import InternalError, Unsupported
@@ -28,16 +28,28 @@ from fusec.hostir.placing import Lowering
 from fusec.hostir.program import Buffer, dense_strides
 from fusec.hostir.shared import copied_argument
 from fusec.hostir.units import Unit, alone, is_copied, ring, varying
-from fusec.ir.dim import Dim, ceildiv, dim, floordiv, mod, product, symbol
-from fusec.ir.effects import ALIGNMENT
+from fusec.ir.dim import (
+    Dim,
+    ceildiv,
+    dim,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    product,
+    symbol,
+)
+from fusec.ir.effects import ALIGNMENT, slices_overlap
 from fusec.ir.graph import Input, Node, Value
 from fusec.ops.communication import (
+    BROADCAST,
     PEER_VIEWS,
     RANK_SLICE,
     RECEIVE_SLICE,
     SEND_SLICE,
     STREAM_SLICE,
     STREAM_STACK,
+    holders,
 )
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import Segment
@@ -53,7 +65,8 @@ class _Loop:
     """The loop in which something stands: its index, and by number the slice that it is about.
 
     stream: of an iteration; kernels: the stream of its kernels, where that is another. first: in a
-    loop around ranks, how many places after its own a rank begins.
+    loop around ranks, how many places after its own a rank begins. An iteration whose slice
+    overlaps the one before it is on the stream of that.
     """
 
     name: str
@@ -85,16 +98,25 @@ def _aligned(elements: Dim, size: int) -> Dim:
 
 @dataclass(frozen=True)
 class _PartOf:
-    """A value in a loop that lies in another one: at an offset, or as far apart as slices are."""
+    """A value in a loop that lies in another one: at an offset, or as far apart as slices are.
+
+    extent, last: of slices of which the last overlaps, the elements of each along their dim, and
+    where the last one begins; `step` is then how far apart elements are.
+    """
 
     of: str
     offset: Dim | None
     step: Dim
+    extent: Dim = field(default_factory=lambda: dim(1))
+    last: Dim | None = None
 
     def alias(self, name: str, loop: _Loop) -> Alias:
         """Return what makes it a view there, in the iterations of a loop."""
-        offset = loop.slice * self.step if self.offset is None else self.offset
-        return Alias(name, self.of, offset)
+        if self.offset is not None:
+            return Alias(name, self.of, self.offset)
+        begin = loop.slice * self.extent
+        begin = begin if self.last is None else minimum(begin, self.last)
+        return Alias(name, self.of, begin * self.step)
 
 
 class Lowered:
@@ -106,6 +128,8 @@ class Lowered:
         self.segments, self.plans = state.segmented.segments, state.plans
         self.final = {o.value for o in state.segmented.fusion.outputs}
         self.varying = varying(state.segmented)
+        self.holders = holders(state.segmented.fusion)
+        self.conditions = 0
         self.ahead: list[Instruction] = []
         self.loops = 0
         self._parts: dict[str, _PartOf] = {}
@@ -142,7 +166,7 @@ class Lowered:
         name, self.ahead = f"loop{self.loops}", []
         self.loops += 1
         index = symbol(f"{name}.index", extent=False)
-        caller, stream = f"{name}.caller", 1 + mod(index, self.streams)
+        caller, stream = f"{name}.caller", 1 + mod(self._number(unit, index), self.streams)
         loop = self._around(unit, _Loop(name, parts, index, index, stream))
         around = symbol(caller, extent=False)
         kernels = stream if loop.kernels is None else loop.kernels
@@ -156,6 +180,26 @@ class Lowered:
             body += [SetStream(stream), Synchronize(loop.kernels)]
         body += [SetStream(around), Synchronize(stream)]
         return [*self.ahead, For(f"{name}.index", parts, tuple(body), self.streams)]
+
+    def _number(self, unit: Unit, index: Dim) -> Dim:
+        """Return the number by which an iteration has its stream.
+
+        It is the loop's index. Where the last slice overlaps the one before it, both are written in
+        turn: they share a stream.
+        """
+        nodes = [alone(self.segments[k]) for k in unit.segments]
+        overlapping = [n for n in nodes if n is not None and slices_overlap(n)]
+        if overlapping and unit.axis is not None:
+            raise Unsupported(
+                "slices that are not equal, in a loop around ranks", span=overlapping[0].span
+            )
+        for node in overlapping:
+            source, made = node.inputs[0].shape, node.output.shape
+            part, whole = (source, made) if node.op is STREAM_STACK else (made, source)
+            at: int = node.attributes["dim"]
+            extent = maximum(part[at], 1)
+            index = minimum(index, floordiv(whole[at] - part[at], extent))
+        return index
 
     def _around(self, unit: Unit, loop: _Loop) -> _Loop:
         """Return a loop with its slices in the order in which ranks come to them.
@@ -228,7 +272,24 @@ class Lowered:
         if plan.kernels:
             inputs = tuple(i.value.name for i in segment.fusion.inputs)
             made = (o.value.name for o in segment.fusion.outputs)
-            yield Post(segment.name, inputs, tuple(n for n in made if n not in views))
+            post = Post(segment.name, inputs, tuple(n for n in made if n not in views))
+            yield post if loop is not None else self._on_ranks(segment, post)
+
+    def _on_ranks(self, segment: Segment, post: Post) -> Instruction:
+        """Return what runs a segment on the ranks that hold what it computes.
+
+        It is a loop of one iteration there, and of none elsewhere.
+        """
+        ranks = self.holders.get(segment.nodes[-1].output)
+        mesh = self.state.segmented.fusion.mesh
+        if ranks is None or mesh is None:
+            return post
+        ((axis, _),) = mesh.axes
+        place = place_of(axis)
+        apart = (maximum(place - rank, rank - place) for rank in sorted(ranks))
+        number, self.conditions = self.conditions, self.conditions + 1
+        index = f"on{number}.index"
+        return For(index, sum((1 - minimum(each, 1) for each in apart), dim(0)), (post,))
 
     # -- memory
 
@@ -264,10 +325,18 @@ class Lowered:
         self._parts[value.name] = _PartOf(of, None, step)
         return self._parts[value.name].alias(value.name, loop)
 
+    def _overlapping(self, value: Value, of: str, at: int, loop: _Loop) -> Instruction:
+        """Return the same where the last slice of a dim overlaps the one before it."""
+        whole = self.state.buffers[of]
+        last = whole.shape[at] - value.shape[at]
+        part = _PartOf(of, None, whole.strides[at], value.shape[at], last)
+        self._parts[value.name] = part
+        return part.alias(value.name, loop)
+
     def _in_stack(self, value: Value, stack: Node, loop: _Loop) -> Instruction:
         whole, at = stack.output, stack.attributes["dim"]
         self._allocate_ahead(whole)
-        return self._part_of(value, whole.name, at, loop.slice, loop)
+        return self._part_of(value, whole.name, at, loop.slice, loop, slices_overlap(stack))
 
     def _allocate_ahead(self, value: Value) -> None:
         """Give what a loop makes memory, unless it is an output and has it."""
@@ -277,13 +346,24 @@ class Lowered:
             self.ahead.append(Allocate(value.name))
 
     def _part_of(
-        self, value: Value, of: str, at: int, number: Dim, loop: _Loop | None
+        self,
+        value: Value,
+        of: str,
+        at: int,
+        number: Dim,
+        loop: _Loop | None,
+        overlap: bool = False,
     ) -> Instruction:
-        """Return what makes a value one of the equal parts of a dim of another one."""
+        """Return what makes a value one of the parts of a dim of another one.
+
+        overlap: whether it is a slice of the loop, of which the last overlaps; else they are equal.
+        """
         strides = self.state.buffers[of].strides
         role = "output" if value in self.final else "temporary"
         self.state.add(Buffer(value.name, role, value.dtype, value.shape, strides))
         step = value.shape[at] * strides[at]
+        if overlap and loop is not None:
+            return self._overlapping(value, of, at, loop)
         if loop is not None and number is loop.slice:
             return self._sliced(value, of, step, loop)
         return self._lying(value, of, number * step, loop)
@@ -301,13 +381,13 @@ class Lowered:
         if node.op is STREAM_STACK:
             self._allocate_ahead(value)
             part = Value(f"{source.name}.part", source.type)
-            yield self._part_of(part, value.name, at, number, loop)
+            yield self._part_of(part, value.name, at, number, loop, slices_overlap(node))
             yield Copy(part.name, source.name)
             return
         if value not in self.final:
             yield self._place(value, loop)
         part = Value(f"{value.name}.part", value.type)
-        yield self._part_of(part, source.name, at, number, loop)
+        yield self._part_of(part, source.name, at, number, loop, slices_overlap(node))
         yield Copy(value.name, part.name)
 
     def _alone(self, node: Node, segment: Segment, loop: _Loop | None) -> Iterator[Instruction]:
@@ -333,13 +413,17 @@ class Lowered:
                 yield self._place(value, loop)
             reduction = given.get("reduction", "")
             ends = value.name, source.name
-            yield Collective(node.op.name, *ends, given["axis"], given["ranks"], reduction)
+            kind, root = node.op.name, None
+            if node.op is BROADCAST:
+                kind, root = "broadcast", dim(given["root"])
+            yield Collective(kind, *ends, given["axis"], given["ranks"], reduction, root)
             yield Wait(value.name)
 
     def _in_loop(self, node: Node, loop: _Loop) -> Iterator[Instruction]:
         value, source, given = node.output, node.inputs[0], node.attributes
         if node.op is STREAM_SLICE:
-            yield self._part_of(value, source.name, given["dim"], loop.slice, loop)
+            overlap = slices_overlap(node)
+            yield self._part_of(value, source.name, given["dim"], loop.slice, loop, overlap)
         elif node.op is RECEIVE_SLICE:
             pieces = dim(given["pieces"])
             if pieces != 1:

@@ -12,7 +12,7 @@ from fusec.hostir.guards import (
     guards_of,
     specialized_extents,
 )
-from fusec.hostir.instructions import Free
+from fusec.hostir.instructions import Allocate, Free, Instruction
 from fusec.hostir.loops import Lowered
 from fusec.hostir.placing import Lowering, place_input, place_outputs
 from fusec.hostir.program import HostProgram, Scalar
@@ -30,12 +30,15 @@ def lower(
     plans: Sequence[KernelPlan],
     original: Fusion | None = None,
     streams: int = 4,
+    *,
+    as_written: bool = False,
 ) -> HostProgram:
     """Return the host program that runs the segments, each with its plan, in order.
 
     It says of a segment only that it runs, and on which buffers: `expand` says how. original: the
     fusion as it was given, by whose names the program tells the orders of sums.
-    streams: on which the iterations of loops run in turn.
+    streams: on which the iterations of loops run in turn. as_written: whether outputs get memory
+    where they are first written, and temporaries keep theirs to the end.
     """
     fusion = segmented.fusion
     state = Lowering(segmented, plans)
@@ -48,9 +51,12 @@ def lower(
     lowered = Lowered(state, streams)
     last_read = _last_reads(state, units)
     for index, unit in enumerate(units):
-        state.body += lowered.unit(unit)
+        made = lowered.unit(unit)
+        if as_written:
+            made = _allocated_late(state, unit, made)
+        state.body += made
         state.body += lowered.unshared(last_read, index)
-        freed = (name for name, k in last_read.items() if k == index)
+        freed = (n for n, k in last_read.items() if k == index and not as_written)
         state.body += [Free(own) for name in freed if (own := lowered.memory(name)) is not None]
     _check_layouts(state)
     own, inside = approximated(original or fusion, fusion)
@@ -78,6 +84,16 @@ def lower(
         rounded_early=rounded_early(original or fusion, plans),
         unrounded=unrounded(original or fusion, plans),
     )
+
+
+def _allocated_late(state: Lowering, unit: Unit, made: Sequence[Instruction]) -> list[Instruction]:
+    """Return the instructions of a unit behind the allocations of the outputs that it makes."""
+    nodes = [n for k in unit.segments for n in state.segmented.segments[k].nodes]
+    names = {v.name for node in nodes for v in node.outputs}
+    moved = [i for i in state.first if isinstance(i, Allocate) and i.buffer in names]
+    state.first = [i for i in state.first if i not in moved]
+    ahead = next((k for k, i in enumerate(made) if not isinstance(i, Allocate)), len(made))
+    return [*made[:ahead], *moved, *made[ahead:]]
 
 
 def _scalar(entry: Input) -> Scalar:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import zip_longest
 
 from fusec.diagnostics import InternalError
 from fusec.dumps.numbering import Numbering
@@ -26,10 +27,11 @@ from fusec.hostir.instructions import (
     Synchronize,
     Unshare,
     Wait,
+    stream_number,
 )
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim, mod, symbol
-from fusec.segment.segmented import SegmentedFusion
+from fusec.segment.segmented import Segment, SegmentedFusion
 
 INDEX = "StreamIdx"
 """What the index of every loop is called; no loop stands in another one."""
@@ -47,6 +49,19 @@ def host_ir_text(program: HostProgram, segmented: SegmentedFusion) -> str:
     counted from 0, as nvFuser does; others have their numbers, of which 0 is the caller's.
     """
     return _Printer(program, segmented).text()
+
+
+def is_set(segmented: SegmentedFusion, post: Post) -> bool:
+    """Return whether all that a segment does is a copy: its line is a `Set`.
+
+    Outside of loops a `Set` gives its result memory, and no `ALLOCATE` is printed for that.
+    """
+    segment = _segment(segmented, post)
+    return len(segment.nodes) == 1 and segment.nodes[0].op.copies
+
+
+def _segment(segmented: SegmentedFusion, post: Post) -> Segment:
+    return next(s for s in segmented.segments if s.name == post.segment)
 
 
 class _Printer:
@@ -73,15 +88,25 @@ class _Printer:
         lines += self._lines(self.program.instructions, "  ")
         return "\n".join([*lines, "} // %HostIrContainer"]) + "\n"
 
-    def _lines(self, instructions: Iterable[Instruction], margin: str) -> Iterator[str]:
-        for instruction in instructions:
+    def _lines(self, instructions: Sequence[Instruction], margin: str) -> Iterator[str]:
+        for instruction, following in zip_longest(instructions, instructions[1:]):
             if isinstance(instruction, Free) and instruction.buffer in self.views:
                 continue  # a view has no memory of its own
+            if isinstance(instruction, Allocate) and self._copies(following, instruction.buffer):
+                continue
             if isinstance(instruction, For):
                 yield f"{margin}FOR {INDEX} {self._range(instruction)}:"
                 yield from self._lines(instruction.body, f"{margin}  ")
             else:
                 yield margin + self._line(instruction)
+
+    def _copies(self, instruction: Instruction | None, buffer: str) -> bool:
+        """Return whether an instruction is a `Set` into a buffer."""
+        return (
+            isinstance(instruction, Post)
+            and instruction.outputs == (buffer,)
+            and is_set(self.segmented, instruction)
+        )
 
     def _range(self, loop: For) -> str:
         axis = self.tensors.loop_axis(loop)
@@ -105,8 +130,9 @@ class _Printer:
             case Post():
                 return self._post(instruction)
             case GetStream(name):
-                self.callers[name] = self.current
-                return f"GetCurrentStream into Stream {self.current}"
+                # Each loop names two streams: the caller's, and that of its iteration.
+                self.callers[name] = str(2 * len(self.callers))
+                return f"GetCurrentStream into Stream {self.callers[name]}"
             case SetStream(stream):
                 self.current = self._stream(stream)
                 return f"SetCurrentStream to Stream {self.current}"
@@ -139,9 +165,9 @@ class _Printer:
         return f"{target} = HirAliasSelect( {of}, axis = {axis}{among}, index = {number} )"
 
     def _post(self, post: Post) -> str:
-        segment = next(s for s in self.segmented.segments if s.name == post.segment)
+        segment = _segment(self.segmented, post)
         given, made = self._all(post.inputs), self._all(post.outputs)
-        if len(segment.nodes) == 1 and segment.nodes[0].op.copies:
+        if is_set(self.segmented, post):
             return f"{made} = Set( {given}, cache_op=Streaming )"
         ends = f"Inputs: {{{given}}}, Outputs: {{{made}}}"
         return f"LaunchKernel( Group ID: {segment.id}, {ends} )"
@@ -162,6 +188,8 @@ class _Printer:
             index = symbol(loop.index, extent=False)
             if loop.streams and stream == 1 + mod(index, loop.streams):
                 return f"( {INDEX} % numberOfStreams )"
+            if loop.index in stream.symbols and stream == 1 + stream_number(loop):
+                return self.names.size(stream_number(loop))
             if stream == 1 + index:
                 return INDEX
         return self.callers[str(stream)]

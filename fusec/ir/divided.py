@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.sharding import STREAM, Mesh, Sharding
@@ -22,6 +22,8 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
     where, span = f"`{value.name}`", sharding.span
     if value.is_scalar or len(sharding.dims) != value.rank:
         raise FusecError(f"{where} is {value.type} and cannot be divided as {sharding}", span=span)
+    if sharding.ranks is not None:
+        _check_ranks(where, sharding, sharding.ranks, mesh)
     sizes = {} if mesh is None else dict(mesh.axes)
     seen: set[str] = set()
     for axis, at in sharding.axes:
@@ -38,8 +40,35 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
             )
     for at, factors in enumerate(sharding.dims):
         extent, parts = value.shape[at], product(f.parts for f in factors)
+        if [f.axis for f in factors] == [STREAM]:
+            continue  # slices need not be equal
         if extent.is_const and parts.is_const and extent.value % parts.value:
             raise FusecError(
                 f"dim {at} of {where} has {extent} elements, which {parts} parts do not divide",
                 span=span,
             )
+
+
+def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: Mesh | None) -> None:
+    """Raise FusecError unless some ranks of a mesh can hold a value by themselves."""
+    span = sharding.span
+    if mesh is None:
+        raise FusecError(f"{where} is on some ranks, and there is no mesh", span=span)
+    wrong = next((r for r in ranks if r not in mesh.ranks), None)
+    if wrong is not None or not ranks:
+        found = "no rank" if wrong is None else f"rank {wrong}"
+        raise FusecError(f"{where} is on {found}, of a mesh of {mesh.size} ranks", span=span)
+    if len(set(ranks)) < len(ranks):
+        raise FusecError(f"{where} is on a rank twice: {list(ranks)}", span=span)
+    if len(mesh.axes) > 1:
+        raise Unsupported(
+            f"{where} is on some ranks of a mesh of {len(mesh.axes)} axes",
+            span=span,
+            help="a mesh of one axis has values on some of its ranks",
+        )
+    if any(axis != STREAM for axis, _ in sharding.axes):
+        raise Unsupported(
+            f"{where} is divided over some of the ranks: {list(ranks)} of {mesh.size}",
+            span=span,
+            help="over all ranks tensors are divided; each of some ranks holds the whole",
+        )

@@ -22,6 +22,11 @@ ALIGNMENT = 16
 """Bytes of which addresses of tensors are multiples: those of the widest access."""
 
 
+def slices_overlap(node: Node) -> bool:
+    """Return whether a node takes or stacks slices of which the last overlaps the one before."""
+    return bool(node.attributes.get("uneven") or node.attributes.get("of"))
+
+
 @dataclass(frozen=True)
 class Touch:
     """One access of a kernel to a buffer: at an index map (None: anywhere), in a phase."""
@@ -148,6 +153,8 @@ class Effects:
         part, whole = ends if node.op.lies == "around" else ends[::-1]
         axis: int = node.attributes["dim"]
         strides = self._strides_of(whole)
+        if slices_overlap(node):  # the last begins at any element
+            return strides[axis].evaluate(self.fusion.hints) * part.dtype.size % ALIGNMENT == 0
         dense = zip(part.shape, strides, contiguous_strides(part.shape), strict=True)
         if any(extent != 1 and stride != own for extent, stride, own in dense):
             return True

@@ -179,6 +179,7 @@ class Input:
     default: the value of a scalar input. on_cpu: a 0-dim tensor in host memory.
     part: what this is of the complex input that the caller gives. generator: `seed` or `offset`
         where no caller gives this: it is the state of the program's random generator.
+    ranks: which hold it; None: all.
     """
 
     value: Value
@@ -190,6 +191,7 @@ class Input:
     span: Span | None = None
     part: ComplexPart | None = None
     generator: str = ""
+    ranks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from fusec.diagnostics import Span
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv
 
 STREAM = "stream"
 """The axis along which a loop over streams divides a tensor, beside those of the mesh."""
@@ -58,11 +58,20 @@ class Mesh:
 class Part:
     """One factor of a dim: it is divided into `parts` along `axis`; None: it stays whole.
 
-    axis: of the mesh, or STREAM.
+    axis: of the mesh, or STREAM. of: the extent of the dim, where the slices of a loop do not
+    divide it: each has ceildiv(of, parts) elements, and the last begins so far before the end.
     """
 
     axis: str | None
     parts: Dim
+    of: Dim | None = None
+
+    def share(self, extent: Dim) -> Dim:
+        """Return what a part has of an extent; one that is no multiple is declared one."""
+        if self.of is not None:
+            return ceildiv(extent, self.parts)
+        exact = extent.divide(self.parts)
+        return floordiv(extent, self.parts) if exact is None else exact
 
     def __str__(self) -> str:
         return f"{self.axis or '_'}:{self.parts}"
@@ -77,10 +86,12 @@ class Sharding:
     """How a tensor is divided: the factors of each dim.
 
     No axis occurs twice. Factors of one part are left out, and so are whole ones at the end.
+    ranks: which hold it; None: all of the mesh.
     """
 
     dims: tuple[Parts, ...]
     span: Span | None = None
+    ranks: tuple[int, ...] | None = None
 
     @classmethod
     def whole(cls, rank: int) -> Sharding:
@@ -112,6 +123,11 @@ class Sharding:
         """Yield each axis along which the tensor is divided, with the dim that it divides."""
         for k, parts in enumerate(self.dims):
             yield from ((part.axis, k) for part in parts if part.axis is not None)
+
+    @property
+    def stream(self) -> Part | None:
+        """Return the factor along which a loop over streams divides the tensor, if any."""
+        return next((p for parts in self.dims for p in parts if p.axis == STREAM), None)
 
     def without(self, *axes: str) -> Sharding:
         """Return the sharding in which some axes divide nothing."""

@@ -24,8 +24,11 @@ def sharding_text(sharding: Sharding, mesh: Mesh | None) -> Iterator[str]:
 
     The factors of a dim are listed under `shard`, but for a stream that stands innermost.
     """
+    if sharding.ranks is not None:
+        yield f"ranks: [{', '.join(map(str, sharding.ranks))}]"
     if sharding.is_whole:
-        yield "stream: {}" if mesh is None else "shard: {}"
+        if sharding.ranks is None:
+            yield "stream: {}" if mesh is None else "shard: {}"
         return
     shards, streams = list[str](), list[str]()
     for k, parts in enumerate(sharding.dims):

@@ -6,13 +6,13 @@ what ranks exchange, as in NCCL; operations of movement beside them bring other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError, Span
-from fusec.ir.dim import Call, Dim, dim, floordiv
+from fusec.ir.dim import Call, Dim, ceildiv, dim, floordiv
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Node, Operand, Type, Value
+from fusec.ir.graph import Fusion, Node, Operand, Type, Value
 from fusec.ir.op import OpDef, Param
 from fusec.ops.arguments import attributes_of
 from fusec.ops.dtypes import dtype_of
@@ -97,16 +97,29 @@ def _sliced(shape: Shape, attributes: Attributes) -> Shape:
     return _divided(shape, attributes["dim"], attributes["parts"])
 
 
+def _sliced_by_stream(shape: Shape, attributes: Attributes) -> Shape:
+    at: int = attributes["dim"]
+    if not attributes["uneven"]:
+        return _sliced(shape, attributes)
+    return (*shape[:at], ceildiv(shape[at], attributes["parts"]), *shape[at + 1 :])
+
+
 def _stacked(shape: Shape, attributes: Attributes) -> Shape:
     at: int = attributes["dim"]
     parts: Dim = attributes["parts"]
-    return (*shape[:at], joined(shape[at], parts), *shape[at + 1 :])
+    of: tuple[Dim, ...] | None = attributes["of"]
+    whole = of[0] if of else joined(shape[at], parts)
+    return (*shape[:at], whole, *shape[at + 1 :])
 
 
 _AXIS, _RANKS = Param("axis", "str"), Param("ranks", "int")
 _REDUCTION = Param("reduction", "str", "sum")
 _DIM, _PARTS = Param("dim", "axis"), Param("parts", "size")
 _PIECES = Param("pieces", "int", 1)
+_UNEVEN = Param("uneven", "bool", None)
+"""Whether slices are of ceildiv(extent, parts) elements, and the last overlaps the one before."""
+_OF = Param("of", "shape", None)
+"""Of a stack of such slices: the extent of the whole; none of slices that divide it."""
 
 ALL_GATHER = _op(
     "all_gather", FAMILY, "Return the blocks of all ranks along `axis`, one after the other.",
@@ -119,6 +132,11 @@ ALL_REDUCE = _op(
 REDUCE_SCATTER = _op(
     "reduce_scatter", FAMILY, "Reduce over the ranks along `axis`, of which each gets its block.",
     _scattered, _AXIS, _RANKS, _REDUCTION,
+)  # fmt: skip
+BROADCAST = _op(
+    "broadcast_rank", FAMILY,
+    "Return on all ranks along `axis` the tensor of the one at place `root`; those in `to` use it.",
+    _same, _AXIS, _RANKS, Param("root", "int"), Param("to", "ints"),
 )  # fmt: skip
 ALL_TO_ALL = _op(
     "all_to_all", FAMILY, "Give block j to the rank at place j along `axis`; get one of each.",
@@ -147,16 +165,16 @@ RANK_SLICE = _op(
 )  # fmt: skip
 STREAM_SLICE = _op(
     "stream_slice", PLACEMENT, "Return the part of a dim that an iteration of a loop has.",
-    _sliced, _DIM, _PARTS, lies="inside",
+    _sliced_by_stream, _DIM, _PARTS, _UNEVEN, lies="inside",
 )  # fmt: skip
 STREAM_STACK = _op(
     "stream_stack", PLACEMENT, "Return, after a loop, the parts of all iterations beside another.",
-    _stacked, _DIM, _PARTS, lies="around",
+    _stacked, _DIM, _PARTS, _OF, lies="around",
 )  # fmt: skip
 
 OPERATIONS = (
-    ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL, PEER_VIEWS, RECEIVE_SLICE, SEND_SLICE,
-    RANK_SLICE, STREAM_SLICE, STREAM_STACK,
+    ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, PEER_VIEWS, RECEIVE_SLICE,
+    SEND_SLICE, RANK_SLICE, STREAM_SLICE, STREAM_STACK,
 )  # fmt: skip
 
 
@@ -171,6 +189,30 @@ def slices_begun(node: Node) -> Dim | None:
     if node.op is RECEIVE_SLICE:
         return dim(node.attributes["ranks"] * node.attributes["pieces"])
     return None
+
+
+Ranks = frozenset[int]
+
+
+def held_by(op: OpDef, attributes: Attributes, operands: Iterable[Ranks | None]) -> Ranks | None:
+    """Return the ranks that hold the results of an operation, where those hold its operands.
+
+    None: all. Those compute it that hold all of its operands.
+    """
+    if op is BROADCAST:
+        return frozenset(attributes["to"])
+    held = [ranks for ranks in operands if ranks is not None]
+    return held[0].intersection(*held[1:]) if held else None
+
+
+def holders(fusion: Fusion) -> dict[Value, Ranks]:
+    """Return the values of what one rank runs that only some ranks hold, with these."""
+    found = {i.value: frozenset(i.ranks) for i in fusion.inputs if i.ranks is not None}
+    for node in fusion.nodes if found or any(n.op is BROADCAST for n in fusion.nodes) else ():
+        ranks = held_by(node.op, node.attributes, (found.get(v) for v in node.inputs))
+        if ranks is not None:  # scalars are sizes, which all ranks know
+            found.update((v, ranks) for v in node.outputs if not v.is_scalar)
+    return found
 
 
 def communicates(node: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.dim import Dim, dim, floordiv
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 
@@ -70,7 +70,8 @@ class Factors:
             raise FusecError(f"{kind} `{self._name}` twice", span=span, notes=notes)
         left = self._left[at]
         own = left.divide(parts)
-        if own is None and left.is_const and parts.is_const:
+        uneven = axis == STREAM and not self._parts[at]
+        if own is None and left.is_const and parts.is_const and not uneven:
             of = f"{left} elements" if left == self._shape[at] else f"{left} elements left"
             raise FusecError(
                 f"dim {at} of `{self._name}` has {of}, which {parts} parts do not divide",
@@ -79,7 +80,7 @@ class Factors:
         if axis is not None:
             self._spans[axis] = span
         self._parts[at].append(Part(axis, parts))
-        self._left[at] = floordiv(left, parts) if own is None else own
+        self._left[at] = (ceildiv if uneven else floordiv)(left, parts) if own is None else own
 
 
 def _check_parts(parts: Dim, what: str, span: Span | None) -> None:

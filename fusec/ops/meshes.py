@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from fusec.diagnostics import FusecError, Span
@@ -30,6 +31,35 @@ def mesh_of_axes(axes: Sequence[tuple[str, int]], span: Span | None = None) -> M
     if prod(size for _, size in axes) > MOST_RANKS:
         raise FusecError(f"a mesh of more than {MOST_RANKS} ranks", span=span)
     return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))), span)
+
+
+def is_counted(mesh: Mesh) -> bool:
+    """Return whether a mesh has the ranks 0, 1, ... in order."""
+    return mesh.ranks == tuple(range(mesh.size))
+
+
+def mesh_of_ranks(ranks: Sequence[int], span: Span | None = None) -> Mesh:
+    """Return the mesh of one axis over some ranks, in their order."""
+    for rank in ranks:
+        if not 0 <= rank < MOST_RANKS:
+            raise FusecError(
+                f"a rank is at least 0 and below {MOST_RANKS}, found {rank}", span=span
+            )
+    if len(set(ranks)) < len(ranks):
+        raise FusecError(f"a rank stands twice in a mesh: {list(ranks)}", span=span)
+    return replace(mesh_of_shape([len(ranks)], span), ranks=tuple(ranks))
+
+
+def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
+    """Return a mesh with other sizes of the axes that are named."""
+    named = {name: size for name, size in sizes.items() if name in dict(mesh.axes)}
+    if not named:
+        return mesh
+    for name, size in named.items():
+        if size < 1:
+            message = f"a mesh axis has at least 1 rank, found `{name}` of {size}"
+            raise FusecError(message, span=mesh.span)
+    return mesh_of_axes([(name, named.get(name, size)) for name, size in mesh.axes], mesh.span)
 
 
 def check_axis(name: str, span: Span | None = None) -> None:

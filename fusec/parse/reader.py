@@ -14,6 +14,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
+from fusec.ops.meshes import resized
 from fusec.ops.names import UNUSED, label_of
 from fusec.parse import fields
 from fusec.parse.calls import Calls
@@ -71,7 +72,7 @@ class _Reader:
         calls = Calls(self.source, builder, self.scope)
         self.inputs = calls.inputs
         self.divided = Shardings(calls.sizes.of, builder.resolve)
-        self._mesh(root.get("mesh"))
+        self._mesh(root.get("mesh"), root.get("dims"))
         declared = Declarations(
             builder, self.scope, self.problems, calls.sizes.of, self.overrides, calls.inputs,
             self.divided,
@@ -124,11 +125,17 @@ class _Reader:
                 doc = fields.text(doc_node, "a description").rstrip("\n")
         return GraphBuilder(name, doc=doc, source=self.source.file)
 
-    def _mesh(self, node: YamlNode | None) -> None:
+    def _mesh(self, node: YamlNode | None, dims: YamlNode | None) -> None:
+        """Read the mesh; sizes that are given for its axes are not for dims, unless these are."""
         if node is not None:
             self.divided.known = False
             with self.problems.collect():
-                self.divided.mesh = mesh_of(node)
+                mesh = mesh_of(node)
+                declared = [e.key.text for e in dims.entries] if isinstance(dims, Mapping) else []
+                taken = {n for n, _ in mesh.axes if n not in declared}
+                given = {n: size for n, size in self.overrides.items() if n in taken}
+                self.overrides = {n: s for n, s in self.overrides.items() if n not in taken}
+                self.divided.mesh = resized(mesh, given)
                 self.divided.known = True
 
     # -- ops

@@ -66,6 +66,7 @@ def schema() -> dict[str, Any]:
             "output_options": _output_options(),
             "shard": _shard(),
             "stream": _stream(),
+            "ranks": _ranks(),
             "sharding": {**_object(_divided()), "minProperties": 1},
             "segment": _segment(),
             "phase": _phase(),
@@ -263,7 +264,7 @@ def _mesh() -> dict[str, Any]:
 
 
 def _divided() -> dict[str, Any]:
-    return {key: {"$ref": f"#/definitions/{key}"} for key in ("shard", "stream")}
+    return {key: {"$ref": f"#/definitions/{key}"} for key in ("shard", "stream", "ranks")}
 
 
 def _by_dim(description: str, factor: dict[str, Any]) -> dict[str, Any]:
@@ -284,6 +285,15 @@ def _shard() -> dict[str, Any]:
         "the whole.",
         {"anyOf": [axis, {"type": "array", "items": {"anyOf": [axis, factor]}}]},
     )
+
+
+def _ranks() -> dict[str, Any]:
+    return {
+        "description": "The ranks that alone hold a value, of a mesh of one axis.",
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0},
+        "minItems": 1,
+    }
 
 
 def _stream() -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
+from fusec.ir.divided import check_sharding
 from fusec.ir.graph import Operand, Value
 from fusec.ir.sharding import STREAM, Mesh, Sharding
 from fusec.ops.factors import Factors
@@ -17,12 +18,13 @@ from fusec.parse.scope import Skip
 from fusec.parse.trees import Tree
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
-FIELDS = ("shard", "stream")
+FIELDS = ("shard", "stream", "ranks")
 WHOLE = "whole"
 """What a factor of a dim is called that is not divided."""
 _MESH_HELP = "write `mesh: [4]`, `mesh: [2, 4]` (axes mesh_y, mesh_x), or `mesh: {dp: 2, tp: 4}`"
 _SHARD_HELP = "write `shard: {0: mesh}`, or `{0: [dp, tp]}` for dp outermost"
 _STREAM_HELP = "write `stream: {0: 4}`, or `stream: 0` for as many slices as dim 0 has elements"
+_RANKS_HELP = "write `ranks: [0]` for a value that rank 0 alone holds"
 _SAID_HELP = "write `h: {shard: {1: mesh}}` or `h: {stream: {0: 4}}`"
 
 
@@ -47,6 +49,11 @@ def _extent(node: YamlNode) -> int:
     return size
 
 
+def _ranks(node: YamlNode) -> tuple[int, ...]:
+    items = fields.listing(node, "the ranks that hold a value (a list)", _RANKS_HELP).items
+    return tuple(fields.integer(item, "a rank (an integer)") for item in items)
+
+
 @dataclass
 class Shardings:
     """Reads how values are divided; they are named when all names are known.
@@ -62,12 +69,12 @@ class Shardings:
     _said: list[tuple[Value, Sharding]] = field(default_factory=list[tuple[Value, Sharding]])
 
     def read(self, name: str, value: Operand, given: Mapping, span: Span) -> None:
-        """Take note of `shard` and `stream` in the options of a value."""
-        shard, stream = (given.get(key) for key in FIELDS)
-        if shard is None and stream is None:
+        """Take note of `shard`, `stream` and `ranks` in the options of a value."""
+        shard, stream, ranks = (given.get(key) for key in FIELDS)
+        if shard is None and stream is None and ranks is None:
             return
         if not isinstance(value, Value) or value.is_scalar:
-            where = shard or stream
+            where = shard or stream or ranks
             assert where is not None
             raise FusecError(f"`{name}` is a scalar and cannot be divided", span=where.span)
         factors = Factors(name, value.shape, self.mesh)
@@ -75,7 +82,12 @@ class Shardings:
         for key, node in (("shard", shard), ("stream", stream)):
             if node is not None:
                 dims.shard(node) if key == "shard" else dims.stream(node)
-        self._say(name, value, factors.sharding(span))
+        sharding = factors.sharding(span)
+        if ranks is not None:
+            sharding = replace(sharding, ranks=_ranks(ranks))
+            if self.known:
+                check_sharding(value, sharding, self.mesh)
+        self._say(name, value, sharding)
 
     def _say(self, name: str, value: Value, sharding: Sharding) -> None:
         value = self._now(value)

@@ -246,7 +246,8 @@ class _Writer:
             dims = (
                 f"{k}: {self._factors(parts)}" for k, parts in enumerate(sharding.dims) if parts
             )
-            yield _call("fd.shard", [self.name(name), f"{{{', '.join(dims)}}}"])
+            ranks = [] if sharding.ranks is None else [f"ranks={list(sharding.ranks)}"]
+            yield _call("fd.shard", [self.name(name), f"{{{', '.join(dims)}}}", *ranks])
 
     def _factors(self, parts: Parts) -> str:
         texts = [

@@ -29,7 +29,7 @@ from fusec.passes.specialize_units import specialize_units
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.passes.update_slices import update_slices
 
-__all__ = ["APPROXIMATIONS", "PIPELINE", "Observer", "Pass", "run_pipeline"]
+__all__ = ["APPROXIMATIONS", "NEEDED", "PIPELINE", "Observer", "Pass", "run_pipeline"]
 
 
 def _pass(run: Callable[[Fusion], Fusion]) -> Pass[Fusion]:
@@ -65,6 +65,8 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
 )
 
 
+NEEDED = ("complex_as_pairs", "protect_inputs")
+"""The passes without which some fusions do not compile: the option `as_written` keeps them."""
 APPROXIMATIONS = ("half_one_plus", "hoist_reciprocals", "approximate")
 """The passes that take cheaper arithmetic: the option `precise` leaves them out."""
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import (
+    ALL_GATHER,
+    BROADCAST,
     FAMILY,
     PEER_VIEWS,
     PLACEMENT,
@@ -114,6 +116,8 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             given += 2 * sent  # as much arrives as is sent, and is read
         elif kind == SEND_SLICE.name:
             made = given  # of the blocks that it returns, one arrives in each iteration
+        elif kind == BROADCAST.name:
+            kind, sent = ALL_GATHER.name, (ranks - 1) * given  # of the root, by the same copies
         return Estimate(
             bytes=given + made,
             written=made,

@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node
-from fusec.ops.communication import stands_alone
+from fusec.ops.communication import holders, stands_alone
 from fusec.passes.copy_misplaced import Misplaced, copy_misplaced
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
@@ -49,6 +49,7 @@ def segment(
     gone: Iterable[str] = (),
     may_merge: MayMerge | None = None,
     rematerialise: bool = True,
+    copies: bool = True,
     should_merge: ShouldMerge | None = None,
     offers: Offers | None = None,
 ) -> SegmentedFusion:
@@ -56,7 +57,8 @@ def segment(
 
     Pins are the fusion's own (`fusion.pins`); `gone` names pinned values that passes removed, which
     is no error. `may_merge` may forbid a merge, whatever its price. `rematerialise`: let accepted
-    segments compute values again instead of reading them, where that moves fewer bytes. Unsupported
+    segments compute values again instead of reading them, where that moves fewer bytes. `copies`:
+    let casts, copies and broadcasts be computed by each reader, as scalars always are. Unsupported
     names a node that nobody takes. The result follows from structure: independent nodes may come in
     any order.
 
@@ -69,8 +71,9 @@ def segment(
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
     offers = offers or Offers(schedulers, target)
     # What is known of other searches holds where those could do the same.
-    splits = offers.splits if may_merge is None and rematerialise else Splits(target)
-    ways = _Ways(offers, splits, removed, may_merge, rematerialise)
+    shares = may_merge is None and rematerialise and copies
+    splits = offers.splits if shares else Splits(target)
+    ways = _Ways(offers, splits, removed, may_merge, rematerialise, copies)
     return _search(fusion, ways, should_merge)
 
 
@@ -86,6 +89,7 @@ class _Ways:
     removed: set[str]
     may_merge: MayMerge | None
     rematerialise: bool
+    copies: bool
     whole: float | None = None
 
 
@@ -96,7 +100,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
     decisions = (*_decisions(copies), *(_copy(m) for m in misplaced))
     uncopied: frozenset[Node] = frozenset()
     while True:
-        start = _prepare(canonical(work), offers, ways.removed, uncopied, should_merge)
+        start = _prepare(canonical(work), ways, uncopied, should_merge)
         if start.host is not None and not offers.schedulers:
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
         merges = Merges(start.groups, offers, ways.may_merge)
@@ -161,14 +165,16 @@ class _Start:
 
 def _prepare(
     fusion: Fusion,
-    offers: Offers,
-    removed: set[str],
+    ways: _Ways,
     uncopied: frozenset[Node],
     should_merge: ShouldMerge | None,
 ) -> _Start:
     """Return single nodes as groups, beside what pins fix and the outputs that are views."""
-    pinned = fix(fusion, [s.name for s in offers.schedulers], removed)
+    offers = ways.offers
+    pinned = fix(fusion, [s.name for s in offers.schedulers], ways.removed)
     copied = pinned.graph.copied - uncopied
+    if not ways.copies:
+        copied = frozenset(n for n in copied if n.output.is_scalar)
     pins = {group: pin for group, pin in pinned.groups if not pin.open}
     opened = tuple((group, pin) for group, pin in pinned.groups if pin.open)
     held = [group for group, _ in pinned.groups]
@@ -225,15 +231,25 @@ def _start(
 
 
 def _part_loops(groups: Groups) -> None:
-    """Give the groups of each number of iterations a number of their own, which nothing crosses."""
-    found = loops(groups.graph.fusion)
-    counts = list(dict.fromkeys(found.values()))
-    for piece in groups.pieces if counts else ():
-        own = {found.get(n) for n in groups.members([piece]) if n in piece.nodes}
-        if len(own) > 1:
+    """Give the groups of each number of iterations a number of their own, which nothing crosses.
+
+    So it is with those that only some ranks run.
+    """
+    found, held = loops(groups.graph.fusion), holders(groups.graph.fusion)
+    kinds: list[tuple[Dim | None, frozenset[int] | None]] = [(None, None)]
+    for piece in groups.pieces if found or held else ():
+        nodes = [n for n in groups.members([piece]) if n in piece.nodes]
+        own = {(found.get(n), held.get(n.output)) for n in nodes}
+        if len({count for count, _ in own}) > 1:
             raise of_several(found, groups.members([piece]))
-        (count,) = own
-        piece.host = 0 if count is None else 1 + counts.index(count)
+        if len(own) > 1:
+            raise FusecError(
+                "a pinned segment holds operations of several ranks", span=nodes[-1].span
+            )
+        (kind,) = own
+        if kind not in kinds:
+            kinds.append(kind)
+        piece.host = kinds.index(kind)
 
 
 def _take_whole(merges: Merges, start: _Start) -> bool:

@@ -93,6 +93,9 @@ def reshaped(sharding: Sharding, source: Shape, target: Shape) -> tuple[Sharding
         if [source[k] for k in before] == [target[k] for k in after]:
             dims += [sharding.dims[k] for k in before]
             continue
+        if any(p.of is not None for k in before for p in sharding.dims[k]):
+            lost.add(STREAM)  # such slices begin where dims of another shape do not
+            sharding = sharding.without(STREAM)
         factors = [p for k in before for p in _complete(sharding.dims[k], source[k])]
         extents = [target[k] for k in after]
         while (found := _dealt(factors, extents)) is None:
@@ -123,12 +126,12 @@ def slices_first(sharding: Sharding) -> bool:
     return True
 
 
-def pieces_of(slices: Dim, ranks: Dim, at: int) -> int | None:
+def pieces_of(slices: Part, ranks: Dim, at: int) -> int | None:
     """Return into how many slices of a loop each rank's part of a dim is divided.
 
     None where a slice is no piece of one rank's part, or not contiguous.
     """
-    pieces = slices.divide(ranks)
+    pieces = None if slices.of is not None else slices.parts.divide(ranks)
     if pieces is None or not pieces.is_const or (pieces != 1 and at != 0):
         return None
     return pieces.value

@@ -193,7 +193,7 @@ def _takes_slices(axis: str, joined: Sharding, said: Sharding) -> bool:
     own = joined.dims[at][: place + 1]
     if len(own) <= place or own[:place] != said.dims[at][:place]:
         return False
-    pieces = pieces_of(own[place].parts, said.dims[at][place].parts, at)
+    pieces = pieces_of(own[place], said.dims[at][place].parts, at)
     return own[place].axis == STREAM and pieces is not None
 
 
@@ -222,25 +222,29 @@ def _reshape(node: Node, given: Given, said: Sharding | None) -> Choice:
 # Loops that cannot be.
 
 IN_ORDER = ("scan", "sort")
+"""Families whose slices along the axis that they run along need one another."""
+ENDS_LOOPS = (*IN_ORDER, "reduction", "contraction")
+"""Families that need all slices along an axis that they read whole: a loop over it ends there."""
 
 
-def check_loops(node: Node, axes: Axes, read: Given, said: Sharding | None) -> None:
+def ends_loop(node: Node, axes: Axes, k: int, at: int) -> bool:
+    """Return whether a node needs all slices of dim `at` of its operand `k` at once."""
+    return node.op.family in ENDS_LOOPS and (k, at) not in axes.same
+
+
+def check_loop(node: Node, axes: Axes, said: Sharding | None) -> None:
     """Raise FusecError where the file says a loop over a dim whose slices need one another.
 
-    read: how the file divides the operands.
+    said: how the file divides the node's results. A reader that needs all slices of an operand is
+    no such case: the operand's loop ends before it.
     """
-    for k, own in enumerate(read):
-        at = None if own is None else own.along(STREAM)
-        if own is None or at is None or (k, at) in axes.same:
-            continue
-        if node.op.family in (*IN_ORDER, "reduction", "contraction"):
-            raise _carries(node, at, getattr(node.operands[k], "name", ""), own)
     at = None if said is None else said.along(STREAM)
     if said is not None and at is not None and at not in axes.open and node.op.family in IN_ORDER:
-        raise _carries(node, at, node.output.name, said)
+        raise carried_dependence(node, at, node.output.name, said)
 
 
-def _carries(node: Node, at: int, name: str, said: Sharding) -> FusecError:
+def carried_dependence(node: Node, at: int, name: str, said: Sharding) -> FusecError:
+    """Return the error for a loop over a dim of `name` along which a node runs."""
     return FusecError(
         f"a loop over dim {at} of `{name}` carries a dependence: `{node.op.name}` runs along it",
         span=said.span or node.span,

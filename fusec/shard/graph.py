@@ -11,7 +11,8 @@ from fusec.diagnostics import InternalError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes
 from fusec.ir.op import OpDef
-from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK
+from fusec.ir.sharding import STREAM, Sharding
+from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK, Ranks, held_by
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
 
@@ -23,12 +24,14 @@ class _Made:
     """Where a value is made.
 
     level: behind how many loops, one after the other. parts: into how many slices the loop divides
-    it that it is made in, None outside of loops. dim: which of its dims.
+    it that it is made in, None outside of loops. dim: which of its dims. of: the extent of that
+    where slices do not divide it.
     """
 
     level: int = 0
     parts: Dim | None = None
     dim: int | None = None
+    of: Dim | None = None
 
 
 OUTSIDE = _Made()
@@ -44,17 +47,25 @@ class LocalGraph:
         self._maker: dict[Value, Node] = {}
         self._stacks: dict[Value, Value] = {}
         self._again: dict[Value, Value] = {}
+        self._held: dict[Value, Ranks] = {}
         self.span: Span | None = None
 
     def varies(self, value: Operand) -> bool:
         """Return whether every iteration of a loop has its own."""
         return isinstance(value, Value) and self._at(value).parts is not None
 
-    def lies(self, value: Value, dim: int | None) -> None:
+    def lies(self, value: Value, sharding: Sharding) -> None:
         """Note which dim of a value the loop divides that it is made in."""
-        made = self._at(value)
+        made, part = self._at(value), sharding.stream
         if made.parts is not None:
-            self._made[value] = replace(made, dim=dim)
+            of = None if part is None else part.of
+            self._made[value] = replace(made, dim=sharding.along(STREAM), of=of)
+
+    def lies_as(self, value: Value, other: Value) -> None:
+        """Note that a loop divides a value as it does another one."""
+        made = self._at(other)
+        if made.parts is not None:
+            self._made[value] = replace(self._at(value), dim=made.dim, of=made.of)
 
     def _at(self, value: Value) -> _Made:
         return self._made.get(value, OUTSIDE)
@@ -85,9 +96,20 @@ class LocalGraph:
         node = Node(op, tuple(operands), MappingProxyType(dict(attributes)), outputs, self.span)
         self._nodes.append(node)
         after = _Made(level + 1) if op in LEAVE else _Made(level, parts)
+        held = held_by(op, attributes, (self.held(v) for v in node.inputs))
         for value in outputs:
             self._made[value], self._maker[value] = after, node
+            if held is not None and not value.is_scalar:
+                self._held[value] = held
         return outputs
+
+    def held(self, value: Value) -> Ranks | None:
+        """Return the ranks that hold a value, None for all."""
+        return self._held.get(value)
+
+    def hold(self, value: Value, ranks: Iterable[int]) -> None:
+        """Note the ranks that hold an input."""
+        self._held[value] = frozenset(ranks)
 
     def apply(self, op: OpDef | str, operand: Value, name: str = "", **attributes: Any) -> Value:
         """Add an application to one operand with one result, and return that."""
@@ -101,7 +123,8 @@ class LocalGraph:
         if value not in self._stacks:
             made = self._at(value)
             assert made.dim is not None
-            parts = {"dim": made.dim, "parts": made.parts}
+            of = None if made.of is None else (made.of,)
+            parts = {"dim": made.dim, "parts": made.parts, "of": of}
             self._stacks[value] = self.add(STREAM_STACK, [value], parts, [name])[0]
         return self._stacks[value]
 
@@ -116,9 +139,10 @@ class LocalGraph:
         if value not in self._again:
             name = value.name.removesuffix("_slice")
             whole = self.stacked(value, f"{name}_full")
-            at = {"dim": made.dim, "parts": made.parts, "begins": made.parts}
-            self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
-            self.lies(self._again[value], made.dim)
+            uneven = None if made.of is None else True
+            at = {"dim": made.dim, "parts": made.parts, "uneven": uneven, "begins": made.parts}
+            again = self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
+            self._made[again] = replace(self._made[again], dim=made.dim, of=made.of)
         return self._again[value]
 
     # -- at the end

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fusec.ir.dim import Dim, dim
+from fusec.ir.effects import slices_overlap
 from fusec.ir.graph import Fusion, Node, Type, Value
 from fusec.ops.communication import (
     ALL_GATHER,
@@ -82,9 +83,28 @@ class _Settling:
             yield Node(find_op("reshape"), (blocks,), attributes, (split,), node.span)
             yield from self._repeated(split, 1, dim(pieces), result, node)
             return
-        yield from self._repeated(
+        yield from self._stacked(
             value, node.attributes["dim"], node.attributes["parts"], result, node
         )
+
+    def _stacked(
+        self, value: Value, at: int, parts: Dim, result: Value, node: Node
+    ) -> Iterator[Node]:
+        """Yield what makes the stack of a value that all iterations share."""
+        if not slices_overlap(node):
+            yield from self._repeated(value, at, parts, result, node)
+            return
+        shape = (*value.shape[:at], value.shape[at] * parts, *value.shape[at + 1 :])
+        longer = Value(self._fresh(f"{result.name}_longer"), Type(value.dtype, shape))
+        yield from self._repeated(value, at, parts, longer, node)
+        zeros = (dim(0),) * len(shape)
+        attributes = {
+            "start_indices": zeros,
+            "end_indices": result.shape,
+            "strides": (1,) * len(shape),
+            "manual_normalization": False,
+        }
+        yield Node(find_op("slice"), (longer,), attributes, node.outputs, node.span)
 
     def _repeated(
         self, value: Value, at: int, parts: Dim, result: Value, node: Node
@@ -96,7 +116,7 @@ class _Settling:
         attributes = {"shape": shape, "broadcast_dims": kept}
         yield Node(find_op("broadcast_in_dim"), (value,), attributes, (wide,), node.span)
         attributes = {"new_shape": result.shape}
-        yield Node(find_op("reshape"), (wide,), attributes, node.outputs, node.span)
+        yield Node(find_op("reshape"), (wide,), attributes, (result,), node.span)
 
     def _place(self, node: Node, level: int, parts: Dim | None) -> None:
         key = (level, 0, 0)

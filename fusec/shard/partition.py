@@ -8,14 +8,21 @@ from typing import Any
 
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.ir.annotations import Override, Pin
-from fusec.ir.dim import Dim, Shape
+from fusec.ir.dim import Dim, Shape, product
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value
 from fusec.ir.recent import Recent
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.find import find_op
 from fusec.shard.axes import Axes, axes_of, distinct_sizes, is_filled, is_reshape
-from fusec.shard.choose import Choice, check_loops, choose, part_of
+from fusec.shard.choose import (
+    Choice,
+    carried_dependence,
+    check_loop,
+    choose,
+    ends_loop,
+    part_of,
+)
 from fusec.shard.graph import LocalGraph
 from fusec.shard.loops import settle_loops
 from fusec.shard.place import local_shape, share
@@ -96,6 +103,7 @@ class _Partitioner:
         self.computed: dict[Value, Value] = {}
         self.deferred: dict[Value, tuple[Node, Axes]] = {}
         self.sums: dict[str, tuple[RankSum, list[Value]]] = {}
+        self.readers: dict[Value, list[tuple[Node, bool]]] = {}
         self._agree_with_aliases()
 
     def _agree_with_aliases(self) -> None:
@@ -135,6 +143,7 @@ class _Partitioner:
         for node in self.fusion.nodes:
             self.graph.span = node.span
             self._visit(node)
+        self._check_input_loops()
         return self._finish(inputs)
 
     def _input(self, entry: Input) -> Input:
@@ -151,7 +160,9 @@ class _Partitioner:
         tensor = self.tensors[value] = Tensor(value, sharding)
         tensor.keep(Held(own, memory))
         strides = local_strides(entry, shape, self.fusion.hints)
-        return replace(entry, value=own, strides=strides)
+        if sharding.ranks is not None:
+            self.graph.hold(own, sharding.ranks)
+        return replace(entry, value=own, strides=strides, ranks=sharding.ranks)
 
     def _visit(self, node: Node) -> None:
         if node.output.is_scalar:
@@ -160,8 +171,8 @@ class _Partitioner:
         given = [self._given(o) for o in node.operands]
         axes = axes_of(node, self.sizes)
         known = next((v for v in node.outputs if v.name in self.said), node.output)
-        read = [self._spanned(o) for o in node.operands]
-        check_loops(node, axes, read, self._spanned(known))
+        check_loop(node, axes, self._spanned(known))
+        self._note_ends(node, axes)
         said = self._said(known)
         choice = choose(node, axes, given, said, self.fusion.hints)
         if said is None and self._defers(node):
@@ -169,6 +180,25 @@ class _Partitioner:
             self.tensors[node.output] = Tensor(node.output, choice.result)
             return
         self._make(node, axes, choice)
+
+    def _note_ends(self, node: Node, axes: Axes) -> None:
+        """Keep whether a node follows the slices of the inputs that it reads, or needs them all."""
+        for k, value in enumerate(node.operands):
+            if not isinstance(value, Value) or value not in self.fusion.input_of:
+                continue
+            said = self._spanned(value)
+            at = None if said is None else said.along(STREAM)
+            if at is not None:
+                readers = self.readers.setdefault(value, [])
+                readers.append((node, ends_loop(node, axes, k, at)))
+
+    def _check_input_loops(self) -> None:
+        """Raise FusecError for slices of an input all of whose readers need them at once."""
+        for value, readers in self.readers.items():
+            said, (first, _) = self._spanned(value), readers[0]
+            at = None if said is None else said.along(STREAM)
+            if said is not None and at is not None and all(ends for _, ends in readers):
+                raise carried_dependence(first, at, value.name, said)
 
     def _make(self, node: Node, axes: Axes, choice: Choice) -> None:
         """Add what a rank computes of a node."""
@@ -182,6 +212,7 @@ class _Partitioner:
         ):
             choice = choice.outside
             operands = self._operands(node, choice, bias)
+        operands = self._on_their_ranks(node, choice, operands)
         shape = self._local(node.output.shape, choice.result)
         attributes = self._localised(node, choice.result, shape)
         names = [f"{v.name}{self._suffix(v, choice)}" for v in node.outputs]
@@ -195,6 +226,28 @@ class _Partitioner:
                 place = None if added is None else bias
                 how = RankSum(choice.reduction, choice.operands, choice.partial, (), place)
                 self.sums[value.name] = how, combined
+
+    def _on_their_ranks(self, node: Node, choice: Choice, operands: list[Operand]) -> list[Operand]:
+        """Return operands that all ranks hold that compute a node.
+
+        These are those that the file says of its results; else all, where ranks have parts of it;
+        else those that hold all operands, or the largest one.
+        """
+        values = [o for o in operands if isinstance(o, Value)]
+        held = [(v, ranks) for v in values if (ranks := self.graph.held(v)) is not None]
+        if not held:
+            return operands
+        said = next((s for v in node.outputs if (s := self._said(v)) is not None), None)
+        everywhere = frozenset(self.reshard.all_ranks)
+        if said is not None:
+            on = everywhere if said.ranks is None else frozenset(said.ranks)
+        elif choice.partial or any(axis != STREAM for axis, _ in choice.result.axes):
+            on = everywhere
+        else:
+            on = held[0][1].intersection(*(ranks for _, ranks in held[1:]))
+            hints = self.fusion.hints
+            on = on or max(held, key=lambda h: product(h[0].shape).evaluate(hints))[1]
+        return [self.reshard.on_ranks(o, on) if isinstance(o, Value) else o for o in operands]
 
     def _defers(self, node: Node) -> bool:
         """Return whether each reader has its part of a node's result computed, as far as it needs.
@@ -253,7 +306,7 @@ class _Partitioner:
     ) -> list[Value]:
         """Note a result, combined over ranks and divided as it is to be; return what is so."""
         combined = list[Value]()
-        self.graph.lies(own, choice.result.along(STREAM))
+        self.graph.lies(own, choice.result)
         held, name = Held(own, choice.result), value.name
         wanted = self._said(value) or choice.result
         self.computed[value] = own
@@ -284,10 +337,10 @@ class _Partitioner:
         bias = self._held(added.value, own).value
         at = {"shape": held.value.shape, "broadcast_dims": added.dims}
         (wide,) = self.graph.add(find_op("broadcast_in_dim"), [bias], at)
-        self.graph.lies(wide, held.sharding.along(STREAM))
+        self.graph.lies(wide, held.sharding)
         name = held.value.name
         (total,) = self.graph.add(find_op("add"), [held.value, wide], {}, [f"{name}_biased"])
-        self.graph.lies(total, held.sharding.along(STREAM))
+        self.graph.lies(total, held.sharding)
         return total
 
     # -- values
@@ -309,6 +362,9 @@ class _Partitioner:
         if wanted.dims not in tensor.held:
             deferred = value in self.deferred
             start = self._part(value, wanted) if deferred else tensor.nearest(wanted)
+            if any(axis != STREAM for axis, _ in wanted.axes):  # each rank has a part of its own
+                everywhere = frozenset(self.reshard.all_ranks)
+                start = replace(start, value=self.reshard.on_ranks(start.value, everywhere))
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
@@ -356,6 +412,12 @@ class _Partitioner:
             memory = self.tensors[value].sharding.without(STREAM)
             placed[value.name] = memory
             held = self._held(value, memory)
+            said = self._said(value)
+            if said is not None and said.ranks is not None:
+                held = replace(held, value=self.reshard.on_ranks(held.value, frozenset(said.ranks)))
+            ranks = self.graph.held(held.value)
+            if ranks is not None:
+                placed[value.name] = replace(memory, ranks=tuple(sorted(ranks)))
             outputs.append((output, held.value))
             named[held.value] = value.name
         for value, tensor in self.tensors.items():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, Shape, floordiv
+from fusec.ir.dim import Dim, Shape
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Mesh, Parts, Sharding
 
@@ -18,14 +18,10 @@ NO_SIZES: Mapping[str, int] = {}
 
 
 def share(extent: Dim, parts: Parts) -> Dim:
-    """Return the extent of one part of a dim: of a slice of it where a stream divides it too.
-
-    Where it is not known to be a multiple, it is declared as one.
-    """
+    """Return the extent of one part of a dim: of a slice of it where a stream divides it too."""
     for part in parts:
         if part.axis is not None:
-            exact = extent.divide(part.parts)
-            extent = floordiv(extent, part.parts) if exact is None else exact
+            extent = part.share(extent)
     return extent
 
 

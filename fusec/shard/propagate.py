@@ -10,8 +10,10 @@ from fusec.shard.axes import Axes, axes_of, distinct_sizes, is_reshape, reshaped
 from fusec.shard.partition import partitioned
 
 
-def with_readers_shardings(fusion: Fusion) -> Fusion:
+def with_readers_shardings(fusion: Fusion, *, outputs: bool = True) -> Fusion:
     """Return the fusion with more shardings: of outputs and sums over ranks, by their readers.
+
+    outputs: whether those of outputs may change too.
 
     Inputs and values of which the fusion says something stay as they are. A sum over ranks whose
     reader is divided is scattered then, where it was the same on all ranks. Other values need no
@@ -32,6 +34,8 @@ def with_readers_shardings(fusion: Fusion) -> Fusion:
                 continue
             name = operand.name
             if operand in fusion.input_of or name in fusion.shardings:
+                continue
+            if operand in fusion.output_of and not outputs:
                 continue
             own = _divided_further(node, axes, k, now[name], result.without(STREAM))
             if own.dims == now[name].dims:

@@ -14,11 +14,13 @@ from fusec.ops.communication import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
+    BROADCAST,
     RANK_SLICE,
     RECEIVE_SLICE,
     REDUCE_SCATTER,
     SEND_SLICE,
     STREAM_SLICE,
+    Ranks,
     joined,
 )
 from fusec.shard.axes import pieces_of, slices_first
@@ -39,6 +41,26 @@ class Resharder:
     def __init__(self, graph: LocalGraph, mesh: Mesh | None) -> None:
         """Take the graph and the mesh, None where streams alone divide."""
         self.graph, self.mesh = graph, mesh
+        self._sent: dict[tuple[Value, Ranks], Value] = {}
+
+    @property
+    def all_ranks(self) -> tuple[int, ...]:
+        """Return the ranks of the mesh."""
+        return () if self.mesh is None else self.mesh.ranks
+
+    def on_ranks(self, value: Value, ranks: Ranks) -> Value:
+        """Return a value as some ranks hold it: sent to them by the first that has it."""
+        held = self.graph.held(value)
+        if held is None or ranks <= held:
+            return value
+        if (value, ranks) not in self._sent:
+            assert self.mesh is not None
+            ((axis, size),) = self.mesh.axes
+            how = {"axis": axis, "ranks": size, "root": min(held), "to": tuple(sorted(ranks))}
+            sent = self.graph.apply(BROADCAST, value, f"{value.name}_sent", **how)
+            self.graph.lies_as(sent, value)
+            self._sent[value, ranks] = sent
+        return self._sent[value, ranks]
 
     def ranks(self, axis: str) -> int:
         """Return the number of ranks along an axis."""
@@ -80,9 +102,11 @@ class Resharder:
                 f"slices of `{name}` that are parts of a whole factor: {wanted}", span=wanted.span
             )
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
-        pieces = pieces_of(part.parts, ring.parts, at)
+        pieces = pieces_of(part, ring.parts, at)
         same = own.dims[at][:place] == wanted.dims[at][:place] and pieces is not None
-        if same and ring.axis not in (None, STREAM):
+        # Where other axes divide a rank's part too, its pieces are no parts of theirs.
+        in_parts = pieces == 1 or len(own.dims[at]) == place + 1
+        if same and in_parts and ring.axis not in (None, STREAM):
             axis, ranks = ring.axis, self.ranks(str(ring.axis))
             attributes = {"axis": axis, "ranks": ranks, "pieces": pieces, "begins": part.parts}
             value = self.graph.apply(RECEIVE_SLICE, held.value, f"{name}_slice", **attributes)
@@ -90,12 +114,13 @@ class Resharder:
         before = wanted.without(STREAM)
         if own.dims != before.dims:
             return self._step(held, before, name)
-        attributes = {"dim": at, "parts": part.parts, "begins": part.parts}
+        uneven = None if part.of is None else True
+        attributes = {"dim": at, "parts": part.parts, "uneven": uneven, "begins": part.parts}
         value = self.graph.apply(STREAM_SLICE, held.value, f"{name}_slice", **attributes)
         return self._noted(value, wanted)
 
     def _noted(self, value: Value, sharding: Sharding) -> Held:
-        self.graph.lies(value, sharding.along(STREAM))
+        self.graph.lies(value, sharding)
         return Held(value, sharding)
 
     # -- ranks
@@ -223,7 +248,7 @@ class Resharder:
         assert at is not None
         place = [p.axis for p in own.dims[at]].index(STREAM)
         ranks, shape = self.ranks(axis), held.value.shape
-        pieces = pieces_of(own.dims[at][place].parts, dim(ranks), at)
+        pieces = pieces_of(own.dims[at][place], dim(ranks), at)
         assert pieces is not None
         attributes = {"axis": axis, "ranks": ranks, "pieces": pieces}
         blocks = self.graph.apply(SEND_SLICE, held.value, f"{name}_blocks", **attributes)

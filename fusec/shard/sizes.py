@@ -7,18 +7,19 @@ from dataclasses import replace
 from math import gcd, lcm, prod
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, Shape, Symbol, dim, product, symbol
+from fusec.ir.dim import Dim, Shape, Symbol, ceildiv, dim, product, symbol
 from fusec.ir.divided import check_shardings
 from fusec.ir.graph import DimFact, Fusion, Input
-from fusec.ir.sharding import STREAM, Parts, Sharding
+from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.ir.substitute import substitute_dims
 
 
 def with_shares(fusion: Fusion) -> Fusion:
     """Return the fusion with `p * S` for each symbol S of extents that p ranks divide.
 
-    So S is what a rank has, also in what is known of it; what streams divide is declared a
-    multiple. FusecError where a default, or an extent, is not divided.
+    So S is what a rank has, also in what is known of it. What streams divide is declared a multiple
+    where its default is one; else the last slice overlaps the one before. FusecError where a
+    default, or an extent, is not divided by ranks.
     """
     check_shardings(fusion)
     factors = dict[str, int]()
@@ -35,8 +36,7 @@ def with_shares(fusion: Fusion) -> Fusion:
         name: replace(s, dims=tuple(_substituted(parts, values) for parts in s.dims))
         for name, s in fusion.shardings.items()
     }
-    found = replace(found, dims=facts, shardings=shardings)
-    return replace(found, dims=_multiples(found, fusion))
+    return _with_slices(replace(found, dims=facts, shardings=shardings), fusion)
 
 
 def _to_last_axis(parts: Parts) -> Parts:
@@ -93,12 +93,13 @@ def _substituted(parts: Parts, values: Mapping[str, Dim]) -> Parts:
 # Streams.
 
 
-def _multiples(fusion: Fusion, given: Fusion) -> tuple[DimFact, ...]:
-    """Return what is known of symbols, with the multiples that streams ask for.
+def _with_slices(fusion: Fusion, given: Fusion) -> Fusion:
+    """Return the fusion with the multiples that streams ask for, and the slices of what is none.
 
     given: the fusion in whose symbols errors tell extents.
     """
     facts = {fact.name: fact for fact in fusion.dims}
+    shardings = dict(fusion.shardings)
     for name, said in fusion.shardings.items():
         at = said.along(STREAM)
         value = fusion.find(name)
@@ -108,11 +109,23 @@ def _multiples(fusion: Fusion, given: Fusion) -> tuple[DimFact, ...]:
         for part in said.dims[at]:
             exact, divided = extent.divide(part.parts), divided * part.parts
             if exact is None:
-                if not _declared(facts, extent, part.parts):
+                if _declared(facts, extent, part.parts):
+                    break
+                if len(said.dims[at]) > 1:
                     raise _undivided(given, name, at, divided)
+                shardings[name] = _uneven(said, at, extent)
                 break
             extent = exact
-    return tuple(facts.values())
+    return replace(fusion, dims=tuple(facts.values()), shardings=shardings)
+
+
+def _uneven(said: Sharding, at: int, extent: Dim) -> Sharding:
+    """Return a sharding with as many slices of ceildiv(extent, parts) elements as there are."""
+    (part,) = said.dims[at]
+    count = ceildiv(extent, ceildiv(extent, part.parts)) if extent.is_const else part.parts
+    return replace(
+        said, dims=(*said.dims[:at], (Part(STREAM, count, extent),), *said.dims[at + 1 :])
+    )
 
 
 def _declared(facts: dict[str, DimFact], extent: Dim, parts: Dim) -> bool:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fusec.hostir.instructions import Alias, Allocate, For, Free, Instruction, reads, writes
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    For,
+    Free,
+    Instruction,
+    reads,
+    stream_number,
+    writes,
+)
 from fusec.hostir.passes.known import Known
 from fusec.hostir.program import HostProgram
-from fusec.ir.dim import minimum, mod, symbol
+from fusec.ir.dim import minimum
 
 
 def slice_buffers(program: HostProgram, _: Known) -> HostProgram:
@@ -40,7 +49,7 @@ def _sliced(program: HostProgram, loop: For) -> HostProgram:
     buffers = tuple(
         replace(b, shape=(count, *b.shape[1:])) if b.name in names else b for b in program.buffers
     )
-    own = mod(symbol(loop.index, extent=False), loop.streams)
+    own = stream_number(loop)
     body = tuple(
         replace(i, offset=own * program.buffer[i.of].strides[0])
         if isinstance(i, Alias) and i.of in names

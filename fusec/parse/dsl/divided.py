@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fusec import executor
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.divided import check_sharding, check_shardings
@@ -14,7 +15,7 @@ from fusec.ir.graph import Fusion, Output, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.sharding import STREAM, Mesh, Sharding
 from fusec.ops.factors import Factors
-from fusec.ops.meshes import check_axis, mesh_of_axes, mesh_of_shape
+from fusec.ops.meshes import check_axis, is_counted, mesh_of_axes, mesh_of_shape
 from fusec.parse.dsl import calls
 from fusec.parse.dsl.boundaries import span_of
 from fusec.parse.dsl.handles import Tensor
@@ -60,18 +61,27 @@ class Divided:
             self._steps.forget()
 
     def shard(
-        self, of: Tensor, dims: Mapping[int, Any] | None = None, *, stream: Any = None
+        self,
+        of: Tensor,
+        dims: Mapping[int, Any] | None = None,
+        *,
+        stream: Any = None,
+        ranks: Sequence[int] | None = None,
     ) -> None:
         """Say how a tensor is divided: by dim a mesh axis, or several, outermost first.
 
         `{}`: every rank has all of it. Among axes, `{"whole": 2}` is a factor that stays whole.
         `stream`: the dim that a loop divides, or a mapping from it to the number of slices.
+        `ranks`: which hold it; all of the mesh where none are given.
         """
         with placed() as place:
             if not isinstance(of, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise FusecError(f"a tensor of the fusion is divided, got {of!r}")
             span = span_of(place)
-            self._said[of] = lambda value, mesh: _factors(value, mesh, dims or {}, stream, span)
+            held = None if ranks is None else tuple(ranks)
+            self._said[of] = lambda value, mesh: replace(
+                _factors(value, mesh, dims or {}, stream, span), ranks=held
+            )
             self._steps.forget()
             if of.definition.knows(of):
                 self._check(of, self._said[of])
@@ -120,10 +130,47 @@ class Divided:
                 raise FusecError(
                     f"`{value.name}` is divided as {known}, and as {sharding}", span=sharding.span
                 )
+        mesh = self._common_mesh()
+        if mesh is None:
+            shardings |= self._outside_of_loops(fusion, build, shardings)
         outputs = self._laid_out(fusion, build)
-        made = replace(fusion, outputs=outputs, mesh=self._common_mesh(), shardings=shardings)
+        made = replace(fusion, outputs=outputs, mesh=mesh, shardings=shardings)
         check_shardings(made)
         return with_divided_defaults(made, UNKNOWN_SIZE)
+
+    def _outside_of_loops(
+        self, fusion: Fusion, build: Build, said: Mapping[str, Sharding]
+    ) -> dict[str, Sharding]:
+        """Return the shardings of tensors that are computed whole, outside of loops over others.
+
+        As in nvFuser, a loop domain on streams is of one computed tensor: those that have none are
+        in no loop, unless an input's loop domain is also theirs.
+        """
+        handles = {t: build.builder.resolve(o) for t, o in build.operands.items()}
+        given = {entry.value for entry in fusion.inputs}
+        on_streams = {
+            value
+            for tensor, value in handles.items()
+            if tensor in self._loops
+            and isinstance(value, Value)
+            and value.name in said
+            and said[value.name].along(STREAM) is not None
+        }
+        computed = on_streams - given
+        if not computed:
+            return {}
+        named, found = {*handles.values()}, dict[str, Sharding]()
+        inherits = on_streams & given
+        for node in fusion.nodes:
+            follows = bool(inherits & {*node.inputs}) and not computed & {*node.inputs}
+            for value in node.outputs:
+                if value.name in said or value.is_scalar:
+                    continue
+                if follows:
+                    inherits.add(value)
+                elif value in named:
+                    found[value.name] = Sharding.whole(value.rank)
+        return found
 
     def _laid_out(self, fusion: Fusion, build: Build) -> tuple[Output, ...]:
         """Return the outputs in the order of memory that allocation domains say."""
@@ -178,22 +225,38 @@ class Divided:
         """Yield the tensors of which something is said, and what says it."""
         for tensor, loops in self._loops.items():
             if loops.says:
-                yield tensor, lambda value, mesh, of=loops: of.sharding(value.shape, mesh)
+                yield tensor, lambda value, mesh, of=loops: _on_its_mesh(of, value, mesh)
         yield from self._said.items()
 
     def _common_mesh(self) -> Mesh | None:
-        """Return the one mesh of the fusion; Unsupported where there are several."""
+        """Return the one mesh of the fusion, of all ranks up to the last that a tensor is on.
+
+        Unsupported where there are several, and one of them has several axes.
+        """
         given = [] if self._mesh is None else [self._mesh]
         given += [(t.mesh, t.mesh_span) for t in self._loops.values() if t.mesh is not None]
-        for mesh, span in given[1:]:
-            first = given[0][0]
-            if mesh != first:
+        if not given:
+            return None
+        first = given[0][0]
+        if all(mesh == first for mesh, _ in given) and is_counted(first):
+            return first
+        for mesh, span in given:
+            if len(mesh.axes) > 1 or len(first.axes) > 1:
                 raise Unsupported(
                     f"tensors on several meshes in one fusion ({{{first}}} and {{{mesh}}})",
                     span=span,
                     help="name all axes in one mesh, of which each tensor takes some",
                 )
-        return given[0][0] if given else None
+        last = max(rank for mesh, _ in given for rank in mesh.ranks)
+        return mesh_of_shape([max(last + 1, executor.ranks().size)], given[0][1])
+
+
+def _on_its_mesh(loops: Loops, value: Value, mesh: Mesh | None) -> Sharding:
+    """Return how a tensor is divided over the fusion's mesh, of which its own may be a part."""
+    sharding, own = loops.sharding(value.shape, mesh), loops.mesh
+    if own is None or mesh is None or own.ranks == mesh.ranks:
+        return sharding
+    return replace(sharding, ranks=own.ranks, span=sharding.span or loops.mesh_span)
 
 
 def _factors(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fusec.diagnostics import FusecError, Span, Unsupported
-from fusec.ir.dim import Dim, dim, floordiv, product, symbol
+from fusec.ir.dim import Dim, ceildiv, dim, product, symbol
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 
@@ -119,11 +119,12 @@ class Loops:
                 size = 1
                 break
             whole = not extent.is_const or extent.value % size == 0
-            if not whole and extent.is_const and size % extent.value == 0:
+            uneven = not whole and len(factors) == 1 and factor.size == symbol(f"{factor.of}")
+            if not whole and not uneven and extent.is_const and size % extent.value == 0:
                 taken.append(factor)
                 size //= extent.value
                 continue
-            if not whole:
+            if not whole and not uneven:
                 raise _not_divided(factors, known, size)
             mine, rest = self._halve(factor, size, inner=inner)
             taken.append(mine)
@@ -138,7 +139,7 @@ class Loops:
         own = self._factors[factor.of]
         mine = Factor(factor.of, dim(size))
         exact = factor.size.divide(size)
-        rest = Factor(factor.of, floordiv(factor.size, size) if exact is None else exact)
+        rest = Factor(factor.of, ceildiv(factor.size, size) if exact is None else exact)
         at = own.index(factor)
         own[at : at + 1] = [rest, mine] if inner else [mine, rest]
         return mine, rest

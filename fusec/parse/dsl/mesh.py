@@ -9,7 +9,7 @@ from fusec.diagnostics import FusecError, Unsupported, WrongType
 from fusec.ir.dim import dim
 from fusec.ir.sharding import STREAM, Mesh, Sharding
 from fusec.ops.factors import Factors
-from fusec.ops.meshes import mesh_of_shape
+from fusec.ops.meshes import mesh_of_ranks, mesh_of_shape
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import placed
 from fusec.shard.place import local_part
@@ -19,17 +19,22 @@ class DeviceMesh:
     """Ranks in a grid, given as a list, range or array of them; its last axis is mesh_x."""
 
     def __init__(self, devices: Any) -> None:
-        """Take the ranks 0, 1, ... in row-major order."""
+        """Take any ranks in one axis, or 0, 1, ... in row-major order in several."""
         with placed() as place:
             shape, ranks = _grid(devices)
-            if ranks != list(range(len(ranks))):
-                raise Unsupported(
-                    f"a mesh of the ranks {ranks[:8]}{'...' if len(ranks) > 8 else ''}",
-                    help="a mesh has the ranks 0 to n - 1, in order",
-                )
+            span = None if place is None else place.span
             if not ranks:
                 raise FusecError("a mesh has at least 1 rank")
-            self.mesh = mesh_of_shape(shape, None if place is None else place.span)
+            if len(shape) == 1:
+                self.mesh = mesh_of_ranks(ranks, span)
+                return
+            if ranks != list(range(len(ranks))):
+                raise Unsupported(
+                    f"a mesh of {len(shape)} axes and the ranks "
+                    f"{ranks[:8]}{'...' if len(ranks) > 8 else ''}",
+                    help="it has the ranks 0 to n - 1, in order",
+                )
+            self.mesh = mesh_of_shape(shape, span)
 
     @classmethod
     def of(cls, mesh: Mesh) -> DeviceMesh:
