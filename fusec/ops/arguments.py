@@ -210,6 +210,8 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
         case "ints":
             return tuple(_int(op, param, v) for v in _sequence(value))
         case "float":
+            if isinstance(value, Dim) and value.is_const:
+                value = value.value
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 return float(value)
         case "bool":
@@ -256,6 +258,12 @@ def _int(op: OpDef, param: Param, value: Any) -> int:
         value = value.value
     if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if isinstance(value, Dim):
+        raise WrongType(
+            f"`{param.name}` of `{op.name}` must be known when the fusion is compiled, and "
+            f"`{value}` is a size of an input",
+            help="write the number, or declare a dim for it that no input has",
+        )
     raise WrongType(f"`{param.name}` of `{op.name}` must be an integer, got {value!r}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusec import ops
@@ -16,13 +16,13 @@ from fusec.ops.arguments import near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
+from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.scope import Scope
-from fusec.parse.sizes import NotASize, Sizes, check_terms
+from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
-from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Tree
+from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Prefix, Tree
 
-_SCALAR_OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
 
@@ -35,18 +35,25 @@ class Calls:
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
 
-    def line(self, line: OpLine, names: Sequence[str]) -> tuple[Operand, ...]:
-        """Build the call of an op line and return its results, under `names`."""
-        assert isinstance(line.tree, CallTree)
-        return self._call(line.tree, names)
+    def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
+        """Return what an op line computes: results under the names of `labels`, sizes or numbers.
 
-    def size(self, line: OpLine) -> Dim:
-        """Return the size that an op line names: an integer, a dim or arithmetic on them."""
-        if len(line.names) > 1:
-            span = self._span(line.tree)
-            raise FusecError(f"one size, and {len(line.names)} names", span=span)
+        labels: called where the line makes values, so that sizes and numbers take no names.
+        """
         tree = line.tree
-        return self._computed(tree) if isinstance(tree, Infix) else self.sizes.of(tree)
+        if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
+            return self._call(tree, labels())
+        is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
+        if len(line.names) > 1:
+            what = "size" if is_size else "result"
+            message = f"one {what}, and {len(line.names)} names"
+            raise FusecError(message, span=self._span(tree))
+        if is_size or isinstance(tree, CallTree):
+            return [self.sizes.of(tree)]
+        if isinstance(tree, Literal):
+            return [self._constant(tree)]
+        assert isinstance(tree, (Infix, Prefix))
+        return [self._expression(tree, labels)]
 
     def _span(self, tree: Tree | Name) -> Span:
         return self._source.span(tree.start, tree.end)
@@ -164,15 +171,23 @@ class Calls:
                 span=self._span(tree),
                 help=signature(op),
             )
+        return self._value(tree)
+
+    def _value(self, tree: Tree) -> Operand:
+        """Return the tensor, scalar or number that an expression gives."""
+        if isinstance(tree, Items):
+            raise FusecError("expected a value, found a list", span=self._span(tree))
         if isinstance(tree, Literal):
             if tree.value is None:
                 raise FusecError("none is not a tensor", span=self._span(tree))
             return self._constant(tree)
         if isinstance(tree, Name):
             return self._named(tree)
+        if self.sizes.is_size(tree):
+            return operand_of_size(self._builder, self.sizes.of(tree), self._span(tree))
         if isinstance(tree, CallTree):
             return self._typed(tree) if tree.name.text in DTYPES else self._nested(tree)
-        return self._arithmetic(tree)
+        return self._expression(tree)
 
     def _constant(self, tree: Literal) -> Const:
         assert tree.value is not None
@@ -207,24 +222,39 @@ class Calls:
 
     def _named(self, tree: Name) -> Operand:
         meaning = self._scope.find(tree.text, self._span(tree))
-        return self._as_operand(meaning, tree) if isinstance(meaning, Dim) else meaning
+        if isinstance(meaning, Dim):
+            return operand_of_size(self._builder, meaning, self._span(tree))
+        return meaning
 
-    def _arithmetic(self, tree: Infix) -> Operand:
-        return self._as_operand(self._computed(tree), tree)
+    def _expression(
+        self, tree: Infix | Prefix, labels: Callable[[], list[str]] | None = None
+    ) -> Operand:
+        """Return what operators on values compute, the result of the last under `labels`."""
+        operators: list[Infix | Prefix] = []
+        leftmost: Tree = tree
+        while isinstance(leftmost, (Infix, Prefix)) and not self.sizes.is_size(leftmost):
+            operators.append(leftmost)
+            leftmost = leftmost.left if isinstance(leftmost, Infix) else leftmost.operand
+        value = self._value(leftmost)
+        for each in reversed(operators):
+            operands = [value, self._value(each.right)] if isinstance(each, Infix) else [value]
+            value = self._operator(each, operands, labels if each is tree else None)
+        return value
 
-    def _as_operand(self, size: Dim, tree: Tree) -> Operand:
-        return operand_of_size(self._builder, size, self._span(tree))
-
-    def _computed(self, tree: Infix) -> Dim:
-        """Return the size that arithmetic gives; of tensors, the error that says what to write."""
+    def _operator(
+        self, tree: Infix | Prefix, operands: list[Operand], labels: Callable[[], list[str]] | None
+    ) -> Operand:
+        span = self._span(tree)
+        number = folded(tree.operator, operands, span)
+        if number is not None:
+            return number
+        name = operation_of(tree.operator, operands)
+        names = None if labels is None else labels()
         try:
-            return self.sizes.of(tree)
-        except NotASize:
-            raise FusecError(
-                f"`{tree.operator}` computes sizes only",
-                span=self._span(tree),
-                help=f"operations are calls: `{_SCALAR_OPS[tree.operator]}(a, b)`",
-            ) from None
+            (result,) = self._builder.call(name, operands, {}, names=names, span=span)
+        except FusecError as error:
+            raise error.at(span) from None
+        return result
 
     # -- attributes
 
@@ -238,6 +268,8 @@ class Calls:
             return self._dtype(tree, op, param)
         if isinstance(tree, Name) and param.kind == "str":
             return tree.text
+        if param.kind == "float":
+            return self._value(tree)
         if param.kind not in _SIZE_KINDS:
             raise FusecError(
                 f"`{param.name}` of `{op.name}` must be a {param.kind}",

@@ -14,6 +14,7 @@ from fusec.parse.dsl.indexing import index
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import refuse
 from fusec.parse.dsl.scheduled import Scheduled
+from fusec.parse.operators import BINARY, COMPARISONS, UNARY
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
@@ -204,14 +205,12 @@ class Vector(Sequence["Scalar"]):
         return f"[{', '.join(repr(e) for e in self.elements)}]"
 
 
-_BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "mod": "mod", "pow": "pow",
-    "matmul": "matmul",
-    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+_METHODS = {
+    "+": "add", "-": "sub", "*": "mul", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
 }  # fmt: skip
-_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
-_UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+"""Python's names for operators of two operands."""
+_UNARY_METHODS = {"-": "neg", "~": "invert"}
 
 
 def _is_integer(operand: Any) -> bool:
@@ -243,15 +242,16 @@ def _install_operators() -> None:
         with placed():
             raise FusecError("`//` is for sizes", help="use fd.ops.floor(fd.ops.truediv(a, b))")
 
-    for method, op in _BINARY.items():
-        define(f"__{method}__", constant(op))
-        define(f"__r{method}__", constant(op), swapped=True)
+    for sign, method in _METHODS.items():
+        define(f"__{method}__", constant(BINARY[sign]))
+        define(f"__r{method}__", constant(BINARY[sign]), swapped=True)
     for method, choose in (("truediv", _quotient), ("floordiv", floor)):
         define(f"__{method}__", choose)
         define(f"__r{method}__", choose, swapped=True)
-    for method in _COMPARE:
-        define(f"__{method}__", constant(method))
-    for method, op in _UNARY.items():
+    for op in COMPARISONS.values():
+        define(f"__{op}__", constant(op))
+    unaries = {"abs": "abs"} | {_UNARY_METHODS[sign]: op for sign, op in UNARY.items()}
+    for method, op in unaries.items():
 
         def unary(self: Handle, op: str = op) -> Any:
             return getattr(self.definition.ops, op)(self)
