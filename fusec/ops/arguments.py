@@ -66,13 +66,15 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "alpha": ("value",),
     "start_indices": ("start",),
     "end_indices": ("end",),
+    "norm_shape": ("normalized_shape",),
+    "split_size": ("split_size_or_sections", "split_sizes"),
 }
 """Names that nvFuser's older versions, or PyTorch, give to a parameter."""
 
 _OPERAND_NAMES = (
-    ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor"),
-    ("arg2", "other", "rhs", "y", "b"),
-    ("arg3", "z", "c"),
+    ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor", "x1", "tensor"),
+    ("arg2", "other", "rhs", "y", "b", "x2", "exponent", "tensor1"),
+    ("arg3", "z", "c", "tensor2"),
 )
 
 

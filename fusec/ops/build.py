@@ -127,7 +127,9 @@ class GraphBuilder(DrawBuilder):
             self.bindings.unify(left, right)
         complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
         if op.expand is not None:
-            single = [None if slot is None else self.resolve(slot[0]) for slot in slots]
+            single: list[Operand | None] = []
+            for slot in slots:
+                single += [None] if slot is None else [self.resolve(operand) for operand in slot]
             made: Operand | tuple[Operand, ...] = op.expand(self, *single, **complete)
             return self._named(op, made if isinstance(made, tuple) else (made,), names, span)
         operands = flat_operands(op, slots)

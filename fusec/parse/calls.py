@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec import ops
@@ -18,6 +18,7 @@ from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
+from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
@@ -34,6 +35,7 @@ class Calls:
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
+        self._words = OurWords(source, scope)
 
     def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
         """Return what an op line computes: results under the names of `labels`, sizes or numbers.
@@ -50,8 +52,8 @@ class Calls:
             raise FusecError(message, span=self._span(tree))
         if is_size or isinstance(tree, CallTree):
             return [self.sizes.of(tree)]
-        if isinstance(tree, Literal):
-            return [self._constant(tree)]
+        if isinstance(tree, (Literal, Name)):
+            return [self._value(tree)]
         assert isinstance(tree, (Infix, Prefix))
         return [self._expression(tree, labels)]
 
@@ -59,12 +61,22 @@ class Calls:
         return self._source.span(tree.start, tree.end)
 
     def _call(self, tree: CallTree, names: Sequence[str] | None) -> tuple[Operand, ...]:
-        span = self._span(tree)
+        span, name = self._span(tree), tree.name.text
+        if name not in ops.TABLE:
+            ours = self._words.alias(tree)
+            if isinstance(ours, CallTree):
+                return self._call(ours, names)
+            if isinstance(ours, (Infix, Prefix)):
+                return (self._expression(ours, None if names is None else lambda: list(names)),)
         try:
-            op = ops.find_op(tree.name.text)
+            op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
-            raise self._dtype_called(tree, error).at(self._span(tree.name)) from None
-        given = self._bind(op, tree)
+            raise self._words.unknown(tree, error, names).at(self._span(tree.name)) from None
+        try:
+            given = self._bind(op, tree)
+            operands, attributes = self._arguments(op, given, span)
+        except FusecError as error:
+            raise self._words.reordered(op, tree, names, error) from None
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
             count, results = len(op.results), ", ".join(op.results)
@@ -73,6 +85,18 @@ class Calls:
                 span=span,
                 help=f"name {'them' if count > 1 else 'one'}, as in `{results} = {op.name}(...)`",
             )
+        try:
+            results = self._builder.call(op.name, operands, attributes, names=names, span=span)
+        except FusecError as error:
+            raise error.at(span) from None
+        for result in results:
+            check_terms((*result.shape, *filter(None, [result.type.dim])), span)
+        return results
+
+    def _arguments(
+        self, op: OpDef, given: Mapping[str, Tree], span: Span
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Return the operands and attributes of a call, as GraphBuilder.call takes them."""
         operands: list[Any] = []
         attributes: dict[str, Any] = {}
         for param in op.params:
@@ -87,20 +111,7 @@ class Calls:
                 operands.append(self._operand(given[param.name], op, param))
             else:
                 attributes[param.name] = self._attribute(given[param.name], op, param)
-        try:
-            results = self._builder.call(op.name, operands, attributes, names=names, span=span)
-        except FusecError as error:
-            raise error.at(span) from None
-        for result in results:
-            check_terms((*result.shape, *filter(None, [result.type.dim])), span)
-        return results
-
-    def _dtype_called(self, tree: CallTree, error: FusecError) -> FusecError:
-        name = tree.name.text
-        if name not in DTYPES:
-            return error
-        help = f"to convert a tensor write `cast(x, {name})`"
-        return FusecError(f"`{name}` is a dtype, not an operation", help=help)
+        return operands, attributes
 
     def _bind(self, op: OpDef, tree: CallTree) -> dict[str, Tree]:
         given: dict[str, Tree] = {}
@@ -221,6 +232,9 @@ class Calls:
         return Const(typed_number(values[0].value, dtype, self._span(tree)), dtype)
 
     def _named(self, tree: Name) -> Operand:
+        owner, _, name = tree.text.rpartition(".")
+        if owner and self._scope.knows(owner) and not self._scope.knows(tree.text):
+            raise self._words.attribute(tree, owner, name)
         meaning = self._scope.find(tree.text, self._span(tree))
         if isinstance(meaning, Dim):
             return operand_of_size(self._builder, meaning, self._span(tree))

@@ -88,7 +88,8 @@ class Parser:
         self.expect("=", " after the result's name")
         tree = self.expression()
         self.finish("call" if isinstance(tree, CallTree) else "expression")
-        if isinstance(tree, (Name, Items)) or (isinstance(tree, Literal) and tree.value is None):
+        copied = isinstance(tree, Name) and "." not in tree.text
+        if copied or isinstance(tree, Items) or (isinstance(tree, Literal) and tree.value is None):
             raise FusecError(
                 "the right side of an op line is a call, an expression or a number",
                 span=self.span(tree),
@@ -168,6 +169,8 @@ class Parser:
 
     def _power(self) -> Tree:
         base = self._primary()
+        if self.token.kind == "mark" and self.token.text == "[":
+            raise self._subscript(base)
         if not (self.token.kind == "mark" and self.token.text == "**"):
             return base
         operator, place = self._operator(), self._tokens[self._next - 1].start
@@ -175,6 +178,16 @@ class Parser:
         exponent = self._sign()
         self._depth -= 1
         return Infix(operator, base, exponent, base.start, exponent.end, place)
+
+    def _subscript(self, base: Tree) -> FusecError:
+        text = self.source.text[base.start : base.end]
+        owner = text.removesuffix(".shape")
+        if owner != text:
+            help = f"write the name of the dim, or `size({owner}, dim)`"
+        else:
+            help = f"write `slice({text}, starts, ends)`, or `select({text}, index, dim)`"
+        span = self.span(self.token)
+        return FusecError("op lines have no subscripts", span=span, help=help)
 
     def _primary(self) -> Tree:
         token = self.token

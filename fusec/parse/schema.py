@@ -10,6 +10,7 @@ from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ir.sharding_text import DEFAULT_AXES
 from fusec.ops.arguments import signature
+from fusec.ops.frameworks import aliases
 from fusec.options import SCHEDULERS
 from fusec.parse.segments import BOUNDARIES
 
@@ -175,7 +176,7 @@ def _input() -> dict[str, Any]:
 
 
 def _op() -> dict[str, Any]:
-    names = "|".join(ops.TABLE)
+    names = "|".join((*ops.TABLE, *aliases()))
     call = rf"{_NAME}(\s*,\s*{_NAME})*\s*=\s*({names})\s*\([\s\S]*\)"
     # What is one call alone, or a name alone, is no expression: operations are checked by name.
     signs = r"(//|\*\*|<<|>>|[<>=!]=|[-+*/%@&|^~<>])"

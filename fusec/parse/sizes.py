@@ -79,6 +79,8 @@ class Sizes:
         if isinstance(tree, Literal):
             return type(tree.value) is int
         if isinstance(tree, Name):
+            if "." in tree.text and not self._scope.knows(tree.text):
+                return False
             meaning = self._scope.find(tree.text, self._span(tree))
             return isinstance(meaning, Dim) or meaning.type.dim is not None
         if isinstance(tree, Infix):

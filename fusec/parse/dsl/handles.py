@@ -10,6 +10,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Operand
 from fusec.ops import TABLE
 from fusec.parse.dsl.datatype import DataType, of_dtype
+from fusec.parse.dsl.foreign import method_named
 from fusec.parse.dsl.indexing import index
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import refuse
@@ -47,9 +48,11 @@ class Handle:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in TABLE:
+        with placed():
+            function = method_named(self.definition.ops, name)
+        if function is None and name not in TABLE:
             raise refuse(name, type(self).__name__, TABLE)
-        function = getattr(self.definition.ops, name)
+        function = function or getattr(self.definition.ops, name)
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
     def is_tensor(self) -> bool:
@@ -237,10 +240,7 @@ def _install_operators() -> None:
         return lambda a, b: name
 
     def floor(a: Any, b: Any) -> str:
-        if _is_integer(a) and _is_integer(b):
-            return "div"
-        with placed():
-            raise FusecError("`//` is for sizes", help="use fd.ops.floor(fd.ops.truediv(a, b))")
+        return "div" if _is_integer(a) and _is_integer(b) else "floor_divide"
 
     for sign, method in _METHODS.items():
         define(f"__{method}__", constant(BINARY[sign]))
