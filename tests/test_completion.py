@@ -32,7 +32,8 @@ def completed(*words: object) -> list[str]:
 
 def test_operations() -> None:
     assert completed("ops", "") == list(TABLE)
-    assert completed("ops", "soft") == ["softmax"]
+    assert completed("ops", "softm") == ["softmax", "softmin"]
+    assert completed("ops", "mult") == ["multiply"], "a name of other frameworks"
 
 
 @pytest.mark.parametrize("command", ["compile", "check", "run", "dump", "explain"])

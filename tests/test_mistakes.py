@@ -18,18 +18,18 @@ MISTAKES = {
     "a size for a dim": (MATRIX, "y = sum(x, dims=[H])", 9, "H is dim 1"),
     "a name mistyped": (MATRIX, "y = sum(x, dimz=1)", 16, "did you mean `dims`?"),
     "a value for a size": (MATRIX, "y = x", 9, "a plain copy is `y = set(x)`"),
-    "an operator": (MATRIX, "y = x + other", 9, "operations are calls: `add(a, b)`"),
+    "an operator that is a word": (MATRIX, "y = x and other", 11, "`a & b`"),
     "a size of nothing": (MATRIX, "y = E // 2", 9, "undefined name `E`"),
     "two names of a size": (MATRIX, "y, z = B // 2", 12, "one size, and 2 names"),
     "halves of what may be odd": (
         MATRIX, "y = add(slice(x, [0, 0], [B, H // 2]), slice(x, [0, H // 2], [B, H]))", 9,
-        "declared as `2 * half`",
+        "declared with `multiple_of: 2`",
     ),
     "counted from the end": (
         MATRIX, "y = slice(x, [0, 0 - H // 2], [B, H])", 9, "that is H - (H // 2)"
     ),
     "a bool in YAML's way": (MATRIX, "y = sum(x, [1], keepdim=yes)", 29, "`true` or `false`"),
-    "another library": (MATRIX, "y = torch.exp(x)", 9, "did you mean `exp`?"),
+    "another library": (MATRIX, "y = torch.exp(x)", 9, "write `y = exp(x)`"),
     "digits in groups": ("x: f32[1_000]", "y = exp(x)", 10, "write `1000`"),
     "a wide comma": (MATRIX, "y = add(x\uff0c x)", 14, "a fullwidth comma: write `,`"),
     "one result": (MATRIX, "y, z = softmax(x, 1)", 12, "`softmax` has 1 result, got 2 names"),

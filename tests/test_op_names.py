@@ -25,10 +25,13 @@ OTHER_WORDS = {
     "codegen/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
     "codegen/dispatch.py": {"VIEWS"},  # families
     "codegen/attention.py": {"RESERVED"},
+    "codegen/attention_backward.py": {"RESERVED"},
+    "codegen/attention_decode.py": {"RESERVED"},
     "codegen/matmul_names.py": {"RESERVED"},
     "hostir/sizes.py": {"_CALLS"},  # functions of sizes
     "hostir/text.py": {"EXCHANGES"},
-    "ir/dim.py": {"_INFIX", "_FUNCTIONS"},
+    "ir/dim.py": {"_FUNCTIONS"},
+    "ir/dim_text.py": {"_INFIX"},
     "ir/dtype.py": {"_CATEGORY"},
     "options.py": {"SCHEDULERS"},
     "passes/complex_as_pairs.py": {"SUMS"},  # between ranks
@@ -44,6 +47,7 @@ OTHER_WORDS = {
     "schedule/pressure.py": {"TEMPLATES"},
     "schedule/two_pass.py": {"_MADE"},  # names of values
     "schedule/scatter.py": {"FAMILIES"},
+    "segment/refine.py": {"TIMES"},  # moves
     "shard/choose.py": {"IN_ORDER"},  # families
     "schedule/sort.py": {"FAMILIES"},
     "dumps/nvfuser.py": {"SCHEDULERS"},

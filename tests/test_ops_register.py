@@ -22,7 +22,7 @@ from fusec.reference.evaluate import evaluate
 
 
 @pytest.fixture
-def softplus() -> Iterator[OpDef]:
+def log1pexp() -> Iterator[OpDef]:
     with temporary_ops():
 
         @pointwise(
@@ -32,20 +32,20 @@ def softplus() -> Iterator[OpDef]:
             domain=(-5.0, 5.0),
             accuracy=3,
         )
-        def softplus(x: Array) -> Array:
+        def log1pexp(x: Array) -> Array:
             """Return log(1 + exp(x))."""
             return np.log1p(np.exp(x))
 
-        yield softplus
+        yield log1pexp
 
 
-def test_a_new_op_is_one_function(softplus: OpDef) -> None:
-    assert find_op("softplus") is softplus is TABLE["softplus"]
-    assert softplus.doc == "Return log(1 + exp(x))."
-    assert [(p.name, p.kind, p.default) for p in softplus.params] == [("x", "operand", REQUIRED)]
+def test_a_new_op_is_one_function(log1pexp: OpDef) -> None:
+    assert find_op("log1pexp") is log1pexp is TABLE["log1pexp"]
+    assert log1pexp.doc == "Return log(1 + exp(x))."
+    assert [(p.name, p.kind, p.default) for p in log1pexp.params] == [("x", "operand", REQUIRED)]
     builder = GraphBuilder()
     x = builder.input("x", dtypes.BF16, [3, builder.declare_dim("H", 4)])
-    builder.output(builder.apply("softplus", x))
+    builder.output(builder.apply("log1pexp", x))
     fusion = builder.finish()
     assert str(fusion.outputs[0].value.type) == "bf16[3, H]"
     assert fusion.nodes[0].compute_dtypes == (dtypes.F32,)

@@ -264,7 +264,7 @@ def test_the_operation_shown_to_contributors_works() -> None:
             {},
         )
         fusion = read_text(
-            "fusion: f\ninputs: {x: 'f32[4]'}\nops:\n  - y = softsign(x)\noutputs: [y]\n"
+            "fusion: f\ninputs: {x: 'f32[4]'}\nops:\n  - y = bounded(x)\noutputs: [y]\n"
         )
         x = np.linspace(-2, 2, 4, dtype=np.float32)
         values = evaluate(fusion, {"x": x}, {})

@@ -65,8 +65,12 @@ def test_drawn_shardings_are_valid(fusion: Fusion) -> None:
 def test_a_good_document() -> None:
     """The schema takes every field in every form."""
     assert errors(GOOD) == []
-    for size in ("n = 4", "n = B * 2 - 1", "n = -(B // 2)", "n = min(B, 4) % (B + 1)"):
-        assert errors({**GOOD, "ops": [size]}) == []
+    for line in (
+        "n = 4", "n = B * 2 - 1", "n = -(B // 2)", "n = min(B, 4) % (B + 1)", "c = 1e-5",
+        "y = x * w + 1.0", "y = -x", "y = (x - m) * rsqrt(v + s)", "y = relu(x) @ w", "y = x == w",
+        "y = sum(x, dims=[1], keepdim=true) / H", "y = ~(x >= 2)", "c = .5", "y = x ** 2",
+    ):  # fmt: skip
+        assert errors({**GOOD, "ops": [line]}) == [], line
     assert errors({**GOOD, "outputs": {"y": {"stride_order": [0, 1]}, "m": None}}) == []
 
 
@@ -87,6 +91,9 @@ def test_a_good_document() -> None:
         {"ops": ["y = reluu(x)"]},
         {"ops": ["relu(x)"]},
         {"ops": ["y = reluu(x, -1)"]},
+        {"ops": ["y = reluu(x) z"]},
+        {"ops": ["y = x"]},
+        {"ops": ["y, z = x + w"]},
         {"ops": [{"y = pad(x, value": "1)"}]},
         {"outputs": []},
         {"outputs": "y"},

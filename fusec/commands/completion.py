@@ -31,12 +31,17 @@ def targets(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 def operations(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     """Complete the name of an operation, with the first line of what is known of it."""
     from fusec.ops import TABLE
+    from fusec.ops.frameworks import aliases
 
-    return [
+    own = [
         CompletionItem(op.name, help=op.doc.splitlines()[0])
         for op in TABLE.values()
         if op.name.startswith(incomplete)
     ]
+    others = (entry for name, entry in aliases().items() if name.startswith(incomplete))
+    # Names of other frameworks only where some letters ask for them.
+    named = [CompletionItem(e.name, help=e.expressions[0]) for e in others if incomplete]
+    return own + named
 
 
 def passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:

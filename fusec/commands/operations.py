@@ -12,7 +12,10 @@ from fusec.ir.graph import Fusion
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import REFUSED, TABLE, find_op
 from fusec.ops.examples import examples
+from fusec.ops.find import not_ours
+from fusec.ops.frameworks import Entry, aliases, find_bare, find_dotted, of_operation
 from fusec.parse import read_text
+from fusec.parse.frameworks import calls_in, parsed
 
 _SIZES = {"B": 4, "C": 8, "G": 2, "K": 8}
 _OTHER_SIZE = 16
@@ -21,7 +24,7 @@ _OTHER_SIZE = 16
 def list_ops(name: str | None) -> int:
     """Print all operations by family, or all that is known of one."""
     if name is not None:
-        sys.stdout.write(describe(find_op(name)))
+        sys.stdout.write(described(name))
         return 0
     families: dict[str, list[OpDef]] = {}
     for op in TABLE.values():
@@ -30,10 +33,34 @@ def list_ops(name: str | None) -> int:
         print(f"{family}:")
         for op in ops:
             print(f"  {signature(op):<60} {op.doc.splitlines()[0]}")
+    print("names of other frameworks that stand for these (`fusec ops NAME` knows all others too):")
+    for _, entry in sorted(aliases().items()):
+        print(f"  {entry.signature:<60} {' or '.join(entry.expressions)}")
     print("refused:")
     for refused, reason in REFUSED.items():
         print(f"  {refused:<60} {reason}")
     return 0
+
+
+def described(name: str) -> str:
+    """Return the page of an operation, or what another framework's name is called here."""
+    entry = None
+    if name not in TABLE:
+        entry = find_dotted(name) if "." in name else find_bare(name)
+    if entry is None:
+        return describe(find_op(name))
+    if entry.kind == "unsupported":
+        raise not_ours(name, entry)
+    taken = "fusec takes this name too" if entry.kind == "alias" and "." not in name else ""
+    lines = [entry.title, *(f"  {e}" for e in entry.expressions), entry.note, taken]
+    lines += [signature(TABLE[n]) for n in operations_of(entry)]
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def operations_of(entry: Entry) -> list[str]:
+    """Return the operations that stand for a name of another framework, in order."""
+    calls = (call for e in entry.expressions for call in calls_in(parsed(e)))
+    return list(dict.fromkeys(c.name.text for c in calls if c.name.text in TABLE))
 
 
 def signature(op: OpDef) -> str:
@@ -56,6 +83,8 @@ def describe(op: OpDef) -> str:
     lines = [signature(op), "", op.doc, "", f"family: {op.family}"]
     if len(op.results) > 1:
         lines.append(f"results: {', '.join(op.results)}")
+    for entry in of_operation(op.name):
+        lines.append(f"{entry.title}: {' or '.join(entry.expressions)}")
     lines += types_taken(text)
     if op.cuda:
         lines += [f"CUDA ({kind}): {cuda}" for kind, cuda in op.cuda.items()]

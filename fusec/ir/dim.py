@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from math import gcd
 from typing import Union
 
 from fusec.diagnostics import FusecError
-
-_INFIX = {"floordiv": "//", "mod": "%"}
+from fusec.ir.dim_text import call_text, sum_text
+from fusec.ir.dim_text import shape_text as shape_text
+from fusec.ir.quotients import has_quotients, is_quotient, merged, numerator
 
 
 @dataclass(frozen=True)
@@ -26,27 +27,31 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Call:
-    """An application of floordiv, ceildiv, mod, min or max to two dims."""
+    """An application of floordiv, ceildiv, mod, min or max to two dims.
+
+    exact: of floordiv of a symbol by a constant, that the symbol is a multiple of the constant.
+    """
 
     function: str
     left: Dim
     right: Dim
+    exact: bool = False
+
+    def of(self, left: Dim, right: Dim) -> Dim:
+        """Return the same function of other dims, simplified; what was exact stays exact."""
+        result = _FUNCTIONS[self.function](left, right)
+        alone = left.terms[0][0] if len(left.terms) == 1 and left.terms[0][1] == 1 else ()
+        if self.exact and len(alone) == 1 and isinstance(alone[0], Symbol):
+            return _of_atom(Call("floordiv", left, right, exact=True))
+        return result
 
     def __str__(self) -> str:
-        infix = _INFIX.get(self.function)
-        if infix is None:
-            return f"{self.function}({self.left}, {self.right})"
-        return f"{_operand(self.left)} {infix} {_operand(self.right)}"
+        return call_text(self)
 
 
 Atom = Symbol | Call
 Monomial = tuple[Atom, ...]
 DimLike = Union["Dim", int]
-
-
-def _operand(dim: Dim) -> str:
-    text = str(dim)
-    return text if dim.is_const or (len(dim.terms) == 1 and " " not in text) else f"({text})"
 
 
 def _key(monomial: Monomial) -> tuple[int, str]:
@@ -147,9 +152,12 @@ class Dim:
         for m, c in self.terms:
             rest = list(m)
             for atom in monomial:
-                if atom not in rest:
+                factor = atom
+                if atom not in rest and is_quotient(atom):
+                    c, factor = c * atom.right.value, numerator(atom)
+                if factor not in rest:
                     return None
-                rest.remove(atom)
+                rest.remove(factor)
             if c % coefficient:
                 return None
             quotient.append((tuple(rest), c // coefficient))
@@ -207,21 +215,7 @@ class Dim:
 
     @cached_property
     def _text(self) -> str:
-        if not self.terms:
-            return "0"
-        text = ""
-        for monomial, coefficient in self.terms:
-            names = [f"({a})" if isinstance(a, Call) and a.function in _INFIX else str(a)
-                     for a in monomial]  # fmt: skip
-            if len(monomial) == 1 and coefficient == 1 and len(self.terms) == 1:
-                return str(monomial[0])
-            factors = names if abs(coefficient) == 1 and names else [*names, str(abs(coefficient))]
-            body = " * ".join(factors)
-            if not text:
-                text = ("-" if coefficient < 0 else "") + body
-            else:
-                text += (" - " if coefficient < 0 else " + ") + body
-        return text
+        return sum_text(self.terms)
 
     __repr__ = __str__
 
@@ -232,6 +226,8 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
         sums[monomial] = sums.get(monomial, 0) + coefficient
     if len(sums) == 1 and () in sums:
         return dim(sums[()])
+    if has_quotients(sums):
+        sums = merged(sums)
     return Dim(tuple(sorted(((m, c) for m, c in sums.items() if c), key=lambda t: _key(t[0]))))
 
 
@@ -263,10 +259,19 @@ def _shift(value: Dim, by: Dim) -> Dim:
     for monomial, coefficient in value.terms:
         product = dim(coefficient)
         for atom in monomial:
-            one = _of_atom(atom)
-            product = product * (one + by if isinstance(atom, Symbol) and atom.extent else one)
+            product = product * _shifted(atom, by)
         total = total + product
     return total
+
+
+def _shifted(atom: Atom, by: Dim) -> Dim:
+    """Return an atom plus `by` where it is at least 1; of a quotient as a variable of its own."""
+    if isinstance(atom, Call):
+        if not atom.exact:
+            return _of_atom(atom)
+        own, whole = _of_atom(replace(atom, exact=False)), numerator(atom)
+        return own + by if isinstance(whole, Symbol) and whole.extent else own
+    return _of_atom(atom) + by if atom.extent else _of_atom(atom)
 
 
 def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
@@ -287,7 +292,7 @@ def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
 def _substitute_atom(atom: Atom, values: Mapping[str, Dim]) -> Dim:
     if isinstance(atom, Symbol):
         return values.get(atom.name, _of_atom(atom))
-    return _FUNCTIONS[atom.function](atom.left.substitute(values), atom.right.substitute(values))
+    return atom.of(atom.left.substitute(values), atom.right.substitute(values))
 
 
 def dim(value: DimLike) -> Dim:
@@ -388,11 +393,6 @@ def product(dims: Iterable[DimLike]) -> Dim:
 
 
 Shape = tuple[Dim, ...]
-
-
-def shape_text(shape: Iterable[DimLike]) -> str:
-    """Return a shape as `[B, H]`."""
-    return "[" + ", ".join(str(d) for d in shape) + "]"
 
 
 _FUNCTIONS = {

@@ -56,6 +56,14 @@ class DType:
         return {"c64": F32, "c128": F64}.get(self.name, self)
 
     @property
+    def largest(self) -> float:
+        """Return the largest finite number of a type of floats."""
+        import ml_dtypes
+
+        facts: Any = ml_dtypes.finfo
+        return float(facts(self.numpy).max)
+
+    @property
     def is_half(self) -> bool:
         """Return whether values are stored in 16 bits or fewer and computed in f32."""
         return self.kind == "float" and self.bits <= 16

@@ -86,6 +86,7 @@ class OpDef:
         or composite (expanded into other operations when it is called, never a node).
     params: in nvFuser's order, so that in a few operations an attribute precedes an operand.
     results: names of the results, one for most operations.
+    many: of a composite, whether its attributes and shapes say how many results there are.
     reference: NumPy function of the operand arrays, positional in the order of `operands`, and of
         the attributes by keyword with sizes as ints; a tuple for several results. Operands come in
         the types of `compute`, floats in f64; rounding to the result's type is the caller's. Where
@@ -150,6 +151,7 @@ class OpDef:
     infer: Infer
     compute: Compute
     results: tuple[str, ...] = ("out",)
+    many: bool = False
     cuda: Mapping[str, str] = field(default_factory=dict[str, str])
     cost: Cost = Cost()
     domain: tuple[float, float] = (-2.0, 2.0)

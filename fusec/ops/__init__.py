@@ -5,14 +5,18 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from fusec.ir.op import OpTable
+from fusec.ops import activations as activations
 from fusec.ops import attention as attention
 from fusec.ops import complexes as complexes
 from fusec.ops import composites as composites
 from fusec.ops import contractions as contractions
 from fusec.ops import convert as convert
 from fusec.ops import declare as declare
+from fusec.ops import dims as dims
+from fusec.ops import elementwise_losses as elementwise_losses
 from fusec.ops import extremes as extremes
 from fusec.ops import factories as factories
+from fusec.ops import filled as filled
 from fusec.ops import grouped as grouped
 from fusec.ops import indexing as indexing
 from fusec.ops import losses as losses
@@ -36,6 +40,7 @@ from fusec.ops import scans as scans
 from fusec.ops import scatters as scatters
 from fusec.ops import sorts as sorts
 from fusec.ops import statistics as statistics
+from fusec.ops import summaries as summaries
 from fusec.ops import tensor_cores as tensor_cores
 from fusec.ops import windows as windows
 from fusec.ops.find import find_op as find_op

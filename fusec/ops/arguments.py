@@ -66,13 +66,15 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "alpha": ("value",),
     "start_indices": ("start",),
     "end_indices": ("end",),
+    "norm_shape": ("normalized_shape",),
+    "split_size": ("split_size_or_sections", "split_sizes"),
 }
 """Names that nvFuser's older versions, or PyTorch, give to a parameter."""
 
 _OPERAND_NAMES = (
-    ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor"),
-    ("arg2", "other", "rhs", "y", "b"),
-    ("arg3", "z", "c"),
+    ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor", "x1", "tensor"),
+    ("arg2", "other", "rhs", "y", "b", "x2", "exponent", "tensor1"),
+    ("arg3", "z", "c", "tensor2"),
 )
 
 
@@ -210,6 +212,8 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
         case "ints":
             return tuple(_int(op, param, v) for v in _sequence(value))
         case "float":
+            if isinstance(value, Dim) and value.is_const:
+                value = value.value
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 return float(value)
         case "bool":
@@ -256,6 +260,12 @@ def _int(op: OpDef, param: Param, value: Any) -> int:
         value = value.value
     if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if isinstance(value, Dim):
+        raise WrongType(
+            f"`{param.name}` of `{op.name}` must be known when the fusion is compiled, and "
+            f"`{value}` is a size of an input",
+            help="write the number, or declare a dim for it that no input has",
+        )
     raise WrongType(f"`{param.name}` of `{op.name}` must be an integer, got {value!r}")
 
 

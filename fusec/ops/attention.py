@@ -16,7 +16,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import F32, I32, I64, U64
 from fusec.ir.graph import Const, Operand
 from fusec.ops import philox
-from fusec.ops.declare import Array, composite
+from fusec.ops.declare import TABLE, Array, composite
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.precision import narrow, widen
@@ -196,6 +196,33 @@ def sdpfa_fwd(
         shares = np.where(drawn < 1 - p, shares / (1 - p), 0.0)
     seeds = np.zeros(2, np.uint64), np.zeros((), np.uint64)
     return np.matmul(shares, value), (largest + np.log(total))[..., 0], *seeds
+
+
+def _expand_scaled_dot_product_attention(
+    builder: GraphBuilder, query: Operand, key: Operand, value: Operand,
+    attn_mask: Operand | None, dropout_p: Operand, is_causal: Operand, scale: Operand | None,
+) -> Operand:  # fmt: skip
+    given = (query, key, value, None, attn_mask, dropout_p, is_causal, scale)
+    return builder.call("sdpfa_fwd", given)[0]
+
+
+@composite(expand=_expand_scaled_dot_product_attention, equal=_agreeing)
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Array | None = None,
+    dropout_p: Array = 0.0,
+    is_causal: Array = False,
+    scale: Array | None = None,
+) -> Array:
+    """Return softmax(scale * query @ key^T, masked) @ value, the first result of `sdpfa_fwd`.
+
+    A bool mask lets through where it is true, any other one is added; a causal row i sees the keys
+    up to i. Without a scale it is 1 / sqrt(features).
+    """
+    given = (query, key, value, None, attn_mask, dropout_p, is_causal, scale)
+    return TABLE["sdpfa_fwd"].reference(*given)[0]
 
 
 def _expand_backward(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusec.ir.dim import Dim, Symbol, dim
+from fusec.ir.divisibility import with_exact_quotients
 from fusec.ir.graph import Type
 
 
@@ -16,6 +17,8 @@ class Bindings:
         """Start with no anonymous symbol."""
         self._order: dict[str, int] = {}
         self._values: dict[str, Dim] = {}
+        self.multiples: dict[str, int] = {}
+        """What each dim is declared to be a multiple of, where that is more than 1."""
 
     def add(self, name: str) -> None:
         """Declare an anonymous symbol."""
@@ -53,9 +56,13 @@ class Bindings:
         self._values = {k: v.substitute({name: value}) for k, v in self._values.items()}
         self._values[name] = value
 
+    def fix(self, name: str, value: int) -> None:
+        """Make a symbol a constant."""
+        self._bind(name, dim(value))
+
     def size(self, size: Dim) -> Dim:
-        """Return a size with unified symbols replaced."""
-        return size.substitute(self._values)
+        """Return a size with unified symbols replaced, and quotients exact that facts prove so."""
+        return with_exact_quotients(size.substitute(self._values), self.multiples)
 
     def type(self, type: Type) -> Type:
         """Return a type with unified symbols replaced."""

@@ -32,6 +32,7 @@ from fusec.ops.find import find_op
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.literals import typed_literals
 from fusec.ops.shapes import Unequal, broadcast_shape
+from fusec.ops.size_operands import with_constants
 from fusec.ops.zero_dim import is_one_element, of_one_element
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -151,7 +152,8 @@ class GraphBuilder(DrawBuilder):
         if instead is not None:
             return self._named(op, instead, names, span)
         flat = [o for slot in slots if slot is not None for o in slot]
-        complete = attributes_of(op, flat, attributes)
+        complete = attributes_of(op, flat, self._numbers(op, attributes))
+        complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
         if op.canonical is not None:
             complete = {**complete, **op.canonical(tuple(flat), complete)}
         check_complex(op, flat, complete)
@@ -162,7 +164,9 @@ class GraphBuilder(DrawBuilder):
             self.bindings.unify(left, right)
         complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
         if op.expand is not None:
-            single = [None if slot is None else self.resolve(slot[0]) for slot in slots]
+            single: list[Operand | None] = []
+            for slot in slots:
+                single += [None] if slot is None else [self.resolve(operand) for operand in slot]
             made: Operand | tuple[Operand, ...] = op.expand(self, *single, **complete)
             return self._named(op, made if isinstance(made, tuple) else (made,), names, span)
         operands = flat_operands(op, slots)
@@ -171,6 +175,19 @@ class GraphBuilder(DrawBuilder):
         operands = [self.resolve(o) for o in operands]
         complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
         return self._node(op, tuple(operands), complete, names, span)
+
+    def _numbers(self, op: OpDef, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return attributes with dims that no input has as constants, where a number must stand."""
+        kinds = {p.name: p.kind for p in op.attributes}
+
+        def number(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return [number(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+            size = value.type.dim if isinstance(value, Value) else value
+            return with_constants(self, size) if isinstance(size, Dim) else value
+
+        fixed = ("int", "ints", "float")
+        return {k: number(v) if kinds.get(k) in fixed else v for k, v in attributes.items()}
 
     def _node(
         self,

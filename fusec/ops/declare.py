@@ -331,13 +331,14 @@ def composite(
     equal: Equal | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     results: tuple[str, ...] = ("out",),
+    many: bool = False,
 ) -> Callable[[Body], OpDef]:
     """Declare an operation that `expand(builder, *operands, **attributes)` makes of others."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "composite", infer=_never, compute=computes_in_result, expand=expand,
-            equal=equal, domain=domain, results=results,
+            equal=equal, domain=domain, results=results, many=many,
         )  # fmt: skip
 
     return wrap

@@ -113,7 +113,7 @@ def _each_size(builder: GraphBuilder, arg: Operand) -> tuple[Operand, ...]:
     return tuple(builder.apply("size", arg, dim=axis) for axis in range(rank))
 
 
-@composite(expand=_each_size)
+@composite(expand=_each_size, many=True)
 def shape(arg: Array) -> Array:
     """Return the extents of all dims as integer scalars."""
     return tuple(np.asarray(extent, np.int64) for extent in np.shape(arg))

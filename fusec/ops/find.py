@@ -1,23 +1,88 @@
-"""Look up operations by name."""
+"""Look up operations by name; what is wrong with a name that none has."""
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterable
 
 from fusec.diagnostics import FusecError, Span, Unsupported
-from fusec.ir.op import OpDef
+from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops.declare import TABLE
+from fusec.ops.frameworks import Entry, find_bare, find_dotted
 from fusec.ops.refused import REFUSED
 
 
-def find_op(name: str, span: Span | None = None) -> OpDef:
-    """Return the operation called `name`; FusecError suggests a near one."""
+def find_op(name: str, span: Span | None = None, *, count: int | None = None) -> OpDef:
+    """Return the operation called `name`; the error says what to write for a name that is none.
+
+    count: the number of arguments of the call, so that no operation of others is suggested.
+    """
     found = TABLE.get(name)
     if found is not None:
         return found
     if name in REFUSED:
         raise Unsupported(f"`{name}`: {REFUSED[name]}", span=span)
-    last = name.rpartition(".")[2]
-    close = [last] if last in TABLE else difflib.get_close_matches(name, TABLE, n=1)
-    help = f"did you mean `{close[0]}`?" if close else "`fusec ops` lists all operations"
+    entry = find_dotted(name) if "." in name else find_bare(name)
+    if entry is not None:
+        raise not_ours(name, entry, span=span)
+    meant = near_operation(name, count)
+    help = f"did you mean `{meant}`?" if meant else "`fusec ops` lists all operations"
     raise FusecError(f"unknown operation `{name}`", span=span, help=help)
+
+
+def not_ours(
+    name: str, entry: Entry, written: str | None = None, *, span: Span | None = None
+) -> FusecError:
+    """Return the error for a name of another framework; `written` is what the line should say."""
+    if entry.kind == "unsupported":
+        help = None if written is None else f"write {written}"
+        return Unsupported(f"`{name}` of {entry.framework}: {entry.note}", span=span, help=help)
+    text = written or " or ".join(f"`{e}`" for e in entry.expressions)
+    return FusecError(
+        f"`{name}` is {entry.framework}'s name, and no operation of fusec",
+        span=span,
+        notes=[f"it is {entry.title}"] if written and entry.kind != "same" else (),
+        help=f"write {text}" + (f"; {entry.note}" if entry.note else ""),
+    )
+
+
+def without_place(entry: Entry, arguments: str) -> FusecError:
+    """Return the error for arguments that nothing here takes."""
+    what = f"`{entry.name}` of {entry.framework} with {arguments}"
+    forms = " or ".join(f"`{e}`" for e in entry.expressions)
+    return Unsupported(what, notes=[f"it is {entry.title}"], help=f"without them it is {forms}")
+
+
+def near_operation(name: str, count: int | None = None) -> str | None:
+    """Return the operation that `name` is a slip of, of those that take `count` arguments."""
+    return nearest(name, (n for n, op in TABLE.items() if count is None or _takes(op, count)))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the word that `name` is a slip of: one letter off, of long names two; else None."""
+    most = 1 if len(name) < 5 else 2
+    near = [
+        (edits(name.lower(), word.lower()), word)
+        for word in known
+        if abs(len(word) - len(name)) <= most
+    ]
+    distance, meant = min(near, default=(most + 1, None))
+    return meant if distance <= most else None
+
+
+def _takes(op: OpDef, count: int) -> bool:
+    least = sum(p.default is REQUIRED for p in op.params)
+    return least <= count <= len(op.params)
+
+
+def edits(one: str, other: str) -> int:
+    """Return the least number of letters put in, left out, changed or exchanged with the next."""
+    rows = [list(range(len(other) + 1))]
+    for i, left in enumerate(one, 1):
+        row = [i]
+        for j, right in enumerate(other, 1):
+            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (left != right))
+            if i > 1 and j > 1 and (left, one[i - 2]) == (other[j - 2], right):
+                best = min(best, rows[-2][j - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]

@@ -61,9 +61,24 @@ class InputBuilder:
                 f"dim `{name}`: the default {default} is no multiple of {multiple_of}", span=span
             )
         self._dims[name] = DimFact(name, default, multiple_of, anonymous, tuple(buckets))
+        if multiple_of > 1:
+            self.bindings.multiples[name] = multiple_of
         if anonymous:
             self.bindings.add(name)
         return symbol(name)
+
+    def make_constant(self, name: str, span: Span | None = None) -> None:
+        """Make a declared dim a constant of its default size; others stay as they are."""
+        fact = self._dims.get(name)
+        if fact is None or name in self.bindings.bound:
+            return
+        if fact.buckets:
+            raise FusecError(
+                f"dim `{name}` is a constant, as no input has it, and cannot have buckets",
+                span=span,
+                help=f"leave `buckets` out, and build once for each value with `--set {name}=...`",
+            )
+        self.bindings.fix(name, fact.default)
 
     def anonymous_dim(self, hint_name: str, default: int) -> Dim:
         """Return a symbol of its own for a `-1` of a script; it is unified with what it meets."""
@@ -103,7 +118,7 @@ class InputBuilder:
             layout = (
                 strides_of(sizes, contiguity, stride_order, lambda a, d: self._stride(name, a, d))
                 if strides is None
-                else tuple(dim(s) for s in strides)
+                else tuple(self.bindings.size(dim(s)) for s in strides)
             )
         except FusecError as error:
             raise error.at(span) from None
@@ -241,6 +256,11 @@ class InputBuilder:
     def resolve(self, value: Operand) -> Operand:
         """Return a value as it is now, after unifications and renamings."""
         return value if isinstance(value, Const) else self._value(value)
+
+    @property
+    def inputs(self) -> Sequence[Input]:
+        """Return the inputs as they were declared."""
+        return self._inputs
 
     @property
     def input_values(self) -> Iterator[Value]:

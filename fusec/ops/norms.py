@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, dim, floordiv
+from fusec.ir.dim import Dim, dim, floordiv, mod
 from fusec.ir.graph import Operand
-from fusec.ops.declare import Array, composite
+from fusec.ops.declare import Array, Size, composite
 from fusec.ops.lazy import np
 from fusec.ops.precision import element_count, narrow, widen
 from fusec.ops.shapes import described, tensor_shape
+from fusec.ops.size_operands import with_constants
 
 if TYPE_CHECKING:
     from fusec.ops.build import GraphBuilder
@@ -234,17 +235,18 @@ def instance_norm(
 
 def _expand_group_norm(
     builder: GraphBuilder, arg: Operand, weight: Operand | None, bias: Operand | None,
-    eps: Operand, num_groups: int,
+    eps: Operand, num_groups: Dim,
 ) -> Operand:  # fmt: skip
     place = _channels("group_norm", arg, False, batch=True)
     _check_parameters(place, arg, (weight, bias, None, None))
     batch, channels, *rest = arg.shape
-    if num_groups < 1 or (channels.is_const and channels.value % num_groups):
+    num_groups = with_constants(builder, num_groups)
+    if dim(0).at_least(num_groups) or mod(channels, num_groups).at_least(1):
         raise FusecError(
             f"`group_norm`: {channels} channels do not fall into {num_groups} groups",
             notes=[described([arg])],
         )
-    grouped = [batch, dim(num_groups), floordiv(channels, num_groups), *rest]
+    grouped = [batch, num_groups, floordiv(channels, num_groups), *rest]
     wide = builder.apply("reshape", widen(builder, arg), new_shape=grouped)
     attributes = {"dims": list(range(2, len(grouped))), "correction": 0, "keepdim": True}
     var, mean = builder.call("var_mean", [wide], attributes)
@@ -261,7 +263,7 @@ def _expand_group_norm(
 @composite(expand=_expand_group_norm)
 def group_norm(
     arg: Array,
-    num_groups: int,
+    num_groups: Size,
     weight: Array | None = None,
     bias: Array | None = None,
     eps: Array = 1e-5,

@@ -32,7 +32,7 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
                 f"operands of `{name}` do not broadcast",
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
                 help="extents must be equal or literally 1; reshape, or declare both by one name"
-                + "; a dim of two equal parts is declared as `2 * half`" * cut,
+                + "; halves of D are equal where D is declared with `multiple_of: 2`" * cut,
             )
     return wide[0]
 

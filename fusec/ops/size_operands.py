@@ -1,4 +1,4 @@
-"""Sizes as operands: numbers computed from the sizes of inputs."""
+"""Sizes as numbers: computed from the sizes of inputs, or constants where no input has the dim."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _CALLS = {"floordiv": "div", "ceildiv": "ceilDiv", "mod": "mod", "min": "minimum
 
 
 def operand_of_size(builder: GraphBuilder, size: Dim, span: Span | None = None) -> Operand:
-    """Return a size as an i64 scalar; FusecError where no input has the dims that it is made of."""
-    size = builder.bindings.size(size)
+    """Return a size as an i64 scalar, a constant where no input has the dims it is made of."""
+    size = with_constants(builder, size, span)
     if size.is_const:
         return Const(size.value, I64)
     known = builder.size_operands
@@ -28,12 +28,39 @@ def operand_of_size(builder: GraphBuilder, size: Dim, span: Span | None = None) 
     return builder.resolve(known[size])
 
 
+def with_constants(builder: GraphBuilder, size: Dim, span: Span | None = None) -> Dim:
+    """Return a size in which dims of no input are their defaults, from now on in all sizes.
+
+    Nothing gives such a dim a value when the fusion runs, so a number made of it is a constant.
+    """
+    of_inputs = {
+        name
+        for entry, value in zip(builder.inputs, builder.input_values, strict=True)
+        for dim in (*(value.type.shape or ()), *entry.strides, *filter(None, [value.type.dim]))
+        for name in dim.symbols
+    }
+    for name in sorted(builder.bindings.size(size).symbols - of_inputs):
+        builder.make_constant(name, span)
+    return builder.bindings.size(size)
+
+
 def _of_input(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand | None:
     for value in builder.input_values:
         if value.dim == size:
             return value
         if size in (value.type.shape or ()):
             return builder.call("size", [value], {"dim": value.shape.index(size)}, span=span)[0]
+    return _of_multiple(builder, size, span)
+
+
+def _of_multiple(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand | None:
+    """Return a size of which an input's extent is a constant multiple: half of `2 * half`."""
+    for value in builder.input_values:
+        for axis, extent in enumerate(value.type.shape or ()):
+            times = None if extent.is_const else extent.divide(size)
+            if times is not None and times.is_const:
+                (whole,) = builder.call("size", [value], {"dim": axis}, span=span)
+                return builder.call("div", [whole, Const(times.value, I64)], span=span)[0]
     return None
 
 
@@ -49,8 +76,11 @@ def _computed(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand:
             return chain(_CALLS[atom.function], [*sides])
         alone = Dim((((atom,), 1),))
         if alone == size:
-            message = f"`{size}` is not the size of an input, so it is no number here"
-            raise FusecError(message, span=span)
+            raise FusecError(
+                f"dim `{size}` is not the extent of any input's dim and cannot be used as a value",
+                span=span,
+                help="inputs have it as a part of an extent only; declare an input scalar for it",
+            )
         return operand_of_size(builder, alone, span)
 
     terms: list[Operand] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec import ops
@@ -16,13 +16,14 @@ from fusec.ops.arguments import near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
+from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
+from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
-from fusec.parse.sizes import NotASize, Sizes, check_terms
+from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
-from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Tree
+from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Prefix, Tree
 
-_SCALAR_OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
 
@@ -34,30 +35,48 @@ class Calls:
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
+        self._words = OurWords(source, scope)
 
-    def line(self, line: OpLine, names: Sequence[str]) -> tuple[Operand, ...]:
-        """Build the call of an op line and return its results, under `names`."""
-        assert isinstance(line.tree, CallTree)
-        return self._call(line.tree, names)
+    def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
+        """Return what an op line computes: results under the names of `labels`, sizes or numbers.
 
-    def size(self, line: OpLine) -> Dim:
-        """Return the size that an op line names: an integer, a dim or arithmetic on them."""
-        if len(line.names) > 1:
-            span = self._span(line.tree)
-            raise FusecError(f"one size, and {len(line.names)} names", span=span)
+        labels: called where the line makes values, so that sizes and numbers take no names.
+        """
         tree = line.tree
-        return self._computed(tree) if isinstance(tree, Infix) else self.sizes.of(tree)
+        if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
+            return self._call(tree, labels())
+        is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
+        if len(line.names) > 1:
+            what = "size" if is_size else "result"
+            message = f"one {what}, and {len(line.names)} names"
+            raise FusecError(message, span=self._span(tree))
+        if is_size or isinstance(tree, CallTree):
+            return [self.sizes.of(tree)]
+        if isinstance(tree, (Literal, Name)):
+            return [self._value(tree)]
+        assert isinstance(tree, (Infix, Prefix))
+        return [self._expression(tree, labels)]
 
     def _span(self, tree: Tree | Name) -> Span:
         return self._source.span(tree.start, tree.end)
 
     def _call(self, tree: CallTree, names: Sequence[str] | None) -> tuple[Operand, ...]:
-        span = self._span(tree)
+        span, name = self._span(tree), tree.name.text
+        if name not in ops.TABLE:
+            ours = self._words.alias(tree)
+            if isinstance(ours, CallTree):
+                return self._call(ours, names)
+            if isinstance(ours, (Infix, Prefix)):
+                return (self._expression(ours, None if names is None else lambda: list(names)),)
         try:
-            op = ops.find_op(tree.name.text)
+            op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
-            raise self._dtype_called(tree, error).at(self._span(tree.name)) from None
-        given = self._bind(op, tree)
+            raise self._words.unknown(tree, error, names).at(self._span(tree.name)) from None
+        try:
+            given = self._bind(op, tree)
+            operands, attributes = self._arguments(op, given, span)
+        except FusecError as error:
+            raise self._words.reordered(op, tree, names, error) from None
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
             count, results = len(op.results), ", ".join(op.results)
@@ -66,6 +85,21 @@ class Calls:
                 span=span,
                 help=f"name {'them' if count > 1 else 'one'}, as in `{results} = {op.name}(...)`",
             )
+        try:
+            results = self._builder.call(
+                op.name, operands, attributes, names=names, span=span,
+                place=lambda about: self._argument_span(op, given, about),
+            )  # fmt: skip
+        except FusecError as error:
+            raise error.at(span) from None
+        for result in results:
+            check_terms((*result.shape, *filter(None, [result.type.dim])), span)
+        return results
+
+    def _arguments(
+        self, op: OpDef, given: Mapping[str, Tree], span: Span
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Return the operands and attributes of a call, as GraphBuilder.call takes them."""
         operands: list[Any] = []
         attributes: dict[str, Any] = {}
         for param in op.params:
@@ -80,29 +114,13 @@ class Calls:
                 operands.append(self._operand(given[param.name], op, param))
             else:
                 attributes[param.name] = self._attribute(given[param.name], op, param)
-        try:
-            results = self._builder.call(
-                op.name, operands, attributes, names=names, span=span,
-                place=lambda about: self._argument_span(op, given, about),
-            )  # fmt: skip
-        except FusecError as error:
-            raise error.at(span) from None
-        for result in results:
-            check_terms((*result.shape, *filter(None, [result.type.dim])), span)
-        return results
+        return operands, attributes
 
     def _argument_span(self, op: OpDef, given: Mapping[str, Tree], about: str) -> Span | None:
         """Return where the argument of a kind stands; None where the call has none or several."""
         kinds = ("dims", "axis") if about == "axis" else (about,)
         found = [given[p.name] for p in op.params if p.kind in kinds and p.name in given]
         return self._span(found[0]) if len(found) == 1 else None
-
-    def _dtype_called(self, tree: CallTree, error: FusecError) -> FusecError:
-        name = tree.name.text
-        if name not in DTYPES:
-            return error
-        help = f"to convert a tensor write `cast(x, {name})`"
-        return FusecError(f"`{name}` is a dtype, not an operation", help=help)
 
     def _bind(self, op: OpDef, tree: CallTree) -> dict[str, Tree]:
         given: dict[str, Tree] = {}
@@ -173,15 +191,23 @@ class Calls:
                 span=self._span(tree),
                 help=signature(op),
             )
+        return self._value(tree)
+
+    def _value(self, tree: Tree) -> Operand:
+        """Return the tensor, scalar or number that an expression gives."""
+        if isinstance(tree, Items):
+            raise FusecError("expected a value, found a list", span=self._span(tree))
         if isinstance(tree, Literal):
             if tree.value is None:
                 raise FusecError("none is not a tensor", span=self._span(tree))
             return self._constant(tree)
         if isinstance(tree, Name):
             return self._named(tree)
+        if self.sizes.is_size(tree):
+            return operand_of_size(self._builder, self.sizes.of(tree), self._span(tree))
         if isinstance(tree, CallTree):
             return self._typed(tree) if tree.name.text in DTYPES else self._nested(tree)
-        return self._arithmetic(tree)
+        return self._expression(tree)
 
     def _constant(self, tree: Literal) -> Const:
         assert tree.value is not None
@@ -215,25 +241,43 @@ class Calls:
         return Const(typed_number(values[0].value, dtype, self._span(tree)), dtype)
 
     def _named(self, tree: Name) -> Operand:
+        owner, _, name = tree.text.rpartition(".")
+        if owner and self._scope.knows(owner) and not self._scope.knows(tree.text):
+            raise self._words.attribute(tree, owner, name)
         meaning = self._scope.find(tree.text, self._span(tree))
-        return self._as_operand(meaning, tree) if isinstance(meaning, Dim) else meaning
+        if isinstance(meaning, Dim):
+            return operand_of_size(self._builder, meaning, self._span(tree))
+        return meaning
 
-    def _arithmetic(self, tree: Infix) -> Operand:
-        return self._as_operand(self._computed(tree), tree)
+    def _expression(
+        self, tree: Infix | Prefix, labels: Callable[[], list[str]] | None = None
+    ) -> Operand:
+        """Return what operators on values compute, the result of the last under `labels`."""
+        operators: list[Infix | Prefix] = []
+        leftmost: Tree = tree
+        while isinstance(leftmost, (Infix, Prefix)) and not self.sizes.is_size(leftmost):
+            operators.append(leftmost)
+            leftmost = leftmost.left if isinstance(leftmost, Infix) else leftmost.operand
+        value = self._value(leftmost)
+        for each in reversed(operators):
+            operands = [value, self._value(each.right)] if isinstance(each, Infix) else [value]
+            value = self._operator(each, operands, labels if each is tree else None)
+        return value
 
-    def _as_operand(self, size: Dim, tree: Tree) -> Operand:
-        return operand_of_size(self._builder, size, self._span(tree))
-
-    def _computed(self, tree: Infix) -> Dim:
-        """Return the size that arithmetic gives; of tensors, the error that says what to write."""
+    def _operator(
+        self, tree: Infix | Prefix, operands: list[Operand], labels: Callable[[], list[str]] | None
+    ) -> Operand:
+        span = self._span(tree)
+        number = folded(tree.operator, operands, span)
+        if number is not None:
+            return number
+        name = operation_of(tree.operator, operands)
+        names = None if labels is None else labels()
         try:
-            return self.sizes.of(tree)
-        except NotASize:
-            raise FusecError(
-                f"`{tree.operator}` computes sizes only",
-                span=self._span(tree),
-                help=f"operations are calls: `{_SCALAR_OPS[tree.operator]}(a, b)`",
-            ) from None
+            (result,) = self._builder.call(name, operands, {}, names=names, span=span)
+        except FusecError as error:
+            raise error.at(span) from None
+        return result
 
     # -- attributes
 
@@ -247,6 +291,8 @@ class Calls:
             return self._dtype(tree, op, param)
         if isinstance(tree, Name) and param.kind == "str":
             return tree.text
+        if param.kind == "float":
+            return self._value(tree)
         if param.kind not in _SIZE_KINDS:
             raise FusecError(
                 f"`{param.name}` of `{op.name}` must be a {param.kind}",

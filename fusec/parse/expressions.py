@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fusec.diagnostics import FusecError, Span
+from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
 from fusec.parse.tokens import Token, number_of, tokens_of
-from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Tree
+from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Prefix, Tree
 
 MAX_DEPTH = 64
 MAX_OPERATORS = 200
@@ -55,6 +56,8 @@ class Parser:
         found = "the end of the line" if token.kind == "end" else f"`{token.text}`"
         if token.text == ":" and help is None:
             help = "keyword arguments are written `name=value`"
+        if token.kind == "name" and help is None:
+            help = WORDS.get(token.text)
         return FusecError(f"expected {expected}, found {found}", span=self.span(token), help=help)
 
     def name(self, what: str) -> Name:
@@ -71,7 +74,7 @@ class Parser:
             raise self.unexpected(f"nothing after the {after}", _second_line(self))
 
     def op_line(self) -> OpLine:
-        """Read `names = call`, or `name = size`."""
+        """Read `names = expression`."""
         first = self.token
         if first.kind == "name" and self._tokens[self._next + 1].text == "(":
             raise FusecError(
@@ -84,17 +87,24 @@ class Parser:
             names.append(self.name("the name of a result"))
         self.expect("=", " after the result's name")
         tree = self.expression()
-        if isinstance(tree, (Name, Items)) or (isinstance(tree, Literal) and not _is_int(tree)):
+        self.finish("call" if isinstance(tree, CallTree) else "expression")
+        copied = isinstance(tree, Name) and "." not in tree.text
+        if copied or isinstance(tree, Items) or (isinstance(tree, Literal) and tree.value is None):
             raise FusecError(
-                "the right side of an op line is a call, or a size such as `D // 2`",
+                "the right side of an op line is a call, an expression or a number",
                 span=self.span(tree),
                 help="write `y = op(x)`; a plain copy is `y = set(x)`",
             )
-        self.finish("call" if isinstance(tree, CallTree) else "size")
         return OpLine(tuple(names), tree)
 
     def expression(self) -> Tree:
         """Read an expression."""
+        self._deeper()
+        tree = self._infix(0)
+        self._depth -= 1
+        return tree
+
+    def _deeper(self) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise FusecError(
@@ -102,53 +112,82 @@ class Parser:
                 span=self.span(self.token),
                 help="give intermediate values a line of their own",
             )
-        left = self._product()
-        while self.token.kind == "mark" and self.token.text in ("+", "-"):
-            operator = self._operator()
-            right = self._product()
-            left = Infix(operator, left, right, left.start, right.end)
-        self._depth -= 1
+
+    def _infix(self, level: int) -> Tree:
+        """Read operands of the operators of a level of precedence, or of a tighter one."""
+        if level == len(PRECEDENCE):
+            return self._sign()
+        left = self._infix(level + 1)
+        while self.token.kind == "mark" and self.token.text in PRECEDENCE[level]:
+            if isinstance(left, Infix) and level == 0 and left.operator in COMPARISONS:
+                self._refuse_chain(left)
+            operator, place = self._operator(), self._tokens[self._next - 1].start
+            right = self._infix(level + 1)
+            left = Infix(operator, left, right, left.start, right.end, place)
         return left
 
-    def _product(self) -> Tree:
-        left = self._sign()
-        while self.token.kind == "mark" and self.token.text in ("*", "//", "%", "/"):
-            operator = self._operator()
-            right = self._sign()
-            left = Infix(operator, left, right, left.start, right.end)
-        return left
+    def _refuse_chain(self, left: Infix) -> None:
+        if self._tokens[self._next - 1].text == ")":
+            return  # `(a < b) == c` compares a result
+        texts = [self.source.text[t.start : t.end] for t in (left.left, left.right)]
+        raise FusecError(
+            "comparisons do not chain",
+            span=self.span(self.token),
+            help=f"write `({texts[0]} {left.operator} {texts[1]}) & ({texts[1]} "
+            f"{self.token.text} ...)`",
+        )
 
     def _operator(self) -> str:
-        token = self.token
-        if token.text == "/":
-            raise FusecError(
-                "`/` is not an operator here",
-                span=self.span(token),
-                help="sizes are divided with `//`, tensors with `div(a, b)`",
-            )
         self._operators += 1
         if self._operators > MAX_OPERATORS:
             raise FusecError(
-                f"an expression with more than {MAX_OPERATORS} operators", span=self.span(token)
+                f"an expression with more than {MAX_OPERATORS} operators",
+                span=self.span(self.token),
             )
         self._next += 1
-        return token.text
+        return self._tokens[self._next - 1].text
 
     def _sign(self) -> Tree:
+        """Read signs and what they stand before; a number takes its sign, but not of a power."""
         start, negative, signed = self.token.start, False, False
         while self.token.kind == "mark" and self.token.text in ("-", "+"):
             negative ^= self.token.text == "-"
             signed = True
             self._next += 1
-        tree = self._primary()
-        if not signed:
-            return tree
+        if self.token.kind == "mark" and self.token.text == "~":
+            self._operator()
+            self._deeper()
+            operand = self._sign()
+            self._depth -= 1
+            tree: Tree = Prefix("~", operand, start, operand.end)
+        else:
+            tree = self._power()
         number = tree.value if isinstance(tree, Literal) else None
-        if number is not None and not isinstance(number, bool):
+        if signed and number is not None and not isinstance(number, bool):
             return Literal(-number if negative else number, start, tree.end)
-        if not negative:
-            return tree
-        return Infix("-", Literal(0, start, start), tree, start, tree.end)
+        return Prefix("-", tree, start, tree.end) if negative else tree
+
+    def _power(self) -> Tree:
+        base = self._primary()
+        if self.token.kind == "mark" and self.token.text == "[":
+            raise self._subscript(base)
+        if not (self.token.kind == "mark" and self.token.text == "**"):
+            return base
+        operator, place = self._operator(), self._tokens[self._next - 1].start
+        self._deeper()
+        exponent = self._sign()
+        self._depth -= 1
+        return Infix(operator, base, exponent, base.start, exponent.end, place)
+
+    def _subscript(self, base: Tree) -> FusecError:
+        text = self.source.text[base.start : base.end]
+        owner = text.removesuffix(".shape")
+        if owner != text:
+            help = f"write the name of the dim, or `size({owner}, dim)`"
+        else:
+            help = f"write `slice({text}, starts, ends)`, or `select({text}, index, dim)`"
+        span = self.span(self.token)
+        return FusecError("op lines have no subscripts", span=span, help=help)
 
     def _primary(self) -> Tree:
         token = self.token
@@ -162,6 +201,9 @@ class Parser:
             return Literal(value, token.start, token.end)
         if token.kind == "name":
             self._next += 1
+            if token.text in WORDS and self.token.kind in ("name", "number"):
+                self._next -= 1
+                raise self.unexpected("a value")
             if self.token.text == "(" and self.token.kind == "mark":
                 return self._call(Name(token.text, token.start, token.end))
             if token.text in _WORDS:
@@ -201,10 +243,6 @@ class Parser:
             self.expect("=")
             return Argument(keyword, self.expression())
         return Argument(None, self.expression())
-
-
-def _is_int(tree: Literal) -> bool:
-    return type(tree.value) is int
 
 
 def _second_line(parser: Parser) -> str | None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
@@ -29,7 +28,7 @@ from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.traps import without_dash
-from fusec.parse.trees import CallTree, OpLine
+from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
@@ -199,11 +198,7 @@ class _Reader:
                 if name.text == UNUSED:
                     continue
                 self.scope.check_new(name.text, "value", span)
-            results: Sequence[Operand | Dim]
-            if isinstance(line.tree, CallTree):
-                results = calls.line(line, self._labels(line, builder))
-            else:
-                results = [calls.size(line)]
+            results = calls.line(line, lambda: self._labels(line, builder))
             for name, span, result in zip(line.names, spans, results, strict=True):
                 if name.text != UNUSED:
                     self.scope.define(name.text, result, span)

@@ -10,6 +10,7 @@ from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ir.sharding_text import DEFAULT_AXES
 from fusec.ops.arguments import signature
+from fusec.ops.frameworks import aliases
 from fusec.options import SCHEDULERS
 from fusec.parse.segments import BOUNDARIES
 
@@ -31,7 +32,8 @@ def schema() -> dict[str, Any]:
         "dims": _named("Sizes by name, with their defaults.", "#/definitions/dim"),
         "inputs": _named("Tensors and scalars that the fusion reads.", "#/definitions/input"),
         "ops": {
-            "description": "Operations from top to bottom, one `results = op(arguments)` each.",
+            "description": "Lines from top to bottom: `results = op(arguments)`, "
+            "`y = x * w + 1.0`, or `half = D // 2`.",
             "type": ["array", "null"],
             "items": {"$ref": "#/definitions/op"},
         },
@@ -175,14 +177,17 @@ def _input() -> dict[str, Any]:
 
 
 def _op() -> dict[str, Any]:
-    names = "|".join(ops.TABLE)
+    names = "|".join((*ops.TABLE, *aliases()))
     call = rf"{_NAME}(\s*,\s*{_NAME})*\s*=\s*({names})\s*\([\s\S]*\)"
-    # An integer, or arithmetic; what is one call alone is no size, so that names are checked.
-    size = rf"{_NAME}\s*=(\s*\d+|(?!\s*\w+\s*\([^()]*\)\s*$)[^=\[\]]*(//|[-+*%])[^=\[\]]*)"
+    # What is one call alone, or a name alone, is no expression: operations are checked by name.
+    signs = r"(//|\*\*|<<|>>|[<>=!]=|[-+*/%@&|^~<>])"
+    alone = r"(?!\s*[\w.]+\s*(\([^()]*\)\s*)?$)"
+    expression = rf"{_NAME}\s*=(?!=){alone}[\s\S]*{signs}[\s\S]*"
+    number = rf"{_NAME}\s*=\s*(\d[\w.]*|\.\d\w*|true|false|inf|nan)"
     return {
         "type": "string",
-        "pattern": rf"^\s*({call}|{size})\s*$",
-        "patternErrorMessage": "an op line is `results = op(arguments)`, or `name = size`",
+        "pattern": rf"^\s*({call}|{expression}|{number})\s*$",
+        "patternErrorMessage": "an op line is `results = op(arguments)` or `name = expression`",
         "defaultSnippets": [_snippet(op) for op in ops.TABLE.values()],
     }
 

@@ -65,6 +65,10 @@ class Scope:
         if name not in self._meanings:
             self.define(name, Poison(), span)
 
+    def knows(self, name: str) -> bool:
+        """Return whether a name has a meaning so far."""
+        return name in self._meanings
+
     def span_of(self, name: str) -> Span | None:
         """Return where a name was defined."""
         return self._spans.get(name)

@@ -11,7 +11,7 @@ from fusec.ir.graph import Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.parse.scope import Scope
 from fusec.parse.source import Source
-from fusec.parse.trees import CallTree, Infix, Literal, Name, Tree
+from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, Tree
 
 MAX_TERMS = 256
 _FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
@@ -60,10 +60,41 @@ class Sizes:
             return self._named(tree)
         if isinstance(tree, Infix):
             left, right = self.of(tree.left), self.of(tree.right)
+            if tree.operator not in _OPERATORS:
+                end = tree.place + len(tree.operator)
+                raise NotASize(
+                    f"`{tree.operator}` does not give a size",
+                    span=self._source.span(tree.place, end),
+                    help="sizes are divided with `//`" if tree.operator == "/" else None,
+                )
             return self._apply(tree.operator, _OPERATORS[tree.operator], left, right, tree)
+        if isinstance(tree, Prefix) and tree.operator == "-":
+            return -self.of(tree.operand)
         if isinstance(tree, CallTree):
             return self._call(tree)
         raise NotASize("expected a size: an integer or a dim", span=self._span(tree))
+
+    def is_size(self, tree: Tree) -> bool:
+        """Return whether an expression is arithmetic on sizes alone."""
+        if isinstance(tree, Literal):
+            return type(tree.value) is int
+        if isinstance(tree, Name):
+            if "." in tree.text and not self._scope.knows(tree.text):
+                return False
+            meaning = self._scope.find(tree.text, self._span(tree))
+            return isinstance(meaning, Dim) or meaning.type.dim is not None
+        if isinstance(tree, Infix):
+            known = tree.operator in _OPERATORS
+            return known and self.is_size(tree.left) and self.is_size(tree.right)
+        if isinstance(tree, Prefix):
+            return tree.operator == "-" and self.is_size(tree.operand)
+        return isinstance(tree, CallTree) and self.is_function(tree)
+
+    def is_function(self, tree: CallTree) -> bool:
+        """Return whether a call is a function of two sizes, not an operation of that name."""
+        values = [a.value for a in tree.arguments if a.keyword is None]
+        known = tree.name.text in _FUNCTIONS and len(values) == len(tree.arguments) == 2
+        return known and all(map(self.is_size, values))
 
     def _named(self, tree: Name) -> Dim:
         declare = f"declare the size under `dims:`, as in `{tree.text}: 64`"

@@ -13,7 +13,7 @@ from fusec.parse.source import Source
 _TOKEN = re.compile(
     r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
-    r"|(?P<mark>//|[-+*/%(),=\[\]:])"
+    r"|(?P<mark>\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
 )
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NAME_REST = re.compile(r"\w+")
@@ -72,10 +72,10 @@ def _foreign(character: str) -> str | None:
         return "op lines hold no quoted text: dtypes and names stand bare, as in `cast(x, f32)`"
     if character == "\\":
         return "write the op line without escapes"
-    if character in "<>!&|^~@":
-        return (
-            "operators are calls: `lt(a, b)`, `logical_not(a)`, `bitwise_and(a, b)`, `matmul(a, b)`"
-        )
+    if character == "!":
+        return "write `~a`, or `logical_not(a)`"
+    if character == "?":
+        return "write `where(condition, a, b)`"
     plain = unicodedata.normalize("NFKC", character)
     if plain != character and plain.isascii() and plain.isprintable():
         return f"it is a {unicodedata.name(character, 'sign').lower()}: write `{plain}`"

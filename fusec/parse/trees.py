@@ -51,22 +51,33 @@ class CallTree:
 
 
 @dataclass(frozen=True)
+class Prefix:
+    """An operator before its operand: - or ~."""
+
+    operator: str
+    operand: Tree
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Infix:
-    """Arithmetic on sizes: +, -, *, // or %."""
+    """An operator, at `place`, between two operands: of sizes or of values."""
 
     operator: str
     left: Tree
     right: Tree
     start: int
     end: int
+    place: int
 
 
-Tree = Literal | Name | Items | CallTree | Infix
+Tree = Literal | Name | Items | CallTree | Prefix | Infix
 
 
 @dataclass(frozen=True)
 class OpLine:
-    """`names = call`, or `name = size`."""
+    """`names = expression`: a call, operators, a size or a number."""
 
     names: tuple[Name, ...]
     tree: Tree

@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
 Arguments = tuple[list[Any], dict[str, Any]]
 
-OLD_NAMES: Mapping[str, str] = {
-    "view": "reshape", "tensor_sizes": "shape", "torch_gather": "gather",
-    "embedding": "embedding_fwd",
-}  # fmt: skip
-"""Operations by names of older versions."""
-
 
 def _without_original_shape(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
     """Leave out the shape of the operand, which older versions wanted before the new one."""
@@ -172,6 +166,9 @@ def guessed_handles(
     ranks = [v.ndim for v in flat if isinstance(v, Tensor)]
     if op.name == "shape":
         return [Scalar(definition) for _ in range(max(ranks, default=0))]
+    if op.many and count is not None:
+        rank = max(ranks, default=0)
+        return [Tensor(definition, rank=guess_rank(op.name, given, [rank])) for _ in range(count)]
     if op.name == "size" or not (ranks or op.family in ("factory", "random")):
         return [Scalar(definition)]
     rank = guess_rank(op.name, given, ranks)

@@ -280,11 +280,14 @@ class FusionDefinition(Executed):
             op = find_nvfuser_op(name)
             given = dict(options)
             own = given.pop("name", None)
+            targets = () if place is None else place.targets
+            several = len(targets) if op.many and op.results == ("out",) else 0
+            # A shape's results are scalars, which take no names of their own.
+            expected = several if several > 1 and op.name != "shape" else count
             arguments = calls.named_arguments(op, args, given)
 
             def apply(read: tuple[list[Any], dict[str, Any]]) -> None:
-                # A shape has as many results as its operand has dims.
-                named = -1 if op.name == "shape" else count or len(op.results)
+                named = -1 if op.many and expected is None else expected or len(op.results)
                 names = result_names(self._builder, place, own, named)
                 results = self._apply(op, read, names=names, span=span_of(place))
                 if not handles:
@@ -294,7 +297,7 @@ class FusionDefinition(Executed):
             self._steps.perform(
                 lambda: calls.read_call(self, op, *arguments),
                 apply,
-                lambda: handles.extend(calls.guessed_handles(self, op, arguments, count)),
+                lambda: handles.extend(calls.guessed_handles(self, op, arguments, expected)),
                 symbolic=self._unknown,
             )
             self.note_axes(op, arguments, handles)

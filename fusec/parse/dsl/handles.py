@@ -10,10 +10,12 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Operand
 from fusec.ops import TABLE
 from fusec.parse.dsl.datatype import DataType, of_dtype
+from fusec.parse.dsl.foreign import method_named
 from fusec.parse.dsl.indexing import index
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import refuse
 from fusec.parse.dsl.scheduled import Scheduled
+from fusec.parse.operators import BINARY, COMPARISONS, UNARY
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
@@ -46,9 +48,11 @@ class Handle:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in TABLE:
+        with placed():
+            function = method_named(self.definition.ops, name)
+        if function is None and name not in TABLE:
             raise refuse(name, type(self).__name__, TABLE)
-        function = getattr(self.definition.ops, name)
+        function = function or getattr(self.definition.ops, name)
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
     def is_tensor(self) -> bool:
@@ -204,14 +208,12 @@ class Vector(Sequence["Scalar"]):
         return f"[{', '.join(repr(e) for e in self.elements)}]"
 
 
-_BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "mod": "mod", "pow": "pow",
-    "matmul": "matmul",
-    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+_METHODS = {
+    "+": "add", "-": "sub", "*": "mul", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
 }  # fmt: skip
-_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
-_UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+"""Python's names for operators of two operands."""
+_UNARY_METHODS = {"-": "neg", "~": "invert"}
 
 
 def _is_integer(operand: Any) -> bool:
@@ -238,20 +240,18 @@ def _install_operators() -> None:
         return lambda a, b: name
 
     def floor(a: Any, b: Any) -> str:
-        if _is_integer(a) and _is_integer(b):
-            return "div"
-        with placed():
-            raise FusecError("`//` is for sizes", help="use fd.ops.floor(fd.ops.truediv(a, b))")
+        return "div" if _is_integer(a) and _is_integer(b) else "floor_divide"
 
-    for method, op in _BINARY.items():
-        define(f"__{method}__", constant(op))
-        define(f"__r{method}__", constant(op), swapped=True)
+    for sign, method in _METHODS.items():
+        define(f"__{method}__", constant(BINARY[sign]))
+        define(f"__r{method}__", constant(BINARY[sign]), swapped=True)
     for method, choose in (("truediv", _quotient), ("floordiv", floor)):
         define(f"__{method}__", choose)
         define(f"__r{method}__", choose, swapped=True)
-    for method in _COMPARE:
-        define(f"__{method}__", constant(method))
-    for method, op in _UNARY.items():
+    for op in COMPARISONS.values():
+        define(f"__{op}__", constant(op))
+    unaries = {"abs": "abs"} | {_UNARY_METHODS[sign]: op for sign, op in UNARY.items()}
+    for method, op in unaries.items():
 
         def unary(self: Handle, op: str = op) -> Any:
             return getattr(self.definition.ops, op)(self)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fusec.ops import TABLE
-from fusec.parse.dsl import calls
+from fusec.parse.dsl.foreign import function_named
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import find_method
 from fusec.parse.dsl.running import UPDATING, call_updating
@@ -25,8 +25,14 @@ class Operations:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
             raise AttributeError(name)
+        known = name if name in TABLE else name.rstrip("_")
+        if known not in TABLE:
+            with placed():
+                function = function_named(self, name)
+            if function is not None:
+                return function
         with placed():
-            op = find_method(calls.OLD_NAMES.get(name, name.rstrip("_")))
+            op = find_method(known)
 
         def method(*args: Any, **options: Any) -> Any:
             if op.name in UPDATING:

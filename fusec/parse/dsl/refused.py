@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import linecache
 from collections.abc import Iterable
 from types import CodeType
@@ -11,6 +10,7 @@ from typing import Any
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.op import OpDef
 from fusec.ops import REFUSED, TABLE, find_op
+from fusec.ops.find import nearest
 from fusec.parse.dsl.place import here
 
 _SCHEDULING = """
@@ -119,9 +119,9 @@ def refuse(
             span=span,
             help="`fusec dump` shows kernels, graphs and parameters",
         )
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = nearest(name, known)
     return MissingName(
         f"{owner} has no `{name}`",
         span=span,
-        help=f"did you mean `{close[0]}`?" if close else None,
+        help=f"did you mean `{close}`?" if close else None,
     )

@@ -1,0 +1,70 @@
+"""What `multiple_of` says of sizes: quotients without a remainder are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+from fusec.ir.dim import Atom, Call, Dim, Symbol, dim
+from fusec.ir.quotients import is_quotient, numerator, with_divisor
+
+Multiples = Mapping[str, int]
+
+
+def with_exact_quotients(size: Dim, multiples: Multiples) -> Dim:
+    """Return an equal size whose quotients are exact where `multiples` of the symbols prove it."""
+    if not multiples or not any(isinstance(a, Call) for m, _ in size.terms for a in m):
+        return size
+    total = dim(0)
+    for monomial, coefficient in size.terms:
+        product = dim(coefficient)
+        for atom in monomial:
+            product = product * _of(atom, multiples)
+        total = total + product
+    return total
+
+
+def _of(atom: Atom, multiples: Multiples) -> Dim:
+    if isinstance(atom, Symbol) or is_quotient(atom):
+        return Dim((((atom,), 1),))
+    left = with_exact_quotients(atom.left, multiples)
+    right = with_exact_quotients(atom.right, multiples)
+    if atom.function in ("floordiv", "ceildiv", "mod") and right.is_const and right.value > 0:
+        quotient = _divided(left, right.value, multiples)
+        if quotient is not None:
+            return dim(0) if atom.function == "mod" else quotient
+    return atom.of(left, right)
+
+
+def _divided(size: Dim, by: int, multiples: Multiples) -> Dim | None:
+    """Return size / by where every term is a multiple of `by`, else None."""
+    total = dim(0)
+    for monomial, coefficient in size.terms:
+        shared = gcd(coefficient, by)
+        left, product = by // shared, dim(coefficient // shared)
+        for atom in monomial:
+            part = gcd(left, _known_multiple(atom, multiples))
+            left //= part
+            product = product * Dim((((_shared_out(atom, part),), 1),))
+        if left > 1:
+            return None
+        total = total + product
+    return total
+
+
+def _known_multiple(atom: Atom, multiples: Multiples) -> int:
+    """Return a divisor of an atom: of D // 2, half of what D is a multiple of."""
+    if isinstance(atom, Symbol):
+        return multiples.get(atom.name, 1)
+    if not is_quotient(atom):
+        return 1
+    whole = numerator(atom)
+    return multiples.get(str(whole), 1) // atom.right.value
+
+
+def _shared_out(atom: Atom, by: int) -> Atom:
+    if by == 1:
+        return atom
+    if isinstance(atom, Symbol):
+        return Call("floordiv", Dim((((atom,), 1),)), dim(by), exact=True)
+    return with_divisor(atom, atom.right.value * by)

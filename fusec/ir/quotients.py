@@ -1,0 +1,97 @@
+"""Exact quotients in sums of sizes: D, D // 2 and D // 4 are multiples of one unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from math import gcd
+from typing import TYPE_CHECKING, TypeGuard
+
+if TYPE_CHECKING:
+    from fusec.ir.dim import Atom, Call, Dim, Monomial
+
+Sums = dict["Monomial", int]
+Member = tuple["Monomial", int, "Call | None"]
+
+
+def is_quotient(atom: Atom) -> TypeGuard[Call]:
+    """Return whether an atom is `symbol // constant` that leaves no remainder."""
+    return getattr(atom, "exact", False)
+
+
+def has_quotients(sums: Sums) -> bool:
+    """Return whether any term has an exact quotient as a factor."""
+    return any(is_quotient(atom) for monomial in sums for atom in monomial)
+
+
+def numerator(quotient: Call) -> Atom:
+    """Return the symbol that an exact quotient divides."""
+    return quotient.left.terms[0][0][0]
+
+
+def with_divisor(quotient: Call, divisor: int) -> Atom:
+    """Return the same symbol divided by another constant."""
+    if divisor == 1:
+        return numerator(quotient)
+    constant: Dim = replace(quotient.right, terms=(((), divisor),))
+    return replace(quotient, right=constant)
+
+
+def merged(sums: Sums) -> Sums:
+    """Return an equal sum in normal form: D - D // 2 is D // 2, and 2 * (D // 2) is D.
+
+    Terms whose quotients are of different symbols, and share no divisor, stay as they are.
+    """
+    groups: dict[Monomial, list[Member]] = {}
+    result: Sums = {}
+    for monomial, coefficient in sums.items():
+        reduced, rest, quotients = _reduced(monomial, coefficient)
+        if len(quotients) > 1:
+            result[reduced] = result.get(reduced, 0) + rest
+            continue
+        own = quotients[0] if quotients else None
+        whole = reduced if own is None else _exchanged(reduced, own, numerator(own))
+        groups.setdefault(whole, []).append((reduced, rest, own))
+    for whole, members in groups.items():
+        for monomial, coefficient in _merged_group(whole, members):
+            result[monomial] = result.get(monomial, 0) + coefficient
+    return result
+
+
+def _reduced(monomial: Monomial, coefficient: int) -> tuple[Monomial, int, list[Call]]:
+    """Return a term with what its coefficient shares with divisors cancelled, and its quotients."""
+    atoms: list[Atom] = []
+    quotients: list[Call] = []
+    for atom in monomial:
+        if is_quotient(atom):
+            shared = gcd(coefficient, atom.right.value)
+            coefficient //= shared
+            left = with_divisor(atom, atom.right.value // shared)
+            if is_quotient(left):
+                quotients.append(left)
+            atoms.append(left)
+        else:
+            atoms.append(atom)
+    return tuple(sorted(atoms, key=str)), coefficient, quotients
+
+
+def _exchanged(monomial: Monomial, old: Atom, new: Atom) -> Monomial:
+    atoms = list(monomial)
+    atoms[atoms.index(old)] = new
+    return tuple(sorted(atoms, key=str))
+
+
+def _merged_group(whole: Monomial, members: list[Member]) -> list[tuple[Monomial, int]]:
+    """Return the sum of terms that are fractions of one product of symbols."""
+    if len(members) == 1:
+        return [(monomial, coefficient) for monomial, coefficient, _ in members]
+    total = sum(
+        (Fraction(c, 1 if q is None else q.right.value) for _, c, q in members), Fraction(0)
+    )
+    if total.denominator == 1:
+        return [(whole, total.numerator)]
+    for quotient in sorted((q for _, _, q in members if q is not None), key=str):
+        if quotient.right.value % total.denominator == 0:
+            atom = with_divisor(quotient, total.denominator)
+            return [(_exchanged(whole, numerator(quotient), atom), total.numerator)]
+    return [(monomial, coefficient) for monomial, coefficient, _ in members]

@@ -1,0 +1,114 @@
+"""One name of another framework: its parameters, and what fusec says for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+NEEDED = object()
+"""The default of a parameter that a call must give."""
+
+IGNORED = frozenset({"layout", "device", "pin_memory", "non_blocking", "memory_format", "out"})
+"""Parameters that change nothing in a fusion, whatever is given for them."""
+
+_WORDS = {"none": None, "true": True, "false": False, "inf": float("inf")}
+
+
+_FRAMEWORKS = {
+    "torch": "PyTorch", "torch.Tensor": "PyTorch", "numpy": "NumPy", "jax": "JAX",
+    "nvfuser": "nvFuser", "aten": "ATen", "prims": "ATen",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a framework's function; `variadic`: it takes all further positional ones."""
+
+    name: str
+    default: Any = NEEDED
+    variadic: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What fusec knows of one name.
+
+    namespace: torch (with torch.nn.functional and torch.special), torch.Tensor, aten, prims, numpy,
+        jax or nvfuser. overload: ATen's, as `Tensor`, else empty.
+    kind: `same`, an operation of fusec that takes these arguments; `alias`, a name that fusec takes
+        too; `other`, written otherwise; `unsupported`.
+    expressions: what to write, with the parameters as names; the first that uses all that is given.
+    note: what else to say; for `unsupported` the reason.
+    """
+
+    namespace: str
+    name: str
+    overload: str
+    kind: str
+    parameters: tuple[Parameter, ...] = ()
+    expressions: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def framework(self) -> str:
+        """Return the framework's name."""
+        return _FRAMEWORKS[self.namespace]
+
+    @property
+    def title(self) -> str:
+        """Return the name as its framework's users know it: PyTorch's `unsqueeze(input, dim)`."""
+        return f"{self.framework}'s `{self.signature}`"
+
+    @property
+    def signature(self) -> str:
+        """Return the call with its parameters: `unsqueeze(input, dim)`."""
+        shown = [p for p in self.parameters if p.name not in IGNORED]
+        method = self.namespace == "torch.Tensor" and bool(shown)
+        words = [_shown(p) for p in shown[1:] if method] or [_shown(p) for p in shown if not method]
+        name = ".".join(filter(None, ("x" if method else "", self.name, self.overload)))
+        return f"{name}({', '.join(words)})"
+
+
+def _shown(parameter: Parameter) -> str:
+    if parameter.default is NEEDED:
+        return "*" * parameter.variadic + parameter.name
+    names = {True: "true", False: "false", None: "none"}
+    default = parameter.default
+    text = names[default] if default is None or isinstance(default, bool) else default
+    return f"{parameter.name}={text}"
+
+
+def read_entry(namespace: str, line: str) -> Entry:
+    """Return the entry of a line: `name(parameters) = expression`, or with `->`."""
+    head, _, rest = line.partition(")")
+    name, _, listed = head.partition("(")
+    sign, _, rest = rest.strip().partition(" ")
+    text, _, note = rest.partition(" # ")
+    plain, _, overload = name.partition(".") if namespace in ("aten", "prims") else (name, "", "")
+    return Entry(
+        namespace, plain, overload, {"=": "alias", "->": "other"}[sign],
+        tuple(_parameter(word.strip()) for word in listed.split(",") if word.strip()),
+        tuple(part.strip() for part in _alternatives(text)), note.strip(),
+    )  # fmt: skip
+
+
+def _alternatives(text: str) -> list[str]:
+    return text.split(" | ")
+
+
+def _parameter(word: str) -> Parameter:
+    name, given, default = word.partition("=")
+    if name.startswith("*"):
+        return Parameter(name[1:], variadic=True)
+    return Parameter(name, _value(default)) if given else Parameter(name)
+
+
+def _value(text: str) -> Any:
+    if text in _WORDS:
+        return _WORDS[text]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text

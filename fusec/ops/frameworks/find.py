@@ -1,0 +1,145 @@
+"""Look up names of other frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from fusec.ops.declare import TABLE
+from fusec.ops.frameworks import aten, numpy_jax, pytorch, unsupported
+from fusec.ops.frameworks.entry import NEEDED, Entry, Parameter, read_entry
+
+NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "prims", "aten")
+"""In the order in which a name without a prefix is looked up."""
+
+PREFIXES: Mapping[str, str] = {
+    "torch.nn.functional": "torch", "torch.special": "torch", "torch.Tensor": "torch.Tensor",
+    "torch.ops.aten": "aten", "torch.ops.prims": "prims", "torch": "torch",
+    "nn.functional": "torch", "F": "torch", "special": "torch", "aten": "aten", "prims": "prims",
+    "np": "numpy", "numpy": "numpy", "jnp": "numpy", "jax.numpy": "numpy", "jax.nn": "jax",
+    "jax.lax": "jax", "lax": "jax", "nn": "jax", "jax": "jax", "fd.ops": "nvfuser",
+    "ops": "nvfuser",
+}  # fmt: skip
+"""What stands before names in other frameworks' programs, longest first."""
+
+_COPY, _IN_PLACE = "_copy", "_"
+
+
+@cache
+def _table(namespace: str) -> Mapping[str, Entry]:
+    """Return the entries of a namespace by name, ATen's by `name.overload`."""
+    lines, same, reasons = {
+        "torch": (pytorch.LINES, pytorch.SAME, unsupported.UNSUPPORTED),
+        "torch.Tensor": (pytorch.METHODS, "", {}),
+        "nvfuser": (numpy_jax.NVFUSER, "", {}),
+        "numpy": (numpy_jax.NUMPY, numpy_jax.NUMPY_SAME, {}),
+        "jax": (numpy_jax.JAX, numpy_jax.JAX_SAME, numpy_jax.JAX_UNSUPPORTED),
+        "aten": (aten.LINES, "", aten.UNSUPPORTED),
+        "prims": (aten.PRIMS, "", {}),
+    }[namespace]
+    found = {word: _same(namespace, word) for word in same.split() if word in TABLE}
+    for reason, words in reasons.items():
+        for word in words.split():
+            name, _, overload = word.partition(".")
+            found[word] = Entry(namespace, name, overload, "unsupported", note=reason)
+    for line in filter(None, lines.replace("\n    ", " ").splitlines()):
+        entry = read_entry(namespace, line)
+        found[".".join(filter(None, (entry.name, entry.overload)))] = entry
+    return found
+
+
+def _same(namespace: str, name: str) -> Entry:
+    op = TABLE[name]
+    parameters = tuple(
+        Parameter(p.name, NEEDED if not _has_default(p.default) else p.default) for p in op.params
+    )
+    call = f"{name}({', '.join(p.name for p in op.params)})"
+    return Entry(namespace, name, "", "same", parameters, (call,))
+
+
+def _has_default(default: object) -> bool:
+    return default is None or isinstance(default, (bool, int, float, str))
+
+
+def entries(namespace: str) -> Iterable[Entry]:
+    """Return all entries of a namespace."""
+    return _table(namespace).values()
+
+
+def find(namespace: str, name: str, overload: str = "") -> Entry | None:
+    """Return the entry of a name, ATen's with its overload; None where fusec knows none.
+
+    A name that ends in `_copy` is the one without, and one that ends in `_` works in place.
+    """
+    if namespace in ("aten", "prims"):
+        return _table(namespace).get(f"{name}.{overload or 'default'}")
+    tables = [_table(namespace)]
+    if namespace in ("torch.Tensor", "numpy"):
+        tables.append(_table("torch"))
+    for table in tables:
+        if name in table:
+            return table[name]
+    if name.endswith(_COPY):
+        return find(namespace, name.removesuffix(_COPY))
+    plain = name.removesuffix(_IN_PLACE)
+    known = None if plain == name or not plain else find(namespace, plain)
+    if known is None:
+        return None
+    if known.kind == "unsupported":
+        return known
+    return Entry(
+        namespace, name, "", "unsupported", known.parameters, known.expressions,
+        unsupported.IN_PLACE,
+    )  # fmt: skip
+
+
+def find_bare(name: str) -> Entry | None:
+    """Return the entry of a name without a prefix, of the first framework that has it."""
+    for namespace in NAMESPACES[:5]:
+        entry = find(namespace, name)
+        if entry is not None and not (entry.kind == "same" and name not in TABLE):
+            return entry
+    return None
+
+
+def method_entry(name: str) -> Entry | None:
+    """Return the entry of a method of PyTorch's tensors, or of a function of that name."""
+    entry = find("torch.Tensor", name)
+    if entry is None and name in TABLE:
+        return _same("torch", name)
+    return entry or find_bare(name)
+
+
+def find_dotted(name: str) -> Entry | None:
+    """Return the entry of a name behind a framework's prefix, as `torch.nn.functional.silu`."""
+    for prefix, namespace in PREFIXES.items():
+        rest = name.removeprefix(f"{prefix}.")
+        if rest == name:
+            continue
+        word, _, overload = rest.partition(".")
+        if namespace in ("aten", "prims"):
+            return find(namespace, word, overload)
+        if not overload:
+            return find(namespace, word) or (find_bare(word) if namespace != "torch" else None)
+    return None
+
+
+@cache
+def aliases() -> Mapping[str, Entry]:
+    """Return the names that fusec takes besides its operations'."""
+    found: dict[str, Entry] = {}
+    for namespace in NAMESPACES[:5]:
+        for entry in entries(namespace):
+            if entry.kind == "alias" and entry.name not in TABLE:
+                found.setdefault(entry.name, entry)
+    return {name: entry for name, entry in found.items() if find_bare(name) is entry}
+
+
+def of_operation(name: str) -> Iterator[Entry]:
+    """Yield what other frameworks call an operation, and how they call one of its name."""
+    for namespace in NAMESPACES[:5]:
+        for entry in entries(namespace):
+            calls = (e.partition("(")[0] == name for e in entry.expressions)
+            own = entry.name == name and entry.kind == "other"
+            if own or (entry.kind == "alias" and any(calls)):
+                yield entry

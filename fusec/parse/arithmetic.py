@@ -1,0 +1,58 @@
+"""What operators mean: an operation of the table, or a number where both operands are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.graph import Const, Operand
+from fusec.ops.dtypes import common_type
+from fusec.ops.literals import literal
+from fusec.parse.operators import BINARY, COMPARISONS, UNARY
+
+Number = int | float
+
+_OF_NUMBERS: Mapping[str, Callable[[Number, Number], Any]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b, "//": lambda a, b: a // b, "%": lambda a, b: a % b,
+    "**": lambda a, b: a**b,
+}  # fmt: skip
+
+
+def operation_of(sign: str, operands: Sequence[Operand]) -> str:
+    """Return the operation that an operator means.
+
+    `/` is PyTorch's true division, also of integers; of floats that is `div`.
+    """
+    if len(operands) == 1:
+        return UNARY[sign]
+    if sign == "/":
+        return "div" if common_type("div", operands).is_rounded else "truediv"
+    if sign == "//":
+        return "floor_divide"
+    return BINARY.get(sign) or COMPARISONS[sign]
+
+
+def folded(sign: str, operands: Sequence[Operand], span: Span) -> Const | None:
+    """Return the number that an operator makes of numbers, as Python does; None for others."""
+    numbers = [
+        o.value
+        for o in operands
+        if isinstance(o, Const) and not isinstance(o.value, (bool, complex))
+    ]
+    if len(numbers) < len(operands):
+        return None
+    if len(numbers) == 1:
+        return literal(-numbers[0]) if sign == "-" else None
+    if sign not in _OF_NUMBERS:
+        return None
+    try:
+        result = _OF_NUMBERS[sign](*numbers)
+        return literal(result)
+    except ZeroDivisionError:
+        raise FusecError("division by zero", span=span) from None
+    except OverflowError:
+        raise FusecError("the number does not fit into f64", span=span) from None
+    except FusecError as error:
+        raise error.at(span) from None

@@ -1,0 +1,278 @@
+"""Calls by the names of other frameworks, put into fusec's words: as trees, or as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+from fusec import ops
+from fusec.diagnostics import FusecError
+from fusec.ir.op import REQUIRED, Param
+from fusec.ops.arguments import parameter_called
+from fusec.ops.find import without_place
+from fusec.ops.frameworks import Entry
+from fusec.ops.frameworks.entry import IGNORED, NEEDED
+from fusec.parse.expressions import Parser
+from fusec.parse.operators import PRECEDENCE
+from fusec.parse.source import source_of_text
+from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, Prefix, Tree
+
+T = TypeVar("T")
+OPAQUE = object()
+"""What stands for the value of an argument that is no literal."""
+
+_FIRST = ("input", "self", "x", "a", "arg")
+_SYNONYMS = {"axis": "dim", "dim": "axis", "keepdim": "keepdims", "keepdims": "keepdim"}
+
+
+def bind(
+    entry: Entry,
+    positional: Sequence[T],
+    keywords: Mapping[str, T],
+    listed: Callable[[Sequence[T]], T],
+) -> dict[str, T]:
+    """Return the arguments of a call by the parameters' names; FusecError where they do not fit.
+
+    listed: makes one argument of those that a variadic parameter takes.
+    """
+    names = [p.name for p in entry.parameters]
+    given: dict[str, T] = {}
+    for place, parameter in enumerate(entry.parameters):
+        if parameter.variadic and len(positional) > place:
+            given[parameter.name] = listed(positional[place:])
+            positional = positional[:place]
+    if len(positional) > len(names):
+        count = len(names)
+        raise FusecError(
+            f"`{entry.name}` takes {count} argument{'s' * (count != 1)}, got {len(positional)}",
+            help=entry.title,
+        )
+    given |= dict(zip(names, positional, strict=False))
+    op = ops.TABLE[entry.name] if entry.kind == "same" else None
+    for word, value in keywords.items():
+        name = _parameter(word, names) if op is None else parameter_called(op, word)
+        if name not in names or name in given:
+            what = "is given twice" if name in given else "is unknown"
+            raise FusecError(f"argument `{word}` of `{entry.name}` {what}", help=entry.title)
+        given[name] = value
+    for parameter in entry.parameters:
+        if parameter.default is NEEDED and not parameter.variadic and parameter.name not in given:
+            raise FusecError(f"`{entry.name}` needs `{parameter.name}`", help=entry.title)
+    return given
+
+
+def _parameter(word: str, names: Sequence[str]) -> str:
+    if word in names:
+        return word
+    if word in _FIRST and names and names[0] in _FIRST:
+        return names[0]
+    return _SYNONYMS.get(word, word)
+
+
+def instantiate(entry: Entry, given: Mapping[str, T], value_of: Callable[[T], Any]) -> Tree:
+    """Return what to write for a call, with parameters' names where its arguments go.
+
+    Of the entry's expressions it is the first that has a place for all that is given. Arguments
+    that are none, or left out with the same default, are left out there too. value_of: an
+    argument's value, OPAQUE of what is no literal. FusecError where no expression has the places.
+    """
+    known = {p.name: p for p in entry.parameters}
+    values = {
+        p.name: value_of(given[p.name]) if p.name in given else p.default for p in entry.parameters
+    }
+    ignored = IGNORED | frozenset({"self"} if entry.namespace == "torch.Tensor" else ())
+    explicit = {n for n in given if n not in ignored and not _is(values[n], known[n].default)}
+    for text in entry.expressions:
+        tree = parsed(text)
+        if not explicit <= set(names_in(tree)):
+            continue
+        found = _instance(tree, values, explicit | (set(given) & {"self"}))
+        if found is not None:
+            return found
+    raise without_place(entry, ", ".join(f"`{name}`" for name in sorted(explicit)))
+
+
+def _is(value: Any, default: Any) -> bool:
+    return value is not OPAQUE and value == default and type(value) is type(default)
+
+
+@cache
+def parsed(text: str) -> Tree:
+    """Return the tree of an expression in fusec's words."""
+    return Parser(source_of_text(text, "<frameworks>"), 0, len(text)).expression()
+
+
+def names_in(tree: Tree) -> Sequence[str]:
+    """Return the names that an expression uses, those of operations left out."""
+    if isinstance(tree, Name):
+        return [tree.text]
+    return [name for part in _parts(tree) for name in names_in(part)]
+
+
+def calls_in(tree: Tree) -> Sequence[CallTree]:
+    """Return the calls of an expression."""
+    own = [tree] if isinstance(tree, CallTree) else []
+    return [*own, *(call for part in _parts(tree) for call in calls_in(part))]
+
+
+def _parts(tree: Tree) -> Sequence[Tree]:
+    if isinstance(tree, Items):
+        return tree.items
+    if isinstance(tree, CallTree):
+        return [argument.value for argument in tree.arguments]
+    if isinstance(tree, Infix):
+        return [tree.left, tree.right]
+    return [tree.operand] if isinstance(tree, Prefix) else []
+
+
+def _rebuilt(tree: Tree, parts: Sequence[Tree]) -> Tree:
+    """Return a tree with other parts, in the order of `_parts`."""
+    if isinstance(tree, Items):
+        return replace(tree, items=tuple(parts))
+    if isinstance(tree, CallTree):
+        pairs = zip(tree.arguments, parts, strict=True)
+        return replace(tree, arguments=tuple(replace(a, value=part) for a, part in pairs))
+    if isinstance(tree, Infix):
+        return replace(tree, left=parts[0], right=parts[1])
+    return replace(tree, operand=parts[0]) if isinstance(tree, Prefix) else tree
+
+
+def _instance(tree: Tree, values: Mapping[str, Any], explicit: set[str]) -> Tree | None:
+    """Return an expression without arguments that are none, None where one must be there."""
+    if isinstance(tree, Name) and tree.text in values and tree.text not in explicit:
+        value = values[tree.text]
+        if value is None:
+            return None
+        if value is NEEDED or value is OPAQUE:
+            return tree
+        if isinstance(value, str):
+            return replace(tree, text=value)
+        return Literal(value, tree.start, tree.end)
+    if isinstance(tree, CallTree):
+        tree = _without_absent(tree, values, explicit)
+    parts = [_instance(part, values, explicit) for part in _parts(tree)]
+    known = [part for part in parts if part is not None]
+    return _rebuilt(tree, known) if len(known) == len(parts) else None
+
+
+def _without_absent(call: CallTree, values: Mapping[str, Any], explicit: set[str]) -> CallTree:
+    op = ops.TABLE.get(call.name.text)
+    params = [] if op is None else list(op.params)
+    kept: list[Argument] = []
+    named = False
+    for place, argument in enumerate(call.arguments):
+        word = argument.keyword.text if argument.keyword else ""
+        param = next((p for p in params if p.name == word), None)
+        if not word and place < len(params):
+            param = params[place]
+        name = argument.value.text if isinstance(argument.value, Name) else ""
+        absent = name in values and name not in explicit
+        if absent and param is not None and _is_default(values[name], param):
+            named = True
+            continue
+        if named and not word and param is not None:
+            argument = replace(argument, keyword=Name(param.name, call.start, call.end))
+        kept.append(argument)
+    return replace(call, arguments=tuple(kept))
+
+
+def _is_default(value: Any, param: Param) -> bool:
+    if param.default is REQUIRED:
+        return False
+    return value is None or _is(value, param.default)
+
+
+def substituted(tree: Tree, values: Mapping[str, Tree], at: Tree) -> Tree:
+    """Return an expression with trees for names, and all else of it at the place of `at`."""
+    if isinstance(tree, Name) and tree.text in values:
+        return values[tree.text]
+    tree = replace(tree, start=at.start, end=at.end)
+    if isinstance(tree, CallTree):
+        tree = replace(tree, name=replace(tree.name, start=at.start, end=at.end))
+    if isinstance(tree, Infix):
+        tree = replace(tree, place=at.start)
+    return _rebuilt(tree, [substituted(part, values, at) for part in _parts(tree)])
+
+
+def evaluated(
+    tree: Tree,
+    values: Mapping[str, Any],
+    call: Callable[[str, Sequence[Any], Mapping[str, Any]], Any],
+    operator: Callable[[str, Sequence[Any]], Any],
+) -> Any:
+    """Return what an expression gives for values of its names; other names are themselves."""
+
+    def of(part: Tree) -> Any:
+        return evaluated(part, values, call, operator)
+
+    if isinstance(tree, Literal):
+        return tree.value
+    if isinstance(tree, Name):
+        return values.get(tree.text, tree.text)
+    if isinstance(tree, Items):
+        return [of(item) for item in tree.items]
+    if isinstance(tree, CallTree):
+        positional = [of(a.value) for a in tree.arguments if a.keyword is None]
+        named = {a.keyword.text: of(a.value) for a in tree.arguments if a.keyword is not None}
+        return call(tree.name.text, positional, named)
+    return operator(tree.operator, [of(part) for part in _parts(tree)])
+
+
+_LITERALS = {True: "true", False: "false", None: "none"}
+
+
+def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
+    """Return an expression as it is written, with texts for names; `prefix` is before operations.
+
+    With a prefix it is Python: `True` and `None` for `true` and `none`.
+    """
+
+    def of(part: Tree) -> str:
+        return text_of(part, texts, prefix)
+
+    if isinstance(tree, Literal):
+        if tree.value is None or isinstance(tree.value, bool):
+            return str(tree.value) if prefix else _LITERALS[tree.value]
+        return str(tree.value)
+    if isinstance(tree, Name):
+        return texts.get(tree.text, tree.text)
+    if isinstance(tree, Items):
+        return f"[{', '.join(map(of, tree.items))}]"
+    if isinstance(tree, CallTree):
+        keywords = (a.keyword.text + "=" if a.keyword else "" for a in tree.arguments)
+        values = (of(a.value) for a in tree.arguments)
+        words = (k + v for k, v in zip(keywords, values, strict=True))
+        return f"{prefix}{tree.name.text}({', '.join(words)})"
+    if isinstance(tree, Prefix):
+        return f"{tree.operator}{_factor(tree.operand, 9, texts, prefix)}"
+    level = _level(tree)
+    left = _factor(tree.left, level + (tree.operator == "**"), texts, prefix)
+    right = _factor(tree.right, level + (tree.operator != "**"), texts, prefix)
+    return f"{left} {tree.operator} {right}"
+
+
+def _level(tree: Tree) -> int:
+    """Return how tightly an expression binds: comparisons 0, powers 8, names and calls 10."""
+    if isinstance(tree, Infix):
+        return next((k for k, signs in enumerate(PRECEDENCE) if tree.operator in signs), 8)
+    return 7 if isinstance(tree, Prefix) else 10
+
+
+def _factor(tree: Tree, level: int, texts: Mapping[str, str], prefix: str) -> str:
+    text = text_of(tree, texts, prefix)
+    composed = _level(tree) < level
+    if isinstance(tree, Name) and tree.text in texts:
+        try:
+            composed = _level(parsed(text)) < level
+        except FusecError:
+            composed = False
+    return f"({text})" if composed else text
+
+
+def shown(entry: Entry, prefix: str = "") -> str:
+    """Return what is written for an entry, with its own parameters for arguments."""
+    texts = {p.name: p.name for p in entry.parameters}
+    text = " or ".join(f"`{text_of(parsed(e), texts, prefix)}`" for e in entry.expressions)
+    return f"{text}; {entry.note}" if entry.note else text

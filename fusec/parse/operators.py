@@ -1,0 +1,38 @@
+"""The operators of op lines and scripts, and the operations that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+BINARY: Mapping[str, str] = {
+    "+": "add", "-": "sub", "*": "mul", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor",
+    "<<": "bitwise_left_shift", ">>": "bitwise_right_shift",
+}  # fmt: skip
+"""Operators of two operands that mean one operation; `/` and `//` depend on the operands."""
+
+COMPARISONS: Mapping[str, str] = {
+    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+}  # fmt: skip
+
+UNARY: Mapping[str, str] = {"-": "neg", "~": "bitwise_not"}
+
+PRECEDENCE: tuple[frozenset[str], ...] = (
+    frozenset(COMPARISONS),
+    frozenset({"|"}),
+    frozenset({"^"}),
+    frozenset({"&"}),
+    frozenset({"<<", ">>"}),
+    frozenset({"+", "-"}),
+    frozenset({"*", "/", "//", "%", "@"}),
+)
+"""Operators of two operands from the loosest to the tightest, as in Python; `**` binds tighter."""
+
+WORDS: Mapping[str, str] = {
+    "and": "write `a & b`, or `logical_and(a, b)`",
+    "or": "write `a | b`, or `logical_or(a, b)`",
+    "not": "write `~a`, or `logical_not(a)`",
+    "if": "write `where(condition, a, b)`",
+    "is": "write `a == b`",
+}
+"""Python's operators that are words, and what an op line has instead."""
