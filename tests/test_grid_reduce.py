@@ -154,7 +154,19 @@ def test_half_partials_are_judged_by_their_roundings(method: str, tmp_path: Path
     assert [w.dtype for _, plan in plans for w in plan.workspaces[:1]] == [F16, F16]
     assert all(o.rounded_to == "f16" for _, plan in plans for o in plan.orders.values())
     assert all("in 16 bits" in text_of(plan) for _, plan in plans)
+    for _, plan in plans:
+        # The last turn adds in f32; who comes last by arrival has rounded its part, and the sum.
+        *_, parts, last = plan.orders["sum_1"].stages
+        kept = "f16" if REDUCTION_METHODS[method].on_request else ""
+        assert (parts.kept, last.kept, last.rounded) == (kept, kept, "f16")
     assert wrong_in_some_order(plans, tmp_path) == []
+
+
+@pytest.mark.parametrize(("dtype", "varies"), [(I64, False), (F32, True), (F64, True)])
+def test_sums_of_integers_do_not_depend_on_arrival(dtype: DType, varies: bool) -> None:
+    for _, plan in plans_of("parallel", [("sum", dtype)]):
+        assert plan.orders["sum_1"].arrives == varies
+        assert ("on which its bits do not depend" in text_of(plan)) == (not varies)
 
 
 @pytest.mark.parametrize(
