@@ -109,12 +109,25 @@ ROWS: tuple[tuple[str, str, dict[str, tuple[str, object]], list[object]], ...] =
 )  # fmt: skip
 
 _MOVED = "places elements elsewhere: nothing is computed"
+_NAMED = "made of operations with rows of their own; its own are in test_named_ops.py"
 _MEMBERS = "made of operations with rows of their own"
 REASONS = {
     **dict.fromkeys(
         ("broadcast", "broadcast_in_dim", "expand", "squeeze", "flip", "reshape", "permute", "set",
          "segment_set", "slice", "pad", "cat", "update_slice", "repeat", "stride_order",
-         "index_select", "select", "gather", "take_along_axis", "embedding_fwd"), _MOVED),
+         "index_select", "select", "gather", "take_along_axis", "embedding_fwd", "unsqueeze",
+         "transpose", "movedim", "flatten", "unflatten", "stack", "narrow", "split", "chunk",
+         "unbind", "roll", "repeat_interleave", "zeros", "ones", "full_like", "zeros_like",
+         "ones_like"), _MOVED),
+    **dict.fromkeys(
+        ("square", "softplus", "leaky_relu", "elu", "celu", "selu", "mish", "softsign",
+         "tanhshrink", "logsigmoid", "relu6", "hardtanh", "hardsigmoid", "hardswish", "hardshrink",
+         "softshrink", "glu", "logaddexp", "logit", "xlogy", "copysign", "hypot", "fmin", "fmax",
+         "floor_divide", "masked_fill", "logical_xor", "nan_to_num", "addcdiv", "isclose",
+         "deg2rad", "rad2deg", "logsumexp", "std", "norm", "normalize", "cosine_similarity",
+         "softmin", "count_nonzero", "nansum", "arange", "eye", "one_hot", "mse_loss", "l1_loss",
+         "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+         "binary_cross_entropy_with_logits", "scaled_dot_product_attention"), _NAMED),
     **dict.fromkeys(("batch_norm", "instance_norm", "group_norm", "scaled_mm"), _MEMBERS),
     "full": "its fill values are in test_literals.py",
     "size": "an extent: sizes are checked in test_builder_errors.py",

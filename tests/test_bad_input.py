@@ -57,6 +57,11 @@ AXES = {
     "min": "y, [{d}]", "any": "y, [{d}]", "all": "y, [{d}]", "var": "y, [{d}]",
     "var_mean": "y, [{d}]", "welford": "y, [{d}]", "permute": "y, [0, {d}]",
     "broadcast_in_dim": "v, [4, 6], [{d}]", "stride_order": "y, [0, {d}]",
+    "transpose": "y, 0, {d}", "glu": "y, {d}", "narrow": "y, {d}, 0, 1", "split": "y, 2, {d}",
+    "unflatten": "y, {d}, [2, -1]", "chunk": "y, 2, {d}", "unbind": "y, {d}",
+    "repeat_interleave": "y, 2, {d}", "std": "y, [{d}]", "norm": "y, 2.0, [{d}]",
+    "normalize": "y, 2.0, {d}", "cosine_similarity": "y, w, {d}", "softmin": "y, {d}",
+    "logsumexp": "y, [{d}]", "count_nonzero": "y, [{d}]", "nansum": "y, [{d}]",
 }  # fmt: skip
 
 
@@ -83,7 +88,10 @@ SIZES = {
     "iota": "{n}", "layer_norm": "y, [{n}]", "rms_norm": "y, [{n}]",
     "broadcast_in_dim": "v, [{n}, 6], [1]", "expand": "v, [{n}, 6]", "repeat": "y, [1, {n}]",
     "reshape": "y, [{n}, 6]", "topk": "y, {n}", "slice": "y, [0, 0], [4, {n}]",
-    "pad": "y, [{n}, {n}]", "update_slice": "y, y, [0, {n}]",
+    "pad": "y, [{n}, {n}]", "update_slice": "y, y, [0, {n}]", "narrow": "y, 0, 0, {n}",
+    "unflatten": "y, 0, [{n}, 2]", "split": "y, {n}", "chunk": "y, {n}", "zeros": "[4, {n}]",
+    "ones": "[4, {n}]", "arange": "{n}", "eye": "{n}", "one_hot": "i, {n}",
+    "repeat_interleave": "y, {n}, 0", "group_norm": "y, {n}",
 }  # fmt: skip
 FROM_THE_END = {"slice"}
 """Negative numbers count from the end; far below zero they cut everything off."""

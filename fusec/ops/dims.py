@@ -121,13 +121,24 @@ def _sliced(builder: GraphBuilder, arg: Operand, axis: int, start: Dim, end: Dim
 def _expand_narrow(
     builder: GraphBuilder, arg: Operand, dim: int, start: Dim, length: Dim
 ) -> Operand:
-    return _sliced(builder, arg, dim, start, start + length)
+    extent = tensor_shape("narrow", arg)[dim]
+    if start.is_const and start.value < 0:
+        start = extent + start
+    end = start + length
+    beyond = end.is_const and extent.is_const and end.value > extent.value
+    if beyond or (length.is_const and length.value < 0):
+        raise FusecError(
+            f"`narrow` from {start} by {length} leaves the extent {extent}",
+            notes=[described([arg])],
+        )
+    return _sliced(builder, arg, dim, start, end)
 
 
 @composite(expand=_expand_narrow)
 def narrow(arg: Array, dim: Axis, start: Size, length: Size) -> Array:
     """Return `length` elements along `dim` from `start` on."""
-    return np.take(arg, range(start, start + length), axis=dim)
+    first = start % np.shape(arg)[dim] if start < 0 else start
+    return np.take(arg, range(first, first + length), axis=dim)
 
 
 def _parts(
@@ -146,6 +157,12 @@ def _expand_split(
     builder: GraphBuilder, arg: Operand, split_size: Sequence[Dim], dim: int
 ) -> tuple[Operand, ...]:
     extent = tensor_shape("split", arg)[dim]
+    negative = [size for size in split_size if size.is_const and size.value < 0]
+    if negative or not split_size:
+        raise FusecError(
+            f"`split` into parts of {negative[0] if negative else 'no sizes'}",
+            notes=[described([arg])],
+        )
     if len(split_size) == 1:
         return _parts(builder, arg, dim, _equal_parts("split", builder, extent, split_size[0]))
     total = builder.bindings.size(sum(split_size, start=split_size[0] * 0))

@@ -74,9 +74,9 @@ def ones_like(x: Array, dtype: DType | None = None) -> Array:
 
 
 def _expand_arange(
-    builder: GraphBuilder, start: Dim, end: Dim, step: Dim, dtype: DType | None
+    builder: GraphBuilder, start: Dim, end: Dim | None, step: Dim, dtype: DType | None
 ) -> Operand:
-    if end == -1:
+    if end is None:
         start, end = dim(0), start
     if step == 0:
         raise FusecError("`arange` in steps of 0")
@@ -93,25 +93,27 @@ def _number(builder: GraphBuilder, size: Dim) -> Operand | int:
 
 
 @composite(expand=_expand_arange)
-def arange(start: Size, end: Size = -1, step: Size = 1, dtype: DType | None = None) -> Array:
+def arange(
+    start: Size, end: Size | None = None, step: Size = 1, dtype: DType | None = None
+) -> Array:
     """Return start, start + step, ... before `end`; of one number, 0 to before that. i64.
 
-    An end of -1 counts as left out. For other numbers than sizes there is `iota`.
+    For other numbers than sizes there is `iota`.
     """
-    return np.arange(start) if end == -1 else np.arange(start, end, step)
+    return np.arange(start) if end is None else np.arange(start, end, step)
 
 
-def _expand_eye(builder: GraphBuilder, n: Dim, m: Dim, dtype: DType | None) -> Operand:
-    columns = n if m == -1 else m
+def _expand_eye(builder: GraphBuilder, n: Dim, m: Dim | None, dtype: DType | None) -> Operand:
+    columns = n if m is None else m
     row = builder.apply("unsqueeze", builder.apply("iota", n), dim=1)
     equal = builder.apply("eq", row, builder.apply("iota", columns))
     return builder.apply("cast", equal, dtype=dtype or F32)
 
 
 @composite(expand=_expand_eye)
-def eye(n: Size, m: Size = -1, dtype: DType | None = None) -> Array:
+def eye(n: Size, m: Size | None = None, dtype: DType | None = None) -> Array:
     """Return an n x m matrix with ones on the diagonal, f32 without `dtype`; m is n without it."""
-    return np.eye(n, n if m == -1 else m)
+    return np.eye(n, m)
 
 
 def _one_hot(index: Term, num_classes: Dim) -> Term:
