@@ -79,6 +79,11 @@ def plans_of(
     return found
 
 
+def said(plan: KernelPlan) -> str:
+    """Return a kernel's text without the breaks of its comments."""
+    return " ".join(text_of(plan).replace("//", "").split())
+
+
 def wrong_in_some_order(plans: list[tuple[Fusion, KernelPlan]], folder: Path) -> list[str]:
     """Run kernels of one source each in several orders; return what is wrong, or not stable."""
     built = build_all([(s.kernel, s.text) for _, p in plans for s in plan_sources(p)], folder)
@@ -153,7 +158,7 @@ def test_half_partials_are_judged_by_their_roundings(method: str, tmp_path: Path
     plans = plans_of(method, [("sum", F16)], partials="half")
     assert [w.dtype for _, plan in plans for w in plan.workspaces[:1]] == [F16, F16]
     assert all(o.rounded_to == "f16" for _, plan in plans for o in plan.orders.values())
-    assert all("in 16 bits" in text_of(plan) for _, plan in plans)
+    assert all("in 16 bits" in said(plan) for _, plan in plans)
     for _, plan in plans:
         # The last turn adds in f32; who comes last by arrival has rounded its part, and the sum.
         *_, parts, last = plan.orders["sum_1"].stages
@@ -166,7 +171,7 @@ def test_half_partials_are_judged_by_their_roundings(method: str, tmp_path: Path
 def test_sums_of_integers_do_not_depend_on_arrival(dtype: DType, varies: bool) -> None:
     for _, plan in plans_of("parallel", [("sum", dtype)]):
         assert plan.orders["sum_1"].arrives == varies
-        assert ("on which its bits do not depend" in text_of(plan)) == (not varies)
+        assert ("on which its bits do not depend" in said(plan)) == (not varies)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +217,7 @@ def test_kernels_keep_the_rules_of_memory_order(name: str, axis: int) -> None:
     method, text = REDUCTION_METHODS[name], text_of(plan)
     assert check(text) == []
     assert ("wait_turn" in text) == method.takes_turns
-    assert ("bits may vary from run to run" in text) == method.on_request
+    assert ("bits may vary from run to run" in said(plan)) == method.on_request
     zeroed = [w.init == "zeroed once" for w in plan.workspaces]
     assert zeroed == [method.in_memory, True]
     assert_builds(plan)

@@ -90,7 +90,11 @@ FUSIONS: dict[str, tuple[str, Callable[[], Fusion], Mapping[str, Setting]]] = {
     "tree of columns": ("reduction", lambda: sums(600, 8, 0), TREE),
     "sums in turns": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "serial_tma"}),
     "sums in bulk": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "parallel"}),
-    "rows by stores": ("reduction", lambda: sums(2, 10_000, 1), {**TREE, "grid_reduce": "serial"}),
+    "rows by stores": (
+        "reduction",
+        lambda: sums(4, 10_000, 1),
+        {**TREE, "grid_reduce": "serial", "threads_x": 64, "threads_y": 2},
+    ),
     "split top": ("sort", top, {}),
     "tile of rows": ("inner_persistent", lambda: layer_norm(F32, 300, 11), {}),
     "tile of columns": ("inner_persistent", turned, {}),
