@@ -93,15 +93,49 @@ def test_expressions_mean_what_they_mean_in_python(text: str) -> None:
         ("x + min(B, 3) * ceildiv(H, 4)", X + 6),
         ("x + W", X + 3),
         ("x + (W + K) * s", X + 2.5),
-        ("p[0]", None),
     ],
 )  # fmt: skip
 def test_operators(text: str, python: Any) -> None:
-    if python is None:
-        with pytest.raises(FusecError):
-            result(f"y = {text}")
-        return
     np.testing.assert_allclose(result(f"y = {text}"), python, rtol=1e-7)
+
+
+SUBSCRIPTS = (
+    "x[0]", "x[-1, 2:]", "x[:, 1:4]", "x[..., None]", "x[None, :, 0]", "x[1:, ::2]", "x[:]",
+    "x[..., -2]", "x[:, :H // 2] * x[:, H // 2:]", "x[1:3][0]", "(x + 1)[:, -3:]", "x[B - 1, 2]",
+    "-x[0] ** 2", "x[:, W:W + 2]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SUBSCRIPTS)
+def test_subscripts_are_those_of_python(text: str) -> None:
+    python = eval(text, {}, {**NAMES, "x": X})
+    found = result("y = " + text.replace("None", "none"))
+    assert found.shape == python.shape
+    np.testing.assert_allclose(found, python)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "told"),
+    [
+        ("x[0, 0, 0]", 9, "3 indices for a tensor of 2 dims"),
+        ("x[..., ...]", 9, "more than one `...`"),
+        ("x[x > 1]", 9, "where(mask, a, b)"),
+        ("x[[0, 1]]", 9, "index_select"),
+        ("x[::-1]", 9, "flip(t, dims)"),
+        ("x[]", 11, "expected an index"),
+        ("x[0", 12, "expected `]`"),
+        ("x[w:]", 11, "not a size"),
+        ("...", 9, "expected a value"),
+        ("s[0]", 9, "1 indices for a tensor of 0 dims"),
+    ],
+)
+def test_subscripts_that_are_none(text: str, column: int, told: str) -> None:
+    with pytest.raises(FusecError) as caught:
+        fusion_of(f"y = {text}")
+    span = caught.value.diagnostic.span
+    assert span is not None
+    assert span.column == column
+    assert told in caught.value.render()
 
 
 def test_numbers_and_sizes_have_lines() -> None:

@@ -339,10 +339,17 @@ def test_an_importer_asks_by_overload() -> None:
 @pytest.mark.parametrize(
     ("line", "column", "told"),
     [
-        ("r = relu(x.unsqueeze(0))", 14, "write `unsqueeze(x, 0)`"),
-        ("r = x.T", 9, "write `transpose(x, 0, 1)`"),
-        ("r = x.shape[0] * x", 16, "`size(x, dim)`"),
-        ("r = x[0]", 10, "`select(x, index, dim)`"),
+        ("r = relu(x.unsqueeze(0))", 14, "write `r = relu(unsqueeze(x, 0))`"),
+        ("r = x.T @ y + 1", 9, "write `r = transpose(x, 0, 1) @ y + 1`"),
+        ("r = relu(x).T", 16, "write `r = transpose(relu(x), 0, 1)`"),
+        ("r = (x + y).sum(dim=1)", 16, "write `r = sum(x + y, 1)`"),
+        ("r = x.abs().clamp(min=0.5)", 16, "write `r = maximum(abs(x), 0.5)`"),
+        ("r = -x.abs() ** 2", 10, "write `r = -abs(x) ** 2`"),
+        ("r = silu(x.float()) * torch.exp(q.T)", 14,
+         "write `r = silu(cast(x, f32)) * exp(transpose(q, 0, 1))`"),
+        ("r = relu(gather(x, 1, i))", 27, "write `r = relu(gather(x, i, 1))`"),
+        ("r = x.shape[0] * x", 9, "`size(x, dim)`"),
+        ("r = x[0].view(2, 3)[0]", 13, "write `r = reshape(x[0], [2, 3])[0]`"),
         ("r = x.foo(1)", 9, "no methods: `x.foo`"),
         ("r = x.foo", 9, "no attributes: `x.foo`"),
         ("r = conv2d(x, y)", 9, "convolutions have no kernels"),
@@ -356,7 +363,7 @@ def test_an_importer_asks_by_overload() -> None:
         ("r = torch.exp(x)", 9, "write `r = exp(x)`"),
         ("r = scaled_dot_product_attention(x)", 9, "needs `key`"),
     ],
-)
+)  # fmt: skip
 def test_errors_say_where_and_what_to_write(line: str, column: int, told: str) -> None:
     with pytest.raises(FusecError) as caught:
         value(line)

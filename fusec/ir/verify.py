@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dim import Dim
 from fusec.ir.divided import check_shardings
-from fusec.ir.divisibility import with_exact_quotients
-from fusec.ir.graph import Fusion, Node, Type, Value
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.overrides import IDENTIFIER, check_overrides
 
 
@@ -17,7 +15,7 @@ def verify(fusion: Fusion) -> None:
     """Raise InternalError at the first rule that the fusion breaks."""
     defined = _check_inputs(fusion)
     for node in fusion.nodes:
-        _check_node(node, defined, fusion)
+        _check_node(node, defined)
         for value in node.outputs:
             _define(value, defined)
             _check_sizes(f"`{value.name}`", value.shape, fusion)
@@ -59,7 +57,7 @@ def _check_sizes(where: str, sizes: Iterable[Dim], fusion: Fusion) -> None:
             raise InternalError(f"{where} uses the undeclared dim `{name}`")
 
 
-def _check_node(node: Node, defined: dict[str, Value], fusion: Fusion) -> None:
+def _check_node(node: Node, defined: dict[str, Value]) -> None:
     where = f"`{node}`"
     for operand in node.inputs:
         if defined.get(operand.name) is not operand:
@@ -81,16 +79,8 @@ def _check_node(node: Node, defined: dict[str, Value], fusion: Fusion) -> None:
     if len(inferred) != len(node.outputs):
         raise InternalError(f"{where} has {len(node.outputs)} results, not {len(inferred)}")
     for value, expected in zip(node.outputs, inferred, strict=True):
-        if value.type != expected and value.type != _exact(expected, fusion):
+        if value.type != expected:
             raise InternalError(f"{where}: `{value.name}` is {value.type}, not {expected}")
-
-
-def _exact(type: Type, fusion: Fusion) -> Type:
-    """Return a scalar's type with the quotients exact that facts of the dims prove so."""
-    if type.dim is None:
-        return type
-    multiples = {d.name: d.multiple_of for d in fusion.dims if d.multiple_of > 1}
-    return replace(type, dim=with_exact_quotients(type.dim, multiples))
 
 
 def _check_arity(node: Node, where: str) -> None:

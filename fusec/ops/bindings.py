@@ -65,9 +65,11 @@ class Bindings:
         return with_exact_quotients(size.substitute(self._values), self.multiples)
 
     def type(self, type: Type) -> Type:
-        """Return a type with unified symbols replaced."""
-        shape = type.shape if type.shape is None else tuple(self.size(d) for d in type.shape)
-        known = None if type.dim is None else self.size(type.dim)
+        """Return a type with unified symbols replaced; its sizes are those that were inferred."""
+        values, shape = self._values, type.shape
+        if shape is not None:
+            shape = tuple(d.substitute(values) for d in shape)
+        known = None if type.dim is None else type.dim.substitute(values)
         if shape == type.shape and known == type.dim:
             return type
         return Type(type.dtype, shape, known)

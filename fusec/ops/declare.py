@@ -47,10 +47,11 @@ SizeRule: TypeAlias = Callable[..., Dim]
 Body: TypeAlias = Callable[..., Any]
 
 _KINDS = {
-    "Array": "operand", "Array | None": "optional", "Dims": "dims", "Axis": "axis", "Size": "size", "Size | None": "size",
-    "Shape": "shape", "Ints": "ints", "Ints | None": "ints", "Mask": "mask", "int": "int",
-    "float": "float", "bool": "bool", "str": "str", "DType": "dtype", "DType | None": "dtype",
-    "int | None": "int", "float | None": "float", "bool | None": "bool",
+    "Array": "operand", "Array | None": "optional", "Dims": "dims", "Axis": "axis", "Size": "size",
+    "Size | None": "size", "Shape": "shape", "Ints": "ints", "Ints | None": "ints",
+    "Mask": "mask", "int": "int", "float": "float", "bool": "bool", "str": "str",
+    "DType": "dtype", "DType | None": "dtype", "int | None": "int", "float | None": "float",
+    "bool | None": "bool",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import near_argument, parameter_called, signature
+from fusec.ops.arguments import bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
@@ -22,7 +22,21 @@ from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
-from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Prefix, Tree
+from fusec.parse.subscripts import steps_of
+from fusec.parse.trees import (
+    Argument,
+    CallTree,
+    Dots,
+    Infix,
+    Items,
+    Literal,
+    Name,
+    OpLine,
+    Prefix,
+    Range,
+    Subscript,
+    Tree,
+)
 
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
@@ -42,7 +56,7 @@ class Calls:
 
         labels: called where the line makes values, so that sizes and numbers take no names.
         """
-        tree = line.tree
+        tree, self._words.line = line.tree, line
         if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
             return self._call(tree, labels())
         is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
@@ -54,7 +68,10 @@ class Calls:
             return [self.sizes.of(tree)]
         if isinstance(tree, (Literal, Name)):
             return [self._value(tree)]
-        assert isinstance(tree, (Infix, Prefix))
+        if isinstance(tree, Subscript):
+            return [self._subscript(tree, labels())]
+        if not isinstance(tree, (Infix, Prefix)):
+            raise FusecError("expected a value", span=self._span(tree))
         return [self._expression(tree, labels)]
 
     def _span(self, tree: Tree | Name) -> Span:
@@ -71,12 +88,12 @@ class Calls:
         try:
             op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
-            raise self._words.unknown(tree, error, names).at(self._span(tree.name)) from None
+            raise self._words.unknown(tree, error).at(self._span(tree.name)) from None
         try:
             given = self._bind(op, tree)
             operands, attributes = self._arguments(op, given, span)
         except FusecError as error:
-            raise self._words.reordered(op, tree, names, error) from None
+            raise self._words.reordered(op, tree, error) from None
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
             count, results = len(op.results), ", ".join(op.results)
@@ -207,6 +224,10 @@ class Calls:
             return operand_of_size(self._builder, self.sizes.of(tree), self._span(tree))
         if isinstance(tree, CallTree):
             return self._typed(tree) if tree.name.text in DTYPES else self._nested(tree)
+        if isinstance(tree, Subscript):
+            return self._subscript(tree, None)
+        if not isinstance(tree, (Infix, Prefix)):
+            raise FusecError("expected a value", span=self._span(tree))
         return self._expression(tree)
 
     def _constant(self, tree: Literal) -> Const:
@@ -278,6 +299,37 @@ class Calls:
         except FusecError as error:
             raise error.at(span) from None
         return result
+
+    def _subscript(self, tree: Subscript, names: Sequence[str] | None) -> Operand:
+        span = self._span(tree)
+        value = self._builder.resolve(self._value(tree.base))
+        shape, keys = value.type.shape or (), [self._key(key) for key in tree.keys]
+        try:
+            steps = steps_of(keys, len(shape), shape.__getitem__, f"it is {value.type}")
+            for place, (name, arguments) in enumerate(steps or [("set", list[Any]())], 1):
+                if name == "select" and isinstance(arguments[0], Dim):
+                    arguments[0] = operand_of_size(self._builder, arguments[0], span)
+                operands, attributes = bind(ops.TABLE[name], [value, *arguments], {})
+                last = names if place >= len(steps) else None
+                (value,) = self._builder.call(name, operands, attributes, names=last, span=span)
+        except FusecError as error:
+            raise error.at(span) from None
+        return value
+
+    def _key(self, tree: Tree) -> Any:
+        """Return an entry of a subscript as Python has it: an integer, a slice, None or `...`."""
+        if isinstance(tree, Dots):
+            return ...
+        if isinstance(tree, Range):
+            low, high, step = (None if part is None else self.sizes.of(part)
+                               for part in (tree.low, tree.high, tree.step))  # fmt: skip
+            return slice(low, high, step.value if step is not None and step.is_const else step)
+        if isinstance(tree, Literal) and tree.value is None:
+            return None
+        if not self.sizes.is_size(tree):
+            return [] if isinstance(tree, Items) else self._value(tree)
+        place = self.sizes.of(tree)
+        return place.value if place.is_const else place
 
     # -- attributes
 

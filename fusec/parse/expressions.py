@@ -6,7 +6,20 @@ from fusec.diagnostics import FusecError, Span
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
 from fusec.parse.tokens import Token, number_of, tokens_of
-from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Prefix, Tree
+from fusec.parse.trees import (
+    Argument,
+    CallTree,
+    Dots,
+    Infix,
+    Items,
+    Literal,
+    Name,
+    OpLine,
+    Prefix,
+    Range,
+    Subscript,
+    Tree,
+)
 
 MAX_DEPTH = 64
 MAX_OPERATORS = 200
@@ -35,6 +48,9 @@ class Parser:
     def span(self, tree: Tree | Token) -> Span:
         """Return the place of a tree or token."""
         return self.source.span(tree.start, tree.end)
+
+    def _sees(self, mark: str) -> bool:
+        return self.token.kind == "mark" and self.token.text == mark
 
     def take(self, mark: str) -> bool:
         """Step over `mark` if it is next."""
@@ -168,9 +184,7 @@ class Parser:
         return Prefix("-", tree, start, tree.end) if negative else tree
 
     def _power(self) -> Tree:
-        base = self._primary()
-        if self.token.kind == "mark" and self.token.text == "[":
-            raise self._subscript(base)
+        base = self._followed(self._primary())
         if not (self.token.kind == "mark" and self.token.text == "**"):
             return base
         operator, place = self._operator(), self._tokens[self._next - 1].start
@@ -179,15 +193,48 @@ class Parser:
         self._depth -= 1
         return Infix(operator, base, exponent, base.start, exponent.end, place)
 
-    def _subscript(self, base: Tree) -> FusecError:
-        text = self.source.text[base.start : base.end]
-        owner = text.removesuffix(".shape")
-        if owner != text:
-            help = f"write the name of the dim, or `size({owner}, dim)`"
-        else:
-            help = f"write `slice({text}, starts, ends)`, or `select({text}, index, dim)`"
-        span = self.span(self.token)
-        return FusecError("op lines have no subscripts", span=span, help=help)
+    def _followed(self, tree: Tree) -> Tree:
+        """Read subscripts and calls of methods that follow an expression."""
+        while self.token.kind == "mark" and self.token.text in ("[", "."):
+            opening = self.token
+            self._next += 1
+            if opening.text == ".":
+                named = self.name("a name")
+                method = Name(f".{named.text}", opening.start, named.end)
+                called = self._call(method).arguments if self._sees("(") else ()
+                end = self._tokens[self._next - 1].end
+                tree = CallTree(method, (Argument(None, tree), *called), tree.start, end)
+                continue
+            if isinstance(tree, Name) and tree.text.endswith(".shape"):
+                owner = tree.text.removesuffix(".shape")
+                help = f"write the name of the dim, or `size({owner}, dim)`"
+                message = f"op lines have no attributes: `{tree.text}`"
+                raise FusecError(message, span=self.span(tree), help=help)
+            keys = [self._key()]
+            while self.take(","):
+                keys.append(self._key())
+            closing = self.expect("]", " or `,`")
+            tree = Subscript(tree, tuple(keys), tree.start, closing.end)
+        return tree
+
+    def _key(self) -> Tree:
+        """Read an entry of a subscript: an expression, `low:high:step` or `...`."""
+        first = self.token
+        if self.take("..."):
+            return Dots(first.start, first.end)
+        parts: list[Tree | None] = [self._bound()]
+        while len(parts) < 3 and self.take(":"):
+            parts.append(self._bound())
+        if len(parts) == 1 and parts[0] is not None:
+            return parts[0]
+        if len(parts) == 1:
+            raise self.unexpected("an index")
+        low, high, step = (*parts, None)[:3]
+        return Range(low, high, step, first.start, self._tokens[self._next - 1].end)
+
+    def _bound(self) -> Tree | None:
+        ends = self.token.kind == "mark" and self.token.text in (":", ",", "]")
+        return None if ends or self.token.kind == "end" else self.expression()
 
     def _primary(self) -> Tree:
         token = self.token

@@ -17,7 +17,19 @@ from fusec.ops.frameworks.entry import IGNORED, NEEDED
 from fusec.parse.expressions import Parser
 from fusec.parse.operators import PRECEDENCE
 from fusec.parse.source import source_of_text
-from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, Prefix, Tree
+from fusec.parse.trees import (
+    Argument,
+    CallTree,
+    Dots,
+    Infix,
+    Items,
+    Literal,
+    Name,
+    Prefix,
+    Range,
+    Subscript,
+    Tree,
+)
 
 T = TypeVar("T")
 OPAQUE = object()
@@ -108,27 +120,31 @@ def names_in(tree: Tree) -> Sequence[str]:
     """Return the names that an expression uses, those of operations left out."""
     if isinstance(tree, Name):
         return [tree.text]
-    return [name for part in _parts(tree) for name in names_in(part)]
+    return [name for part in parts_of(tree) for name in names_in(part)]
 
 
 def calls_in(tree: Tree) -> Sequence[CallTree]:
     """Return the calls of an expression."""
     own = [tree] if isinstance(tree, CallTree) else []
-    return [*own, *(call for part in _parts(tree) for call in calls_in(part))]
+    return [*own, *(call for part in parts_of(tree) for call in calls_in(part))]
 
 
-def _parts(tree: Tree) -> Sequence[Tree]:
+def parts_of(tree: Tree) -> Sequence[Tree]:
     if isinstance(tree, Items):
         return tree.items
     if isinstance(tree, CallTree):
         return [argument.value for argument in tree.arguments]
     if isinstance(tree, Infix):
         return [tree.left, tree.right]
+    if isinstance(tree, Subscript):
+        return [tree.base, *tree.keys]
+    if isinstance(tree, Range):
+        return [part for part in (tree.low, tree.high, tree.step) if part is not None]
     return [tree.operand] if isinstance(tree, Prefix) else []
 
 
-def _rebuilt(tree: Tree, parts: Sequence[Tree]) -> Tree:
-    """Return a tree with other parts, in the order of `_parts`."""
+def rebuilt(tree: Tree, parts: Sequence[Tree]) -> Tree:
+    """Return a tree with other parts, in the order of `parts_of`."""
     if isinstance(tree, Items):
         return replace(tree, items=tuple(parts))
     if isinstance(tree, CallTree):
@@ -136,6 +152,12 @@ def _rebuilt(tree: Tree, parts: Sequence[Tree]) -> Tree:
         return replace(tree, arguments=tuple(replace(a, value=part) for a, part in pairs))
     if isinstance(tree, Infix):
         return replace(tree, left=parts[0], right=parts[1])
+    if isinstance(tree, Subscript):
+        return replace(tree, base=parts[0], keys=tuple(parts[1:]))
+    if isinstance(tree, Range):
+        rest = iter(parts)
+        bounds = [None if p is None else next(rest) for p in (tree.low, tree.high, tree.step)]
+        return replace(tree, low=bounds[0], high=bounds[1], step=bounds[2])
     return replace(tree, operand=parts[0]) if isinstance(tree, Prefix) else tree
 
 
@@ -152,9 +174,9 @@ def _instance(tree: Tree, values: Mapping[str, Any], explicit: set[str]) -> Tree
         return Literal(value, tree.start, tree.end)
     if isinstance(tree, CallTree):
         tree = _without_absent(tree, values, explicit)
-    parts = [_instance(part, values, explicit) for part in _parts(tree)]
+    parts = [_instance(part, values, explicit) for part in parts_of(tree)]
     known = [part for part in parts if part is not None]
-    return _rebuilt(tree, known) if len(known) == len(parts) else None
+    return rebuilt(tree, known) if len(known) == len(parts) else None
 
 
 def _without_absent(call: CallTree, values: Mapping[str, Any], explicit: set[str]) -> CallTree:
@@ -193,7 +215,7 @@ def substituted(tree: Tree, values: Mapping[str, Tree], at: Tree) -> Tree:
         tree = replace(tree, name=replace(tree.name, start=at.start, end=at.end))
     if isinstance(tree, Infix):
         tree = replace(tree, place=at.start)
-    return _rebuilt(tree, [substituted(part, values, at) for part in _parts(tree)])
+    return rebuilt(tree, [substituted(part, values, at) for part in parts_of(tree)])
 
 
 def evaluated(
@@ -217,7 +239,8 @@ def evaluated(
         positional = [of(a.value) for a in tree.arguments if a.keyword is None]
         named = {a.keyword.text: of(a.value) for a in tree.arguments if a.keyword is not None}
         return call(tree.name.text, positional, named)
-    return operator(tree.operator, [of(part) for part in _parts(tree)])
+    assert isinstance(tree, (Prefix, Infix)), "the table has no subscripts"
+    return operator(tree.operator, [of(part) for part in parts_of(tree)])
 
 
 _LITERALS = {True: "true", False: "false", None: "none"}
@@ -245,8 +268,16 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
         values = (of(a.value) for a in tree.arguments)
         words = (k + v for k, v in zip(keywords, values, strict=True))
         return f"{prefix}{tree.name.text}({', '.join(words)})"
+    if isinstance(tree, Subscript):
+        keys = ", ".join(map(of, tree.keys))
+        return f"{_factor(tree.base, 10, texts, prefix)}[{keys}]"
+    if isinstance(tree, Range):
+        parts = [tree.low, tree.high, *([] if tree.step is None else [tree.step])]
+        return ":".join("" if part is None else of(part) for part in parts)
+    if isinstance(tree, Dots):
+        return "..."
     if isinstance(tree, Prefix):
-        return f"{tree.operator}{_factor(tree.operand, 9, texts, prefix)}"
+        return f"{tree.operator}{_factor(tree.operand, 8, texts, prefix)}"
     level = _level(tree)
     left = _factor(tree.left, level + (tree.operator == "**"), texts, prefix)
     right = _factor(tree.right, level + (tree.operator != "**"), texts, prefix)

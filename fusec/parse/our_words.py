@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import OpDef
+from fusec.ops import TABLE
 from fusec.ops.arguments import parameter_called, signature
 from fusec.ops.find import not_ours
 from fusec.ops.frameworks import Entry, find, find_bare, find_dotted, method_entry
@@ -15,10 +16,7 @@ from fusec.parse import frameworks
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import NotASize
 from fusec.parse.source import Source
-from fusec.parse.trees import Argument, CallTree, Items, Literal, Name, Tree
-
-Names = Sequence[str] | None
-"""The results that an op line names, None for a call inside of another."""
+from fusec.parse.trees import Argument, CallTree, Items, Literal, Name, OpLine, Tree
 
 
 class OurWords:
@@ -27,6 +25,8 @@ class OurWords:
     def __init__(self, source: Source, scope: Scope) -> None:
         """Bind trees of `source` to names of `scope`."""
         self._source, self._scope = source, scope
+        self.line: OpLine | None = None
+        """The line that is being read: errors say how the whole of it is written."""
 
     def _span(self, tree: Tree) -> Span:
         return self._source.span(tree.start, tree.end)
@@ -37,30 +37,38 @@ class OurWords:
         if entry is None or entry.kind != "alias":
             return None
         try:
-            return _in_our_words(entry, tree, tree.arguments)
+            return _in_our_words(entry, tree)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
 
-    def unknown(self, tree: CallTree, error: FusecError, names: Names) -> FusecError:
+    def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error for a name that is no operation, with the line to write instead."""
         name = tree.name.text
         if name in DTYPES:
             help = f"to convert a tensor write `cast(x, {name})`"
             return FusecError(f"`{name}` is a dtype, not an operation", help=help)
-        owner, _, method = name.rpartition(".")
-        if owner and self._scope.knows(owner):
-            return self._method(tree, owner, method, names)
-        entry = find_dotted(name) if owner else find_bare(name)
-        return error if entry is None else not_ours(name, entry, _line(entry, tree, names))
+        entry, called = self._looked_up(tree)
+        if called is not tree or name.startswith("."):
+            return self._method(entry, tree, called)
+        return error if entry is None else not_ours(name, entry, self._written(entry, tree, called))
 
-    def _method(self, tree: CallTree, owner: str, method: str, names: Names) -> FusecError:
-        entry, start = method_entry(method), tree.name.start
+    def _looked_up(self, tree: CallTree) -> tuple[Entry | None, CallTree]:
+        """Return a call's entry, and the call with the tensor of a method as first argument."""
+        name, start = tree.name.text, tree.name.start
+        owner, _, method = name.rpartition(".")
+        if name.startswith("."):
+            return method_entry(method), tree
+        if owner and self._scope.knows(owner):
+            operand = Argument(None, Name(owner, start, start + len(owner)))
+            called = CallTree(tree.name, (operand, *tree.arguments), tree.start, tree.end)
+            return method_entry(method), called
+        return (find_dotted(name) if owner else find_bare(name)), tree
+
+    def _method(self, entry: Entry | None, tree: CallTree, called: CallTree) -> FusecError:
         message = f"op lines have no methods: `{tree.name.text}`"
         if entry is None:
             return FusecError(message, help="operations are called with operands, as in `relu(x)`")
-        operand = Argument(None, Name(owner, start, start + len(owner)))
-        called = CallTree(tree.name, (operand, *tree.arguments), tree.start, tree.end)
-        written = _line(entry, called, names)
+        written = self._written(entry, tree, called)
         if entry.kind == "unsupported":
             return not_ours(tree.name.text, entry, written)
         help = f"write {written or f'`{entry.expressions[0]}`'}"
@@ -73,13 +81,12 @@ class OurWords:
         if entry is not None:
             help = entry.note
         if entry is not None and entry.expressions:
-            made = frameworks.parsed(entry.expressions[0])
-            text = frameworks.text_of(made, {entry.parameters[0].name: owner})
-            help = f"write `{text}`" + (f"; {entry.note}" if entry.note else "")
+            text = self._whole(tree, self._without_attribute(tree))
+            help = f"write {text}" + (f"; {entry.note}" if entry.note else "")
         message = f"op lines have no attributes: `{tree.text}`"
         return FusecError(message, span=self._span(tree), help=help)
 
-    def reordered(self, op: OpDef, tree: CallTree, names: Names, error: FusecError) -> FusecError:
+    def reordered(self, op: OpDef, tree: CallTree, error: FusecError) -> FusecError:
         """Return an error with the line to write, if the call has the arguments of PyTorch."""
         entry, told = find("torch", op.name), error.diagnostic
         if entry is None or entry.kind != "other":
@@ -91,35 +98,68 @@ class OurWords:
         known = {p.name for p in op.params}
         if first != op.name and all(parameter_called(op, word) in known for word in words):
             return error  # the call has nothing that is PyTorch's alone
-        written = _line(entry, tree, names)
-        own = self._source.text[tree.start : tree.end]
-        if written is None or written.strip("`").endswith(own):
+        written = self._written(entry, tree, tree)
+        if written is None or _text(tree) in written:
             return error
         help = f"if this is {entry.title}, write {written}"
         return type(error)(told.message, span=told.span, notes=told.notes, help=help)
 
+    def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
+        """Return the line with a call in fusec's words; None where its arguments do not fit."""
+        if not entry.expressions:
+            return None
+        try:
+            return self._whole(tree, _in_our_words(entry, called))
+        except FusecError:
+            return None
 
-def _in_our_words(entry: Entry, tree: CallTree, arguments: Sequence[Argument]) -> Tree:
+    def _whole(self, tree: Tree, made: Tree) -> str:
+        """Return the line that is being read with `made` in the place of one of its parts."""
+        if self.line is None:
+            return f"`{_text(made)}`"
+        whole = self._ours(self.line.tree, {id(tree): made})
+        return f"`{', '.join(n.text for n in self.line.names)} = {_text(whole)}`"
+
+    def _ours(self, tree: Tree, made: Mapping[int, Tree]) -> Tree:
+        """Return an expression with all that other frameworks name in fusec's words."""
+        parts = [self._ours(part, made) for part in frameworks.parts_of(made.get(id(tree), tree))]
+        tree = frameworks.rebuilt(made.get(id(tree), tree), parts)
+        if isinstance(tree, Name):
+            return self._without_attribute(tree)
+        if not isinstance(tree, CallTree) or tree.name.text in (*TABLE, *DTYPES):
+            return tree
+        entry, called = self._looked_up(tree)
+        taken = called is tree and "." not in tree.name.text
+        if entry is None or not entry.expressions or (entry.kind == "alias" and taken):
+            return tree
+        try:
+            return _in_our_words(entry, called)
+        except FusecError:
+            return tree
+
+    def _without_attribute(self, tree: Name) -> Tree:
+        owner, _, name = tree.text.rpartition(".")
+        known = owner and self._scope.knows(owner) and not self._scope.knows(tree.text)
+        entry = find("torch.Tensor", name) if known else None
+        if entry is None or not entry.expressions:
+            return tree
+        given = {entry.parameters[0].name: Name(owner, tree.start, tree.start + len(owner))}
+        return frameworks.substituted(frameworks.parsed(entry.expressions[0]), given, tree)
+
+
+def _in_our_words(entry: Entry, called: CallTree) -> Tree:
     given = frameworks.bind(
         entry,
-        [a.value for a in arguments if a.keyword is None],
-        {a.keyword.text: a.value for a in arguments if a.keyword is not None},
+        [a.value for a in called.arguments if a.keyword is None],
+        {a.keyword.text: a.value for a in called.arguments if a.keyword is not None},
         _listed,
     )
     made = frameworks.instantiate(entry, given, _value_of)
-    return frameworks.substituted(made, given, tree)
+    return frameworks.substituted(made, given, called)
 
 
-def _line(entry: Entry, tree: CallTree, names: Names) -> str | None:
-    """Return what to write for a call of another framework; None where it does not fit."""
-    if not entry.expressions:
-        return None
-    try:
-        made = _in_our_words(entry, tree, tree.arguments)
-    except FusecError:
-        return None
-    text = frameworks.text_of(made, {})
-    return f"`{', '.join(names)} = {text}`" if names else f"`{text}`"
+def _text(tree: Tree) -> str:
+    return frameworks.text_of(tree, {})
 
 
 def _listed(trees: Sequence[Tree]) -> Tree:

@@ -13,7 +13,7 @@ from fusec.parse.source import Source
 _TOKEN = re.compile(
     r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
-    r"|(?P<mark>\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
+    r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
 )
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NAME_REST = re.compile(r"\w+")

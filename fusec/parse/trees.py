@@ -42,10 +42,39 @@ class Argument:
 
 @dataclass(frozen=True)
 class CallTree:
-    """A call."""
+    """A call; of a method of an expression, `(a + b).sum(1)`, the name begins with a dot."""
 
     name: Name
     arguments: tuple[Argument, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """`low:high:step` of a subscript, each of them None where it is left out."""
+
+    low: Tree | None
+    high: Tree | None
+    step: Tree | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Dots:
+    """`...` of a subscript."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Subscript:
+    """`base[keys]`."""
+
+    base: Tree
+    keys: tuple[Tree, ...]
     start: int
     end: int
 
@@ -72,7 +101,7 @@ class Infix:
     place: int
 
 
-Tree = Literal | Name | Items | CallTree | Prefix | Infix
+Tree = Literal | Name | Items | CallTree | Prefix | Infix | Subscript | Range | Dots
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""`t[:, 1:4]`: Python's indexing as slices, selections and new dims, in scripts and in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dim import Dim
+
+Step = tuple[str, list[Any]]
+"""An operation, and its arguments after the tensor."""
+
+
+def steps_of(key: Sequence[Any], ndim: int, extent: Callable[[int], Any], what: str) -> list[Step]:
+    """Return the operations that `tensor[key]` is, to be called one after another.
+
+    Integers, sizes and scalars take one element of a dim, None adds a dim, a slice cuts at the
+    ends of its dim. extent: the size of a dim. What else other libraries take is Unsupported.
+    """
+    entries = _entries(key, ndim, what)
+    axes = dict(enumerate(entry for entry in entries if entry is not None))
+    cuts = [axes[axis] if isinstance(axes[axis], slice) else slice(None) for axis in axes]
+    kept = [entry is None for entry in entries if entry is None or isinstance(entry, slice)]
+    steps: list[Step] = []
+    if any(bound is not None for cut in cuts for bound in (cut.start, cut.stop, cut.step)):
+        steps.append(("slice", _bounds(cuts, extent)))
+    taken = [axis for axis in reversed(axes) if not isinstance(axes[axis], slice)]
+    steps += [("select", [axes[axis], axis]) for axis in taken]
+    if any(kept):
+        steps.append(("broadcast", [kept]))
+    return steps
+
+
+def _entries(key: Sequence[Any], ndim: int, what: str) -> list[Any]:
+    """Return an entry for each dim and each new one, `...` and what is left out written out."""
+    for entry in key:
+        _check(entry)
+    used = sum(entry is not None and entry is not ... for entry in key)
+    left = ndim - used
+    if left < 0:
+        raise FusecError(f"{used} indices for a tensor of {ndim} dims", notes=[what])
+    places = [k for k, entry in enumerate(key) if entry is ...]
+    if len(places) > 1:
+        raise FusecError("an index with more than one `...`", help="write one, and `:` for others")
+    at = places[0] if places else len(key)
+    return [*key[:at], *[slice(None)] * left, *key[at + 1 :]]
+
+
+def _bounds(cuts: list[slice], extent: Callable[[int], Any]) -> list[Any]:
+    """Return the arguments of the operation `slice`."""
+    starts = [0 if cut.start is None else cut.start for cut in cuts]
+    ends = [extent(axis) if cut.stop is None else cut.stop for axis, cut in enumerate(cuts)]
+    return [starts, ends, [1 if cut.step is None else cut.step for cut in cuts]]
+
+
+def _is_list(entry: Any) -> bool:
+    return isinstance(entry, Sequence) and not isinstance(entry, (str, bytes))
+
+
+def _check(entry: Any) -> None:
+    """Raise for what is no index: Unsupported where other libraries take it."""
+    if isinstance(entry, bool):
+        raise Unsupported("indexing with a bool", help="t[None] adds a dim")
+    if _is_list(entry) or getattr(entry, "ndim", 0) or getattr(entry, "shape", ()):
+        raise Unsupported(
+            "indexing with a list or a tensor",
+            help="index_select(t, index, dim) takes a 1-dim index, gather one of t's rank; in "
+            "place of a mask where(mask, a, b) chooses by element",
+        )
+    if isinstance(entry, slice):
+        _check_step(cast("slice[Any, Any, Any]", entry).step)
+    elif not (entry is None or entry is ... or _is_place(entry)):
+        raise FusecError(
+            f"{entry!r} is no index", help="indices are integers, slices, `...` and None"
+        )
+
+
+def _check_step(step: Any) -> None:
+    if step is not None and (not isinstance(step, int) or step < 1):
+        raise Unsupported(
+            f"a slice with the step {step!r}",
+            help="steps are positive constants; flip(t, dims) turns a dim around",
+        )
+
+
+def _is_place(entry: Any) -> bool:
+    """Return whether an entry is an integer, a size, or a scalar or 0-dim tensor of the fusion."""
+    known = ("__index__", "definition", "type")
+    return isinstance(entry, Dim) or any(hasattr(entry, name) for name in known)
