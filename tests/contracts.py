@@ -50,8 +50,6 @@ FLOATS: dict[str, tuple[str, tuple[Row, ...]]] = {
     "mul": (NUMPY, ((0.0, inf, nan), (-0.0, 5.0, -0.0), (MAX, 2.0, inf), (inf, -1.0, -inf))),
     "div": (NUMPY, _QUOTIENT),
     "truediv": (NUMPY, _QUOTIENT),
-    "div_approx": (NUMPY, _QUOTIENT),
-    "truediv_approx": (NUMPY, _QUOTIENT),
     "fmod": (NUMPY, _C_REMAINDER),
     "mod": ("nvFuser: C's %", _C_REMAINDER),
     "remainder": (TORCH + "; a remainder of 0 has the sign of a, in NumPy that of b", (

@@ -23,7 +23,7 @@ logical_right_shift gcd ceilDiv
 """
 INTEGER_ONLY = frozenset(_INTEGER_ONLY.split())
 _NO_BOOL = """
-abs neg relu ceil floor round trunc sub div div_approx fmod mod remainder ceilDiv pow gcd clamp
+abs neg relu ceil floor round trunc sub div fmod mod remainder ceilDiv pow gcd clamp
 threshold addcmul bitwise_left_shift bitwise_right_shift logical_right_shift
 """
 NO_BOOL = frozenset(_NO_BOOL.split())

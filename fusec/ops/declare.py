@@ -68,7 +68,6 @@ class Approximation:
     accuracy: float
     largest: float
     terms: Terms | None = None
-    text: Text = BY_NAME
 
 
 TABLE: dict[str, OpDef] = {}
@@ -157,7 +156,7 @@ def _form(op: OpDef, approx: Approximation) -> OpDef:
         largest=approx.largest,
         complex_error=None,
         parts=None,
-        text=approx.text,
+        text=BY_NAME,
         doc=f"{first.removesuffix('.')}, in fewer instructions.\n{rest}".rstrip(),
     )
 

@@ -13,7 +13,7 @@ from fusec.ir.graph import Const, Operand
 from fusec.ir.op import Cost
 from fusec.ir.roles import ComplexError, Text
 from fusec.ops import between, complex_formulas, complex_terms, exact, slopes, texts
-from fusec.ops.declare import Approximation, Array, pointwise
+from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, FULL_WIDTH, INTEGER, NUMBER, PROMOTE, common_type
 from fusec.ops.lazy import np
 
@@ -45,11 +45,6 @@ def _quotient(a: float, b: float) -> float:
 def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
     """Return the expressions of arithmetic that wraps, for the types that C++ leaves undefined."""
     return {**{t: f"fusec::wrapping_{function}({{a}}, {{b}})" for t in types}, "default": plain}
-
-
-_QUOTIENT = Approximation(
-    "fusec::divide({a}, {b})", Cost(7, 1), accuracy=2, largest=2, text=Text(infix="/")
-)
 
 
 @pointwise(
@@ -113,12 +108,15 @@ def mul(a: Array, b: Array) -> Array:
 
 
 @pointwise(
-    cuda={"int": "fusec::truncated_divide({a}, {b})", "default": "{a} / {b}"},
+    cuda={
+        "int": "fusec::truncated_divide({a}, {b})",
+        "f32": "fusec::divide({a}, {b})",
+        "default": "{a} / {b}",
+    },
     dtype=NUMBER,
-    cost=Cost(11, 1),
+    cost=Cost(7, 1),
     domain=(0.25, 4.0),
-    accuracy=0.5,
-    approx=_QUOTIENT,
+    accuracy=2.0,
     sizes=_truncated,
     condition=1,
     slopes=slopes.quotient,
@@ -143,12 +141,11 @@ def div(a: Array, b: Array) -> Array:
 
 
 @pointwise(
-    cuda="{a} / {b}",
+    cuda={"f32": "fusec::divide({a}, {b})", "default": "{a} / {b}"},
     dtype=FLOAT,
-    cost=Cost(11, 1),
+    cost=Cost(7, 1),
     domain=(0.25, 4.0),
-    accuracy=0.5,
-    approx=_QUOTIENT,
+    accuracy=2.0,
     condition=1,
     slopes=slopes.quotient,
     text=Text(infix="/"),

@@ -32,9 +32,10 @@ void multiply_add_two(u32& result, u32 a, u32 b, u32 c) {
   result = part(0) | part(16);
 }
 static void and_or(u32& result, u32 a, u32 mask, u32 c) { result = (a & mask) | c; }
+static void divide(float& quotient, float a, float b) { quotient = a / b; }
 
 // Approximations are off by all that the PTX manual lets them be, in a direction drawn by the bits
-// of the operand: 2 units of 2^-23 for ex2, 1 for rcp and div.full. Numbers below 2^-126 are 0.
+// of the operand: 2 units of 2^-23 for ex2, 1 for rcp. Numbers below 2^-126 are 0.
 static float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
 static float off_by(double exact, float operand, double units) {
   u32 bits;
@@ -47,15 +48,6 @@ static void power_of_two(float& power, float x) {
 }
 static void inverse(float& result, float x) {
   result = off_by(1.0 / static_cast<double>(flushed(x)), x, x == 1.0f ? 0.0 : 0.5);
-}
-// Within 2 units over the whole range; exact by powers of two, and where it is no number.
-static void divide(float& quotient, float a, float b) {
-  quotient = a / b;
-  int exponent;
-  const bool rounds = std::fabs(std::frexp(b, &exponent)) != 0.5f;
-  if (rounds && std::isnormal(quotient)) {
-    quotient = off_by(static_cast<double>(a) / static_cast<double>(b), b, 0.7);
-  }
 }
 static void max_with_nan(float& result, float a, float b) { result = max_nan(a, b); }
 static void min_with_nan(float& result, float a, float b) { result = min_nan(a, b); }
