@@ -127,7 +127,7 @@ class Sizes:
             left, right = self.of(values[0]), self.of(values[1])
             return self._apply(name, _FUNCTIONS[name], left, right, tree)
         if name not in ops.TABLE:
-            raise FusecError(
+            raise NotASize(
                 f"unknown function `{name}` of sizes",
                 span=self._span(tree.name),
                 help="one of " + ", ".join(_FUNCTIONS),

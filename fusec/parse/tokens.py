@@ -16,6 +16,7 @@ _TOKEN = re.compile(
     r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
 )
 _BLANK = re.compile(r"(?:\s|\\\n)*")
+_QUOTED = re.compile(r"(?:'|\")(\w+)(?:'|\")")
 _NAME_REST = re.compile(r"\w+")
 _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
@@ -46,7 +47,7 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             raise FusecError(
                 f"unexpected `{text[position]}`",
                 span=source.span(position),
-                help=_quoted_number(text, position, end) or _foreign(text[position]),
+                help=_quoted_number(text, position, end) or _foreign(text, position),
             )
         rest = _NAME_REST.match(text, found.end(), end)
         if rest is not None and found.lastgroup in ("number", "name"):
@@ -67,9 +68,12 @@ def _quoted_number(text: str, position: int, end: int) -> str | None:
     return f"a number stands bare: write `{found[2]}`" if found else None
 
 
-def _foreign(character: str) -> str | None:
+def _foreign(text: str, position: int) -> str | None:
+    character = text[position]
     if character in "'\"":
-        return "op lines hold no quoted text: dtypes and names stand bare, as in `cast(x, f32)`"
+        quoted = _QUOTED.match(text, position)
+        example = "`cast(x, f32)`" if quoted is None else f"write `{quoted[1]}`"
+        return f"op lines hold no quoted text, dtypes and names stand bare: {example}"
     if character == "\\":
         return "write the op line without escapes"
     if character == "!":
