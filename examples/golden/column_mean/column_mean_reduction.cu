@@ -6,6 +6,7 @@
 //   combines.
 #include "combine.cuh"
 #include "grid.cuh"
+#include "math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -75,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     fusec::Vec<float, kVec> largest_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      average_vec[v] = sum_1[v] / fusec::convert<float>(B);
+      average_vec[v] = fusec::divide(sum_1[v], fusec::convert<float>(B));
       largest_vec[v] = largest_value[v];
     }
     fusec::store(average + column, average_vec);

@@ -4,6 +4,7 @@
 //   18: mean_loss = mean(loss, dims=[0])
 // Schedule: 64 threads along each row, 1 rows per block, accesses of 1 elements.
 #include "combine.cuh"
+#include "math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 
@@ -32,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
   if (threadIdx.x == 0 && is_row) {
     const float sum_1 = sum_1_part;
-    const float mean_loss_value = sum_1 / fusec::convert<float>(T);
+    const float mean_loss_value = fusec::divide(sum_1, fusec::convert<float>(T));
     mean_loss[0] = mean_loss_value;
   }
 }

@@ -2,8 +2,8 @@
 // Source: quantize_fp8_rows.yaml
 //   10: xf = cast(x, f32)
 //   11: amax = max(abs(xf), dims=[1], keepdim=true)
-//   13: scale = div(maximum(amax, 1e-12), 448.0)
-//   15: q = cast(div(xf, scale), f8e4m3)
+//   13: scale = maximum(amax, 1e-12) / 448.0
+//   15: q = cast(xf / scale, f8e4m3)
 // Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in
 //   registers.
 #include "combine.cuh"
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const float amax_reduced =
       fusec::block_reduce_rows<fusec::Max<float>, kThreadsX, kThreadsY>(amax_reduced_part);
 
-  const float scale_value = fusec::maximum(amax_reduced, 1e-12f) / 448.0f;
+  const float scale_value = fusec::divide(fusec::maximum(amax_reduced, 1e-12f), 448.0f);
   const float div_1_reciprocal = 1.0f / scale_value;
   if (threadIdx.x == 0 && is_row) {
     scale[row] = scale_value;

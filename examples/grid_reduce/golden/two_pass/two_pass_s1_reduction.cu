@@ -10,6 +10,7 @@
 #include "combine.cuh"
 #include "combine_in_bulk.cuh"
 #include "grid.cuh"
+#include "math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -39,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;
   const float sum_1_value = sum_1[row];
-  const float mean = sum_1_value / static_cast<float>(columns);
+  const float mean = fusec::divide(sum_1_value, static_cast<float>(columns));
   float sum_2_part = fusec::Sum<float>::identity();
   constexpr int kStep = kSplits * kThreadsX * kVec;
   for (int first = (split * kThreadsX + threadIdx.x) * kVec; first < columns;
@@ -83,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
   if (threadIdx.x == 0 && is_row) {
     const float sum_2 = sum_2_part;
-    const float rsqrt_1_value = rsqrtf(sum_2 / static_cast<float>(columns) + 1e-5f);
+    const float add_1 = fusec::divide(sum_2, static_cast<float>(columns)) + 1e-5f;
+    const float rsqrt_1_value = rsqrtf(add_1);
     rsqrt_1[row] = rsqrt_1_value;
   }
 }

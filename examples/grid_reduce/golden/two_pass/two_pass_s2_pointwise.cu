@@ -6,6 +6,7 @@
 //   11: y = mul(away, rsqrt(add(var, 1e-5)))
 // Schedule: rows by vectors of columns, 1 x 256 threads (rows x vectors), 1 rows per thread,
 //   accesses of 4 elements.
+#include "math.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -33,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (row >= rows) break;
     const auto x_vec = fusec::load_readonly<kVec>(x + row * columns + column);
     const float sum_1_value = sum_1[row];
-    const float mean = sum_1_value / 4194304.0f;
+    const float mean = fusec::divide(sum_1_value, 4194304.0f);
     const float rsqrt_1_value = rsqrt_1[row];
     fusec::Vec<float, kVec> y_vec;
 #pragma unroll
