@@ -1,7 +1,7 @@
 // attention_softmax_inner_persistent: Softmax of scaled attention scores with an additive bias and
 //   a mask of keys.
 // Source: attention_softmax.yaml
-//   15: scaled = add(mul(cast(scores, f32), scale), cast(bias, f32))
+//   15: scaled = cast(scores, f32) * scale + cast(bias, f32)
 //   16: keep_all = broadcast(keep, [false, true, true, false])
 //   18: s = where(keep_all, scaled, -1e9)
 //   19: y = cast(softmax(s, -1), bf16)

@@ -3,12 +3,12 @@
 // Source: batchnorm.yaml
 //   11: xf = cast(x, f32)
 //   12: var, mean = var_mean(xf, dims=[0, 2, 3], correction=0)
-//   13: rstd = rsqrt(add(var, eps))
+//   13: rstd = rsqrt(var + eps)
 //   15: mean_c = broadcast(mean, [true, false, true, true])
 //   16: rstd_c = broadcast(rstd, [true, false, true, true])
 //   17: w_c = broadcast(w, [true, false, true, true])
 //   18: b_c = broadcast(b, [true, false, true, true])
-//   19: y = cast(add(mul(mul(sub(xf, mean_c), rstd_c), w_c), b_c), f16)
+//   19: y = cast((xf - mean_c) * rstd_c * w_c + b_c, f16)
 // Schedule: 3 groups of 256 threads take a row each, of which 8 blocks have a part each, out of 6
 //   that bulk copies bring to shared memory; accesses of 8 elements.
 #include "cluster.cuh"

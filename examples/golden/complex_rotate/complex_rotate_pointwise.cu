@@ -2,7 +2,7 @@
 //   products.
 // Source: complex_rotate.yaml
 //   13: turn = complex(cos(angle), sin(angle))
-//   14: y = mul(q, turn)
+//   14: y = q * turn
 // Schedule: rows by vectors of columns, 1 x 256 threads (rows x vectors), 2 rows per thread, single
 //   elements.
 #include "types.cuh"

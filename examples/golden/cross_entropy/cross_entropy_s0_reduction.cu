@@ -3,8 +3,8 @@
 // Source: cross_entropy.yaml
 //   13: l = cast(logits, f32)
 //   14: top = max(l, dims=[1])
-//   16: lse = add(log(total), top)
-//   17: loss = sub(lse, picked)
+//   16: lse = log(total) + top
+//   17: loss = lse - picked
 // Schedule: 512 threads along each row, 1 rows per block, accesses of 8 elements.
 #include "online.cuh"
 #include "reduce.cuh"

@@ -1,7 +1,7 @@
 // gelu_bias_pointwise: Bias and the exact GELU, between the two matrix products of an MLP.
 // Source: gelu_bias.yaml
-//   12: z = add(cast(x, f32), cast(bias, f32))
-//   15: y = cast(mul(z, cdf), bf16)
+//   12: z = cast(x, f32) + cast(bias, f32)
+//   15: y = cast(z * cdf, bf16)
 // Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
 #include "fast_math.cuh"
 #include "types.cuh"

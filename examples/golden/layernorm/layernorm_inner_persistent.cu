@@ -2,9 +2,9 @@
 // Source: layernorm.yaml
 //   15: xf = cast(x, f32)
 //   16: var, mean = var_mean(xf, dims=[1], correction=0, keepdim=true)
-//   17: rstd = rsqrt(add(var, eps))          # calls nest
-//   18: xn = mul(sub(xf, mean), rstd)
-//   19: y = cast(add(mul(xn, w), b), bf16)
+//   17: rstd = rsqrt(var + eps)               # operators and calls nest
+//   18: xn = (xf - mean) * rstd
+//   19: y = cast(xn * w + b, bf16)
 // Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.
 #include "combine.cuh"

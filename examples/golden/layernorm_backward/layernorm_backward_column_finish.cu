@@ -1,7 +1,7 @@
 // layernorm_backward_column_finish: Gradients of layer norm with respect to its input, weight and
 //   bias.
 // Source: layernorm_backward.yaml
-//   25: dw = cast(sum(mul(dyf, xn), dims=[0]), bf16)
+//   25: dw = cast(sum(dyf * xn, dims=[0]), bf16)
 //   26: db = cast(sum(dyf, dims=[0]), bf16)
 // Schedule: 16 columns by 16 partial rows at a time; partial rows are added in a fixed order.
 #include "combine.cuh"

@@ -3,12 +3,12 @@
 // Source: layernorm_backward.yaml
 //   16: dyf = cast(dy, f32)
 //   17: rstd_col = broadcast(rstd, [false, true])
-//   18: xn = mul(sub(cast(x, f32), broadcast(mean, [false, true])), rstd_col)
-//   20: dxn = mul(dyf, cast(w, f32))
-//   21: along_xn = mean(mul(dxn, xn), dims=[1], keepdim=true)
+//   18: xn = (cast(x, f32) - broadcast(mean, [false, true])) * rstd_col
+//   20: dxn = dyf * cast(w, f32)
+//   21: along_xn = mean(dxn * xn, dims=[1], keepdim=true)
 //   22: along_one = mean(dxn, dims=[1], keepdim=true)
-//   23: dx = cast(mul(sub(dxn, add(mul(xn, along_xn), along_one)), rstd_col), bf16)
-//   25: dw = cast(sum(mul(dyf, xn), dims=[0]), bf16)
+//   23: dx = cast((dxn - (xn * along_xn + along_one)) * rstd_col, bf16)
+//   25: dw = cast(sum(dyf * xn, dims=[0]), bf16)
 //   26: db = cast(sum(dyf, dims=[0]), bf16)
 // Schedule: 128 ranges of rows, 256 threads per row, 1 at a time, 2 rows in flight; column sums
 //   stay in registers.

@@ -1,7 +1,7 @@
 // linear_decode_matmul: A linear layer of the tokens that a model decodes at a time, gated by
 //   another one's result.
 // Source: linear_decode.yaml
-//   13: y = mul(silu(gate), linear(x, w))
+//   13: y = silu(gate) * linear(x, w)
 // Schedule: M_size x 4096 x 4096 in tiles of 8 x 16, a stream over w into mma.sync.
 #include "fast_math.cuh"
 #include "matmul_tile.cuh"

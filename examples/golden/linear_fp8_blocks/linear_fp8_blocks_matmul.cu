@@ -3,8 +3,8 @@
 // Source: linear_fp8_blocks.yaml
 //   10: x_blocks = reshape(cast(x, f32), new_shape=[128, 8, 128])
 //   11: w_blocks = reshape(cast(w, f32), new_shape=[4, 128, 8, 128])
-//   12: x_scaled = mul(x_blocks, broadcast(x_scale, [false, false, true]))
-//   13: w_scaled = mul(w_blocks, broadcast(w_scale, [false, true, false, true]))
+//   12: x_scaled = x_blocks * broadcast(x_scale, [false, false, true])
+//   13: w_scaled = w_blocks * broadcast(w_scale, [false, true, false, true])
 //   14: p = linear(reshape(x_scaled, new_shape=[128, 1024]), reshape(w_scaled, new_shape=[512,
 //     1024]))
 //   15: y = cast(p, bf16)

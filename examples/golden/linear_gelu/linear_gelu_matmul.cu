@@ -1,8 +1,8 @@
 // linear_gelu_matmul: A linear layer with bias, and the tanh GELU as its epilogue.
 // Source: linear_gelu.yaml
 //   13: z = cast(linear(x, w, bias), f32)
-//   14: inner = mul(0.7978845608028654, add(z, mul(0.044715, mul(mul(z, z), z))))
-//   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)
+//   14: inner = 0.7978845608028654 * (z + 0.044715 * (z * z * z))
+//   15: y = cast(0.5 * z * (1.0 + tanh(inner)), bf16)
 // Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
 //   into wgmma.
 #include "fast_math.cuh"

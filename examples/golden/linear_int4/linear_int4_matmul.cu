@@ -3,8 +3,8 @@
 // Source: linear_int4.yaml
 //   11: low = broadcast(bitwise_and(w, 15), [false, false, true])
 //   12: high = broadcast(bitwise_right_shift(w, 4), [false, false, true])
-//   13: q = cast(sub(cast(cat([low, high], dim=2), i32), 8), bf16)
-//   14: grouped = mul(reshape(q, new_shape=[512, 8, 128]), broadcast(scale, [false, false, true]))
+//   13: q = cast(cast(cat([low, high], dim=2), i32) - 8, bf16)
+//   14: grouped = reshape(q, new_shape=[512, 8, 128]) * broadcast(scale, [false, false, true])
 //   15: y = linear(x, reshape(grouped, new_shape=[512, 1024]))
 // Schedule: M_size x 512 x 1024 in tiles of 8 x 32, a stream over w into mma.sync.
 #include "block_scales.cuh"

@@ -7,9 +7,9 @@
 //   15: z_low = broadcast(bitwise_and(zero, 15), [false, false, true])
 //   16: z_high = broadcast(bitwise_right_shift(zero, 4), [false, false, true])
 //   17: z = reshape(cast(cat([z_low, z_high], dim=2), i32), new_shape=[16, 512])
-//   18: centred = cast(sub(q, broadcast(z, [false, true, false])), bf16)
-//   19: weights = mul(centred, broadcast(scale, [false, true, false]))
-//   20: y = matmul(x, reshape(weights, new_shape=[1024, 512]))
+//   18: centred = cast(q - broadcast(z, [false, true, false]), bf16)
+//   19: weights = centred * broadcast(scale, [false, true, false])
+//   20: y = x @ reshape(weights, new_shape=[1024, 512])
 // Schedule: M_size x 512 x 1024 in tiles of 64 x 128, bulk copies into wgmma, K split over 2 CTAs.
 #include "block_scales.cuh"
 #include "cluster.cuh"

@@ -1,8 +1,8 @@
 // linear_normalised_matmul: A linear layer of a few tokens that are normalised by known statistics,
 //   in one kernel.
 // Source: linear_normalised.yaml
-//   16: scaled = mul(mul(sub(cast(x, f32), mean), rstd), cast(gamma, f32))
-//   17: normalised = cast(add(scaled, cast(beta, f32)), bf16)
+//   16: scaled = (cast(x, f32) - mean) * rstd * cast(gamma, f32)
+//   17: normalised = cast(scaled + cast(beta, f32), bf16)
 //   18: y = linear(normalised, w)
 // Schedule: M_size x 1024 x 1024 in tiles of 16 x 128, bulk copies into wgmma, K split over 2 CTAs.
 #include "cluster.cuh"

@@ -1,10 +1,10 @@
 // linear_silu_backward_s0_matmul: The gradient at a linear layer with bias and SiLU, from that of
 //   the layer behind it.
 // Source: linear_silu_backward.yaml
-//   13: da = cast(matmul(dy, w), f32)
+//   13: da = cast(dy @ w, f32)
 //   14: zf = cast(z, f32)
 //   15: s = sigmoid(zf)
-//   16: dz = cast(mul(da, mul(s, add(1.0, mul(zf, sub(1.0, s))))), bf16)
+//   16: dz = cast(da * (s * (1.0 + zf * (1.0 - s))), bf16)
 //   17: dbias = sum(cast(dz, f32), dims=[0])
 // Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
 //   into wgmma.

@@ -4,11 +4,11 @@
 //   13: pages = reshape(table, [B * 32])
 //   14: k = reshape(index_select(k_pages, pages, dim=0), [B, 512, 2, 128])
 //   15: v = reshape(index_select(v_pages, pages, dim=0), [B, 512, 2, 128])
-//   16: scores = mul(cast(matmul(q, permute(k, [0, 2, 3, 1])), f32), 0.08838834764831845)
+//   16: scores = cast(q @ permute(k, [0, 2, 3, 1]), f32) * 0.08838834764831845
 //   17: position = broadcast(iota(512, dtype=i32), [true, true, true, false])
 //   18: seen = lt(position, broadcast(lengths, [false, true, true, true]))
 //   19: p = cast(softmax(where(seen, scores, -inf), -1), bf16)
-//   20: o = matmul(p, permute(v, [0, 2, 1, 3]))
+//   20: o = p @ permute(v, [0, 2, 1, 3])
 //   21: y = reshape(o, [B, 1024])
 // Schedule: 8 times 4 queries, which 2 blocks share, 512 keys in tiles of 16, 8 warps with 2 stages
 //   each.

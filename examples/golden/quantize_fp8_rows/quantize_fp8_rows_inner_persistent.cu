@@ -2,8 +2,8 @@
 // Source: quantize_fp8_rows.yaml
 //   10: xf = cast(x, f32)
 //   11: amax = max(abs(xf), dims=[1], keepdim=true)
-//   13: scale = div(maximum(amax, 1e-12), 448.0)
-//   15: q = cast(div(xf, scale), f8e4m3)
+//   13: scale = maximum(amax, 1e-12) / 448.0
+//   15: q = cast(xf / scale, f8e4m3)
 // Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in
 //   registers.
 #include "combine.cuh"

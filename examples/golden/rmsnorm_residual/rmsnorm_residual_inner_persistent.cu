@@ -1,10 +1,10 @@
 // rmsnorm_residual_inner_persistent: Adds the residual stream, in place, and normalises the sum by
 //   its root mean square.
 // Source: rmsnorm_residual.yaml
-//   13: h = add(cast(x, f32), cast(residual, f32))
+//   13: h = cast(x, f32) + cast(residual, f32)
 //   14: sum_out = cast(h, bf16)
-//   15: mean_square = mean(mul(h, h), dims=[1], keepdim=true)
-//   16: y = cast(mul(mul(h, rsqrt(add(mean_square, eps))), cast(w, f32)), bf16)
+//   15: mean_square = mean(h * h, dims=[1], keepdim=true)
+//   16: y = cast(h * rsqrt(mean_square + eps) * cast(w, f32), bf16)
 // Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.
 #include "combine.cuh"

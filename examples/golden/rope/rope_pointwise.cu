@@ -3,8 +3,8 @@
 //   15: qf = cast(q, f32)
 //   16: q1 = slice(qf, start_indices=[0, 0, 0, 0], end_indices=[B, NH, S, D2])
 //   17: q2 = slice(qf, start_indices=[0, 0, 0, D2], end_indices=[B, NH, S, D])
-//   18: rotated = cat([neg(q2), q1], dim=3)
-//   19: y = cast(add(mul(qf, cast(cos, f32)), mul(rotated, cast(sin, f32))), bf16)
+//   18: rotated = cat([-q2, q1], dim=3)
+//   19: y = cast(qf * cast(cos, f32) + rotated * cast(sin, f32), bf16)
 // Schedule: rows by vectors of columns, 1 x 256 threads (rows x vectors), 4 rows per thread,
 //   accesses of 8 elements.
 #include "types.cuh"

@@ -1,9 +1,9 @@
 // softmax_inner_persistent: Softmax over the last axis, shifted by the maximum of each row.
 // Source: softmax.yaml
 //   10: xf = cast(x, f32)
-//   11: shifted = sub(xf, max(xf, dims=[1], keepdim=true))
+//   11: shifted = xf - max(xf, dims=[1], keepdim=true)
 //   12: e = exp(shifted)
-//   13: y = cast(div(e, sum(e, dims=[1], keepdim=true)), bf16)
+//   13: y = cast(e / sum(e, dims=[1], keepdim=true), bf16)
 // Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.
 #include "combine.cuh"

@@ -1,7 +1,7 @@
 // strided_add_transpose: Adds two matrices that are read in place, one with padded rows, one
 //   transposed.
 // Source: strided_add.yaml
-//   13: z = add(x, y)
+//   13: z = x + y
 // Schedule: tiles of 32 x 64, read in vectors of 4 along lines, written in vectors of 4 along
 //   columns.
 #include "turned.cuh"

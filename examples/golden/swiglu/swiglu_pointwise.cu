@@ -1,7 +1,7 @@
 // swiglu_pointwise: The gated unit of a LLaMA MLP, silu(gate) * up.
 // Source: swiglu.yaml
 //   11: g = silu(cast(gate, f32))
-//   12: y = cast(mul(g, cast(up, f32)), bf16)
+//   12: y = cast(g * cast(up, f32), bf16)
 // Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
 #include "fast_math.cuh"
 #include "types.cuh"

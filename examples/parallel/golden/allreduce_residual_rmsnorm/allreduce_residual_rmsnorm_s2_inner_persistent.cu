@@ -1,10 +1,10 @@
 // allreduce_residual_rmsnorm_s2_inner_persistent: The sum over the ranks, the residual, and the
 //   norm of a row.
 // Source: allreduce_residual_rmsnorm.yaml
-//   13: r = add(total, residual)
+//   13: r = total + residual
 //   14: f = cast(r, f32)
-//   15: v = mean(mul(f, f), dims=[1], keepdim=true)
-//   16: y = cast(mul(mul(f, rsqrt(add(v, 1e-5))), weight), bf16)
+//   15: v = mean(f * f, dims=[1], keepdim=true)
+//   16: y = cast(f * rsqrt(v + 1e-5) * weight, bf16)
 // Schedule: 256 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.
 #include "combine.cuh"

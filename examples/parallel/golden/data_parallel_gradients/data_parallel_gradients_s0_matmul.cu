@@ -1,6 +1,6 @@
 // data_parallel_gradients_s0_matmul: The gradients of a linear layer, summed over the ranks.
 // Source: data_parallel_gradients.yaml
-//   10: dw = matmul(permute(dy, [1, 0]), x)
+//   10: dw = permute(dy, [1, 0]) @ x
 // Schedule: 4096 x 4096 x 2048 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups in
 //   turn, bulk copies into wgmma.
 #include "matmul_hopper.cuh"

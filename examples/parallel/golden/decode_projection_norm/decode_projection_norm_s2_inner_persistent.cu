@@ -1,10 +1,10 @@
 // decode_projection_norm_s2_inner_persistent: The last projection of attention for a token of each
 //   sequence, the residual, and the norm of a row.
 // Source: decode_projection_norm.yaml
-//   14: r = add(p, residual)
+//   14: r = p + residual
 //   15: f = cast(r, f32)
-//   16: v = mean(mul(f, f), dims=[1], keepdim=true)
-//   17: y = cast(mul(mul(f, rsqrt(add(v, 1e-5))), scale), bf16)
+//   16: v = mean(f * f, dims=[1], keepdim=true)
+//   17: y = cast(f * rsqrt(v + 1e-5) * scale, bf16)
 // Schedule: 256 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.
 #include "combine.cuh"

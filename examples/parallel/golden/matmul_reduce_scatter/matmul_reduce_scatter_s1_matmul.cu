@@ -1,6 +1,6 @@
 // matmul_reduce_scatter_s1_matmul: A product whose sum is scattered, the rows of a rank at a time.
 // Source: matmul_reduce_scatter.yaml
-//   11: p = matmul(x, w)
+//   11: p = x @ w
 // Schedule: M_size x 2048 x 2048 in tiles of 128 x 256, one CTA per SM over all tiles, bulk copies
 //   into wgmma.
 #include "matmul_hopper.cuh"

@@ -1,7 +1,7 @@
 // matmul_reduce_scatter_s3_reduction: A product whose sum is scattered, the rows of a rank at a
 //   time.
 // Source: matmul_reduce_scatter.yaml
-//   11: p = matmul(x, w)
+//   11: p = x @ w
 //   12: y = relu(p)
 // Schedule: 256 vectors of 8 columns by 1 rows at a time.
 #include "combine.cuh"

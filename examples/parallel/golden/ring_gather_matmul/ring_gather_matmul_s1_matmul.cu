@@ -1,6 +1,6 @@
 // ring_gather_matmul_s1_matmul: A product of gathered rows, the rows of a rank at a time.
 // Source: ring_gather_matmul.yaml
-//   11: y = matmul(x, w)
+//   11: y = x @ w
 // Schedule: M_size // 2 x 2048 x 8192 in tiles of 128 x 128, one CTA per SM over all tiles, bulk
 //   copies into wgmma.
 #include "matmul_hopper.cuh"

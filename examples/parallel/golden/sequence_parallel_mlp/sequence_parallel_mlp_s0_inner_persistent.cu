@@ -2,8 +2,8 @@
 //   are divided over the ranks.
 // Source: sequence_parallel_mlp.yaml
 //   13: f = cast(x, f32)
-//   14: v = mean(mul(f, f), dims=[1], keepdim=true)
-//   15: n = mul(mul(f, rsqrt(add(v, 1e-5))), scale)
+//   14: v = mean(f * f, dims=[1], keepdim=true)
+//   15: n = f * rsqrt(v + 1e-5) * scale
 //   16: a = cast(n, bf16)
 // Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.

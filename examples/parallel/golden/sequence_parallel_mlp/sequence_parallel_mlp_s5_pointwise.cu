@@ -1,7 +1,7 @@
 // sequence_parallel_mlp_s5_pointwise: An MLP, its norm and its residual, between tokens that are
 //   divided over the ranks.
 // Source: sequence_parallel_mlp.yaml
-//   19: y = add(p, x)
+//   19: y = p + x
 // Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
 #include "types.cuh"
 #include "vector.cuh"

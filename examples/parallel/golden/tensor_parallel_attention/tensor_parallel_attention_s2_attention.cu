@@ -3,8 +3,8 @@
 //   15: q = permute(reshape(linear(x, wq), [B, S, H, E]), [0, 2, 1, 3])
 //   16: k = permute(reshape(linear(x, wk), [B, S, H, E]), [0, 2, 3, 1])
 //   17: v = permute(reshape(linear(x, wv), [B, S, H, E]), [0, 2, 1, 3])
-//   18: p = softmax(mul(cast(matmul(q, k), f32), 0.125), dim=3)
-//   19: o = matmul(cast(p, bf16), v)
+//   18: p = softmax(cast(q @ k, f32) * 0.125, dim=3)
+//   19: o = cast(p, bf16) @ v
 //   20: a = reshape(permute(o, [0, 2, 1, 3]), [B, S, H*E])
 // Schedule: B * 4 times 1024 queries in tiles of 64, 1024 keys in tiles of 128, one CTA per SM over
 //   all tiles, one warpgroup.

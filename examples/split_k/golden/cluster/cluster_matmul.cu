@@ -1,6 +1,6 @@
 // cluster_matmul: The CTAs of one cluster add their sums in distributed shared memory.
 // Source: cluster.yaml
-//   12: c = matmul(a, b)
+//   12: c = a @ b
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 8
 //   CTAs.
 #include "cluster.cuh"

@@ -1,7 +1,7 @@
 // parallel_matmul: Clusters add their sums atomically as they come, so that results differ between
 //   runs.
 // Source: parallel.yaml
-//   12: c = matmul(a, b)
+//   12: c = a @ b
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
 //   parts of 4 CTAs.
 #include "cluster.cuh"

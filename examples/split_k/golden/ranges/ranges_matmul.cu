@@ -1,7 +1,7 @@
 // ranges_matmul: The steps along K of all tiles are divided evenly among the SMs; two add up a
 //   tile.
 // Source: ranges.yaml
-//   9: y = linear(x, mul(cast(w, bf16), scale))
+//   9: y = linear(x, cast(w, bf16) * scale)
 // Schedule: 256 x 20480 x 8192 in tiles of 256 x 128, bulk copies into wgmma, K split over ranges
 //   of all tiles' steps, one for each CTA.
 #include "block_scales.cuh"

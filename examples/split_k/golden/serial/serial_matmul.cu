@@ -1,6 +1,6 @@
 // serial_matmul: Clusters add their sums to a work buffer in turn, by loads and stores.
 // Source: serial.yaml
-//   12: c = matmul(a, b)
+//   12: c = a @ b
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
 //   turns of 4 CTAs.
 #include "cluster.cuh"

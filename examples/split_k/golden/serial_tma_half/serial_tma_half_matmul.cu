@@ -1,6 +1,6 @@
 // serial_tma_half_matmul: As serial_tma, in a work buffer of f16; each turn rounds to it.
 // Source: serial_tma_half.yaml
-//   12: c = matmul(a, b)
+//   12: c = a @ b
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
 //   turns of 4 CTAs, half work buffer.
 #include "cluster.cuh"

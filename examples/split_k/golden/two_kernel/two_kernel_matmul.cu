@@ -1,6 +1,6 @@
 // two_kernel_matmul: Each cluster leaves its sums in a slice; a second kernel adds all slices.
 // Source: two_kernel.yaml
-//   12: c = matmul(a, b)
+//   12: c = a @ b
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
 //   slices of 4 CTAs.
 #include "cluster.cuh"
