@@ -108,7 +108,7 @@ def measure(session: Any, path: Path, work: Work) -> dict[str, Any]:
     by = {s.name: [s.scheduler, round(s.seconds * 1e6, 2)] for s in work.segments}
     total = sum(s.seconds for s in work.segments) * 1e6
     return {
-        "us": round(us, 2), "predicted_us": round(total, 2), "ratio": round(us / total, 3),
+        "us": round(us, 2), "predicted_us": round(total, 2), "ratio": round(us / total, 3) if total else None,
         "segments": by, "fewest_bytes": work.fewest_bytes,
     }  # fmt: skip
 
@@ -155,7 +155,8 @@ def _time(paths: Sequence[Path], works: Sequence[Work | str], given: argparse.Na
             rows[path.stem] = made
             print(f"{path.stem[:60]}: {json.dumps(made)}", flush=True)
         device = session.device.facts.name
-    ratios = {name: row["ratio"] for name, row in rows.items() if "ratio" in row}
+    ratios = {name: row["ratio"] for name, row in rows.items() if row.get("ratio") is not None}
+    failed = [name for name, row in rows.items() if "failed" in row]
     record = {
         "device": device, "fusec_tree": os.environ.get("FUSEC_TREE", ""),
         "beyond_2": sorted(n for n, r in ratios.items() if not 0.5 <= r <= 2), "rows": rows,
@@ -163,7 +164,7 @@ def _time(paths: Sequence[Path], works: Sequence[Work | str], given: argparse.Na
     if given.out is not None:
         given.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({"beyond_2": record["beyond_2"]}), file=sys.stdout)
-    return int(len(ratios) < len(rows))
+    return int(bool(failed))
 
 
 if __name__ == "__main__":
