@@ -107,8 +107,9 @@ def measure(session: Any, path: Path, work: Work) -> dict[str, Any]:
     us = times.seconds * 1e6
     by = {s.name: [s.scheduler, round(s.seconds * 1e6, 2)] for s in work.segments}
     total = sum(s.seconds for s in work.segments) * 1e6
+    ratio = round(us / total, 3) if total else None
     return {
-        "us": round(us, 2), "predicted_us": round(total, 2), "ratio": round(us / total, 3) if total else None,
+        "us": round(us, 2), "predicted_us": round(total, 2), "ratio": ratio,
         "segments": by, "fewest_bytes": work.fewest_bytes,
     }  # fmt: skip
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 from fusec.ir.dim import Shape, dim
 from fusec.ir.graph import Value
+from fusec.ir.op import OpDef
+from fusec.ops.shapes import Unequal
 
 _MOST_TURNED = 4
 """Dims up to which orders of dims are tried."""
@@ -32,6 +35,26 @@ def dropped_by(op: str, dims: Sequence[int] | int | None, rank: int) -> Dropped:
     listed = [dims] if isinstance(dims, int) else range(rank) if dims is None else dims
     every = [axis % rank for axis in listed] if rank else []
     return Dropped(op, tuple(sorted(every)), rank)
+
+
+def dropped_of(
+    op: OpDef,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    results: Iterable[Value],
+) -> Iterator[tuple[Value, Dropped]]:
+    """Yield the results of a call that reduces dims and does not keep them, with these dims."""
+    first = operands[0] if operands else None
+    reduces = any(p.name == "keepdim" for p in op.params) and not attributes.get("keepdim")
+    if reduces and isinstance(first, Value) and first.type.shape is not None:
+        for value in results:
+            yield value, dropped_by(op.name, attributes.get("dims"), len(first.type.shape))
+
+
+def advised(error: Unequal, values: Sequence[Value], dropped: Mapping[str, Dropped]) -> Unequal:
+    """Return an error of operands that do not broadcast, with what would mend them if known."""
+    help, old = advice(values, dropped), error.diagnostic
+    return Unequal(old.message, notes=old.notes, help=help) if help else error
 
 
 def advice(values: Sequence[Value], dropped: Mapping[str, Dropped]) -> str | None:

@@ -14,7 +14,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
-from fusec.ops.advice import Dropped, advice, dropped_by
+from fusec.ops.advice import Dropped, advised, dropped_of
 from fusec.ops.arguments import (
     OperandArgument,
     attributes_of,
@@ -93,38 +93,18 @@ class GraphBuilder(DrawBuilder):
             raise self._placed(self._advised(error, operands), operands, here or span) from None
         finally:
             self._call_span = outer
-        self._note_dropped(definition, operands, attributes, results)
+        made = (value for value in results if isinstance(value, Value))
+        for value, dropped in dropped_of(definition, operands, attributes, made):
+            self._dropped[self._slot_of[value]] = dropped
         return results
-
-    def _note_dropped(
-        self,
-        op: OpDef,
-        operands: Sequence[OperandArgument],
-        attributes: Mapping[str, Any],
-        results: Sequence[Operand],
-    ) -> None:
-        first = operands[0] if operands else None
-        reduces = any(p.name == "keepdim" for p in op.params) and not attributes.get("keepdim")
-        if reduces and isinstance(first, Value) and first.type.shape is not None:
-            dims = attributes.get("dims")
-            for result in results:
-                if isinstance(result, Value):
-                    slot = self._slot_of[result]
-                    self._dropped[slot] = dropped_by(op.name, dims, len(first.type.shape))
 
     def _advised(self, error: FusecError, operands: Sequence[OperandArgument]) -> FusecError:
         """Return an error of operands that do not broadcast with what would mend them."""
         if not isinstance(error, Unequal):
             return error
-        values = [v for v in map(self._operand_value, operands) if v is not None]
-        dropped = {v.name: self._dropped.get(self._slot_of[v]) for v in values}
-        help = advice(values, {n: d for n, d in dropped.items() if d is not None})
-        old = error.diagnostic
-        return Unequal(old.message, notes=old.notes, help=help) if help else error
-
-    def _operand_value(self, operand: OperandArgument) -> Value | None:
-        value = self.resolve(operand) if isinstance(operand, Value) else None
-        return value if isinstance(value, Value) else None
+        values = [self._value(o) for o in operands if isinstance(o, Value)]
+        known = {v.name: self._dropped.get(self._slot_of[v]) for v in values}
+        return advised(error, values, {n: d for n, d in known.items() if d is not None})
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
         """Call an operation with one result as written in source, and return the result."""
