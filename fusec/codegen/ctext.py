@@ -205,7 +205,7 @@ TEMPLATE_NAMES = frozenset([
     "kCluster", "kColumns", "kColumnVecs", "kEntries", "kernel", "kExtent", "Key", "key", "keys",
     "kFan", "kFlatVec", "kGroupRows", "kGroups", "kItems", "kKeep", "kLanes", "kLength", "kLines",
     "kLineVecs", "kMostPitch", "kOwn", "kPack", "kPart", "kPiece", "kPitch", "kRangeRows",
-    "kRanges", "kReach", "kReads", "kReadStep", "kReadVec", "kRows", "kRowsPerThread", "kShift",
+    "kRanges", "kReach", "kReads", "kResults", "kReadStep", "kReadVec", "kRows", "kRowsPerThread", "kShift",
     "kSide", "kSpan", "kSplits", "kStages", "kStep", "kThreads", "kThreadsX", "kThreadsY", "kTile",
     "kTileColumns", "kTileLines", "kTileRows", "kTiles", "kTotals", "kTurns", "kUnroll", "kVec",
     "kWarps", "kWhole", "kWorkers", "kWrites", "kWriteStep", "kWriteVec", "lane", "last", "left",
