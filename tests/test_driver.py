@@ -172,7 +172,7 @@ def test_stages_are_timed_in_order() -> None:
 
 
 def test_a_stage_takes_what_earlier_ones_give() -> None:
-    known, shown = {"original"}, {"fusion-ir", "python", "sass"}
+    known, shown = {"original"}, {"fusion-ir", "python", "sass", "groups"}
     for stage in driver.STAGES:
         assert {*stage.takes} <= known
         known.add(stage.gives)

@@ -98,10 +98,10 @@ LIST = "indexing with a list or a tensor"
 REFUSED: dict[str, tuple[Use, type[FusecError], str, str]] = {
     "a list": (lambda x: x[[0, 1]], Unsupported, LIST, "index_select"),
     "an array": (lambda x: x[np.arange(2)], Unsupported, LIST, "index_select"),
-    "a tensor": (lambda x: x[x > 0], Unsupported, LIST, "fd.ops.where"),
+    "a tensor": (lambda x: x[x > 0], Unsupported, LIST, "where(mask, a, b)"),
     "a shape": (lambda x: x[x.shape], Unsupported, LIST, "index_select"),
     "a bool": (lambda x: x[True], Unsupported, "indexing with a bool", "t[None]"),
-    "backwards": (lambda x: x[::-1], Unsupported, "a slice with the step -1", "fd.ops.flip"),
+    "backwards": (lambda x: x[::-1], Unsupported, "a slice with the step -1", "flip(t, dims)"),
     "no step": (lambda x: x[0:2:0], Unsupported, "a slice with the step 0", "positive"),
     "a step of the fusion": (lambda x: x[:: x.size(0)], Unsupported, "with the step", "constants"),
     "too many": (lambda x: x[0, 0, 0], FusecError, "3 indices for a tensor of 2 dims", ""),

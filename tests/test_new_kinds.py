@@ -47,7 +47,7 @@ fusion: rolled
 inputs:
   x: f32[12, 40]
 ops:
-  - y = mul(roll(x, places=3, dim=1), 2.0)
+  - y = mul(turned(x, places=3, dim=1), 2.0)
 outputs: [y]
 """,
     "matmul": """
@@ -115,7 +115,7 @@ def declared() -> Iterator[None]:
             return np.logaddexp.accumulate(arg, axis=dim)
 
         @movement(infer=_same, access=Access(_pull_roll, repeatable=True))
-        def roll(arg: Array, places: int, dim: Axis) -> Array:
+        def turned(arg: Array, places: int, dim: Axis) -> Array:
             """Move elements by some places along a dim; those at the end come first."""
             return np.roll(arg, places, axis=dim)
 

@@ -58,11 +58,17 @@ def _is_list(entry: Any) -> bool:
     return isinstance(entry, Sequence) and not isinstance(entry, (str, bytes))
 
 
+def _has_dims(entry: Any) -> bool:
+    rank = getattr(entry, "ndim", None)
+    shape = getattr(entry, "shape", ())
+    return rank > 0 if isinstance(rank, int) else not callable(shape) and bool(shape)
+
+
 def _check(entry: Any) -> None:
     """Raise for what is no index: Unsupported where other libraries take it."""
     if isinstance(entry, bool):
         raise Unsupported("indexing with a bool", help="t[None] adds a dim")
-    if _is_list(entry) or getattr(entry, "ndim", 0) or getattr(entry, "shape", ()):
+    if _is_list(entry) or _has_dims(entry):
         raise Unsupported(
             "indexing with a list or a tensor",
             help="index_select(t, index, dim) takes a 1-dim index, gather one of t's rank; in "
