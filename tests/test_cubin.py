@@ -21,7 +21,7 @@ from fusec.run.spills import SPILL_LIMIT
 
 pytest.importorskip("cuda.bindings.nvrtc")
 ROOT = Path(__file__).parents[1]
-SPILLING = Path(__file__).parent / "regressions" / "error_functions_beside_kept_columns.yaml"
+SPILLING = Path(__file__).parent / "regressions" / "quotients_beside_kept_columns.yaml"
 
 PLAIN = 'extern "C" __global__ void plain(float* x) { x[threadIdx.x] *= 2.0f; }\n'
 MANY = """extern "C" __global__ void __launch_bounds__(1024) many(T* x, int n) {
