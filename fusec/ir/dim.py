@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from math import gcd
@@ -177,11 +177,15 @@ class Dim:
         """Return the dim with symbols replaced."""
         if not values or not (self.symbols & values.keys()):
             return self
+        return self.with_atoms(lambda atom: _substitute_atom(atom, values))
+
+    def with_atoms(self, instead: Callable[[Atom], Dim]) -> Dim:
+        """Return the dim with `instead` of each symbol and call."""
         total = dim(0)
         for monomial, coefficient in self.terms:
             product = dim(coefficient)
             for atom in monomial:
-                product = product * _substitute_atom(atom, values)
+                product = product * instead(atom)
             total = total + product
         return total
 
@@ -194,7 +198,7 @@ class Dim:
         if self.is_const:
             return self.value
         one = dim(1)
-        shifted = _shift(self, one)
+        shifted = self.with_atoms(lambda atom: _shifted(atom, one))
         constant = 0
         for monomial, coefficient in shifted.terms:
             if not monomial:
@@ -252,16 +256,6 @@ def _nonnegative(atom: Atom) -> bool:
         return atom.extent
     left, right = atom.left.at_least(0), atom.right.at_least(0)
     return (left or right) if atom.function == "max" else (left and right)
-
-
-def _shift(value: Dim, by: Dim) -> Dim:
-    total = dim(0)
-    for monomial, coefficient in value.terms:
-        product = dim(coefficient)
-        for atom in monomial:
-            product = product * _shifted(atom, by)
-        total = total + product
-    return total
 
 
 def _shifted(atom: Atom, by: Dim) -> Dim:

@@ -15,13 +15,7 @@ def with_exact_quotients(size: Dim, multiples: Multiples) -> Dim:
     """Return an equal size whose quotients are exact where `multiples` of the symbols prove it."""
     if not multiples or not any(isinstance(a, Call) for m, _ in size.terms for a in m):
         return size
-    total = dim(0)
-    for monomial, coefficient in size.terms:
-        product = dim(coefficient)
-        for atom in monomial:
-            product = product * _of(atom, multiples)
-        total = total + product
-    return total
+    return size.with_atoms(lambda atom: _of(atom, multiples))
 
 
 def _of(atom: Atom, multiples: Multiples) -> Dim:
