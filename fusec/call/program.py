@@ -83,6 +83,7 @@ class Program:
         self._generator_parts = {i.value.name: i.generator for i in fusion.inputs if i.generator}
         self._fast: Fast | None = None
         self._fast_into: Fast | None = None
+        self._takes = len(fusion.given)
 
     @property
     def name(self) -> str:
@@ -132,7 +133,7 @@ class Program:
 
     def _again_into(self, arguments: Sequence[Any], out: Any) -> Any:
         # The helper takes the outputs' arrays behind all arguments.
-        if self._fast_into is None or len(arguments) != len(self.fusion.given):
+        if self._fast_into is None or len(arguments) != self._takes:
             return NotImplemented
         arrays: list[Any] = [*out] if isinstance(out, (tuple, list)) else [out]
         return self._fast_into(*arguments, *arrays)
