@@ -373,7 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [c for c in cases() if any(fnmatch(c.name, p) for p in patterns)]
     target = target_at_hand(reason)
     rows: dict[str, Any] = {}
-    facts: dict[str, Any] = {"target": target}
+    facts: dict[str, Any] = {"target": target, "fusec_tree": os.environ.get("FUSEC_TREE", "")}
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
         exact = {
             c.name: pool.submit(build, c.text(exact=True), Way("fp64"), target) for c in chosen
