@@ -24,6 +24,7 @@ from fusec.explain.record import Questions, explain
 from fusec.explain.text import WIDTH, explanation, registers
 from fusec.explain.units import bytes_text, share_text, time_text
 from fusec.hostir.sizes import parse_dim
+from fusec.index.domain import OF_ANOTHER_KIND
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -325,7 +326,7 @@ def test_the_gap_is_told() -> None:
 
 def test_reasons_that_agree_are_told_once() -> None:
     from fusec.explain.facts import Refused, Taken
-    from fusec.explain.text import reasons
+    from fusec.explain.refusals import reasons
 
     said = tuple(
         Refused(scheduler, "operation", reason, near)
@@ -345,6 +346,13 @@ def test_reasons_that_agree_are_told_once() -> None:
     plain = "one kernel takes 3 us; apart: 2 us"
     assert reasons(Taken("boundary", ("s0", "s1"), plain)) == [plain]
     assert reasons(Taken("boundary", ("s0", "s1"), "")) == []
+
+
+def test_rules_of_another_kind_are_rules() -> None:
+    """A rule of another name would count as near."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "fusec").rglob("*.py")]
+    given = {rule for text in texts for rule in re.findall(r'Refusal\(\s*"([^"]+)"', text)}
+    assert given >= OF_ANOTHER_KIND
 
 
 def test_units() -> None:

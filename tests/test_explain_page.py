@@ -127,6 +127,22 @@ def test_every_segment_edge_and_kernel_is_there(block: Explained) -> None:
         assert decision.action in "".join(read.of("b"))
 
 
+def test_boundaries_tell_what_the_schedulers_of_their_segments_say(block: Explained) -> None:
+    record, text = block[0], page([block])
+    takers = {s.name: s.scheduler for s in record.segments}
+    told = [
+        refusal
+        for decision in record.decisions
+        if decision.action == "boundary"
+        for refusal in decision.refusals
+        if refusal.near or refusal.scheduler in {takers[name] for name in decision.subject}
+    ]
+    assert told
+    for refusal in told:
+        reason = html.escape(f"{refusal.reason} ({refusal.rule})", quote=True)
+        assert reason.replace("&#x27;", "&#39;") in text
+
+
 def test_the_kernels_stand_there_letter_by_letter(block: Explained) -> None:
     blocks = re.findall(r"<pre>(.*?)</pre>", page([block]), re.DOTALL)
     plain = [html.unescape(re.sub(r"</?i[^>]*>", "", b)) for b in blocks]

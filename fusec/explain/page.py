@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
-from fusec.explain import text, units
+from fusec.explain import refusals, text, units
 from fusec.explain.drawing import HUES, Drawing, draw
 from fusec.explain.facts import Crossing, Segmentation, SegmentFacts, Taken
 from fusec.explain.highlight import highlighted
@@ -83,7 +83,8 @@ def page(found: Sequence[Explained]) -> str:
     views = [_view(*each, f"f{number}") for number, each in enumerate(found)]
     names = ", ".join(dict.fromkeys(record.fusion for record, _ in found))
     template = _environment().get_template("page.html.j2")
-    return template.render(views=views, title=names, hues=HUES, text=text, units=units)
+    said = {"text": text, "units": units, "refusals": refusals}
+    return template.render(views=views, title=names, hues=HUES, **said)
 
 
 def _environment() -> Environment:

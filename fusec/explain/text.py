@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from fusec.explain.facts import (
@@ -18,6 +18,7 @@ from fusec.explain.facts import (
     SegmentFacts,
     Taken,
 )
+from fusec.explain.refusals import alike, reasons, takers_of, told
 from fusec.explain.units import bytes_text, share_text, time_text
 
 WIDTH = 100
@@ -52,7 +53,6 @@ class _Text:
 
     def __init__(self, record: Segmentation, every: bool) -> None:
         self._record, self._every = record, every
-        self._takers = {s.name: s.scheduler for s in record.segments}
         self._told: set[tuple[Refused, ...]] = set()
         self._left = 0
 
@@ -70,8 +70,7 @@ class _Text:
             yield f"  {producer} -> {consumer}"
             for tensor in over:
                 yield from _row("tensor", crossing_text(tensor))
-            takers = {self._takers.get(name, "") for name in decision.subject}
-            yield from _rows("because", self._reasons(decision, takers))
+            yield from _rows("because", self._reasons(decision))
             self._told.add(decision.refusals)
 
     def others(self) -> Iterator[str]:
@@ -83,7 +82,7 @@ class _Text:
             yield "Also decided"
         for decision in rest:
             yield from _row(decision.action, names(decision.subject))
-            yield from _rows("", self._reasons(decision, set()))
+            yield from _rows("", self._reasons(decision))
 
     def rest(self) -> Iterator[str]:
         if self._left:
@@ -94,7 +93,8 @@ class _Text:
         """Return whether boundaries have said the same: of two segments, all is their union."""
         return bool(decision.refusals) and decision.refusals in self._told and not self._every
 
-    def _reasons(self, decision: Taken, takers: Collection[str]) -> list[str]:
+    def _reasons(self, decision: Taken) -> list[str]:
+        takers = takers_of(self._record, decision)
         self._left += len(decision.refusals) - len(told(decision.refusals, takers, self._every))
         return reasons(decision, takers, every=self._every)
 
@@ -102,26 +102,6 @@ class _Text:
         found = told(refusals, (), self._every)
         self._left += len(refusals) - len(found)
         return alike(found)
-
-
-def told(
-    refusals: Sequence[Refused], takers: Collection[str] = (), every: bool = False
-) -> list[Refused]:
-    """Return the refusals that say something: near ones, and those of the schedulers given."""
-    return [r for r in refusals if every or r.near or r.scheduler in takers]
-
-
-def reasons(decision: Taken, takers: Collection[str] = (), *, every: bool = False) -> list[str]:
-    """Return the reasons of a decision, schedulers that give the same one together."""
-    if decision.refusals:
-        found = told(decision.refusals, takers, every)
-        return alike(found) or ["no scheduler computes all of it"]
-    return [decision.because] if decision.because else []
-
-
-def refused(segment: SegmentFacts) -> list[str]:
-    """Return why other schedulers that take such segments do not take this one."""
-    return alike(told(segment.refusals))
 
 
 def _overview(record: Segmentation) -> Iterator[str]:
@@ -293,19 +273,6 @@ def reached(facts: SegmentFacts | Segmentation) -> str:
 def rivals(segment: SegmentFacts) -> str:
     """Return the schedulers that take the segment too, with their times."""
     return segment.why.partition("; ")[2]
-
-
-def unrelated(segment: SegmentFacts) -> list[str]:
-    """Return why the schedulers do not take a segment that take none of its kind."""
-    return alike(r for r in segment.refusals if not r.near)
-
-
-def alike(refusals: Iterable[Refused]) -> list[str]:
-    """Return `names: reason` for each reason, the schedulers that give the same one together."""
-    given: dict[str, list[str]] = {}
-    for refusal in refusals:
-        given.setdefault(f"{refusal.reason} ({refusal.rule})", []).append(refusal.scheduler)
-    return [f"{', '.join(schedulers)}: {reason}" for reason, schedulers in given.items()]
 
 
 def computes(segment: SegmentFacts) -> str:

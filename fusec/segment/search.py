@@ -32,7 +32,7 @@ from fusec.segment.regions import (
     singles,
     softmax_regions,
 )
-from fusec.segment.segmented import Decision, Segment, SegmentedFusion
+from fusec.segment.segmented import Decision, Refusals, Segment, SegmentedFusion
 from fusec.segment.split import Splits, Splitter
 from fusec.segment.views import view_nodes
 from fusec.target import Target
@@ -395,26 +395,19 @@ def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:
         for producer in sorted(merges.groups.sources(consumer), key=number.__getitem__):
             chosen = merges.groups.closure([producer, consumer])
             subject = (f"s{number[producer]}", f"s{number[consumer]}")
-            offer = _refusing(merges, chosen)
-            if offer is not None:
-                yield Decision("boundary", subject, offer.reasons(), offer.refusals)
-            else:
-                yield Decision("boundary", subject, _why_separate(merges, chosen))
+            yield Decision("boundary", subject, *_why_separate(merges, chosen))
 
 
-def _refusing(merges: Merges, chosen: Chosen | None) -> Offer | None:
-    """Return what schedulers say of groups that may be merged, where nobody takes them."""
-    if chosen is None or merges.forbidden(chosen) is not None or merges.offer(chosen).accepted:
-        return None
-    return merges.named_offer(chosen)
-
-
-def _why_separate(merges: Merges, chosen: Chosen | None) -> str:
+def _why_separate(merges: Merges, chosen: Chosen | None) -> tuple[str, Refusals]:
+    """Return why groups stayed apart, and by scheduler where it is that nobody takes them."""
     if chosen is None:
-        return "too many groups lie between them"
+        return "too many groups lie between them", ()
     because = merges.forbidden(chosen)
     if because is not None:
-        return because
+        return because, ()
     offer = merges.offer(chosen)
+    if not offer.accepted:
+        named = merges.named_offer(chosen)
+        return named.reasons(), named.refusals
     separate = sum(merges.of_piece(p).seconds for p in sorted(chosen))
-    return f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {separate * 1e6:.2f} us"
+    return f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {separate * 1e6:.2f} us", ()

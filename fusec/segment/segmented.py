@@ -14,6 +14,9 @@ from fusec.segment.protocol import Estimate
 from fusec.target import Target
 from fusec.tuned.entry import Tuned
 
+Refusals = tuple[tuple[str, Refusal], ...]
+"""What schedulers say that do not take a group, by their names."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -27,7 +30,7 @@ class Segment:
     scheduler: str
     fusion: Fusion
     estimate: Estimate | None
-    refusals: tuple[tuple[str, Refusal], ...] = ()
+    refusals: Refusals = ()
     why: str = ""
     pin: str | None = None
     """The name of the pin that fixed its nodes."""
@@ -61,7 +64,7 @@ class Decision:
     action: str
     subject: tuple[str, ...]
     because: str
-    refusals: tuple[tuple[str, Refusal], ...] = ()
+    refusals: Refusals = ()
 
 
 @dataclass(frozen=True)
