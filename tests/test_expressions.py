@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,39 @@ def sizes(draw: st.DrawFn) -> Dim:
         factor = draw(st.sampled_from([dim(1), symbol("F"), symbol("E") // 2]))
         size = size + divide(name * draw(st.integers(1, 3)), by) * factor * draw(st.integers(-3, 3))
     return size
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> Dim:
+    """Return a sum of products of quotients that are all exact, in any order."""
+    total = dim(0)
+    for _ in range(draw(st.integers(1, 6))):
+        d, e = draw(st.sampled_from([1, 2, 3, 4, 6, 12])), draw(st.sampled_from([0, 1, 2, 3, 6]))
+        factor = symbol("E") // e if e else dim(1)
+        total = total + (symbol("D") // d) * factor * draw(st.integers(-4, 4))
+    return with_exact_quotients(total, FACTS)
+
+
+@drawn(150)
+@given(st.lists(sums(), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_a_normal_form_is_the_sum_of_its_terms(parts: list[Dim], random: Random) -> None:
+    total = sum(parts, dim(0))
+    terms = [Dim((term,)) for term in total.terms]
+    random.shuffle(terms)
+    assert sum(terms, dim(0)) == total
+    assert with_exact_quotients(total, FACTS) == total
+    at = {"D": 24, "E": 18}
+    assert total.evaluate(at) == sum(part.evaluate(at) for part in parts)
+
+
+def test_divisors_of_one_size_have_a_common_multiple() -> None:
+    d, e = symbol("D"), symbol("E")
+    half, third = (with_exact_quotients(d // k, FACTS) for k in (2, 3))
+    sixth = with_exact_quotients(d // 6, FACTS)
+    assert half + third == sixth * 5
+    assert d + half + third == sixth * 11
+    of_e = with_exact_quotients(e // 3, FACTS)
+    assert half * e + d * of_e + d * e == d * e + (d * of_e + half * e)
 
 
 @drawn(150)

@@ -115,7 +115,7 @@ class Dim:
     __radd__ = __add__
 
     def __neg__(self) -> Dim:
-        return Dim(tuple((m, -c) for m, c in self.terms))
+        return self * -1
 
     def __sub__(self, other: DimLike) -> Dim:
         return self + (-dim(other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from math import gcd
+from math import gcd, lcm
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
@@ -40,8 +40,16 @@ def with_divisor(quotient: Call, divisor: int) -> Atom:
 def merged(sums: Sums) -> Sums:
     """Return an equal sum in normal form: D - D // 2 is D // 2, and 2 * (D // 2) is D.
 
-    Terms whose quotients are of different symbols, and share no divisor, stay as they are.
+    Terms with quotients of several symbols are added to terms of the same quotients alone. The
+    sum of the terms of a normal form, in any order, is that form.
     """
+    result = _merged_once(sums)
+    while result != sums:
+        sums, result = result, _merged_once(result)
+    return result
+
+
+def _merged_once(sums: Sums) -> Sums:
     groups: dict[Monomial, list[Member]] = {}
     result: Sums = {}
     for monomial, coefficient in sums.items():
@@ -55,7 +63,7 @@ def merged(sums: Sums) -> Sums:
     for whole, members in groups.items():
         for monomial, coefficient in _merged_group(whole, members):
             result[monomial] = result.get(monomial, 0) + coefficient
-    return result
+    return {monomial: coefficient for monomial, coefficient in result.items() if coefficient}
 
 
 def _reduced(monomial: Monomial, coefficient: int) -> tuple[Monomial, int, list[Call]]:
@@ -90,8 +98,36 @@ def _merged_group(whole: Monomial, members: list[Member]) -> list[tuple[Monomial
     )
     if total.denominator == 1:
         return [(whole, total.numerator)]
+    by_symbol: dict[str, list[Call]] = {}
     for quotient in sorted((q for _, _, q in members if q is not None), key=str):
-        if quotient.right.value % total.denominator == 0:
-            atom = with_divisor(quotient, total.denominator)
-            return [(_exchanged(whole, numerator(quotient), atom), total.numerator)]
-    return [(monomial, coefficient) for monomial, coefficient, _ in members]
+        by_symbol.setdefault(str(numerator(quotient)), []).append(quotient)
+    first, *others = _shares(total.denominator, list(by_symbol.values()))
+    terms = list[tuple["Monomial", int]]()
+    for quotient, divisor in others:
+        # The numerator that the partial fraction of this divisor has, at least 0 and below it.
+        unit = pow(total.denominator // divisor, -1, divisor)
+        part = Fraction(total.numerator * unit % divisor, divisor)
+        terms.append((_divided(whole, quotient, divisor), part.numerator))
+        total -= part
+    return [(_divided(whole, *first), total.numerator), *terms]
+
+
+def _shares(denominator: int, quotients: list[list[Call]]) -> list[tuple[Call, int]]:
+    """Return a quotient and a divisor of some symbols: coprime divisors of that product.
+
+    A symbol that is a multiple of two constants is one of their least common multiple.
+    """
+    shares = list[tuple["Call", int]]()
+    for of_symbol in quotients:
+        share = gcd(denominator, lcm(*(q.right.value for q in of_symbol)))
+        # Only whole prime powers of the denominator: the rest is another symbol's.
+        while (shared := gcd(share, denominator // share)) > 1:
+            share //= shared
+        denominator //= share
+        if share > 1:
+            shares.append((of_symbol[0], share))
+    return shares
+
+
+def _divided(whole: Monomial, quotient: Call, divisor: int) -> Monomial:
+    return _exchanged(whole, numerator(quotient), with_divisor(quotient, divisor))
