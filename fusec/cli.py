@@ -144,6 +144,7 @@ def explain_command(
 @cli.command("golden")
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @click.option("--update", is_flag=True, help="Write the golden files instead of comparing.")
+@click.option("--no-build", is_flag=True, help="Build no kernels, and leave their registers out.")
 @click.option(
     "--dialect",
     "dialects",
@@ -156,6 +157,7 @@ def explain_command(
 def golden_command(
     files: tuple[str, ...],
     update: bool,
+    no_build: bool,
     dialects: tuple[str, ...],
     options: CompileOptions,
     report: Report,
@@ -163,7 +165,7 @@ def golden_command(
     """Compare dump, CUDA, manifest and registers with the golden files beside FILES."""
     from fusec.commands.golden import golden
 
-    return golden(files, options, dialects, report, update=update)
+    return golden(files, options, dialects, report, update=update, build=not no_build)
 
 
 @cli.command("ops")

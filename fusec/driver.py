@@ -233,6 +233,21 @@ def compile_targets(program: Compilation, progress: Progress | None = None) -> P
 
     A plan is made for a target: what is chosen for one may use instructions that another lacks.
     """
+    shared = _shared_targets(program)
+    built = [build(each, progress) for each in shared]
+    artifacts = {key: a for package in built for key, a in package.artifacts.items()}
+    return Package(tuple(p.program for p in built), artifacts, program.targets)
+
+
+def plan_targets(program: Compilation) -> Package:
+    """Return a program planned for every target, with nothing built.
+
+    What is built may be another plan, where the compiler spills registers.
+    """
+    return Package(tuple(_shared_targets(program)), {}, program.targets)
+
+
+def _shared_targets(program: Compilation) -> list[Compilation]:
     shared: list[Compilation] = []
     for target in program.targets:
         own = program.on((target,))
@@ -241,9 +256,7 @@ def compile_targets(program: Compilation, progress: Progress | None = None) -> P
             shared.append(own)
         else:
             shared[known] = shared[known].on((*shared[known].targets, target))
-    built = [build(each, progress) for each in shared]
-    artifacts = {key: a for package in built for key, a in package.artifacts.items()}
-    return Package(tuple(p.program for p in built), artifacts, program.targets)
+    return shared
 
 
 def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:

@@ -18,6 +18,8 @@ RECORD = "FUSEC_GPU_RECORD"
 """Path of the record to write, e.g. tests/gpu_record.json."""
 SHARED = "FUSEC_TESTS_SHARED"
 """Set here: a folder that all processes of a run have; see cuda_on_cpu.SHARED."""
+TIMES = "FUSEC_TEST_TIMES"
+"""Path of a file that gets the processor seconds of each test, its subprocesses' included."""
 TREES = "FUSEC_TREES"
 """Git tree hashes that the record keeps: `fusec=<hash>,tests=<hash>,examples=<hash>`."""
 
@@ -68,41 +70,55 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-_SAMPLED = """
-    around_attention_on_cpu attention_backward_on_cpu attention_decode_on_cpu
-    attention_on_cpu build_once complex_kernels computed_on_cpu concat contracts crafted
-    device_headers direct_stores_on_cpu fences fp8_on_cpu half_partials hopper_on_cpu
-    inner_outer_persistent inner_persistent joined_on_cpu kernel_limits large layouts
-    loop_price masks_on_cpu matmul_groups matmul_kernels matmul_plans matmul_vector
-    parallel_examples persistent_on_cpu planned_orders races ranges_on_cpu ring row_tiles
-    scan scatter segment_exact sort tf32_on_cpu tf32_wgmma_on_cpu totals_on_cpu transpose
-    weight_forms_on_cpu weights_on_cpu weights_once_on_cpu
-"""
-SAMPLED = frozenset(_SAMPLED.split())
-"""Files of tests, without `test_`, whose variants take minutes together: every second one is
-`nightly`, chosen by its name."""
+VARIANTS: dict[str, dict[str, int]] = json.loads(
+    (Path(__file__).parent / "variants.json").read_text()
+)
+"""By file and test, how many of its variants run by default; the others are nightly."""
 
 
-def _runs_nightly(item: pytest.Item) -> bool:
-    if item.get_closest_marker("nightly") is not None:
-        return True
-    if item.get_closest_marker("gpu") is not None:
-        return False
-    is_sampled = item.path.stem.removeprefix("test_") in SAMPLED and hasattr(item, "callspec")
-    return is_sampled and crc32(item.nodeid.rpartition("/")[2].encode()) % 2 == 1
+def _nightly(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests that run nightly: marked so, or variants beyond those that run by default.
+
+    Which variants run is drawn, by their names: the same ones in every run.
+    """
+    found = [item for item in items if item.get_closest_marker("nightly") is not None]
+    variants: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        marked = any(item.get_closest_marker(name) for name in ("gpu", "nightly"))
+        if hasattr(item, "callspec") and not marked:
+            test = item.nodeid.rpartition("/")[2].partition("[")[0].partition("::")
+            variants.setdefault((test[0], test[2]), []).append(item)
+    for (file, test), each in variants.items():
+        count = VARIANTS.get(file, {}).get(test, len(each))
+        found += sorted(each, key=lambda item: crc32(item.nodeid.rpartition("/")[2].encode()))[
+            count:
+        ]
+    return found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests that run nightly, unless `-m` names that mark."""
-    for item in items:
-        if _runs_nightly(item):
-            item.add_marker(pytest.mark.nightly)
+    nightly = _nightly(items)
+    for item in nightly:
+        item.add_marker(pytest.mark.nightly)
     if "nightly" in config.getoption("markexpr"):
         return
-    nightly = [item for item in items if item.get_closest_marker("nightly") is not None]
     if nightly:
+        left = set(map(id, nightly))
         config.hook.pytest_deselected(items=nightly)
-        items[:] = [item for item in items if item not in nightly]
+        items[:] = [item for item in items if id(item) not in left]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """Note the processor time of a test where a file for it is given; see variants.py."""
+    path = os.environ.get(TIMES)
+    before = sum(os.times()[:4])
+    yield
+    if path:
+        spent = sum(os.times()[:4]) - before
+        with Path(path).open("a") as file:
+            file.write(json.dumps([item.nodeid, round(spent, 3)]) + "\n")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

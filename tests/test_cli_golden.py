@@ -49,6 +49,26 @@ def test_registers_are_apart_from_the_manifest(tmp_path: Path, capsys: Capture) 
     assert manifest["plans"][0]["segments"][0]["scheduler"] == "pointwise"
 
 
+def test_without_a_build_registers_stay_as_they_are(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = small(tmp_path), tmp_path / "golden" / "small"
+    fusec(capsys, "golden", path, "--update")
+    before = kept(folder)
+    monkeypatch.setattr("fusec.driver.build", None)
+    assert fusec(capsys, "golden", path, "--no-build").out == f"{path}: as in {folder}\n"
+    path.write_text(SMALL.replace("exp(", "sin("))
+    done = fusec(capsys, "golden", path, "--no-build")
+    assert done.code == 1
+    assert "registers.json" not in done.out
+    done = fusec(capsys, "golden", path, "--no-build", "--update")
+    assert (done.code, done.out) == (0, f"{folder}: 3 files written\n")
+    after = kept(folder)
+    assert after.keys() == KEPT
+    assert after["registers.json"] == before["registers.json"]
+    assert after["small_pointwise.cu"] != before["small_pointwise.cu"]
+
+
 def test_a_change_shows_as_a_diff(tmp_path: Path, capsys: Capture) -> None:
     path = small(tmp_path)
     fusec(capsys, "golden", path, "--update")

@@ -9,6 +9,7 @@ from typing import Any
 import cuda_on_cpu
 import fuzz_on_cpu
 import pytest
+from draws import times
 from fuzz_on_cpu import compiled, results, results_of
 from test_overlapping_stores import CLAMPED, GUARDED
 
@@ -17,7 +18,7 @@ from fusec.dev.trial import Outcome
 from fusec.dev.work import Task
 from fusec.parse import read_text
 
-SECONDS = 30.0
+SECONDS = float(times(8))
 
 
 def test_random_contractions_are_right_in_two_orders() -> None:

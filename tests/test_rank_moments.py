@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,25 +116,6 @@ def test_the_moments_of_exchanges_come_on_gpus_whenever_one_is_issued(
     run(make(), seed=0, runs=2)
     issued = 2 + WARMUPS + 2  # two runs, and those that are measured
     assert len(acted) == RANKS * times * issued
-
-
-def collected(*more: str) -> str:
-    """Return what pytest finds of the tests above."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*command, str(Path(__file__)), *more],
-        capture_output=True, text=True, cwd=Path(__file__).parents[1], env=dict(os.environ),
-    ).stdout  # fmt: skip
-
-
-def test_nightly_tests_run_where_they_are_asked_for() -> None:
-    nightly = test_a_run_of_several_processes_ends_with_its_lost_rank.__name__
-    usual = collected()
-    assert nightly not in usual
-    assert "20 deselected" in usual
-    asked = collected("-m", "nightly")
-    assert asked.count(nightly) == 20
-    assert test_a_rank_that_is_lost_at_any_moment_is_named.__name__ not in asked
 
 
 def test_all_moments_have_their_own_place() -> None:

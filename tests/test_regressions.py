@@ -46,6 +46,11 @@ def check(path: Path, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_comes_to_its_text(path: Path) -> None:
+    check(path, outcome_of(path, Depth(builds=False)))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_comes_through_every_stage(path: Path) -> None:
     compiler = importlib.util.find_spec("cuda.bindings.nvrtc") is not None
     check(path, outcome_of(path, Depth(builds=compiler)))

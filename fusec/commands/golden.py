@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,12 @@ def golden(
     report: Report,
     *,
     update: bool,
+    build: bool = True,
 ) -> int:
-    """Compare or write golden files; return 1 and print a diff where they differ."""
+    """Compare or write golden files; return 1 and print a diff where they differ.
+
+    build: whether kernels are built, and their registers compared or written too.
+    """
     differing, told = 0, list[dict[str, Any]]()
     report.facts["files"] = told
     options = replace(options, untuned=True)  # they do not change with what somebody measured
@@ -45,13 +49,13 @@ def golden(
         raise FusecError("golden files lie beside a file, not beside `-`", help="name the file")
     for file in files:
         folder = golden_folder(Path(file))
-        made = golden_files(file, *_as_kept(folder, options, dialects))
+        made = golden_files(file, *_as_kept(folder, options, dialects), build=build)
         if update:
-            _write(folder, made)
+            _write(folder, made, keep=() if build else (REGISTERS,))
             told.append(_told(file, folder, "written"))
             print(f"{visible(str(folder))}: {len(made)} files written")
             continue
-        lines = _differences(folder, made)
+        lines = _differences(folder, made, without=() if build else (REGISTERS,))
         differing += bool(lines)
         told.append(_told(file, folder, "differs" if lines else "same", lines))
         found = "differs from" if lines else "as in"
@@ -94,16 +98,21 @@ def _as_kept(
     return options, dialects
 
 
-def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) -> dict[str, str]:
+def golden_files(
+    file: str, options: CompileOptions, dialects: Sequence[str], *, build: bool = True
+) -> dict[str, str]:
     """Return the golden files of a fusion file by path; several fusions have a folder each.
 
-    Of a divided fusion they also hold what one rank runs, and the program of its host.
+    Of a divided fusion they also hold what one rank runs, and the program of its host; without a
+    build there are no registers.
     """
     programs = driver.programs(file, options)
     made: dict[str, str] = {}
     for program in programs:
         with build_progress() as progress:
-            package = driver.compile_targets(program, progress)
+            package = (
+                driver.compile_targets(program, progress) if build else driver.plan_targets(program)
+            )
         folder = f"{program.original.name}/" if len(programs) > 1 else ""
         for built in package.programs:
             # Texts of one kernel for several targets lie side by side.
@@ -117,7 +126,9 @@ def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) ->
             for source in built.kernel_sources:
                 made[f"{folder}{source.name}{mark}.cu"] = source.text
         manifest = as_data(manifest_of(package, {}))
-        made[f"{folder}{REGISTERS}"] = as_text(_take_builds(manifest))
+        registers = as_text(_take_builds(manifest))
+        if build:
+            made[f"{folder}{REGISTERS}"] = registers
         made[f"{folder}manifest.json"] = as_text(manifest)
     return made
 
@@ -143,10 +154,11 @@ def _take_builds(manifest: dict[str, Any]) -> dict[str, Any]:
     return {"compiler": ", ".join(sorted(compilers)), "kernels": kernels}
 
 
-def _write(folder: Path, made: Mapping[str, str]) -> None:
+def _write(folder: Path, made: Mapping[str, str], keep: Collection[str] = ()) -> None:
     try:
         for name in _kept(folder).keys() - made.keys():
-            (folder / name).unlink()
+            if Path(name).name not in keep:
+                (folder / name).unlink()
         for name, text in made.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,8 +177,8 @@ def _kept(folder: Path) -> dict[str, str]:
     }
 
 
-def _differences(folder: Path, made: Mapping[str, str]) -> list[str]:
-    kept = _kept(folder)
+def _differences(folder: Path, made: Mapping[str, str], without: Collection[str] = ()) -> list[str]:
+    kept = {name: text for name, text in _kept(folder).items() if Path(name).name not in without}
     if not kept:
         return [visible(f"  {folder} is missing; run with --update")]
     lines: list[str] = []

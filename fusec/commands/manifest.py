@@ -29,15 +29,17 @@ from fusec.segment import roofline
 from fusec.segment.segmented import Segment
 from fusec.version import __version__
 
-BuildOf = Callable[[str, str], BuildRecord]
-"""Returns the build of a kernel for a target."""
+BuildOf = Callable[[str, str], BuildRecord | None]
+"""Returns the build of a kernel for a target, or None where nothing was built."""
 
 
 def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
     """Return the manifest of a package; `files` holds the digest of each file by path."""
     fusion, options = package.program.local, package.program.options
 
-    def build_of(kernel: str, target: str) -> BuildRecord:
+    def build_of(kernel: str, target: str) -> BuildRecord | None:
+        if not package.artifacts:
+            return None
         built = package.artifacts[kernel, target]
         return BuildRecord(
             cubin_path(kernel, target), built.registers, built.spill_bytes, built.shared_bytes,
@@ -192,7 +194,7 @@ def _kernels(
             overlapped=kernel.overlapped,
             dynamic_shared_bytes=kernel.shared_bytes,
             arguments=launches[kernel.name].arguments,
-            builds={target: build_of(kernel.name, target) for target in targets},
+            builds={t: b for t in targets if (b := build_of(kernel.name, t)) is not None},
         )
         for kernel in plan.kernels
     )
