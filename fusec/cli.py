@@ -87,8 +87,11 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
     help="Form of --segmented-fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
 )
 @dump_flags
+@diagnosed
 @compile_options
-def dump_command(file: str, style: str | None, options: CompileOptions, **flags: bool) -> int:
+def dump_command(
+    file: str, style: str | None, options: CompileOptions, report: Report, **flags: bool
+) -> int:
     """Print what each stage makes of FILE: its segments, where nothing is named."""
     from fusec.commands.dump import DumpOptions, dump
 
@@ -100,7 +103,7 @@ def dump_command(file: str, style: str | None, options: CompileOptions, **flags:
             f"--style {style} has no effect on --{kinds[0]}",
             help=f"it goes with --{' and --'.join(styled)}",
         )
-    return dump(file, options, DumpOptions(kinds, style or DUMP_STYLES[0]))
+    return dump(file, options, DumpOptions(kinds, style or DUMP_STYLES[0]), report)
 
 
 @cli.command("explain", cls=FilesCommand)
@@ -170,11 +173,12 @@ def golden_command(
 
 @cli.command("ops")
 @click.argument("name", required=False, shell_complete=completion.operations)
-def ops_command(name: str | None) -> int:
+@diagnosed
+def ops_command(name: str | None, report: Report) -> int:
     """List the operations, or describe one."""
     from fusec.commands.operations import list_ops
 
-    return list_ops(name)
+    return list_ops(name, report)
 
 
 @cli.command("schema")
@@ -209,7 +213,7 @@ def doctor_command(folder: str | None, report: Report) -> int:
     if folder is not None:
         from fusec.commands.calibrate import calibrate
 
-        return calibrate(folder)
+        return calibrate(folder, report)
     from fusec.commands.info import doctor
 
     return doctor(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -88,6 +88,15 @@ class Diagnostic:
             "notes": list(self.notes),
             "help": self.help,
         }
+
+    @staticmethod
+    def of_dict(told: Mapping[str, Any]) -> Diagnostic:
+        """Return what `as_dict` gave plain data of; the line's text is not among them."""
+        span = None
+        if told["file"] is not None:
+            span = Span(told["file"], told["line"], told["column"], told["width"])
+        notes = tuple(told["notes"])
+        return Diagnostic(told["severity"], told["message"], span, notes, told["help"])
 
 
 def warning(

@@ -117,6 +117,10 @@ class Compilation:
         gpu = target.find(self.options.target, self.options.rates)
         return plans_for_fewer(self.segmented.segments[number], gpu)
 
+    def is_planned_for(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether a run has the sizes that the plans were made for."""
+        return all(sizes.get(name, size) == size for name, size in self.original.hints.items())
+
     def agrees(self, other: Compilation) -> bool:
         """Return whether two programs of one fusion run the same kernels in the same way."""
         kinds, others = ([s.scheduler for s in p.segmented.segments] for p in (self, other))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from documented import documented
 from fake_device import FakeDevice
 
 from benchmarks import measure as measuring
@@ -113,6 +114,10 @@ def test_a_fusion_is_timed(gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert row["limit_ms"] == 0.001
     assert row["share"] == 0.5
     assert row["error"]["norm"] > 0.5  # its kernel did nothing
+    assert run_main(["bench", file, *given, "--json"]) == 0
+    told = documented(capsys.readouterr().out)["bench"]
+    assert told.keys() == record.keys()
+    assert told["rows"][0].keys() == row.keys()
     assert record["method"]["flush_bytes"] == 1 << 10
 
 

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cli_tools import EXAMPLES, EXECUTED, SCRIPT, SMALL, Result, fusec, small
+from documented import documented
 from safetensors.numpy import save_file
 
 from fusec import driver, lowering
@@ -186,6 +187,32 @@ def test_the_table_and_the_verdict(tmp_path: Path, capsys: Capture, on_gpu: Any)
     assert total == f"total 3 us {least}, median of 7 runs with a cold L2, on a played GPU"
     assert verdict[0].startswith("verified (checked: ")
     assert verdict[1].startswith("y: ok, max error ")
+    told = documented(run(capsys, small(tmp_path), "--repeat", 7, "--json").out)
+    (found,) = told["runs"]
+    assert told["gpu"] == {"used": True, "reason": None}
+    assert (found["device"], found["seconds"], found["repeats"]) == ("a played GPU", 3e-6, 7)
+    assert [k["seconds"] for k in found["kernels"]] == [2e-6]
+    (segment,) = found["segments"]
+    assert (segment["seconds"], segment["fewest_bytes"]) == (2e-6, 576)
+    assert segment["share"] == pytest.approx(576 / (1e12 * 2e-6))
+    judged = found["verdict"]
+    assert (judged["word"], judged["accepted"], judged["against"]) == (
+        "verified", True, "reference",
+    )  # fmt: skip
+    assert [o["name"] for o in judged["compared"]] == ["y"]
+
+
+@pytest.mark.parametrize("tolerances", [(), ("--rtol", "0.1")])
+def test_tools_are_told_what_differs(
+    tolerances: tuple[str, ...], tmp_path: Path, capsys: Capture, on_gpu: Any
+) -> None:
+    on_gpu["wrong"] = 64.0
+    done = run(capsys, small(tmp_path), "--json", *tolerances)
+    assert done.code == 1
+    (found,) = documented(done.out)["runs"]
+    assert (found["verdict"]["word"], found["verdict"]["accepted"]) == ("differs", False)
+    (output,) = found["verdict"]["compared"]
+    assert (output["wrong"], output["worst"][0]["index"]) == (1, [0, 0])
 
 
 SEVERAL = """\

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from documented import documented
 
-from fusec.cli import run_main
+from fusec.cli import cli, run_main
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = str(ROOT / "examples" / "softmax.yaml")
-PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\|([^|]*)\|", PAGE, re.MULTILINE)
-DOCUMENTED = {key for row in ROWS for key in re.findall(r"`(\w+)`", row)}
-OPEN = ("sizes", "machine")
-"""Objects whose keys are names."""
-
-
-def keys_of(data: Any) -> set[str]:
-    if isinstance(data, list):
-        return {key for item in data for key in keys_of(item)}
-    if not isinstance(data, dict):
-        return set()
-    inner = (keys_of(value) for name, value in data.items() if name not in OPEN)
-    return set(data).union(*inner)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
     assert run_main([*arguments, "--json"]) == code
-    said = capsys.readouterr()
-    found = json.loads(said.out)
-    assert list(found)[:2] == ["schema_version", "diagnostics"]
-    assert found["schema_version"] == 1
-    assert keys_of(found) <= DOCUMENTED
-    return found
+    return documented(capsys.readouterr().out)
+
+
+WITHOUT = {"schema"}
+"""Commands whose only output is JSON; the tools for work on fusec itself print text."""
+
+
+def test_every_command_has_it() -> None:
+    commands = {n: c for n, c in cli.commands.items() if n not in WITHOUT | {"dev"}}
+    flags = {
+        n: {o for p in c.params if isinstance(p, click.Option) for o in p.opts}
+        for n, c in commands.items()
+    }
+    assert [n for n, found in flags.items() if "--json" not in found] == []
 
 
 def test_check(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,3 +76,52 @@ def test_errors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for command in ("check", "compile", "golden"):
         (only,) = printed(capsys, command, missing, code=2)["diagnostics"]
         assert only["severity"] == "error"
+
+
+def test_run_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    monkeypatch.setattr("fusec.run.device.device_available", lambda: "none today")
+    given = ["run", EXAMPLE, "--target", "sm_90a", "--set", "B=4", "--set", "H=64", "--print", "2"]
+    found = printed(capsys, *given)
+    assert found["gpu"] == {"used": False, "reason": "none today"}
+    (run,) = found["runs"]
+    (kernel,), (segment,), (output,) = run["kernels"], run["segments"], run["outputs"]
+    assert (run["fusion"], run["sizes"]) == ("softmax", {"B": 4, "H": 64})
+    assert run["seconds"] is None is kernel["seconds"]
+    assert 0 < segment["predicted_seconds"] == run["predicted_seconds"]
+    assert segment["bytes"] == run["fewest_bytes"] > 0
+    assert kernel["registers"] > 0
+    assert len(kernel["cubin_sha256"]) == 64
+    assert (output["shape"], len(output["values"])) == ([4, 64], 2)
+    assert run["verdict"] is None
+    assert {"passes", "segment", "build"} <= run["stages"].keys()
+
+
+def test_numbers_that_json_lacks_are_text(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "poles.yaml"
+    file.write_text(
+        "fusion: poles\ninputs: {x: 'f32[2]'}\n"
+        "ops:\n  - y = log(mul(abs(x), -1.0))\n  - z = div(x, mul(x, 0.0))\noutputs: [y, z]\n"
+    )
+    (run,) = printed(capsys, "run", str(file), "--device", "reference", "--print", "1")["runs"]
+    assert [o["values"][0] for o in run["outputs"]] == ["nan", "inf"]
+
+
+def test_dump(capsys: pytest.CaptureFixture[str]) -> None:
+    (dump,) = printed(capsys, "dump", EXAMPLE, "--segmented-fusion")["dumps"]
+    assert run_main(["dump", EXAMPLE, "--segmented-fusion"]) == 0
+    assert dump["text"] == capsys.readouterr().out
+    assert (dump["fusion"], dump["kind"]) == ("softmax", "segmented-fusion")
+
+
+def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    every = printed(capsys, "ops")
+    one = printed(capsys, "ops", "softmax")["operation"]
+    assert one["operations"] == [o for o in every["operations"] if o["name"] == "softmax"]
+    other = printed(capsys, "ops", "torch.unsqueeze")["operation"]
+    assert other["expressions"]
+    assert {"name", "reason"} == set(every["refused"][0])

@@ -14,6 +14,7 @@ from gpu_rank_failures import try_moment
 from rank_moments import HEADLINES, MOMENTS, SIGNALS
 from test_gpu_ranks import RANKS, gathered, ring, run
 
+from fusec.commands.diagnose import Report
 from fusec.commands.rank import run_rank
 from fusec.commands.run_inputs import RunOptions
 from fusec.driver import Compilation
@@ -70,7 +71,7 @@ def test_a_rank_that_is_lost_at_any_moment_is_named(
             rank_moments.replace(moment.host, moment.exchange)
 
     def work(links: Links) -> None:
-        run_rank(links, program, options)
+        run_rank(links, program, options, Report())
         links.close()
         links.check()
 

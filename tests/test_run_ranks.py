@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from documented import documented
 
 from fusec.cli import run_main
 from fusec.commands.rank import assembled
@@ -56,7 +57,7 @@ if "FUSEC_RANK" in os.environ:
     from fusec.hostir.instructions import Collective
     from fusec.run.transports.host import HostTransport
 
-    def run_rank(links, program, options):
+    def run_rank(links, program, options, report):
         transport, own = HostTransport(links), os.environ["FUSEC_RANK"]
         Path(os.environ["FOLDER"], own).write_text(str(os.getpid()))
         exchange = Collective("all_reduce", "y", "x", "mesh", links.size, "sum")
@@ -159,6 +160,12 @@ def test_ranks_verify_what_they_compute_together(
     assert [line.split(":")[0] for line in lines[1:3]] == ["y", "z"]
     assert lines[-1] == f"as in {out}"
     assert said.out.count("verified") == 1
+    assert run_main(["run", str(file), *both, "--json"]) == 0
+    told = capfd.readouterr()
+    assert told.err == said.out
+    (run,) = documented(told.out)["runs"]
+    assert (run["ranks"], run["verdict"]["word"], run["copies"]) == (2, "verified", [])
+    assert run["expected"]["against"] == str(out)
 
 
 def test_ranks_that_torchrun_starts_find_one_another(file: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_tools import EXAMPLES, fusec
+from documented import documented
 from test_tune import (
     FACTS,
     FakeBench,
@@ -19,7 +20,7 @@ from test_tuned import entry_of, rows
 
 from fusec.tune.job import Failed, build
 from fusec.tune.remote import Facts
-from fusec.tune.report import rank_correlation, report
+from fusec.tune.report import rank_correlation, report_lines
 from fusec.tune.search import Found, Trial
 from fusec.tune.session import entry_of as kept_of
 from fusec.tuned.store import merged, store_of, write
@@ -69,6 +70,12 @@ def test_tune_writes_after_each_segment_and_adds_to_what_is_there(
     monkeypatch.setattr("fusec.tune.remote.Remote", lambda: Bench(us))
     monkeypatch.setattr("fusec.tune.kernels.Kernels", Builder)
     files = [EXAMPLES / "layernorm.yaml", EXAMPLES / "softmax.yaml", EXAMPLES / "layernorm.yaml"]
+    done = fusec(capsys, "tune", *files[:1], "--top", "12", "-o", tmp_path / "j.toml", "--json")
+    told = documented(done.out)
+    assert [t["entry"] for t in told["tuned"]] == [
+        {k: v for k, v in s.items() if k != "current"} for s in told["schedules"]
+    ]
+    assert told["tuned"][0]["left_out"] == []
     done = fusec(capsys, "tune", *files, "--top", "12", "-o", path)
     assert done.code == 0, done.err
     assert "layernorm s0 (y): " in done.out
@@ -121,14 +128,18 @@ def test_ranks() -> None:
 
 def test_the_report_says_what_the_default_loses(tmp_path: Path, capsys: Capture) -> None:
     entries = [entry_of(rows()), entry_of(rows(8), default_us=20.0)]
-    lines = [*report(entries)]
+    lines = [*report_lines(entries)]
     assert lines[1].split()[:5] == ["1.250", "20.00", "0.93", "0.50", "16"]
     assert lines[2].split()[0] == "1.000"
     assert lines[-1].startswith("all: default plan over the best of its measured space 1.118 in")
     assert "1.250 at most" in lines[-1]
     write(tmp_path / "all.toml", entries)
     assert fusec(capsys, "tune", "--report", tmp_path / "all.toml").out.splitlines() == lines
-    assert len([*report([])]) == 1
+    assert len([*report_lines([])]) == 1
+    told = documented(fusec(capsys, "tune", "--report", tmp_path / "all.toml", "--json").out)
+    assert [p["segments"] for p in told["predictions"]] == [2, 2]
+    assert told["predictions"][-1]["most"] == 1.25
+    assert [s["us"] for s in told["schedules"]] == [e.us for e in merged(entries)]
 
 
 def test_kept_entries_are_rounded_to_nanoseconds() -> None:

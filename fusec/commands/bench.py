@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
+from fusec.commands.diagnose import Report
 from fusec.commands.report import aligned
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
@@ -31,7 +32,7 @@ class BenchOptions:
     counters: bool
 
 
-def bench(path: str, options: CompileOptions, chosen: BenchOptions) -> int:
+def bench(path: str, options: CompileOptions, chosen: BenchOptions, report: Report) -> int:
     """Time every fusion of a file, or count its bytes; return the exit code."""
     from fusec.bench.counters import find_profiler
     from fusec.run.device import device_available
@@ -44,6 +45,7 @@ def bench(path: str, options: CompileOptions, chosen: BenchOptions) -> int:
     if reason is not None:
         raise EnvironmentProblem(reason, help="fusec explain FILE predicts without a GPU")
     record = _counted(path, options) if chosen.counters else _timed(path, options, chosen)
+    report.facts["bench"] = record
     if chosen.out is not None:
         Path(chosen.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options
 from fusec.options import CompileOptions
 
@@ -23,6 +24,7 @@ from fusec.options import CompileOptions
 @click.option("--no-verify", is_flag=True, help="Do not compare with the fp64 reference.")
 @click.option("--counters", is_flag=True, help="Count bytes of memory by the profiler instead.")
 @click.option("--out", type=PATH, metavar="FILE", help="Also write the results as JSON.")
+@diagnosed
 @compile_options
 def bench_command(
     file: str,
@@ -32,6 +34,7 @@ def bench_command(
     counters: bool,
     out: str | None,
     options: CompileOptions,
+    report: Report,
 ) -> int:
     """Time FILE on the GPU, beside kernels that only move the fewest bytes (docs/bench.md).
 
@@ -40,4 +43,5 @@ def bench_command(
     """
     from fusec.commands.bench import BenchOptions, bench
 
-    return bench(file, options, BenchOptions(repeat, not no_verify, seed, out, counters))
+    chosen = BenchOptions(repeat, not no_verify, seed, out, counters)
+    return bench(file, options, chosen, report)

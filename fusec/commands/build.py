@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
 from fusec.commands.diagnose import Report
+from fusec.commands.facts import kernel_facts, named_sizes, predicted_registers
 from fusec.commands.report import count, print_times
 from fusec.escape import visible
 from fusec.files import fusions_of
@@ -70,25 +70,18 @@ def _built_facts(folder: Path, package: Package) -> dict[str, Any]:
     """Return for tools what a compiled folder holds."""
     from fusec.hostir.coverage import coverage
 
-    plans: list[dict[str, Any]] = []
-    for program in package.programs:
-        predicted, launches = _predicted(program), program.host.launches
-        segment = {launch.kernel: launch.segment for launch in launches}
-        kernels = [
-            {
-                "name": name, "segment": segment.get(name), "target": arch,
-                "registers": artifact.registers,
-                "predicted_registers": predicted.get((name, arch)),
-                "spill_bytes": artifact.spill_bytes, "shared_bytes": artifact.shared_bytes,
-                "cubin_sha256": sha256(artifact.cubin).hexdigest(),
-            }
-            for (name, arch), artifact in package.artifacts_of(program).items()
-        ]  # fmt: skip
-        covers = coverage(program.host.guards, program.local.dims)
-        plans.append({"targets": list(program.targets), "covers": covers, "kernels": kernels})
+    plans = [
+        {
+            "targets": list(program.targets),
+            "covers": coverage(program.host.guards, program.local.dims),
+            "kernels": kernel_facts(package, program),
+            "stages": program.timings.seconds,
+        }
+        for program in package.programs
+    ]
     return {
         "folder": str(folder), "fusion": package.program.original.name,
-        "sizes": {n: s for n, s in package.program.original.hints.items() if "." not in n},
+        "sizes": named_sizes(package.program.original.hints),
         "segments": [s.scheduler for s in package.program.segmented.segments], "plans": plans,
     }  # fmt: skip
 
@@ -101,25 +94,12 @@ def _print_package(folder: Path, package: Package) -> None:
         kernels = count(len(program.host.launches), "kernel")
         print(visible(f"{folder}: {segments}, {kernels} for {', '.join(program.targets)}"))
         _print_coverage(coverage(program.host.guards, program.local.dims))
-        predicted = _predicted(program)
+        predicted = predicted_registers(program)
         for (name, arch), artifact in package.artifacts_of(program).items():
             about = predicted.get((name, arch))
             told = f" ({about} predicted)" if about is not None else ""
             spills = f", {artifact.spill_bytes} bytes spilled" if artifact.spill_bytes else ""
             print(f"  {name} {arch}: {artifact.registers} registers{told}{spills}")
-
-
-def _predicted(program: Compilation) -> dict[tuple[str, str], int]:
-    """Return the registers that each kernel was predicted to take, by kernel and target."""
-    from fusec import target
-    from fusec.schedule.segments import occupancies
-
-    return {
-        (kernel.name, arch): told.registers
-        for arch in program.targets
-        for plan in program.plans
-        for kernel, told in zip(plan.kernels, occupancies(plan, target.find(arch)), strict=True)
-    }
 
 
 def _kinds(schedulers: Sequence[str]) -> str:
@@ -154,6 +134,7 @@ def _facts(program: Compilation, covers: str) -> dict[str, Any]:
             for value, into in _outputs(fusion)
         ],
         "covers": covers,
+        "stages": program.timings.seconds,
     }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fusec import driver
+from fusec.commands.diagnose import Report
 from fusec.commands.link_rates import (
     links_by_ranks,
     links_problem,
@@ -37,7 +38,7 @@ class Probe:
     estimate: Estimate
 
 
-def calibrate(place: str) -> int:
+def calibrate(place: str, report: Report) -> int:
     """Measure every probe, write the target file, and print each rate beside the old one."""
     ranks = from_environment()
     if ranks.size > 1:
@@ -56,8 +57,13 @@ def calibrate(place: str) -> int:
         measured = replace(measured, links=links_by_ranks(folder, gpus))
     path = folder / f"{known.arch}.toml"
     path.write_text(as_toml(replace(measured, device=facts.name), facts.text()))
-    for line in comparison(known, measured):
-        print(line)
+    changes = comparison(known, measured)
+    for change in changes:
+        print(f"{change.name:<32} {change.before:>10.4g} {change.after:>10.4g}")
+    report.facts["measured"] = {
+        "file": str(path), "target": known.arch, "device": facts.name,
+        "rates": [asdict(change) for change in changes], "links": problem,
+    }  # fmt: skip
     if problem is not None:
         print(f"links: as they were, since {problem}")
     print(f"{path}\n  = help: export FUSEC_TARGETS={folder}")
@@ -152,8 +158,17 @@ def as_toml(target: Target, about: str) -> str:
     return text
 
 
-def comparison(known: Target, measured: Target) -> list[str]:
-    """Return a line per rate: its name, the value until now, the one measured."""
+@dataclass(frozen=True)
+class Change:
+    """A rate of a target: its name, the value until now, and the one measured."""
+
+    name: str
+    before: float
+    after: float
+
+
+def comparison(known: Target, measured: Target) -> list[Change]:
+    """Return every rate, before and after."""
     rows = [
         (name, getattr(known, name), getattr(measured, name))
         for name in ("launch", "bandwidth", "issue", "half_flops")
@@ -163,4 +178,4 @@ def comparison(known: Target, measured: Target) -> list[str]:
         for family, of in measured.rates.items()
         for access, rate in of.items()
     ]
-    return [f"{name:<32} {old:>10.4g} {new:>10.4g}" for name, old, new in rows]
+    return [Change(*row) for row in rows]

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import click
@@ -21,10 +22,14 @@ SCHEMA_VERSION = 1
 
 @dataclass
 class Report:
-    """What a command has to say besides what it prints: diagnostics, and facts for tools."""
+    """What a command has to say besides what it prints: diagnostics, and facts for tools.
+
+    silent: whether another process says all of it.
+    """
 
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    silent: bool = False
 
     def warn(self, found: Iterable[Diagnostic]) -> None:
         """Take warnings and print them, each once."""
@@ -36,8 +41,23 @@ class Report:
     def json(self) -> str:
         """Return everything as the text of one JSON object."""
         told = [d.as_dict() for d in self.diagnostics]
-        plain = {"schema_version": SCHEMA_VERSION, "diagnostics": told, **self.facts}
-        return json.dumps(plain, indent=2)
+        facts = {"schema_version": SCHEMA_VERSION, "diagnostics": told, **self.facts}
+        return json.dumps(_plain(facts), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return data with the numbers that JSON lacks as text: `nan`, `inf`, `-inf`, `(1+2j)`."""
+    match value:
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}  # pyright: ignore
+        case list() | tuple():
+            return [_plain(item) for item in value]  # pyright: ignore
+        case complex():
+            return str(value)
+        case float() if not isfinite(value):
+            return str(value)
+        case _:
+            return value
 
 
 def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
@@ -65,6 +85,7 @@ def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
             report.diagnostics.append(Diagnostic("internal error", message))
             raise
         finally:
-            click.echo(report.json())
+            if not report.silent:
+                click.echo(report.json())
 
     return body

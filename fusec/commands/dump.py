@@ -6,9 +6,10 @@ import difflib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fusec import driver, lowering
+from fusec.commands.diagnose import Report
 from fusec.diagnostics import FusecError, note_once
 from fusec.driver import Compilation
 from fusec.files import fusions_of
@@ -73,19 +74,29 @@ class DumpOptions:
     style: str = "2024"
 
 
-def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> int:
+def dump(path: str, compile_options: CompileOptions, options: DumpOptions, report: Report) -> int:
     """Print the chosen dumps of every fusion of a file; where there are several, each named."""
+    told = report.facts["dumps"] = list[dict[str, Any]]()
+
+    def tell(program: Compilation, kind: str, text: str) -> None:
+        targets = [] if kind in _TARGET_FREE else list(program.targets)
+        fusion = program.original.name
+        told.append({"fusion": fusion, "kind": kind, "targets": targets, "text": text})
+
     wholes = [Compilation(f, compile_options) for f in fusions_of(path, compile_options)]
     programs = [part for whole in wholes for part in whole.parts]
     for whole in wholes:
         if whole not in programs and "preseg" in options.kinds:
-            sys.stdout.write(f"# {whole.original.name}\n{text_of(whole, 'preseg')}")
+            text = text_of(whole, "preseg")
+            tell(whole, "preseg", text)
+            sys.stdout.write(f"# {whole.original.name}\n{text}")
     for part in programs:
         every = [part.on((target,)) for target in compile_options.targets]
         for kind in options.kinds:
             chosen = every[: 1 if kind in _TARGET_FREE else None]
             for program in chosen:
                 text = text_of(program, kind, options.style)
+                tell(program, kind, text)
                 named = [part.original.name] * (len(programs) > 1)
                 parts = [*named, *program.targets] if len(chosen) > 1 else named
                 if parts and options.style != "json":

@@ -17,24 +17,28 @@ from typing import IO, Any
 import click
 
 from fusec.commands.colour import tell
-from fusec.diagnostics import Diagnostic
+from fusec.commands.diagnose import Report
+from fusec.diagnostics import Diagnostic, FusecError
+from fusec.foreign import decode_json
 from fusec.processors import usable_processors
 from fusec.run.loss import GRACE, Loss
 from fusec.run.monitor import Monitor
 from fusec.run.ranks import LOCAL, patience
 from fusec.run.rendezvous import MEETING
 
+JSON = "--json"
 _TICK = 0.02
 _FAILED_ELSEWHERE = 4
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """A process with what it has said on stderr."""
+    """A process with what it has said on stderr, and to tools where it was asked for JSON."""
 
     number: int
     process: subprocess.Popen[bytes]
     said: IO[bytes]
+    told: IO[bytes] | None
 
     @property
     def text(self) -> str:
@@ -42,14 +46,23 @@ class _Rank:
         self.said.seek(0)
         return self.said.read().decode(errors="backslashreplace").strip()
 
+    def report(self) -> dict[str, Any]:
+        """Return what it has said to tools; nothing where it was killed before, or not asked."""
+        if self.told is None:
+            return {}
+        self.told.seek(0)
+        try:
+            return decode_json(self.told.read(), "what a rank reports")
+        except FusecError:
+            return {}
 
-def launch(
-    arguments: Sequence[str], size: int, given: bytes | None = None, *, aside: bool = False
-) -> tuple[int, list[Diagnostic]]:
-    """Run fusec with arguments as so many ranks; return the exit code and what went wrong.
+
+def launch(arguments: Sequence[str], size: int, given: bytes | None, report: Report) -> int:
+    """Run fusec with arguments as so many ranks; return the exit code.
 
     Rank 0 prints; what it and the others say on stderr comes at the end, the same error once.
-    given: what each reads from standard input. aside: rank 0, too, prints to stderr.
+    given: what each reads from standard input. report: gets the facts of rank 0 and the errors of
+    all, where the arguments ask for `--json`.
     """
     token, ranks = secrets.token_hex(32), list[_Rank]()
     sys.stdout.flush()
@@ -61,15 +74,30 @@ def launch(
                     "MASTER_PORT": str(monitor.port), "FUSEC_RANK_TOKEN": token,
                 }  # fmt: skip
                 said = open_.enter_context(TemporaryFile())
-                process = _start(number, size, arguments, told, said, aside=aside)
-                ranks.append(_Rank(number, process, said))
+                as_json = open_.enter_context(TemporaryFile()) if JSON in arguments else None
+                process = _start(number, size, arguments, told, said, as_json)
+                ranks.append(_Rank(number, process, said, as_json))
                 monitor.expect(number, process.pid)
                 _give(process, given)
             _watch(ranks, monitor)
             codes = [rank.process.poll() for rank in ranks]
         finally:
             _end_all(ranks)
-        return _code(codes), _say(ranks, codes, monitor.loss)
+        more = _say(ranks, codes, monitor.loss)
+        _gather(ranks, more, report)
+        return _code(codes)
+
+
+def _gather(ranks: Sequence[_Rank], more: Sequence[Diagnostic], report: Report) -> None:
+    """Take the facts of rank 0, and the diagnostics of all ranks, each once."""
+    told = [rank.report() for rank in ranks]
+    report.facts |= {k: v for k, v in told[0].items() if k not in ("schema_version", "diagnostics")}
+    known = [d.as_dict() for d in report.diagnostics]
+    for found in (d for each in told for d in each.get("diagnostics", ())):
+        if found not in known:
+            known.append(found)
+            report.diagnostics.append(Diagnostic.of_dict(found))
+    report.diagnostics += more
 
 
 def _start(
@@ -78,11 +106,10 @@ def _start(
     arguments: Sequence[str],
     told: dict[str, str],
     said: IO[bytes],
-    *,
-    aside: bool,
+    as_json: IO[bytes] | None,
 ) -> subprocess.Popen[bytes]:
     threads = str(max(1, usable_processors() // size))
-    out: Any = subprocess.DEVNULL if number else sys.stderr.fileno() if aside else None
+    out: Any = as_json or (subprocess.DEVNULL if number else None)
     return subprocess.Popen(
         [sys.executable, "-m", "fusec", *arguments],
         env={"OMP_NUM_THREADS": threads, **os.environ, **told},
@@ -133,20 +160,17 @@ def _code(codes: Sequence[int | None]) -> int:
 
 
 def _say(ranks: list[_Rank], codes: Sequence[int | None], loss: Loss | None) -> list[Diagnostic]:
-    """Print what ranks have said, each error once; return how they failed.
+    """Print what ranks have said, each error once; return what only this process knows.
 
     codes: the exit code of each, None of one that had to be killed.
     """
-    known, failures = set[str](), list[Diagnostic]()
-    for rank, code in zip(ranks, codes, strict=True):
+    known = set[str]()
+    for rank in ranks:
         text = rank.text
         headline = text.partition("\n")[0]
         if text and headline not in known:
             known.add(headline)
             click.echo(text, err=True)
-            if code:
-                severity, _, message = headline.partition(": ")
-                failures.append(Diagnostic(severity, message))
     more = list[Diagnostic]()
     if loss is not None and not loss.failed:
         found = loss.error().diagnostic
@@ -158,4 +182,4 @@ def _say(ranks: list[_Rank], codes: Sequence[int | None], loss: Loss | None) -> 
             more.append(Diagnostic("environment", why))
     for found in more:
         tell(found)
-    return [*failures, *more]
+    return more

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fusec.bench.graph import captured
-from fusec.commands.launch import launch
+from fusec.commands.diagnose import Report
+from fusec.commands.launch import JSON, launch
 from fusec.diagnostics import EnvironmentProblem
 from fusec.foreign import decoding, not_a, read_json
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
@@ -48,9 +49,10 @@ def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
     """Start a rank for each GPU, which measure together; EnvironmentProblem where one fails."""
     path = place / FOUND
     path.unlink(missing_ok=True)
-    code, problems = launch(["doctor", "--measure", str(place)], gpus, aside=True)
+    report = Report()
+    code = launch(["doctor", "--measure", str(place), JSON], gpus, None, report)
     if code or not path.is_file():
-        notes = [problem.message for problem in problems]
+        notes = [problem.message for problem in report.diagnostics]
         raise EnvironmentProblem(f"the {gpus} ranks that measure links have failed", notes=notes)
     given: dict[str, dict[str, float]] = read_json(path, "a file of link rates")
     path.unlink()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
+from fusec.commands.diagnose import Report
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Fusion
@@ -21,11 +23,14 @@ _SIZES = {"B": 4, "C": 8, "G": 2, "K": 8}
 _OTHER_SIZE = 16
 
 
-def list_ops(name: str | None) -> int:
+def list_ops(name: str | None, report: Report) -> int:
     """Print all operations by family, or all that is known of one."""
     if name is not None:
-        sys.stdout.write(described(name))
+        text = described(name)
+        report.facts["operation"] = {**_named(name), "text": text}
+        sys.stdout.write(text)
         return 0
+    report.facts |= _every()
     families: dict[str, list[OpDef]] = {}
     for op in TABLE.values():
         families.setdefault(op.family, []).append(op)
@@ -42,11 +47,47 @@ def list_ops(name: str | None) -> int:
     return 0
 
 
+def _facts(op: OpDef) -> dict[str, Any]:
+    """Return for tools what the list says of an operation."""
+    parameters = [{"name": p.name, "required": p.default is REQUIRED} for p in op.params]
+    return {
+        "name": op.name, "family": op.family, "signature": signature(op), "doc": op.doc,
+        "parameters": parameters, "results": list(op.results), "cuda": dict(op.cuda),
+    }  # fmt: skip
+
+
+def _every() -> dict[str, Any]:
+    """Return for tools the operations, the names that stand for some, and those refused."""
+    named = [
+        {"name": name, "signature": entry.signature, "expressions": list(entry.expressions)}
+        for name, entry in sorted(aliases().items())
+    ]
+    return {
+        "operations": [_facts(op) for op in TABLE.values()],
+        "aliases": named,
+        "refused": [{"name": name, "reason": reason} for name, reason in REFUSED.items()],
+    }
+
+
+def _named(name: str) -> dict[str, Any]:
+    """Return for tools which operations a name stands for, and how it is written here."""
+    entry = _entry_of(name)
+    found = [name] if entry is None else operations_of(entry)
+    expressions = [] if entry is None else list(entry.expressions)
+    operations = [_facts(TABLE[n]) for n in found]
+    return {"name": name, "expressions": expressions, "operations": operations}
+
+
+def _entry_of(name: str) -> Entry | None:
+    """Return what is known of a name of another framework; None of one that only fusec has."""
+    if name in TABLE:
+        return None
+    return find_dotted(name) if "." in name else find_bare(name)
+
+
 def described(name: str) -> str:
     """Return the page of an operation, or what another framework's name is called here."""
-    entry = None
-    if name not in TABLE:
-        entry = find_dotted(name) if "." in name else find_bare(name)
+    entry = _entry_of(name)
     if entry is None:
         return describe(find_op(name))
     if entry.kind == "unsupported":

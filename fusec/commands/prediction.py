@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 HEADINGS = ("kernel", "scheduler", "predicted", "bytes", "bound by")
 
 
-def print_prediction(package: Package) -> None:
-    """Print what the price model says of each kernel of a package that was built, not run."""
+def print_prediction(package: Package) -> Segmentation:
+    """Print what the price model says of each kernel of a package that was built, not run.
+
+    It returns the record that this is taken from.
+    """
     from fusec.explain.record import record_of
     from fusec.explain.text import moved
     from fusec.explain.units import time_text
@@ -36,6 +39,7 @@ def print_prediction(package: Package) -> None:
         rows += _rows(segment, kernels.get(segment.name, []))
     print("\n".join(aligned(rows, left=(0, 1, 4))))
     print(f"total {time_text(record.seconds)}, moves {moved(record.bytes, record.floor_bytes)}")
+    return record
 
 
 def _place(record: Segmentation) -> str:

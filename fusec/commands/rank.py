@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusec import driver
+from fusec.commands.diagnose import Report
+from fusec.commands.facts import Facts, begin_run, built_facts, output_facts
 from fusec.commands.judge_ranks import added_by_nccl, expected_of_ranks
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, Any]
 
 
-def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
-    """Run a program as one rank; rank 0 assembles the outputs, compares, and prints.
+def run_rank(links: Links, program: Compilation, options: RunOptions, report: Report) -> int:
+    """Run a program as one rank; rank 0 assembles the outputs, compares, prints and reports.
 
     Every rank draws the same inputs of the whole fusion and takes its part.
     """
@@ -43,14 +45,16 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     sized = Compilation(at_sizes(program.original, sizes), program.options)
     fusion = sized.original
     assert fusion.mesh is not None
+    facts = begin_run(report, fusion, sizes)
+    facts["ranks"] = links.size
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     divided = division(fusion, sized.options).partition
     placed, shares = divided.placed, divided.fusion.hints
     own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank, shares)
-    on_gpu = _on_gpu(options)
+    on_gpu = _on_gpu(options, report)
     slices = list[Slice]() if options.trace else None
     if on_gpu:
-        found, local, nccl = _executed(links, sized, own, options.repeats, slices)
+        found, local, nccl = _executed(links, sized, own, options.repeats, slices, facts)
     else:
         found, local = _interpreted(links, sized, own, slices), Model()
         nccl = frozenset[str]()
@@ -66,9 +70,11 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     if options.verify:
         spelled, model = expected_of_ranks(sized, local, nccl)
         how = options.judging
-        right = judge(spelled, lambda: model, inputs, sizes, outputs, how) and right
+        judged = judge(spelled, lambda: model, inputs, sizes, outputs, how)
+        right, facts["verdict"] = judged.accepted and right, judged.facts
     for line in copies:
         print(line)
+    facts |= {"copies": copies, "outputs": output_facts(fusion, sizes, outputs, options.values)}
     if options.values:
         print_outputs(fusion, sizes, outputs, options.values)
     if options.outputs is not None:
@@ -79,7 +85,8 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
         assert options.expect is not None
         given = (inputs, sizes, outputs, expected, options.expect)
         verified = options.verify and right
-        right = agree(fusion, *given, options.judging, verified=verified) and right
+        agreed = agree(fusion, *given, options.judging, verified=verified)
+        right, facts["expected"] = agreed.accepted and right, agreed.facts
     return 0 if right else 1
 
 
@@ -136,13 +143,15 @@ def assembled(
     return outputs, copies
 
 
-def _on_gpu(options: RunOptions) -> bool:
+def _on_gpu(options: RunOptions, report: Report) -> bool:
     """Return whether this rank has a GPU to run on; EnvironmentProblem where one is asked for."""
     from fusec.run.device import device_available
 
     if options.device == "reference":
+        report.facts["gpu"] = {"used": False, "reason": None}
         return False
     reason = device_available()
+    report.facts["gpu"] = {"used": reason is None, "reason": reason}
     if options.device == "cuda" and reason is not None:
         raise EnvironmentProblem(reason, help="--device reference does without a GPU")
     if reason is not None:
@@ -172,6 +181,7 @@ def _executed(
     inputs: Arrays,
     repeats: int,
     slices: list[Slice] | None,
+    facts: Facts,
 ) -> tuple[dict[str, Any], Model, frozenset[str]]:
     """Return the outputs, the model of the program that computed them, and what NCCL added."""
     from fusec.run.device import Device
@@ -188,6 +198,7 @@ def _executed(
         target = driver.for_device(program.options, device.facts).target
         with build_progress() as progress:
             package = driver.build(program.on((target,)), progress)
+        facts |= {**built_facts(package), "device": device.facts.text()}
         sizes = bind_sizes(package.program.local, inputs)
         links.gather(None, "begin of the run", COMPILING)
         links.phase("running on the GPU", COMPILING)
@@ -204,6 +215,7 @@ def _executed(
                 nccl = links.gather([*added_by_nccl(carried)], "carriers of sums")
                 if repeats:
                     seconds = measure_together(bound, transport, links, repeats)
+                    facts |= {"seconds": seconds, "repeats": repeats}
                     print(
                         f"total {time_text(seconds)}, mean of {repeats} runs one after the other "
                         f"on the slowest of {links.size} ranks, on {device.facts.text()}"

@@ -61,10 +61,7 @@ def run_divided(
     if ranks is None or ranks == 1:
         return _run_as(Ranks(), program, options, report)
     report.warn(lint(fusion))
-    given = [text for text in arguments if text != "--json"]
-    code, failures = launch(given, ranks, read, aside="--json" in arguments)
-    report.diagnostics += failures
-    return code
+    return launch(arguments, ranks, read, report)
 
 
 def _may_have_mesh(path: str) -> bool:
@@ -103,14 +100,15 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
     """Run as one rank; rank 0 reports."""
     # Streams that wait for other ranks must not share a queue of the GPU with streams that work.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    report.silent = ranks.rank > 0 and not ranks.launched  # whoever launched it gathers the reports
     if ranks.rank == 0 and not ranks.launched:
         report.warn(lint(program.original))
     with meet(ranks, patience()) if ranks.size > 1 else Links.alone() as links:
         try:
             if links.rank == 0:
-                return run_rank(links, program, options)
+                return run_rank(links, program, options, report)
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-                return run_rank(links, program, options)
+                return run_rank(links, program, options, report)
         except BaseException as error:
             lost = links.fail(headline(error))
             if lost is not None and isinstance(error, Exception):

@@ -41,7 +41,7 @@ def print_table(
     from fusec.segment import roofline
 
     program = package.program
-    known = all(sizes.get(name, size) == size for name, size in program.original.hints.items())
+    known = program.is_planned_for(sizes)
     segments = {s.name: s for s in program.segmented.segments}
     rows: list[tuple[str, ...]] = [HEADINGS]
     for name, kernels in groupby(timing.kernels, key=lambda k: k.segment):

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver
 from fusec.commands.diagnose import Report
 from fusec.commands.dump import dump_for_environment, environment_kinds
+from fusec.commands.facts import (
+    begin_run,
+    built_facts,
+    output_facts,
+    predicted_facts,
+    timed_facts,
+)
 from fusec.commands.folder import package_of, read_folder
 from fusec.commands.lint import lint, lint_strides
 from fusec.commands.prediction import print_next, print_prediction
@@ -65,6 +72,7 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions, report:
     check_files(options)
     place = _place(options)
     code = _run(path, compile_options, options, place, report)
+    report.facts["gpu"] = {"used": place.on_gpu, "reason": place.reason}
     if not place.on_gpu:
         print("not verified on a GPU" + (f": {place.reason}" if place.reason else ""))
         if place.builds and not place.evaluates:
@@ -76,12 +84,12 @@ def _run(
     path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
     if os.path.isdir(path):
-        return _run_folder(Path(path), compile_options, options, place)
+        return _run_folder(Path(path), compile_options, options, place, report)
     if Path(path).suffix == ".py":
         return _run_script(path, compile_options, options, place, report)
     (fusion,) = fusions_of(path, compile_options)
     report.warn(lint(fusion))
-    return _run_program(path, Compilation(fusion, compile_options), options, place)
+    return _run_program(path, Compilation(fusion, compile_options), options, place, report)
 
 
 def _place(options: RunOptions) -> Place:
@@ -101,7 +109,7 @@ def _place(options: RunOptions) -> Place:
 
 
 def _run_folder(
-    path: Path, compile_options: CompileOptions, options: RunOptions, place: Place
+    path: Path, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
     chosen = compile_options
     passes = chosen.without or chosen.with_ or chosen.stop_after
@@ -130,10 +138,12 @@ def _run_folder(
     if place.builds:
         first = contents.manifest.plans[0].targets[0]
         package = package_of(contents, _target(chosen, place) or first, chosen, sizes)
-    return _perform(contents.fusion, package, inputs, sizes, options, place)[0]
+    return _perform(contents.fusion, package, inputs, sizes, options, place, report)[0]
 
 
-def _run_program(path: str, program: Compilation, options: RunOptions, place: Place) -> int:
+def _run_program(
+    path: str, program: Compilation, options: RunOptions, place: Place, report: Report
+) -> int:
     """Run each phase of a fusion on what those before it have saved."""
     given = program.options.sizes
     if len(program.parts) > 1 and options.files:
@@ -147,7 +157,7 @@ def _run_program(path: str, program: Compilation, options: RunOptions, place: Pl
         check_sizes(given, sizes)
         sized = Compilation(at_sizes(part.original, sizes), program.options)
         package = _built(sized, place)
-        how = (options, place, sized)
+        how = (options, place, report, sized)
         code, outputs = _perform(sized.original, package, inputs, sizes, *how)
         known |= {**inputs, **outputs}
         codes.append(code)
@@ -191,6 +201,7 @@ def _perform(
     sizes: Mapping[str, int],
     options: RunOptions,
     place: Place,
+    report: Report,
     program: Compilation | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """Run, print, compare and save; return the exit code and the outputs.
@@ -200,31 +211,38 @@ def _perform(
     from fusec.run.arrays import save_arrays
 
     right, verified, outputs = True, options.verify, dict[str, Any]()
+    facts = begin_run(report, fusion, sizes)
     program = package.program if package is not None else program
     timings = Timings() if program is None else program.timings
     expected = None if options.expect is None else load_expected(fusion, options.expect)
+    if package is not None:
+        facts |= built_facts(package)
     if package is not None and place.on_gpu:
         found = timings.measure("run", lambda: _execute(package, inputs, sizes, options))
         outputs, timing, device, rates = found
         if timing is not None:
             print_table(package, sizes, timing, device, rates)
+            facts |= timed_facts(package, sizes, timing, device, rates)
         if options.verify:
             compared = (inputs, sizes, outputs, options.judging)
-            right = timings.measure("verify", lambda: verify(package, *compared))
+            judged = timings.measure("verify", lambda: verify(package, *compared))
+            right, facts["verdict"] = judged.accepted, judged.facts
     elif package is not None:
-        print_prediction(package)
+        facts |= predicted_facts(print_prediction(package))
     if place.evaluates and program is not None and (options.trace or has_steps(program)):
         outputs = interpret(program, inputs, options.trace)
         if options.verify:
             model = partial(driver.model_of, program.posts, sizes)
-            judged = (program.original, model, inputs, sizes, outputs, options.judging)
-            right = timings.measure("verify", lambda: judge(*judged, show=print_host_verdict))
+            given = (program.original, model, inputs, sizes, outputs, options.judging)
+            judged = timings.measure("verify", lambda: judge(*given, show=print_host_verdict))
+            right, facts["verdict"] = judged.accepted, judged.facts
     elif place.evaluates:
         with working("evaluating the reference"):
             evaluated = (fusion, inputs, sizes)
             outputs = timings.measure("reference", lambda: driver.reference(*evaluated))
         verified = True  # it is what others are compared with
         print(f"{fusion.name}: reference evaluated")
+    facts["outputs"] = output_facts(fusion, sizes, outputs, options.values)
     if options.values or not place.on_gpu:
         print_outputs(fusion, sizes, outputs, options.values)
     if options.outputs is not None:
@@ -232,8 +250,9 @@ def _perform(
     if expected is not None:
         assert options.expect is not None
         found = (inputs, sizes, outputs, expected, options.expect)
-        verified = verified and right
-        right = agree(fusion, *found, options.judging, verified=verified) and right
+        agreed = agree(fusion, *found, options.judging, verified=verified and right)
+        right, facts["expected"] = agreed.accepted and right, agreed.facts
+    facts["stages"] = timings.seconds
     if options.times:
         print_times(timings.seconds)
     return 0 if right else 1, outputs
@@ -303,7 +322,7 @@ def _run_script(
             raise FusecError(f"`{path}` runs several fusions", help=_ONE)
         if actuals is None:
             program = Compilation(with_sizes(fusion, compile_options.sizes), compile_options)
-            codes.append(_run_program(path, program, options, place))
+            codes.append(_run_program(path, program, options, place, report))
             return None
         fusion = replace(fusion, phases=())  # all inputs are given at once
         if options.inputs or options.kind != "reals" or compile_options.sizes:
@@ -318,7 +337,8 @@ def _run_script(
         package, sizes = _built(program, place), bind_sizes(fusion, inputs)
         # The script may use the results: without a GPU, the reference computes them.
         computing = replace(place, evaluates=not place.on_gpu)
-        code, outputs = _perform(fusion, package, inputs, sizes, options, computing, program)
+        how = (options, computing, report, program)
+        code, outputs = _perform(fusion, package, inputs, sizes, *how)
         codes.append(code)
         return [outputs[o.value.name] for o in fusion.outputs]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fusec import trust
+from fusec.commands.diagnose import Report
 from fusec.commands.report import count
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.escape import visible
@@ -15,6 +17,9 @@ from fusec.schedule.space import setting_text
 from fusec.tune.job import Job, Settings, jobs_of
 from fusec.tuned import Entry, store_for, user_file
 from fusec.tuned.store import VARIABLE, check_own, merged, store_of, write
+
+if TYPE_CHECKING:
+    from fusec.tune.session import Outcome
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,9 @@ class TuneOptions:
     output: str | None = None
 
 
-def tune_files(paths: Sequence[str], options: CompileOptions, chosen: TuneOptions) -> int:
+def tune_files(
+    paths: Sequence[str], options: CompileOptions, chosen: TuneOptions, report: Report
+) -> int:
     """Measure the segments of some files, and keep the fastest records after each of them."""
     from fusec.run.device import device_available
     from fusec.tune.kernels import Kernels
@@ -40,6 +47,7 @@ def tune_files(paths: Sequence[str], options: CompileOptions, chosen: TuneOption
             f"tuning measures kernels on a GPU: {reason}",
             help="schedules that were measured elsewhere are used without one",
         )
+    told = report.facts["tuned"] = list[dict[str, Any]]()
     with Remote() as bench, Kernels(options.jobs) as kernels:
         facts = bench.facts()
         options = _for_device(options, facts.capability)
@@ -47,6 +55,7 @@ def tune_files(paths: Sequence[str], options: CompileOptions, chosen: TuneOption
         path = _own_file(options.target) if chosen.output is None else Path(chosen.output)
         kept, failed = store_of(path).entries(), 0
         for outcome in tune(jobs, Tools(kernels, bench, facts, chosen.most), chosen.budget):
+            told.append(_facts(outcome))
             if outcome.entry is None:
                 failed += outcome.reason != "the time is over"
                 print(visible(f"{outcome.job.of}: not tuned: {outcome.reason}"), flush=True)
@@ -57,8 +66,26 @@ def tune_files(paths: Sequence[str], options: CompileOptions, chosen: TuneOption
             print(visible(_line(outcome.entry)), flush=True)
             for each in () if outcome.found is None else outcome.found.failed:
                 print(visible(f"  left out: {_settings(each.settings)}: {each.reason}"), flush=True)
+        _tell_kept(report, path, kept)
     print(visible(f"{path}: {count(len(kept), 'schedule')}"))
     return 1 if failed else 0
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    """Return for tools what became of a job."""
+    left_out = () if outcome.found is None else outcome.found.failed
+    return {
+        "segment": outcome.job.of,
+        "entry": None if outcome.entry is None else asdict(outcome.entry),
+        "reason": outcome.reason or None,
+        "left_out": [{"parameters": dict(f.settings), "reason": f.reason} for f in left_out],
+    }
+
+
+def _tell_kept(report: Report, path: Path | None, kept: Sequence[Entry]) -> None:
+    """Report the schedules of a file, or of those in use."""
+    report.facts["file"] = None if path is None else str(path)
+    report.facts["schedules"] = [{**asdict(e), "current": e.is_current} for e in kept]
 
 
 def _own_file(target: str) -> Path:
@@ -107,7 +134,7 @@ def _settings(settings: Settings) -> str:
     return ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
 
 
-def merge_files(paths: Sequence[str], output: str | None) -> int:
+def merge_files(paths: Sequence[str], output: str | None, report: Report) -> int:
     """Write the faster of equal entries of some files into one."""
     if output is None:
         raise FusecError("--merge writes a file", help="name it with -o")
@@ -117,17 +144,21 @@ def merge_files(paths: Sequence[str], output: str | None) -> int:
     every = [e for path in paths for e in store_of(Path(path)).entries()]
     kept = merged(every)
     write(Path(output), kept)
+    _tell_kept(report, Path(output), kept)
     stale = sum(not e.is_current for e in kept)
     old = f", {stale} of other templates than fusec has now" if stale else ""
     print(visible(f"{output}: {count(len(kept), 'schedule')} of {len(every)}{old}"))
     return 0
 
 
-def report_files(paths: Sequence[str], options: CompileOptions) -> int:
+def report_files(paths: Sequence[str], options: CompileOptions, report: Report) -> int:
     """Print what price gets wrong, by the entries of some files or of those that are in use."""
-    from fusec.tune.report import report
+    from fusec.tune.report import mistakes_of, report_lines
 
     stores = [store_of(Path(p)) for p in paths] or store_for(options.target)
-    for line in report(merged(e for store in stores for e in store.entries())):
+    entries = merged(e for store in stores for e in store.entries())
+    _tell_kept(report, None, entries)
+    report.facts["predictions"] = [asdict(m) for m in mistakes_of(entries)]
+    for line in report_lines(entries):
         print(visible(line))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import PATH, compile_options
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
@@ -26,7 +27,13 @@ from fusec.options import CompileOptions
 )
 @click.option("-o", "--output", type=PATH, metavar="FILE", help="File to write or add to.")
 @click.option("--merge", is_flag=True, help="Merge FILES, which `tune` has written, into one.")
-@click.option("--report", is_flag=True, help="Say what price gets wrong, by FILES or those in use.")
+@click.option(
+    "--report",
+    "summarise",
+    is_flag=True,
+    help="Say what price gets wrong, by FILES or those in use.",
+)
+@diagnosed
 @compile_options
 def tune_command(
     files: tuple[str, ...],
@@ -35,8 +42,9 @@ def tune_command(
     most: int,
     output: str | None,
     merge: bool,
-    report: bool,
+    summarise: bool,
     options: CompileOptions,
+    report: Report,
 ) -> int:
     """Measure schedules of the segments of FILES on the GPU, and keep the fastest of each.
 
@@ -44,15 +52,15 @@ def tune_command(
     """
     from fusec.commands.tune import TuneOptions, merge_files, report_files, tune_files
 
-    if merge and report:
+    if merge and summarise:
         raise FusecError("--merge and --report exclude each other")
-    if not files and not report:
+    if not files and not summarise:
         raise FusecError("no FILES are named", help="`fusec tune FILE...`")
     if output == "":
         raise FusecError("-o names no file")
     if merge:
-        return merge_files(files, output)
-    if report:
-        return report_files(files, options)
+        return merge_files(files, output, report)
+    if summarise:
+        return report_files(files, options, report)
     named = tuple(s.strip() for s in (segments or "").split(",") if s.strip())
-    return tune_files(files, options, TuneOptions(budget, named, most, output))
+    return tune_files(files, options, TuneOptions(budget, named, most, output), report)

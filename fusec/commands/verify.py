@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
+from fusec.commands.facts import Facts, verdict_facts
 from fusec.commands.progress import working
 from fusec.commands.report import no_array, print_verdict
 
@@ -52,6 +53,16 @@ class Judging:
 
 
 Arrays = Mapping[str, Any]
+REFERENCE = "reference"
+"""What tools are told that outputs were compared with, where it is no file."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Whether outputs are accepted, and what tools are told of it."""
+
+    accepted: bool
+    facts: Facts
 
 
 def verify(
@@ -60,8 +71,8 @@ def verify(
     sizes: Mapping[str, int],
     outputs: Arrays,
     how: Judging,
-) -> bool:
-    """Compare outputs with the reference, print the verdict, and return whether it is accepted."""
+) -> Compared:
+    """Compare outputs with the reference, print the verdict, and return it."""
     program = package.program
 
     def show(verdict: Verdict) -> None:
@@ -79,19 +90,21 @@ def judge(
     outputs: Arrays,
     how: Judging,
     show: Callable[[Verdict], None] | None = None,
-) -> bool:
-    """Compare outputs with the reference, print how they do, and return whether that is accepted.
+) -> Compared:
+    """Compare outputs with the reference, print how they do, and return that.
 
     model: what is expected of their errors, where no tolerances are given. show: prints a verdict.
     """
     from fusec.reference.verdict import compare
 
-    with working("comparing with the reference"):
-        if how.by_tolerance:
+    if how.by_tolerance:
+        with working("comparing with the reference"):
             reference = driver.reference(fusion, inputs, sizes)
-            lines = differences(fusion, outputs, reference, "the reference", how)
-            print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
-            return not lines
+            found = differences(fusion, outputs, reference, how)
+        lines = _differing(found, "the reference")
+        print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
+        return _by_tolerance(found, REFERENCE)
+    with working("comparing with the reference"):
         verdict = compare(
             fusion, sizes, inputs, outputs, model=model(), seed=how.seed, limit=how.limit
         )
@@ -99,7 +112,8 @@ def judge(
         print(verdict.text())
     else:
         show(verdict)
-    return how.accepts(verdict)
+    accepted = how.accepts(verdict)
+    return Compared(accepted, verdict_facts(verdict, accepted, REFERENCE))
 
 
 def agree(
@@ -112,7 +126,7 @@ def agree(
     how: Judging,
     *,
     verified: bool,
-) -> bool:
+) -> Compared:
     """Compare outputs with those of a file, which err by as much, and say where they differ.
 
     verified: the outputs are known to be right. Those of the file may then follow another
@@ -121,15 +135,13 @@ def agree(
     from fusec.reference.definitions import other_definitions
     from fusec.reference.verdict import DIFFERS, compare
 
-    shapes = [
-        f"{name}: has shape {list(outputs[name].shape)}, in `{path}` {list(array.shape)}"
-        for name, array in expected.items()
-        if outputs[name].shape != array.shape
-    ]
-    if shapes or how.by_tolerance:
-        lines = shapes or differences(fusion, outputs, expected, f"`{path}`", how)
+    shaped = [_other_shape(n, outputs[n], a) for n, a in expected.items()]
+    if any(d.shape is not None for d in shaped) or how.by_tolerance:
+        wrong = any(d.shape is not None for d in shaped)
+        found = shaped if wrong else differences(fusion, outputs, expected, how)
+        lines = _differing(found, f"`{path}`")
         print("\n".join(lines or [f"as in {path}, within the tolerances"]))
-        return not lines
+        return _by_tolerance(found, path)
     with working("comparing with the file"):
         # How the file's sums were taken is not known.
         verdict = compare(
@@ -149,7 +161,8 @@ def agree(
             )
             if found.ok:
                 print(f"as in {path}, by another definition: with {other.text}")
-                return True
+                facts = verdict_facts(found, True, path)
+                return Compared(True, {**facts, "definition": other.text})
     if verdict.ok:
         print(f"as in {path}")
     for output in verdict.outputs:
@@ -158,7 +171,8 @@ def agree(
             print(f"{output.name}: {share}, first at {output.worst[0].text()}")
         elif not output.ok:
             print(f"{output.name}: not decided whether as in {path}, {output.reason}")
-    return how.accepts(verdict)
+    accepted = how.accepts(verdict)
+    return Compared(accepted, verdict_facts(verdict, accepted, path))
 
 
 def load_expected(fusion: Fusion, path: str) -> dict[str, Any]:
@@ -173,13 +187,77 @@ def load_expected(fusion: Fusion, path: str) -> dict[str, Any]:
     return {v.name: as_declared(v.name, arrays[v.name], v.dtype) for v in values}
 
 
+@dataclass(frozen=True)
+class Difference:
+    """How one output differs: in shape, or in elements, of which the first is shown.
+
+    shape: what was found and what is wanted, where they differ. wrong: elements further off than
+    the tolerances; 0 for an output that does not differ.
+    """
+
+    name: str
+    checked: int
+    wrong: int = 0
+    index: tuple[int, ...] = ()
+    found: Any = None
+    expected: Any = None
+    shape: tuple[list[int], list[int]] | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Return whether it differs at all."""
+        return bool(self.wrong) or self.shape is not None
+
+    def text(self, where: str) -> str:
+        """Return one line; where: what it is compared with."""
+        if self.shape is not None:
+            return f"{self.name}: has shape {self.shape[0]}, in {where} {self.shape[1]}"
+        share = f"{self.wrong} of {self.checked} elements differ from {where}"
+        place = f"{list(self.index)}: {self.found:g}, there {self.expected:g}"
+        return f"{self.name}: {share}, first at {place}"
+
+    def facts(self) -> Facts:
+        """Return it for tools, with the keys that a verdict has where they apply."""
+        from fusec.reference.verdict import DIFFERS, VERIFIED
+
+        worst = {"index": self.index, "found": self.found, "expected": self.expected, "limit": None}
+        return {
+            "name": self.name, "word": DIFFERS if self.differs else VERIFIED,
+            "reason": None if self.shape is None else "the shapes differ", "checked": self.checked,
+            "wrong": self.wrong, "worst": [worst] if self.wrong else [],
+        }  # fmt: skip
+
+
+def _other_shape(name: str, found: Any, expected: Any) -> Difference:
+    if found.shape == expected.shape:
+        return Difference(name, 0)
+    return Difference(name, 0, shape=([*found.shape], [*expected.shape]))
+
+
+def _differing(found: Sequence[Difference], where: str) -> list[str]:
+    return [difference.text(where) for difference in found if difference.differs]
+
+
+def _by_tolerance(found: Sequence[Difference], against: str) -> Compared:
+    from fusec.reference.verdict import DIFFERS, VERIFIED
+
+    right = not any(difference.differs for difference in found)
+    return Compared(
+        right,
+        {
+            "against": against, "word": VERIFIED if right else DIFFERS, "accepted": right,
+            "coverage": "all", "definition": None, "compared": [d.facts() for d in found],
+        },
+    )  # fmt: skip
+
+
 def differences(
-    fusion: Fusion, outputs: Arrays, expected: Arrays, where: str, how: Judging
-) -> list[str]:
-    """Return a line for each output that is further off than the tolerances, none where none is."""
+    fusion: Fusion, outputs: Arrays, expected: Arrays, how: Judging
+) -> list[Difference]:
+    """Return for each output how many elements are further off than the tolerances."""
     import numpy as np
 
-    lines: list[str] = []
+    compared = list[Difference]()
     for output in fusion.outputs:
         name, dtype = output.value.name, output.value.dtype
         wide = np.complex128 if dtype.is_complex else np.float64
@@ -187,10 +265,8 @@ def differences(
         close = np.isclose(
             found, wanted, rtol=how.rtol or 0.0, atol=how.atol or 0.0, equal_nan=True
         )
-        if not close.all():
-            at = tuple(int(i) for i in np.argwhere(~close)[0])
-            wrong = f"{int((~close).sum())} of {close.size} elements differ from {where}"
-            lines.append(
-                f"{name}: {wrong}, first at {list(at)}: {found[at]:g}, there {wanted[at]:g}"
-            )
-    return lines
+        wrong = int((~close).sum())
+        at = tuple(int(i) for i in np.argwhere(~close)[0]) if wrong else ()
+        shown = (found[at].item(), wanted[at].item()) if wrong else ()
+        compared.append(Difference(name, int(close.size), wrong, at, *shown))
+    return compared

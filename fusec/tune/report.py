@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import exp, log
 from statistics import mean
 
@@ -28,7 +29,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [(first[v] + last[v]) / 2 for v in values]
 
 
-def report(entries: Iterable[Entry]) -> Iterator[str]:
+def report_lines(entries: Iterable[Entry]) -> Iterator[str]:
     """Yield a line for each entry, the worst default first, and one for each scheduler."""
     found = sorted(entries, key=lambda e: -_lost(e))
     rows = [("default/best", "best us", "predicted", "rank", "records", "segment")]
@@ -47,20 +48,47 @@ def report(entries: Iterable[Entry]) -> Iterator[str]:
     for row in rows:
         cells = [c.rjust(w) for c, w in zip(row[:-1], widths, strict=False)]
         yield "  ".join([*cells, row[-1]])
-    for scheduler in sorted({e.scheduler for e in found}):
-        yield _line(scheduler, [e for e in found if e.scheduler == scheduler])
+    yield from (m.text() for m in mistakes_of(found))
+
+
+@dataclass(frozen=True)
+class Mispredicted:
+    """How far the cost model is off for the segments of a scheduler, or of all of them.
+
+    lost: the time of the default over that of the fastest record, in geometric mean; most: the
+    largest one. rank: how predictions order the records, from 1 (as their times do) to -1.
+    """
+
+    scheduler: str
+    lost: float
+    most: float
+    rank: float
+    segments: int
+
+    def text(self) -> str:
+        """Return one line."""
+        return (
+            f"{self.scheduler}: default plan over the best of its measured space {self.lost:.3f} "
+            f"in geometric mean, {self.most:.3f} at most; price orders records by {self.rank:.2f} "
+            f"({self.segments} segments)"
+        )
+
+
+def mistakes_of(entries: Iterable[Entry]) -> list[Mispredicted]:
+    """Return how far the cost model is off for each scheduler, then for all; none of nothing."""
+    found = list(entries)
+    groups = {
+        s: [e for e in found if e.scheduler == s] for s in sorted({e.scheduler for e in found})
+    }
     if found:
-        yield _line("all", found)
+        groups["all"] = found
+    return [_mispredicted(name, group) for name, group in groups.items()]
 
 
-def _line(name: str, entries: Sequence[Entry]) -> str:
+def _mispredicted(name: str, entries: Sequence[Entry]) -> Mispredicted:
     lost = [_lost(e) for e in entries]
-    middle = exp(mean(map(log, lost)))
     rank = mean(e.rank for e in entries)
-    return (
-        f"{name}: default plan over the best of its measured space {middle:.3f} in geometric mean, "
-        f"{max(lost):.3f} at most; price orders records by {rank:.2f} ({len(entries)} segments)"
-    )
+    return Mispredicted(name, exp(mean(map(log, lost))), max(lost), rank, len(entries))
 
 
 def _lost(entry: Entry) -> float:
