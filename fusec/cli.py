@@ -15,10 +15,12 @@ import click
 
 from fusec import __version__
 from fusec.commands import completion, tuning
+from fusec.commands.annotations import annotated
 from fusec.commands.bench_command import bench_command
 from fusec.commands.colour import tell
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags, several_files
+from fusec.commands.progress import status_line
 from fusec.commands.run_command import run_command
 from fusec.commands.several import FilesCommand
 from fusec.diagnostics import FusecError, InternalError, Unsupported
@@ -50,6 +52,7 @@ def cli() -> None:
 @click.option("--emit", type=click.Choice(KINDS), multiple=True, help="Also write a launcher.")
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
+@annotated
 @compile_options
 def compile_command(
     file: str,
@@ -71,6 +74,7 @@ def compile_command(
 @several_files
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
+@annotated
 @compile_options
 def check_command(file: str, times: bool, options: CompileOptions, report: Report) -> int:
     """Check FILE: syntax, types, segments, CUDA text, what a build covers; nothing is compiled."""
@@ -156,6 +160,7 @@ def explain_command(
     help="Dialects of the dump to keep (default: those that are kept, else 2024).",
 )
 @diagnosed
+@annotated
 @compile_options
 def golden_command(
     files: tuple[str, ...],
@@ -169,6 +174,21 @@ def golden_command(
     from fusec.commands.golden import golden
 
     return golden(files, options, dialects, report, update=update, build=not no_build)
+
+
+@cli.command("diff")
+@click.argument("before", type=PATH)
+@click.argument("after", type=PATH)
+@diagnosed
+@compile_options
+def diff_command(before: str, after: str, options: CompileOptions, report: Report) -> int:
+    """Compare two fusion files, compiled folders or golden folders: traffic, time, kernels, CUDA.
+
+    Options are for files. The exit code is 1 where something differs.
+    """
+    from fusec.commands.diff import diff
+
+    return diff(before, after, options, report)
 
 
 @cli.command("ops")
@@ -263,10 +283,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_main(arguments: list[str]) -> int:
     """Run a command line and return its exit code; errors go to stderr, never as a traceback."""
     _accept_any_path()
-    return _guarded(
-        lambda: cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments),
-        arguments,
-    )
+    with status_line():
+        return _guarded(
+            lambda: cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments),
+            arguments,
+        )
 
 
 def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:

@@ -62,7 +62,7 @@ class Compilation:
     def __init__(self, original: Fusion, options: CompileOptions, **made: Any) -> None:
         """Run no stage yet."""
         self.original, self.options, self.made = original, options, made
-        self.timings = Timings()
+        self.timings = Timings(original.name)
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fusec.activity import activity
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Pin
 
@@ -28,7 +30,14 @@ def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
             f"--set {name}={','.join(map(str, sizes))}: one size is wanted",
             help="`fusec compile` builds for several",
         )
-    return [as_asked(fusion, options) for fusion in _fusions_of(path, options.sizes)]
+    with reading(path):
+        found = _fusions_of(path, options.sizes)
+    return [as_asked(fusion, options) for fusion in found]
+
+
+def reading(path: str) -> AbstractContextManager[object]:
+    """Tell that a file is read; not of a script, which may print meanwhile."""
+    return nullcontext() if path.endswith(".py") else activity(f"read {path}")
 
 
 def as_asked(fusion: Fusion, options: CompileOptions) -> Fusion:

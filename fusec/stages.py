@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, overload
 
+from fusec.activity import activity
 from fusec.options import CompileOptions
 
 T = TypeVar("T")
@@ -14,14 +15,16 @@ T = TypeVar("T")
 
 @dataclass
 class Timings:
-    """Seconds by stage, in order."""
+    """Seconds by stage, in order; of: what goes through the stages, for logs."""
 
+    of: str = ""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     def measure(self, stage: str, function: Callable[[], T]) -> T:
         """Return what `function` returns, adding its time to `stage`."""
         start = time.perf_counter()
-        result = function()
+        with activity(f"{stage} {self.of}".rstrip()):
+            result = function()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
         return result
 

@@ -15,7 +15,7 @@ from cli_tools import EXAMPLES, ROOT, small
 
 from fusec.commands.folder import read_folder
 
-HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "safetensors", "rich", "filelock")
+HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "safetensors", "filelock")
 FUSEC = [sys.executable, "-m", "fusec"]
 
 
@@ -62,8 +62,6 @@ def test_what_is_imported(surroundings: dict[str, str], tmp_path: Path) -> None:
     assert imported(surroundings, "--help") == set()
     assert imported(surroundings, "ops", "rsqrt") == {"yaml"}  # an example is tried
     assert imported(surroundings, "check", path) == {"yaml", "jinja2"}  # it generates text
-    warm = ["compile", path, "-o", str(tmp_path / "out")]
-    assert "rich" not in imported(surroundings, *warm)
 
 
 def test_output_is_the_same_from_run_to_run(surroundings: dict[str, str], tmp_path: Path) -> None:

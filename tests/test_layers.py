@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
         "escape",
-        "diagnostics options generator version processors",
+        "diagnostics options generator version processors activity",
         "foreign",
         "trust",
         "ir",
@@ -49,7 +49,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "ml_dtypes", "safetensors", "rich", "scipy")
+HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "ml_dtypes", "safetensors", "scipy")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

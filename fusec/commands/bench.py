@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
+from fusec.activity import activity
 from fusec.commands.diagnose import Report
 from fusec.commands.report import aligned
 from fusec.diagnostics import EnvironmentProblem, FusecError
@@ -86,7 +87,11 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
         for fusion in _programs(path, options):
             work = build(fusion, built_for)
             inputs = Inputs(session.device, fusion, work.sizes, chosen.seed)
-            with inputs, BoundWork(session.device, work, inputs) as bound:
+            with (
+                activity(f"timing {fusion.name}", at_once=True),
+                inputs,
+                BoundWork(session.device, work, inputs) as bound,
+            ):
                 error = reference_error(fusion, bound, work.sizes) if chosen.verify else None
                 inputs.fill()
                 figures = session.figures(work, bound, repeats=chosen.repeats)

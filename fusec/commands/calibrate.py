@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fusec import driver
+from fusec.activity import activity
 from fusec.commands.diagnose import Report
 from fusec.commands.link_rates import (
     links_by_ranks,
@@ -46,7 +47,7 @@ def calibrate(place: str, report: Report) -> int:
     with Device() as device:
         options = driver.for_device(CompileOptions(), device.facts)
         known = find(options.target)
-        probes = [run_probe(device, path, options) for path in sorted(PROBES.glob("*.yaml"))]
+        probes = [_timed(device, path, options) for path in sorted(PROBES.glob("*.yaml"))]
         facts = device.facts
     measured = rates(replace(known, sms=facts.sms, l2=facts.l2), {p.name: p for p in probes})
     folder = Path(place)
@@ -72,6 +73,11 @@ def calibrate(place: str, report: Report) -> int:
 
 def _target_of(device: Device) -> Target:
     return find(driver.for_device(CompileOptions(), device.facts).target)
+
+
+def _timed(device: Device, path: Path, options: CompileOptions) -> Probe:
+    with activity(f"measuring {path.stem}", at_once=True):
+        return run_probe(device, path, options)
 
 
 def run_probe(device: Device, path: Path, options: CompileOptions) -> Probe:

@@ -24,11 +24,12 @@ SCHEMA_VERSION = 1
 class Report:
     """What a command has to say besides what it prints: diagnostics, and facts for tools.
 
-    silent: whether another process says all of it.
+    differences: of golden files, at their lines. silent: whether another process says all of it.
     """
 
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    differences: list[Diagnostic] = field(default_factory=list[Diagnostic])
     silent: bool = False
 
     def warn(self, found: Iterable[Diagnostic]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fusec.commands import completion
+from fusec.commands.progress import logged
 from fusec.diagnostics import FusecError
 from fusec.options import ASKED, DEFAULT_TARGET, DUMP_KINDS, CompileOptions, environment
 
@@ -107,6 +108,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         "--sum-chunks", type=click.IntRange(1, 64), default=None, metavar="N",
         help="Sum over ranks in N chunks, added in order: the same bits on 1 to N ranks.",
     )  # fmt: skip
+    @click.option("--verbose", "-v", is_flag=True, help="Log each stage with its time on stderr.")
     @functools.wraps(function)
     def body(
         *args: Any,
@@ -126,6 +128,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         overlap: bool,
         streams: int,
         sum_chunks: int | None,
+        verbose: bool,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -158,7 +161,8 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             streams=streams,
             sum_chunks=sum_chunks or 0,
         )
-        return function(*args, options=options, **rest)
+        with logged(verbose):
+            return function(*args, options=options, **rest)
 
     return body
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fusec.commands.diagnose import Report
 from fusec.commands.manifest import manifest_of
 from fusec.commands.manifest_records import as_data, as_text
 from fusec.commands.progress import build_progress
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import Diagnostic, FusecError, Span
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.escape import visible
 from fusec.foreign import CODE_BYTES, decode_json, decoding, not_a, read_bytes
@@ -55,7 +56,9 @@ def golden(
             told.append(_told(file, folder, "written"))
             print(f"{visible(str(folder))}: {len(made)} files written")
             continue
-        lines = _differences(folder, made, without=() if build else (REGISTERS,))
+        changes = _differences(file, folder, made, without=() if build else (REGISTERS,))
+        report.differences += [change.diagnostic for change in changes]
+        lines = [line for change in changes for line in change.lines]
         differing += bool(lines)
         told.append(_told(file, folder, "differs" if lines else "same", lines))
         found = "differs from" if lines else "as in"
@@ -177,20 +180,46 @@ def _kept(folder: Path) -> dict[str, str]:
     }
 
 
-def _differences(folder: Path, made: Mapping[str, str], without: Collection[str] = ()) -> list[str]:
+@dataclass(frozen=True)
+class Change:
+    """A golden file that differs: where it begins to, and the lines that say how."""
+
+    message: str
+    file: Path
+    line: int
+    lines: tuple[str, ...]
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """Return it as an error at its place."""
+        help = "review, then `fusec golden --update`"
+        return Diagnostic("error", self.message, Span(str(self.file), self.line, 1), help=help)
+
+
+def _differences(
+    file: str, folder: Path, made: Mapping[str, str], without: Collection[str] = ()
+) -> list[Change]:
     kept = {name: text for name, text in _kept(folder).items() if Path(name).name not in without}
     if not kept:
-        return [visible(f"  {folder} is missing; run with --update")]
-    lines: list[str] = []
+        missing = f"{folder} is missing"
+        line = visible(f"  {missing}; run with --update")
+        return [Change(missing, Path(file), 1, (line,))]
+    changes = list[Change]()
     for name in sorted(kept.keys() | made.keys()):
         if name not in kept or name not in made:
-            lines.append(f"  {name}: {'new' if name in made else 'no longer made'}")
+            how = "new" if name in made else "no longer made"
+            place = Path(file) if name in made else folder / name
+            changes.append(Change(f"{name}: {how}", place, 1, (f"  {name}: {how}",)))
         elif kept[name] != made[name]:
             if Path(name).name == REGISTERS and _other_compiler(kept[name], made[name]):
                 continue
             old, new = kept[name].splitlines(), made[name].splitlines()
-            lines += difflib.unified_diff(old, new, f"golden/{name}", name, lineterm="", n=2)
-    return lines
+            lines = difflib.unified_diff(old, new, f"golden/{name}", name, lineterm="", n=2)
+            pairs = enumerate(zip_longest(old, new), start=1)
+            first = next((number for number, (a, b) in pairs if a != b), 1)
+            at = max(1, min(first, len(old)))
+            changes.append(Change(f"differs from {file}", folder / name, at, tuple(lines)))
+    return changes
 
 
 def _field(text: str, name: str, kind: Callable[[Any], Any]) -> Any:

@@ -213,7 +213,7 @@ def _perform(
     right, verified, outputs = True, options.verify, dict[str, Any]()
     facts = begin_run(report, fusion, sizes)
     program = package.program if package is not None else program
-    timings = Timings() if program is None else program.timings
+    timings = Timings(fusion.name) if program is None else program.timings
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     if package is not None:
         facts |= built_facts(package)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from fusec.commands.annotations import annotated
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, several_files
 from fusec.commands.several import FilesCommand
@@ -83,6 +84,7 @@ from fusec.options import CompileOptions
     help="Run as N processes, the ranks of the fusion's mesh; torchrun and MPI start them, too.",
 )
 @diagnosed
+@annotated
 @compile_options
 def run_command(
     file: str,

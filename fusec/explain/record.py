@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fusec import driver, lowering
+from fusec.activity import activity
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation, choose
 from fusec.explain.facts import Exact, KernelFacts, Segmentation, SumOrder
@@ -65,17 +66,17 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
 
     gpu, segmented = target.find(arch), program.segmented
     division = lowering.division(program.original, program.options)
-    return describe(
-        segmented,
-        gpu,
-        divisions=division.decisions,
-        streams=program.options.streams,
-        peak_bytes=peak_bytes(
-            expand(program.posts, segmented, program.plans), segmented.fusion.hints
-        ),
-        occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
-        orders=[_orders(plan) for plan in program.plans],
-    )
+    peak = peak_bytes(expand(program.posts, segmented, program.plans), segmented.fusion.hints)
+    with activity(f"explain {program.original.name}"):
+        return describe(
+            segmented,
+            gpu,
+            divisions=division.decisions,
+            streams=program.options.streams,
+            peak_bytes=peak,
+            occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
+            orders=[_orders(plan) for plan in program.plans],
+        )
 
 
 def _orders(plan: KernelPlan) -> tuple[SumOrder, ...]:
@@ -110,7 +111,9 @@ def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
     from fusec.exact.bound import bound
     from fusec.schedule.registry import schedulers
 
-    known = bound(fusion, schedulers(), target.find(options.target), seconds=EXACT_SECONDS)
+    gpu = target.find(options.target)
+    with activity("bounding the fewest bytes", at_once=True):
+        known = bound(fusion, schedulers(), gpu, seconds=EXACT_SECONDS)
     gap = max(0.0, 1 - known.lower_bytes / found) if found else 0.0
     return Exact(known.bytes, known.lower_bytes, known.proven, gap, known.method, known.segments)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fusec.activity import activity
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.facts import Choice, ChosenSegment
@@ -59,14 +60,16 @@ def choices(program: Compilation, name: str, first: int, last: int) -> Iterator[
 
     def at(size: int) -> _Found:
         if size not in known:
+            update(f"sizes of {name}: segmenting at {name}={size}")
             known[size] = _found(program, name, size, gpu)
         return known[size]
 
     low = -(-first // step)
-    for begin, end in _stretches(low, last // step, lambda k: at(k * step)):
-        here, there = at(begin * step), at(end * step)
-        seconds = None if here.refused else (here.seconds, there.seconds)
-        yield Choice(name, begin * step, end * step, here.parts, here.refused, seconds)
+    with activity(f"sizes of {name}") as update:
+        for begin, end in _stretches(low, last // step, lambda k: at(k * step)):
+            here, there = at(begin * step), at(end * step)
+            seconds = None if here.refused else (here.seconds, there.seconds)
+            yield Choice(name, begin * step, end * step, here.parts, here.refused, seconds)
 
 
 def _step_of(fusion: Fusion, name: str, first: int, last: int) -> int:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fusec.activity import activity
 from fusec.ir.annotations import Setting
 from fusec.schedule.overrides import set_by_user
 from fusec.schedule.registry import find_scheduler
@@ -38,7 +39,11 @@ class Space:
 
 def spaces_of(segmented: SegmentedFusion, target: Target) -> tuple[Space, ...]:
     """Return the space of each segment, with what its fusion overrides."""
-    return tuple(_space(s, target) for s in segmented.segments)
+    spaces = list[Space]()
+    for number, segment in enumerate(segmented.segments, start=1):
+        with activity(f"schedules of {segment.name} ({number} of {len(segmented.segments)})"):
+            spaces.append(_space(segment, target))
+    return tuple(spaces)
 
 
 def _space(segment: Segment, target: Target) -> Space:

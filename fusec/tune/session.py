@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from fusec.activity import activity
 from fusec.diagnostics import FusecError
 from fusec.tune.candidates import Candidate, first_candidates, neighbours
 from fusec.tune.job import Built, Failed, Job, Settings
@@ -84,7 +85,10 @@ def tune(jobs: Sequence[Job], tools: Tools, budget: float | None = None) -> Iter
             yield Outcome(job, None, None, "the time is over")
             continue
         share = None if ends is None else now + (ends - now) / (len(jobs) - number)
-        yield _tuned(job, jobs[number + 1 : number + 2], first[number], tools, share)
+        following = jobs[number + 1 : number + 2]
+        with activity(f"measuring {job.of} ({number + 1} of {len(jobs)})", at_once=True):
+            outcome = _tuned(job, following, first[number], tools, share)
+        yield outcome
         tools.kernels.forget(job)
 
 

@@ -1,0 +1,63 @@
+"""What is being done at the moment, for logs and for a status line on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Watcher(Protocol):
+    """Is told when something begins, goes on and ends; activities nest."""
+
+    def begin(self, what: str, at_once: bool) -> None:
+        """Take what begins; at_once: it is known to take long."""
+        ...
+
+    def update(self, what: str) -> None:
+        """Take what the innermost activity is at now."""
+        ...
+
+    def end(self, what: str, seconds: float) -> None:
+        """Take what has ended, as it was called when it began, and how long it took."""
+        ...
+
+
+_watchers: list[Watcher] = []
+
+Update = Callable[[str], None]
+"""Called with what an activity is at now."""
+
+
+@contextmanager
+def activity(what: str, *, at_once: bool = False) -> Generator[Update]:
+    """Tell the watchers what is being done in the block, and give what tells them how far it is.
+
+    at_once: it is known to take long, and is shown on a terminal from the start.
+    """
+    watchers = (*_watchers,)
+    for watcher in watchers:
+        watcher.begin(what, at_once)
+    start = time.perf_counter()
+
+    def update(text: str) -> None:
+        for watcher in watchers:
+            watcher.update(text)
+
+    try:
+        yield update
+    finally:
+        for watcher in watchers:
+            watcher.end(what, time.perf_counter() - start)
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Generator[None]:
+    """Let a watcher, and no other, know of the activities in the block."""
+    before = [*_watchers]
+    _watchers[:] = [watcher]
+    try:
+        yield
+    finally:
+        _watchers[:] = before

@@ -1,0 +1,155 @@
+"""What `fusec diff` compares: fusions of a file, of compiled folders, or of golden folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fusec import driver
+from fusec import target as targets
+from fusec.commands.folder import RATES, TUNED, Contents, read_folder
+from fusec.commands.golden import REGISTERS
+from fusec.commands.manifest_records import MANIFEST
+from fusec.commands.replan import Given, planned_again
+from fusec.diagnostics import FusecError
+from fusec.driver import Compilation
+from fusec.foreign import TEXT_BYTES, decode_text, decoding, not_a, read_json, read_text
+from fusec.options import CompileOptions
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a version; registers: as the compiler gave them, None where it was not asked."""
+
+    name: str
+    segment: str
+    scheduler: str
+    text: str
+    registers: int | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A fusion as it is planned for a target.
+
+    bytes: predicted traffic, and fewest_bytes its lower bound; seconds: predicted by this fusec.
+    What is not recorded is None.
+    """
+
+    fusion: str
+    target: str
+    bytes: int | None
+    fewest_bytes: int
+    seconds: float | None
+    kernels: tuple[Kernel, ...]
+
+
+def versions_of(path: str, options: CompileOptions) -> list[Version]:
+    """Return what a path holds; the options are of fusions that a file defines.
+
+    FusecError where there is nothing to compare.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return [v for p in driver.programs(path, options) for v in _planned(p)]
+    found = [v for each in sorted(folder.rglob(MANIFEST)) for v in _recorded(each.parent)]
+    if not found:
+        raise FusecError(
+            f"`{path}` holds no compiled fusion and no golden files",
+            help="name a fusion file, a folder of `fusec compile`, or one of `fusec golden`",
+        )
+    return found
+
+
+def holds_golden(path: str) -> bool:
+    """Return whether a path is a folder with golden files in it."""
+    return next(Path(path).rglob(REGISTERS), None) is not None
+
+
+def _planned(whole: Compilation) -> Iterator[Version]:
+    from fusec.segment import roofline
+
+    for arch in whole.targets:
+        program = whole.on((arch,))
+        segmented = program.segmented
+        kernels = (
+            Kernel(source.name, segment.name, segment.scheduler, source.text)
+            for segment, sources in zip(segmented.segments, program.sources, strict=True)
+            for source in sources
+        )
+        yield Version(
+            program.original.name, arch, segmented.bytes,
+            roofline.of_fusion(segmented).fewest_bytes,
+            sum(segmented.times(targets.find(arch))), tuple(kernels),
+        )  # fmt: skip
+
+
+def _recorded(folder: Path) -> Iterator[Version]:
+    if (folder / REGISTERS).is_file():
+        yield from _golden(folder)
+    else:
+        yield from _compiled(folder)
+
+
+def _compiled(folder: Path) -> Iterator[Version]:
+    """Yield the versions of a compiled folder, with its CUDA text as it lies there now."""
+    contents = read_folder(folder)
+    for number, plan in enumerate(contents.manifest.plans):
+        program = _planned_again(contents, number)
+        for arch in plan.targets:
+            kernels = tuple(
+                Kernel(
+                    k.name, s.name, s.scheduler,
+                    decode_text(contents.files[k.source], folder / k.source),
+                    k.builds[arch].registers,
+                )
+                for s in plan.segments
+                for k in s.kernels
+            )  # fmt: skip
+            fusion, least = contents.manifest.fusion, plan.floor_bytes
+            if program is None:
+                # A loop runs segments more than once, which only a program counts.
+                moved = sum(s.bytes + s.workspace_bytes for s in plan.segments)
+                size, seconds = None if contents.fusion.shardings else moved, None
+            else:
+                segmented = program.segmented
+                size, seconds = segmented.bytes, sum(segmented.times(targets.find(arch)))
+            yield Version(fusion, arch, size, least, seconds, kernels)
+
+
+def _planned_again(contents: Contents, number: int) -> Compilation | None:
+    """Return a folder's program; None where this fusec plans another one, whose time is no use."""
+    given = Given(contents.path / RATES, contents.path / TUNED)
+    try:
+        return planned_again(contents.path, contents.manifest, number, contents.fusion, given)
+    except FusecError:
+        return None
+
+
+def _golden(folder: Path) -> Iterator[Version]:
+    """Yield the versions of a golden folder, which records no times."""
+    texts = {p.stem: p for p in folder.glob("*.cu")}
+    data = read_json(folder / MANIFEST, "a golden manifest")
+    builds = read_json(folder / REGISTERS, "golden registers")
+    with decoding(not_a(folder / MANIFEST, "a golden manifest")):
+        plans: Sequence[Any] = data["plans"]
+        divided = any(folder.glob("partition*.txt"))
+        for plan in plans:
+            for arch in plan["targets"]:
+                mark = f".{plan['targets'][0]}" if len(plans) > 1 else ""
+                kernels = tuple(
+                    Kernel(
+                        k["name"], s["name"], s["scheduler"],
+                        read_text(texts[f"{k['name']}{mark}"], "a golden file", TEXT_BYTES),
+                        builds["kernels"][k["name"]][arch]["registers"],
+                    )
+                    for s in plan["segments"]
+                    for k in s["kernels"]
+                )  # fmt: skip
+                size = sum(s["bytes"] + s["workspace_bytes"] for s in plan["segments"])
+                yield Version(
+                    data["fusion"], arch, None if divided else size, plan["floor_bytes"], None,
+                    kernels,
+                )  # fmt: skip
