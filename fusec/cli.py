@@ -142,7 +142,10 @@ def explain_command(
     every: bool,
     options: CompileOptions,
 ) -> int:
-    """Explain how FILE is segmented, what each segment costs, and why nothing else was chosen."""
+    """Explain how FILE is segmented, what each segment costs, and why nothing else was chosen.
+
+    FILE may be the code of an error, as E0201.
+    """
     from fusec.commands.explain import ExplainOptions, explain_file
 
     return explain_file(file, options, ExplainOptions(as_json, html, exact, ranges, build, every))

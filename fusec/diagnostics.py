@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+from fusec.codes.code import Code
 from fusec.escape import visible
 
 
@@ -37,13 +38,14 @@ def plain(role: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One message with its place, notes and help."""
+    """One message with its place, notes and help; code: of its kind, where that has one."""
 
     severity: str
     message: str
     span: Span | None = None
     notes: tuple[str, ...] = ()
     help: str | None = None
+    code: str | None = None
 
     def render(self, paint: Paint = plain) -> str:
         """Return severity and message as text, with the line and a caret where there is a span.
@@ -51,7 +53,8 @@ class Diagnostic:
         What cannot be seen is escaped: names and paths in it may be anybody's. paint: returns a
         text in the colour of a role: the severity, `margin` or `help`.
         """
-        return f"{paint(self.severity, f'{self.severity}:')} {self.text(paint)}"
+        kind = self.severity if self.code is None else f"{self.severity}[{self.code}]"
+        return f"{paint(self.severity, f'{kind}:')} {self.text(paint)}"
 
     def text(self, paint: Paint = plain) -> str:
         """Return the same without the severity."""
@@ -80,6 +83,7 @@ class Diagnostic:
         span = self.span
         return {
             "severity": self.severity,
+            "code": self.code,
             "message": self.message,
             "file": None if span is None else span.file,
             "line": None if span is None else span.line,
@@ -96,7 +100,9 @@ class Diagnostic:
         if told["file"] is not None:
             span = Span(told["file"], told["line"], told["column"], told["width"])
         notes = tuple(told["notes"])
-        return Diagnostic(told["severity"], told["message"], span, notes, told["help"])
+        return Diagnostic(
+            told["severity"], told["message"], span, notes, told["help"], told["code"]
+        )
 
 
 def warning(
@@ -128,14 +134,17 @@ class FusecError(RuntimeError):
         notes: Sequence[str] = (),
         help: str | None = None,
         about: str = "",
+        code: Code | None = None,
     ) -> None:
         """Store one diagnostic; `more` may collect further ones.
 
-        about: the kind of the parameter whose argument is wrong, for who knows its place.
+        about: the kind of the parameter whose argument is wrong, for who knows its place. code: the
+        kind of the error, which `fusec explain CODE` describes.
         """
         super().__init__(message)
-        self.about = about
-        self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help)
+        self.about, self.code = about, code
+        number = None if code is None else code.number
+        self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help, number)
         self.more: tuple[Diagnostic, ...] = ()
 
     @property
@@ -150,10 +159,24 @@ class FusecError(RuntimeError):
         """Return the same error placed at `span`, where it has no place yet."""
         if span is None or self.diagnostic.span is not None:
             return self
-        old = self.diagnostic
-        placed = type(self)(old.message, span=span, notes=old.notes, help=old.help)
+        placed = self.changed(span=span)
         placed.more = self.more
         return placed
+
+    def coded(self, code: Code) -> FusecError:
+        """Return the same error with a code, where it has none yet."""
+        return self if self.code is not None else self.changed(code=code)
+
+    def changed(self, message: str | None = None, **changes: Any) -> FusecError:
+        """Return an error of the same type and kind with another message, place, notes or help."""
+        old = self.diagnostic
+        kept: dict[str, Any] = {
+            "span": old.span,
+            "notes": old.notes,
+            "help": old.help,
+            "code": self.code,
+        }
+        return type(self)(old.message if message is None else message, **(kept | changes))
 
     def render(self, paint: Paint = plain) -> str:
         """Return every diagnostic as text."""

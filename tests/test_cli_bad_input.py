@@ -76,7 +76,7 @@ FUSIONS = {
     "unknown op": (edit("exp(", "expp("), 2, "did you mean `exp`?"),
     "unknown dtype": (edit("x: bf16", "x: bf17"), 2, "unknown dtype `bf17`"),
     "unknown field": (edit("doc:", "docs:"), 2, "unknown field `docs`"),
-    "refused dtype": (edit("x: bf16", "x: f4e2m1"), 3, "unsupported: tensors of f4e2m1"),
+    "refused dtype": (edit("x: bf16", "x: f4e2m1"), 3, "unsupported[E0901]: tensors of f4e2m1"),
     "refused of complex": (
         edit("cast(x, f32), w", "cast(x, c64), w").replace("= exp(", "= relu("),
         3,
@@ -93,7 +93,7 @@ FUSIONS = {
     "deep nesting": (edit("exp(", "exp(" * 3000).replace("))\n", ")" * 3001 + "\n"), 2, "nested"),
     "duplicate key": (SMALL + "doc: again\n", 2, "`doc`"),
     "no fusion": ("a: 1\n", 2, "unknown field `a`"),
-    "a script": (SCRIPT, 2, "error: "),
+    "a script": (SCRIPT, 2, "error[E0101]: "),
 }
 
 

@@ -29,7 +29,7 @@ def test_an_exception_as_text_says_all_that_is_known() -> None:
     assert " 4 |   - y = epx(x)\n" in told
     assert "= help: did you mean `exp`?" in told
     assert "`neg` takes 1 argument, got 2" in told, "the others are among it"
-    assert error.render().startswith(f"error: {error.diagnostic.text()}")
+    assert error.render().startswith(f"error[E0205]: {error.diagnostic.text()}")
 
 
 def test_text_comes_without_what_is_not_known() -> None:
@@ -50,10 +50,10 @@ def test_exceptions_go_from_process_to_process() -> None:
 def test_data_for_tools() -> None:
     found = warning("odd", span=Span("f.yaml", 3, 5, 2, "text"), notes=["why"], help="mend it")
     assert found.as_dict() == {
-        "severity": "warning", "message": "odd", "file": "f.yaml", "line": 3, "column": 5,
-        "width": 2, "notes": ["why"], "help": "mend it",
+        "severity": "warning", "code": None, "message": "odd", "file": "f.yaml", "line": 3,
+        "column": 5, "width": 2, "notes": ["why"], "help": "mend it",
     }  # fmt: skip
     assert Diagnostic("error", "no").as_dict() == {
-        "severity": "error", "message": "no", "file": None, "line": None, "column": None,
-        "width": None, "notes": [], "help": None,
+        "severity": "error", "code": None, "message": "no", "file": None, "line": None,
+        "column": None, "width": None, "notes": [], "help": None,
     }  # fmt: skip

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parent.parent / "fusec"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "escape",
+        "escape codes",
         "diagnostics options generator version processors activity",
         "foreign",
         "trust",

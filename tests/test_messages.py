@@ -125,7 +125,7 @@ def test_errors_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.delenv("NO_COLOR", raising=False)
     plain, coloured = said(on_terminal=False), said(on_terminal=True)
     assert "\x1b[" not in plain
-    assert coloured.startswith("\x1b[31m\x1b[1merror:\x1b[0m operands of `sub`")
+    assert coloured.startswith("\x1b[31m\x1b[1merror[E0501]:\x1b[0m operands of `sub`")
     assert click.unstyle(coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
     assert said(on_terminal=True) == plain

@@ -466,7 +466,7 @@ def test_render_shows_the_line_and_a_caret() -> None:
     """The text of an error has the shape that the documentation promises."""
     error = check_error(with_ops("y = reluu(x)"), 7, 9, "unknown")
     assert error.render().splitlines() == [
-        "error: unknown operation `reluu`",
+        "error[E0205]: unknown operation `reluu`",
         "  --> file.yaml:7:9",
         "   |",
         " 7 |   - y = reluu(x)",

@@ -28,7 +28,11 @@ class ExplainOptions:
 
 
 def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
-    """Explain every fusion of a file for every target."""
+    """Explain every fusion of a file for every target; of the number of an error its page."""
+    from fusec.commands.error_pages import explain_code, names_code
+
+    if names_code(path):
+        return explain_code(path, as_json=chosen.json)
     from fusec.explain.record import Questions, explain
     from fusec.explain.sizes import ranges_of
 

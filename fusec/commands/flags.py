@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fusec.codes.usage import SET_FORM
 from fusec.commands import completion
 from fusec.commands.progress import logged
 from fusec.diagnostics import FusecError
@@ -44,7 +45,7 @@ def sizes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
             sizes[name] = tuple(dict.fromkeys(int(value, 0) for value in values))
         except ValueError:
             raise FusecError(
-                f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096"
+                f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096", code=SET_FORM
             ) from None
     return sizes
 

@@ -25,9 +25,8 @@ def resized_to(fusion: Fusion, ranks: int) -> Fusion:
         found = with_mesh(fusion, {axis: ranks})
         with_shares(found)
     except FusecError as error:
-        known = error.diagnostic
-        notes = (*known.notes, f"the mesh has {size} ranks, and --ranks {ranks} resizes it")
-        raise type(error)(known.message, span=known.span, notes=notes, help=known.help) from None
+        resized = f"the mesh has {size} ranks, and --ranks {ranks} resizes it"
+        raise error.changed(notes=(*error.diagnostic.notes, resized)) from None
     return found
 
 

@@ -25,8 +25,6 @@ TICK = 0.1
 SPINNER = "|/-\\"
 ERASE = "\r\x1b[2K"
 
-_began = time.monotonic()
-
 
 class StatusLine:
     """One line on a terminal that says what is being done, from when a command takes a second.
@@ -36,7 +34,7 @@ class StatusLine:
 
     def __init__(self) -> None:
         """Draw nothing yet."""
-        self._lock = threading.Lock()
+        self._began, self._lock = time.monotonic(), threading.Lock()
         self._doing: list[tuple[str, bool]] = []
         self._drawn, self._ticks = False, 0
         self._stopped = threading.Event()
@@ -82,7 +80,7 @@ class StatusLine:
                 self._draw()
 
     def _draw(self) -> None:
-        late = time.monotonic() - _began > DELAY
+        late = time.monotonic() - self._began > DELAY
         if not self._doing or not (late or any(at_once for _, at_once in self._doing)):
             return
         self._ticks += 1

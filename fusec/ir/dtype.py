@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from fusec.codes.names import UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError
 
 
@@ -168,7 +169,7 @@ def find(name: str) -> DType:
     close = begun or difflib.get_close_matches(name, known, n=1)
     nearest = find(close[0]).name if close else ""
     help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
-    raise FusecError(f"unknown dtype `{name}`", help=help)
+    raise FusecError(f"unknown dtype `{name}`", help=help, code=UNKNOWN_DTYPE)
 
 
 def of_numpy(dtype: Any) -> DType:

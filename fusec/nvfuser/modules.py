@@ -81,7 +81,7 @@ class NvFuserModule(ModuleType):
         # An AttributeError would become an ImportError without place and advice.
         kind = UnsupportedImport if isinstance(error, UnsupportedName) else MissingImport
         old = error.diagnostic
-        raise kind(old.message, span=old.span, notes=old.notes, help=old.help)
+        raise kind(old.message, span=old.span, notes=old.notes, help=old.help, code=error.code)
 
 
 def make_modules() -> dict[str, ModuleType]:

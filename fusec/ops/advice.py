@@ -54,7 +54,7 @@ def dropped_of(
 def advised(error: Unequal, values: Sequence[Value], dropped: Mapping[str, Dropped]) -> Unequal:
     """Return an error of operands that do not broadcast, with what would mend them if known."""
     help, old = advice(values, dropped), error.diagnostic
-    return Unequal(old.message, notes=old.notes, help=help) if help else error
+    return Unequal(old.message, notes=old.notes, help=help, code=error.code) if help else error
 
 
 def advice(values: Sequence[Value], dropped: Mapping[str, Dropped]) -> str | None:

@@ -6,6 +6,15 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fusec.codes.calls import (
+    ARGUMENT_KIND,
+    ARGUMENT_TWICE,
+    MISSING_ARGUMENT,
+    NOT_A_LIST,
+    RESULT_COUNT,
+    TOO_MANY_ARGUMENTS,
+    UNKNOWN_ARGUMENT,
+)
 from fusec.diagnostics import FusecError, Span, Unsupported, WrongType
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, dim
@@ -29,11 +38,14 @@ def bind(
             f"got {len(positional)}",
             span=span,
             help=signature(op),
+            code=TOO_MANY_ARGUMENTS,
         )
     given = dict(zip((p.name for p in op.params), positional, strict=False))
     for name, value in keywords.items():
         if name in given:
-            raise FusecError(f"argument `{name}` of `{op.name}` is given twice", span=span)
+            raise FusecError(
+                f"argument `{name}` of `{op.name}` is given twice", span=span, code=ARGUMENT_TWICE
+            )
         if all(p.name != name for p in op.params):
             raise _unknown(op, name, span)
         given[name] = value
@@ -41,7 +53,12 @@ def bind(
     attributes: dict[str, Any] = {}
     for param in op.params:
         if param.name not in given and param.default is REQUIRED:
-            raise FusecError(f"`{op.name}` needs `{param.name}`", span=span, help=signature(op))
+            raise FusecError(
+                f"`{op.name}` needs `{param.name}`",
+                span=span,
+                help=signature(op),
+                code=MISSING_ARGUMENT,
+            )
         if param.is_operand:
             operands.append(given.get(param.name, param.default))
         elif param.name in given:
@@ -52,7 +69,9 @@ def bind(
 def _unknown(op: OpDef, name: str, span: Span | None) -> FusecError:
     nearest = near_argument(op, name)
     help = f"did you mean `{nearest}`?" if nearest else signature(op)
-    return FusecError(f"`{op.name}` has no argument `{name}`", span=span, help=help)
+    return FusecError(
+        f"`{op.name}` has no argument `{name}`", span=span, help=help, code=UNKNOWN_ARGUMENT
+    )
 
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
@@ -115,6 +134,7 @@ def miscounted(op: OpDef, results: int, names: int) -> FusecError:
         f"`{op.name}` has {results} result{'s' * (results != 1)}, "
         f"got {names} name{'s' * (names != 1)}",
         help=text if known else None,
+        code=RESULT_COUNT,
     )
 
 
@@ -131,7 +151,9 @@ def operand_slots(op: OpDef, given: Sequence[OperandArgument]) -> list[list[Oper
         if value is None and param.default is not REQUIRED:
             value = param.default
         if value is REQUIRED or (value is None and param.kind != "optional"):
-            raise FusecError(f"`{op.name}` needs `{param.name}`", help=signature(op))
+            raise FusecError(
+                f"`{op.name}` needs `{param.name}`", help=signature(op), code=MISSING_ARGUMENT
+            )
         slots.append(None if value is None else _operands_of(op, param, value))
     return slots
 
@@ -153,7 +175,9 @@ def flat_operands(op: OpDef, slots: Sequence[list[Operand] | None]) -> list[Oper
 def _operands_of(op: OpDef, param: Param, value: Any) -> list[Operand]:
     if param.kind == "operands":
         if not isinstance(value, (list, tuple)) or not value:
-            raise FusecError(f"`{param.name}` of `{op.name}` must be a list of tensors")
+            raise FusecError(
+                f"`{param.name}` of `{op.name}` must be a list of tensors", code=NOT_A_LIST
+            )
         return [_operand(op, param, v) for v in value]  # pyright: ignore[reportUnknownVariableType]
     return [_operand(op, param, value)]
 
@@ -183,7 +207,9 @@ def attributes_of(
     for param in op.attributes:
         value = given.get(param.name, param.default)
         if value is REQUIRED:
-            raise FusecError(f"`{op.name}` needs `{param.name}`", help=signature(op))
+            raise FusecError(
+                f"`{op.name}` needs `{param.name}`", help=signature(op), code=MISSING_ARGUMENT
+            )
         complete[param.name] = canonical_attribute(op, param, value, operands)
     return complete
 
@@ -235,7 +261,9 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
             return size_argument(op.name, param.name, value)
         case _:
             return tuple(size_argument(op.name, param.name, v) for v in _sequence(value))
-    raise FusecError(f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}")
+    raise FusecError(
+        f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}", code=ARGUMENT_KIND
+    )
 
 
 def _sequence(value: Any) -> Iterable[Any]:
@@ -250,7 +278,7 @@ def _axis(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> i
         sizes = operands[0].shape if operands and isinstance(value, Dim) else ()
         places = [str(k) for k, size in enumerate(sizes) if size == value]
         help = f"dims are numbered: {value} is dim {' or '.join(places)}" if places else None
-        raise type(error)(error.diagnostic.message, help=help) from None
+        raise error.changed(help=help) from None
 
 
 def _int(op: OpDef, param: Param, value: Any) -> int:
@@ -265,8 +293,11 @@ def _int(op: OpDef, param: Param, value: Any) -> int:
             f"`{param.name}` of `{op.name}` must be known when the fusion is compiled, and "
             f"`{value}` is a size of an input",
             help="write the number, or declare a dim for it that no input has",
+            code=ARGUMENT_KIND,
         )
-    raise WrongType(f"`{param.name}` of `{op.name}` must be an integer, got {value!r}")
+    raise WrongType(
+        f"`{param.name}` of `{op.name}` must be an integer, got {value!r}", code=ARGUMENT_KIND
+    )
 
 
 def size_argument(op: str, param: str, value: Any) -> Dim:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, ALIAS_TYPE
 from fusec.diagnostics import FusecError, InternalError, Span
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.dim import Dim
@@ -342,7 +343,11 @@ class GraphBuilder(DrawBuilder):
         name = alias if isinstance(alias, str) else self._value(alias).name
         found = next((i for i in self._inputs if i.value.name == name), None)
         if found is None:
-            raise FusecError(f"output `{value.name}` aliases `{name}`, not an input", span=span)
+            raise FusecError(
+                f"output `{value.name}` aliases `{name}`, not an input",
+                span=span,
+                code=ALIAS_NOT_AN_INPUT,
+            )
         if found.generator:
             raise FusecError(f"`{name}` is the generator's and cannot be written", span=span)
         source = self._value(found.value)
@@ -355,6 +360,7 @@ class GraphBuilder(DrawBuilder):
                 span=span,
                 notes=[f"{self._value(value)}", f"{self._value(source)}"],
                 help="shape and dtype must agree; cast or broadcast the output",
+                code=ALIAS_TYPE,
             )
         if any(o.alias == name for o in self._outputs):
             raise FusecError(f"two outputs are written into input `{name}`", span=span)

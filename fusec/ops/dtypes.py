@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fusec.codes.shapes import CONDITION, NEEDS_COMPLEX, NEEDS_INTEGERS, NOT_FOR_BOOL
+from fusec.codes.unsupported import NOT_IN_HALF
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dtype import BOOL, F32, F64, DType, category, complex_of, promote, result_type
 from fusec.ir.graph import Operand, Value
@@ -105,14 +107,19 @@ def _floating(name: str, operands: Operands) -> DType:
 def _number(name: str, operands: Operands) -> DType:
     dtype = common_type(name, operands)
     if dtype == BOOL:
-        raise FusecError(f"`{name}` is not defined for bool", help="cast the operand first")
+        raise FusecError(
+            f"`{name}` is not defined for bool", help="cast the operand first", code=NOT_FOR_BOOL
+        )
     return dtype
 
 
 def _full_width(name: str, operands: Operands) -> DType:
     dtype = _floating(name, operands)
     if dtype.is_half:
-        raise Unsupported(f"`{name}` of {dtype}: half types are computed in f32, and steps differ")
+        raise Unsupported(
+            f"`{name}` of {dtype}: half types are computed in f32, and steps differ",
+            code=NOT_IN_HALF,
+        )
     return dtype
 
 
@@ -126,14 +133,22 @@ def _single(name: str, operands: Operands) -> DType:
 def _whole(name: str, operands: Operands) -> DType:
     dtype = common_type(name, operands)
     if dtype.is_float:
-        raise FusecError(f"`{name}` needs integers or bools, got {dtype}", help="cast the operand")
+        raise FusecError(
+            f"`{name}` needs integers or bools, got {dtype}",
+            help="cast the operand",
+            code=NEEDS_INTEGERS,
+        )
     return dtype
 
 
 def _integer(name: str, operands: Operands) -> DType:
     dtype = common_type(name, operands)
     if not dtype.is_integer:
-        raise FusecError(f"`{name}` needs integers, got {dtype}", help="cast the operand first")
+        raise FusecError(
+            f"`{name}` needs integers, got {dtype}",
+            help="cast the operand first",
+            code=NEEDS_INTEGERS,
+        )
     return dtype
 
 
@@ -149,7 +164,7 @@ def _real(name: str, operands: Operands) -> DType:
 def _part(name: str, operands: Operands) -> DType:
     dtype = dtype_of(operands[0])
     if not dtype.is_complex:
-        raise FusecError(f"`{name}` needs complex numbers, got {dtype}")
+        raise FusecError(f"`{name}` needs complex numbers, got {dtype}", code=NEEDS_COMPLEX)
     return dtype.part
 
 
@@ -195,7 +210,7 @@ def _selected(name: str, operands: Operands) -> DType:
 def _condition_checked(name: str, operands: Operands) -> DType:
     if dtype_of(operands[0]) != BOOL:
         found = dtype_of(operands[0])
-        raise FusecError(f"the condition of `{name}` must be bool, got {found}")
+        raise FusecError(f"the condition of `{name}` must be bool, got {found}", code=CONDITION)
     return _selected(name, operands)
 
 

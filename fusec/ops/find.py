@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fusec.codes.names import FOREIGN_NAME, UNKNOWN_OPERATION
+from fusec.codes.unsupported import UNSUPPORTED_OPERATION
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops.declare import TABLE
@@ -20,13 +22,13 @@ def find_op(name: str, span: Span | None = None, *, count: int | None = None) ->
     if found is not None:
         return found
     if name in REFUSED:
-        raise Unsupported(f"`{name}`: {REFUSED[name]}", span=span)
+        raise Unsupported(f"`{name}`: {REFUSED[name]}", span=span, code=UNSUPPORTED_OPERATION)
     entry = find_dotted(name) if "." in name else find_bare(name)
     if entry is not None:
         raise not_ours(name, entry, span=span)
     meant = near_operation(name, count)
     help = f"did you mean `{meant}`?" if meant else "`fusec ops` lists all operations"
-    raise FusecError(f"unknown operation `{name}`", span=span, help=help)
+    raise FusecError(f"unknown operation `{name}`", span=span, help=help, code=UNKNOWN_OPERATION)
 
 
 def not_ours(
@@ -35,13 +37,19 @@ def not_ours(
     """Return the error for a name of another framework; `written` is what the line should say."""
     if entry.kind == "unsupported":
         help = None if written is None else f"write {written}"
-        return Unsupported(f"`{name}` of {entry.framework}: {entry.note}", span=span, help=help)
+        return Unsupported(
+            f"`{name}` of {entry.framework}: {entry.note}",
+            span=span,
+            help=help,
+            code=UNSUPPORTED_OPERATION,
+        )
     text = written or " or ".join(f"`{e}`" for e in entry.expressions)
     return FusecError(
         f"`{name}` is {entry.framework}'s name, and no operation of fusec",
         span=span,
         notes=[f"it is {entry.title}"] if written and entry.kind != "same" else (),
         help=f"write {text}" + (f"; {entry.note}" if entry.note else ""),
+        code=FOREIGN_NAME,
     )
 
 

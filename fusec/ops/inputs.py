@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
+from fusec.codes.unsupported import STORED_TYPE
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.dim import Dim, DimLike, dim, symbol
 from fusec.ir.dtype import DType
@@ -19,7 +20,7 @@ from fusec.ops.shapes import described
 def check_dtype(dtype: DType, span: Span | None = None) -> None:
     """Raise Unsupported for element types that are known by name only."""
     if dtype.name in ("f4e2m1", "f8e8m0"):
-        raise Unsupported(f"tensors of {dtype.name} ({dtype.long})", span=span)
+        raise Unsupported(f"tensors of {dtype.name} ({dtype.long})", span=span, code=STORED_TYPE)
 
 
 class InputBuilder:
@@ -300,7 +301,7 @@ class InputBuilder:
             where = self._spans[slot]
             if where is not None:
                 notes.append(f"`{value.name}` is defined at {where.place()}")
-        return type(error)(old.message, span=span, notes=notes, help=old.help)
+        return error.changed(span=span, notes=notes)
 
 
 def _values(given: Sequence[object]) -> Iterable[Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fusec.codes.shapes import EMPTY_EXTREMUM, TOO_LARGE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input, Node, Value
@@ -28,6 +29,7 @@ def check_sizes(fusion: Fusion) -> None:
             raise FusecError(
                 f"`{value.name}` is too large: {value.type} holds {total} bytes at default sizes",
                 span=span,
+                code=TOO_LARGE,
             )
     check_layouts(fusion, fusion.hints)
 
@@ -91,6 +93,7 @@ def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
                 "no elements have no largest or smallest one",
                 span=node.span,
                 help="pad the tensor with the value that is meant for no elements",
+                code=EMPTY_EXTREMUM,
             )
 
 

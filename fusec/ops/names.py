@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fusec.codes.names import INVALID_NAME
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DTYPES
 
@@ -54,27 +55,36 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
             f"{what} name `{name}` is a word of the fusion language",
             span=span,
             help=f"try `{name}_`",
+            code=INVALID_NAME,
         )
     if not IDENTIFIER.match(name):
         raise FusecError(
             f"{what} name `{name}` is not an identifier",
             span=span,
             help="use letters, digits and underscores, not a digit first",
+            code=INVALID_NAME,
         )
     if name in KEYWORDS:
         raise FusecError(
-            f"{what} name `{name}` is a word of CUDA C++", span=span, help=f"try `{name}_`"
+            f"{what} name `{name}` is a word of CUDA C++",
+            span=span,
+            help=f"try `{name}_`",
+            code=INVALID_NAME,
         )
     if (found := _OF_COMPILERS.match(name)) is not None:
         raise FusecError(
             f"{what} name `{name}` is reserved for compilers: it begins with `{found[0]}`",
             span=span,
             help=f"try `{name.lstrip('_') or 'value'}_`",
+            code=INVALID_NAME,
         )
     most = MOST_LETTERS if what in _OF_FILES else MOST_LETTERS_INSIDE
     if len(name) > most:
         raise FusecError(
-            f"a {what} name of {len(name)} letters is too long", span=span, help=f"at most {most}"
+            f"a {what} name of {len(name)} letters is too long",
+            span=span,
+            help=f"at most {most}",
+            code=INVALID_NAME,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fusec.codes.shapes import ELEMENTS_DIFFER
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, floordiv, product
 from fusec.ir.graph import Operand, Type
@@ -39,6 +40,7 @@ def _sizes_differ(operands: Operands, shape: tuple[Dim, ...]) -> FusecError:
     return FusecError(
         f"`reshape` to {text(shape)} changes the number of elements",
         notes=[described(operands), f"{product(operands[0].shape)} elements"],
+        code=ELEMENTS_DIFFER,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusec.codes.shapes import AXIS_RANGE, AXIS_TWICE, EXTENTS_DIFFER, NO_BROADCAST, RANK
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Call, Dim, Shape, shape_text
 from fusec.ir.graph import Operand, Value
@@ -33,6 +34,7 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
                 help="extents must be equal or literally 1; reshape, or declare both by one name"
                 + "; halves of D are equal where D is declared with `multiple_of: 2`" * cut,
+                code=NO_BROADCAST,
             )
     return wide[0]
 
@@ -57,6 +59,7 @@ def same_rank_shape(name: str, operands: Sequence[Operand]) -> Shape | None:
             f"operands of `{name}` differ in rank",
             notes=[described(operands)],
             help="write a broadcast_in_dim",
+            code=NO_BROADCAST,
         )
     return broadcast_shape(name, operands)
 
@@ -73,7 +76,7 @@ def normal_axis(name: str, axis: int, rank: int, what: str = "dim") -> int:
     if not -rank <= axis < rank:
         span = "a 0-dim tensor has none" if rank == 0 else f"expected {-rank} to {rank - 1}"
         message = f"{what} {axis} of `{name}` is out of range: {span}"
-        raise FusecError(message, about="axis")
+        raise FusecError(message, about="axis", code=AXIS_RANGE)
     return axis % rank
 
 
@@ -82,7 +85,7 @@ def normal_axes(name: str, axes: Sequence[int], rank: int, what: str = "dim") ->
     normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
     for axis in normal:
         if normal.count(axis) > 1:
-            raise FusecError(f"{what} {axis} of `{name}` is given twice")
+            raise FusecError(f"{what} {axis} of `{name}` is given twice", code=AXIS_TWICE)
     return normal
 
 
@@ -98,6 +101,7 @@ def require_rank(name: str, operand: Operand, count: int, what: str) -> Shape:
         raise FusecError(
             f"{what} of `{name}` has {count} entries for {len(shape)} dims",
             notes=[described([operand])],
+            code=RANK,
         )
     return shape
 
@@ -107,7 +111,7 @@ def mismatch(
 ) -> FusecError:
     """Return the error of two extents that ought to agree."""
     message = f"`{name}`: {why}: {left} and {right} differ"
-    return FusecError(message, notes=[described(operands)], help=help)
+    return FusecError(message, notes=[described(operands)], help=help, code=EXTENTS_DIFFER)
 
 
 def text(shape: Shape) -> str:

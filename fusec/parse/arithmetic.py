@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fusec.codes.calls import NUMBER_RANGE
+from fusec.codes.shapes import ZERO_DIVISION
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Operand
 from fusec.ops.dtypes import common_type
@@ -51,8 +53,8 @@ def folded(sign: str, operands: Sequence[Operand], span: Span) -> Const | None:
         result = _OF_NUMBERS[sign](*numbers)
         return literal(result)
     except ZeroDivisionError:
-        raise FusecError("division by zero", span=span) from None
+        raise FusecError("division by zero", span=span, code=ZERO_DIVISION) from None
     except OverflowError:
-        raise FusecError("the number does not fit into f64", span=span) from None
+        raise FusecError("the number does not fit into f64", span=span, code=NUMBER_RANGE) from None
     except FusecError as error:
         raise error.at(span) from None

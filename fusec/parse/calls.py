@@ -6,6 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec import ops
+from fusec.codes.calls import (
+    ARGUMENT_KIND,
+    ARGUMENT_TWICE,
+    LIST_FOR_TENSOR,
+    MISSING_ARGUMENT,
+    NESTED_RESULTS,
+    NOT_A_LIST,
+    POSITIONAL_AFTER_KEYWORD,
+    RESULT_COUNT,
+    TOO_MANY_ARGUMENTS,
+    UNKNOWN_ARGUMENT,
+)
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
@@ -101,6 +113,7 @@ class Calls:
                 f"`{op.name}` gives {count} result{'s' * (count > 1)}, the line names {len(names)}",
                 span=span,
                 help=f"name {'them' if count > 1 else 'one'}, as in `{results} = {op.name}(...)`",
+                code=RESULT_COUNT,
             )
         try:
             results = self._builder.call(
@@ -123,7 +136,10 @@ class Calls:
             if param.name not in given:
                 if param.default is REQUIRED:
                     raise FusecError(
-                        f"`{op.name}` needs `{param.name}`", span=span, help=signature(op)
+                        f"`{op.name}` needs `{param.name}`",
+                        span=span,
+                        help=signature(op),
+                        code=MISSING_ARGUMENT,
                     )
                 if param.is_operand:
                     operands.append(None)
@@ -150,6 +166,7 @@ class Calls:
                     f"argument `{name}` of `{op.name}` is given twice",
                     span=self._span(argument.keyword or argument.value),
                     help=signature(op),
+                    code=ARGUMENT_TWICE,
                 )
             given[name] = argument.value
         return given
@@ -164,6 +181,7 @@ class Calls:
                     f"`{op.name}` has no argument `{name}`",
                     span=self._span(argument.keyword),
                     help=f"did you mean `{nearest}`?" if nearest else signature(op),
+                    code=UNKNOWN_ARGUMENT,
                 )
             return name
         if keyword_seen:
@@ -171,6 +189,7 @@ class Calls:
                 "a positional argument follows a keyword",
                 span=self._span(argument.value),
                 help=signature(op),
+                code=POSITIONAL_AFTER_KEYWORD,
             )
         if position >= len(names):
             count = len(names)
@@ -179,6 +198,7 @@ class Calls:
                 f"got {position + 1} or more",
                 span=self._span(argument.value),
                 help=signature(op),
+                code=TOO_MANY_ARGUMENTS,
             )
         return names[position]
 
@@ -191,6 +211,7 @@ class Calls:
                     f"`{param.name}` of `{op.name}` is a list of tensors",
                     span=self._span(tree),
                     help=f"write `{op.name}([a, b])`",
+                    code=NOT_A_LIST,
                 )
             return [self._single(item, op, param) for item in tree.items]
         if isinstance(tree, Literal) and tree.value is None:
@@ -207,6 +228,7 @@ class Calls:
                 f"`{param.name}` of `{op.name}` is one tensor, not a list",
                 span=self._span(tree),
                 help=signature(op),
+                code=LIST_FOR_TENSOR,
             )
         return self._value(tree)
 
@@ -244,6 +266,7 @@ class Calls:
                 f"`{tree.name.text}` gives {len(results)} results and cannot be nested",
                 span=self._span(tree),
                 help="give it a line of its own",
+                code=NESTED_RESULTS,
             )
         return results[0]
 
@@ -350,6 +373,7 @@ class Calls:
                 f"`{param.name}` of `{op.name}` must be a {param.kind}",
                 span=self._span(tree),
                 help="write `true` or `false`" if param.kind == "bool" else None,
+                code=ARGUMENT_KIND,
             )
         return self.sizes.of(tree)
 

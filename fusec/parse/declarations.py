@@ -6,6 +6,17 @@ from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 
+from fusec.codes.declarations import (
+    INVALID_SIZE,
+    LAYOUT_ENTRIES,
+    LAYOUT_TWICE,
+    NOT_A_MULTIPLE,
+    SCALAR_LAYOUT,
+    STRIDE_ORDER,
+    TENSOR_DEFAULT,
+)
+from fusec.codes.document import MISSING_FIELD
+from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
@@ -75,7 +86,9 @@ class Declarations:
             check_fields(node, DIM_FIELDS, f"dim `{name}`")
             given = {e.key.text: e.value for e in node.entries}
             if "default" not in given:
-                raise FusecError(f"dim `{name}` needs a `default`", span=node.span, help=help)
+                raise FusecError(
+                    f"dim `{name}` needs a `default`", span=node.span, help=help, code=MISSING_FIELD
+                )
             if "multiple_of" in given:
                 multiple_of = integer(given["multiple_of"], "an integer of at least 1")
                 if multiple_of < 1:
@@ -98,6 +111,7 @@ class Declarations:
                 f"the default size of `{name}`, {default}, is not a multiple of {multiple_of}",
                 span=span,
                 help=f"{below} and {below + multiple_of} are",
+                code=NOT_A_MULTIPLE,
             )
         return self.builder.declare_dim(
             name, default, multiple_of=multiple_of, anonymous=anonymous, buckets=buckets, span=span
@@ -108,9 +122,14 @@ class Declarations:
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong(node, f"{what} (an integer)", help)
         if value < 0:
-            raise FusecError(f"{what} is negative", span=node.span, help=f"did you mean {-value}?")
+            raise FusecError(
+                f"{what} is negative",
+                span=node.span,
+                help=f"did you mean {-value}?",
+                code=INVALID_SIZE,
+            )
         if value >= 2**63:
-            raise FusecError(f"{what} does not fit into 64 bits", span=node.span)
+            raise FusecError(f"{what} does not fit into 64 bits", span=node.span, code=INVALID_SIZE)
         return value
 
     def _derived(self, name: str, node: Scalar) -> Dim:
@@ -131,6 +150,7 @@ class Declarations:
                 raise FusecError(
                     f"cannot set `{name}`: the file has no such dim",
                     help=did_you_mean(name, self.settable) or f"dims: {known}",
+                    code=SET_UNKNOWN_DIM,
                 )
 
     def entries(self, node: Mapping) -> None:
@@ -158,7 +178,9 @@ class Declarations:
             given = {e.key.text: e.value for e in node.entries}
             if "type" not in given:
                 help = _TYPE_HELP if not given else "write `type: bf16[B, H]`"
-                raise FusecError(f"input `{name}` needs a `type`", span=node.span, help=help)
+                raise FusecError(
+                    f"input `{name}` needs a `type`", span=node.span, help=help, code=MISSING_FIELD
+                )
             type_node = given["type"]
         else:
             raise wrong(node, f"the type of `{name}`", _TYPE_HELP)
@@ -171,7 +193,9 @@ class Declarations:
             return self._scalar(name, dtype, default, given, entry)
         if "default" in given or default is not None:
             where = given.get("default", type_node)
-            raise FusecError("only scalar inputs have defaults", span=where.span)
+            raise FusecError(
+                "only scalar inputs have defaults", span=where.span, code=TENSOR_DEFAULT
+            )
         if name in self.overrides:
             raise FusecError(f"`{name}` is a tensor: only dims and scalars can be set")
         if "strides" in given and ("contiguity" in given or "stride_order" in given):
@@ -179,6 +203,7 @@ class Declarations:
                 "`strides` already say the layout",
                 span=given["strides"].span,
                 help="remove `contiguity` and `stride_order`",
+                code=LAYOUT_TWICE,
             )
         low, high = self._range(given)
         return self.builder.input(
@@ -235,6 +260,7 @@ class Declarations:
                         f"a size of `{name}` is negative",
                         span=parser.span(tree),
                         help="name the size under `dims:`, as in `B: 4096`",
+                        code=INVALID_SIZE,
                     )
                 shape.append(self.size_of(tree))
                 if not parser.take(","):
@@ -274,6 +300,7 @@ class Declarations:
                     f"`{name}` is a scalar and has no `{field_name}`",
                     span=given[field_name].span,
                     help=f"a 0-dim tensor is written `{dtype}[]`",
+                    code=SCALAR_LAYOUT,
                 )
         value = default.value if isinstance(default, Literal) else None
         place = span if default is None else entry.key.source.span(default.start, default.end)
@@ -357,7 +384,9 @@ def _per_dim(node: YamlNode, what: str, name: str, rank: int) -> Listing:
     items = listing(node, f"a list of {what}, one for each dim")
     if len(items.items) != rank:
         raise FusecError(
-            f"{len(items.items)} entries of {what} for {rank} dims of {name}", span=node.span
+            f"{len(items.items)} entries of {what} for {rank} dims of {name}",
+            span=node.span,
+            code=LAYOUT_ENTRIES,
         )
     return items
 
@@ -372,16 +401,19 @@ def stride_order(node: YamlNode, rank: int) -> list[int]:
     order = [integer(i, "the position of a dim, 0 for the fastest") for i in items]
     if sorted(order) != list(range(rank)):
         raise FusecError(
-            f"stride_order is a permutation of 0 to {rank - 1}, found {order}", span=node.span
+            f"stride_order is a permutation of 0 to {rank - 1}, found {order}",
+            span=node.span,
+            code=STRIDE_ORDER,
         )
     return order
 
 
 def _check_override(name: str, value: int, multiple_of: int) -> None:
     if not 0 <= value < 2**63:
-        raise FusecError(f"cannot set `{name}` to {value}: it is not a size")
+        raise FusecError(f"cannot set `{name}` to {value}: it is not a size", code=SET_VALUE)
     if value % multiple_of:
         raise FusecError(
             f"cannot set `{name}` to {value}: the file says that it is a multiple of {multiple_of}",
             help=f"nearest: {max(multiple_of, round(value / multiple_of) * multiple_of)}",
+            code=SET_VALUE,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
+from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
@@ -74,7 +76,12 @@ class Parser:
             help = "keyword arguments are written `name=value`"
         if token.kind == "name" and help is None:
             help = WORDS.get(token.text)
-        return FusecError(f"expected {expected}, found {found}", span=self.span(token), help=help)
+        return FusecError(
+            f"expected {expected}, found {found}",
+            span=self.span(token),
+            help=help,
+            code=UNEXPECTED_TOKEN,
+        )
 
     def name(self, what: str) -> Name:
         """Read a name."""
@@ -97,6 +104,7 @@ class Parser:
                 "an op line names its result",
                 span=self.span(first),
                 help=f"write `y = {first.text}(...)`",
+                code=UNNAMED_RESULT,
             )
         names = [self.name("the name of a result")]
         while self.take(","):
@@ -110,6 +118,7 @@ class Parser:
                 "the right side of an op line is a call, an expression or a number",
                 span=self.span(tree),
                 help="write `y = op(x)`; a plain copy is `y = set(x)`",
+                code=NOT_A_CALL,
             )
         return OpLine(tuple(names), tree)
 
@@ -151,6 +160,7 @@ class Parser:
             span=self.span(self.token),
             help=f"write `({texts[0]} {left.operator} {texts[1]}) & ({texts[1]} "
             f"{self.token.text} ...)`",
+            code=CHAINED_COMPARISON,
         )
 
     def _operator(self) -> str:
@@ -243,7 +253,10 @@ class Parser:
             value = number_of(token.text)
             if value == float("inf"):
                 raise FusecError(
-                    f"{token.text} does not fit into f64", span=self.span(token), help="write `inf`"
+                    f"{token.text} does not fit into f64",
+                    span=self.span(token),
+                    help="write `inf`",
+                    code=NUMBER_RANGE,
                 )
             return Literal(value, token.start, token.end)
         if token.kind == "name":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
+from fusec.codes.document import UNKNOWN_FIELD, WRONG_NODE
 from fusec.diagnostics import Diagnostic, FusecError, Span, Unsupported
 from fusec.parse.scope import Skip, near
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
@@ -66,7 +67,9 @@ def kind_of(node: YamlNode) -> str:
 
 def wrong(node: YamlNode, expected: str, help: str | None = None) -> FusecError:
     """Return the error for a node that is not what was expected."""
-    return FusecError(f"expected {expected}, found {kind_of(node)}", span=node.span, help=help)
+    return FusecError(
+        f"expected {expected}, found {kind_of(node)}", span=node.span, help=help, code=WRONG_NODE
+    )
 
 
 def mapping(node: YamlNode, what: str, help: str | None = None) -> Mapping:
@@ -134,6 +137,9 @@ def check_fields(node: Mapping, known: Sequence[str], where: str) -> None:
         help = did_you_mean(entry.key.text, known) or "known: " + ", ".join(known)
         with problems.collect():
             raise FusecError(
-                f"unknown field `{entry.key.text}` in {where}", span=entry.key.span, help=help
+                f"unknown field `{entry.key.text}` in {where}",
+                span=entry.key.span,
+                help=help,
+                code=UNKNOWN_FIELD,
             )
     problems.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusec.codes.calls import NUMBER_RANGE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DType
 
@@ -15,15 +16,15 @@ def typed_number(
     if dtype.kind == "bool":
         if isinstance(value, bool):
             return value
-        raise FusecError(f"expected true or false for a {dtype}", span=span)
+        raise FusecError(f"expected true or false for a {dtype}", span=span, code=NUMBER_RANGE)
     if dtype.is_integer:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise FusecError(f"expected an integer for {dtype}", span=span)
+            raise FusecError(f"expected an integer for {dtype}", span=span, code=NUMBER_RANGE)
         if value not in dtype.integers:
-            raise FusecError(f"{value} does not fit into {dtype}", span=span)
+            raise FusecError(f"{value} does not fit into {dtype}", span=span, code=NUMBER_RANGE)
         return value
     if isinstance(value, bool):
-        raise FusecError(f"expected a number for {dtype}", span=span)
+        raise FusecError(f"expected a number for {dtype}", span=span, code=NUMBER_RANGE)
     return complex(value) if dtype.is_complex else float(value)
 
 

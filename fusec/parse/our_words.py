@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fusec.codes.names import DTYPE_CALLED, METHOD_CALL
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import OpDef
@@ -46,7 +47,9 @@ class OurWords:
         name = tree.name.text
         if name in DTYPES:
             help = f"to convert a tensor write `cast(x, {name})`"
-            return FusecError(f"`{name}` is a dtype, not an operation", help=help)
+            return FusecError(
+                f"`{name}` is a dtype, not an operation", help=help, code=DTYPE_CALLED
+            )
         entry, called = self._looked_up(tree)
         if called is not tree or name.startswith("."):
             return self._method(entry, tree, called)
@@ -67,12 +70,14 @@ class OurWords:
     def _method(self, entry: Entry | None, tree: CallTree, called: CallTree) -> FusecError:
         message = f"op lines have no methods: `{tree.name.text}`"
         if entry is None:
-            return FusecError(message, help="operations are called with operands, as in `relu(x)`")
+            help = "operations are called with operands, as in `relu(x)`"
+            return FusecError(message, help=help, code=METHOD_CALL)
         written = self._written(entry, tree, called)
         if entry.kind == "unsupported":
             return not_ours(tree.name.text, entry, written)
         help = f"write {written or f'`{entry.expressions[0]}`'}"
-        return FusecError(message, help=help + (f"; {entry.note}" if entry.note else ""))
+        help += f"; {entry.note}" if entry.note else ""
+        return FusecError(message, help=help, code=METHOD_CALL)
 
     def attribute(self, tree: Name, owner: str, name: str) -> FusecError:
         """Return the error for `x.T`, with what to write."""
@@ -84,7 +89,7 @@ class OurWords:
             text = self._whole(tree, self._without_attribute(tree))
             help = f"write {text}" + (f"; {entry.note}" if entry.note else "")
         message = f"op lines have no attributes: `{tree.text}`"
-        return FusecError(message, span=self._span(tree), help=help)
+        return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
 
     def reordered(self, op: OpDef, tree: CallTree, error: FusecError) -> FusecError:
         """Return an error with the line to write, if the call has the arguments of PyTorch."""
@@ -102,7 +107,7 @@ class OurWords:
         if written is None or _text(tree) in written:
             return error
         help = f"if this is {entry.title}, write {written}"
-        return type(error)(told.message, span=told.span, notes=told.notes, help=help)
+        return error.changed(help=help)
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
         """Return the line with a call in fusec's words; None where its arguments do not fit."""

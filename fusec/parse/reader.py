@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, DIM_AS_VALUE, NO_OUTPUTS
+from fusec.codes.document import COLON_IN_OP_LINE, MISSING_FIELD, SPLIT_OP_LINES
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
@@ -87,7 +89,12 @@ class _Reader:
         outputs = root.get("outputs")
         with self.problems.collect():
             if outputs is None:
-                raise FusecError("the file has no `outputs`", span=root.span, help=_OUTPUTS_HELP)
+                raise FusecError(
+                    "the file has no `outputs`",
+                    span=root.span,
+                    help=_OUTPUTS_HELP,
+                    code=MISSING_FIELD,
+                )
             self._outputs(outputs, builder)
         said = root.get("shardings")
         if said is not None and not _is_empty(said):
@@ -115,7 +122,9 @@ class _Reader:
         with self.problems.collect():
             if name_node is None:
                 help = "begin with `fusion: name`"
-                raise FusecError("the file has no `fusion` field", span=root.span, help=help)
+                raise FusecError(
+                    "the file has no `fusion` field", span=root.span, help=help, code=MISSING_FIELD
+                )
             given = fields.text(name_node, "the name of the fusion")
             self.scope.check_new(given, "fusion", name_node.span)
             name = given
@@ -166,6 +175,7 @@ class _Reader:
                 "`[...]` splits op lines at every comma",
                 span=node.span,
                 help="write one op per line, each beginning with `- `",
+                code=SPLIT_OP_LINES,
             )
         return node.items
 
@@ -230,7 +240,9 @@ class _Reader:
             raise fields.wrong(node, "a list of outputs", _OUTPUTS_HELP)
         if not entries:
             self.problems.check()
-            raise FusecError("there are no outputs", span=node.span, help=_OUTPUTS_HELP)
+            raise FusecError(
+                "there are no outputs", span=node.span, help=_OUTPUTS_HELP, code=NO_OUTPUTS
+            )
         for key, options in entries:
             with self.problems.collect(key.span):
                 self._output(key, options, builder)
@@ -260,6 +272,7 @@ class _Reader:
                 f"`{node.text}` is not an input",
                 span=node.span,
                 help="an output can be written into the memory of an input only",
+                code=ALIAS_NOT_AN_INPUT,
             )
         return value
 
@@ -267,7 +280,9 @@ class _Reader:
         found = self.scope.find(key.text, key.span, f"no line defines {what} of this name")
         if isinstance(found, (Value, Const)):
             return found
-        raise FusecError(f"`{key.text}` is a dim: {what} must be a value", span=key.span)
+        raise FusecError(
+            f"`{key.text}` is a dim: {what} must be a value", span=key.span, code=DIM_AS_VALUE
+        )
 
 
 _OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write into an input"
@@ -295,6 +310,7 @@ def _became_mapping(item: Mapping) -> FusecError:
         "`: ` inside an op line makes it a YAML mapping",
         span=item.source.span(start),
         help="write attributes with `=`, as in `pad(x, value=1)`",
+        code=COLON_IN_OP_LINE,
     )
 
 

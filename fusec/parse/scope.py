@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fusec import ops
+from fusec.codes.names import DEFINED_TWICE, UNDEFINED_NAME, USED_BEFORE_DEFINITION
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand
@@ -53,6 +54,7 @@ class Scope:
                 span=span,
                 notes=(f"first defined at {self._spans[name].place()}",),
                 help="every name is defined once; give this one another name",
+                code=DEFINED_TWICE,
             )
 
     def define(self, name: str, meaning: Meaning, span: Span) -> None:
@@ -91,6 +93,7 @@ class Scope:
                 span=span,
                 notes=(f"it is defined at {self.later[name].place()}",),
                 help="files are read from top to bottom: move that line up",
+                code=USED_BEFORE_DEFINITION,
             )
         nearest = near(name, self._meanings)
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"
@@ -98,4 +101,4 @@ class Scope:
             help = f"`{name}` is an operation: call it, as in `{name}(x)`"
         if help is None:
             help = "declare inputs under `inputs:` and sizes under `dims:`"
-        return FusecError(f"undefined name `{name}`", span=span, help=help)
+        return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)

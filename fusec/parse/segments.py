@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusec.codes.document import MISSING_FIELD
+from fusec.codes.segments import SEGMENT_INPUT, SEGMENT_TWICE, SEGMENT_VALUE, UNKNOWN_SCHEDULER
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Fusion
@@ -33,7 +35,10 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
             listed = options.get("values")
             if listed is None:
                 raise FusecError(
-                    f"segment `{name}` needs `values`", span=entry.key.span, help=_HELP
+                    f"segment `{name}` needs `values`",
+                    span=entry.key.span,
+                    help=_HELP,
+                    code=MISSING_FIELD,
                 )
         else:
             listed = options
@@ -52,6 +57,7 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
                     else f"`{item.text}` is listed twice",
                     span=item.span,
                     notes=(f"first listed at {first[1].place()}, in segment `{first[0]}`",),
+                    code=SEGMENT_TWICE,
                 )
             listed_names.add(item.text)
             for value in group:
@@ -101,9 +107,14 @@ def _group(item: Scalar, fusion: Fusion, made: dict[str, tuple[str, ...]]) -> tu
             f"undefined value `{item.text}`",
             span=item.span,
             help=fields.did_you_mean(item.text, names) or "segments list results of ops",
+            code=SEGMENT_VALUE,
         )
     if value in fusion.input_of:
-        raise FusecError(f"`{item.text}` is an input: segments list results of ops", span=item.span)
+        raise FusecError(
+            f"`{item.text}` is an input: segments list results of ops",
+            span=item.span,
+            code=SEGMENT_INPUT,
+        )
     return (item.text,)
 
 
@@ -130,5 +141,6 @@ def _scheduler(node: YamlNode | None) -> str | None:
             f"unknown scheduler `{name}`",
             span=node.span,
             help=fields.did_you_mean(name, SCHEDULERS) or "one of " + ", ".join(SCHEDULERS),
+            code=UNKNOWN_SCHEDULER,
         )
     return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fusec.codes.segments import NO_MESH
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.divided import check_sharding
@@ -196,4 +197,6 @@ class _Dims:
 
 
 def _no_mesh(span: Span) -> FusecError:
-    return FusecError("the file has no `mesh` to shard over", span=span, help=_MESH_HELP)
+    return FusecError(
+        "the file has no `mesh` to shard over", span=span, help=_MESH_HELP, code=NO_MESH
+    )

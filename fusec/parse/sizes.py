@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from fusec import ops
+from fusec.codes.shapes import NOT_A_SIZE, ZERO_DIVISION
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod
 from fusec.ir.graph import Operand, Value
@@ -66,13 +67,16 @@ class Sizes:
                     f"`{tree.operator}` does not give a size",
                     span=self._source.span(tree.place, end),
                     help="sizes are divided with `//`" if tree.operator == "/" else None,
+                    code=NOT_A_SIZE,
                 )
             return self._apply(tree.operator, _OPERATORS[tree.operator], left, right, tree)
         if isinstance(tree, Prefix) and tree.operator == "-":
             return -self.of(tree.operand)
         if isinstance(tree, CallTree):
             return self._call(tree)
-        raise NotASize("expected a size: an integer or a dim", span=self._span(tree))
+        raise NotASize(
+            "expected a size: an integer or a dim", span=self._span(tree), code=NOT_A_SIZE
+        )
 
     def is_size(self, tree: Tree) -> bool:
         """Return whether an expression is arithmetic on sizes alone."""
@@ -108,6 +112,7 @@ class Sizes:
                 f"`{tree.text}` is {meaning.type}, not a size",
                 span=self._span(tree),
                 help="sizes are dims, integers and integer scalars computed from them",
+                code=NOT_A_SIZE,
             )
         return meaning.type.dim
 
@@ -116,7 +121,7 @@ class Sizes:
     ) -> Dim:
         if name in _DIVIDES and right.evaluate(self._builder.hints) == 0:
             at = "" if right == 0 else f": `{right}` is 0 at the default sizes"
-            raise FusecError(f"division by zero{at}", span=self._span(tree))
+            raise FusecError(f"division by zero{at}", span=self._span(tree), code=ZERO_DIVISION)
         check_terms((left, right), self._span(tree))
         return function(left, right)
 
@@ -131,6 +136,7 @@ class Sizes:
                 f"unknown function `{name}` of sizes",
                 span=self._span(tree.name),
                 help="one of " + ", ".join(_FUNCTIONS),
+                code=NOT_A_SIZE,
             )
         known = self._nested(tree).type.dim
         if known is None:
@@ -138,5 +144,6 @@ class Sizes:
                 f"`{name}` does not give a size here",
                 span=self._span(tree),
                 help="sizes are dims, integers and integer scalars computed from them",
+                code=NOT_A_SIZE,
             )
         return known

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 
@@ -48,6 +49,7 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
                 f"unexpected `{text[position]}`",
                 span=source.span(position),
                 help=_quoted_number(text, position, end) or _foreign(text, position),
+                code=UNEXPECTED_TOKEN,
             )
         rest = _NAME_REST.match(text, found.end(), end)
         if rest is not None and found.lastgroup in ("number", "name"):
@@ -58,6 +60,7 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
                 f"`{word}` is not a name",
                 span=source.span(position, rest.end()),
                 help=f"write `{plain}`" if plain.isdecimal() and plain.isascii() else help,
+                code=UNEXPECTED_TOKEN,
             )
         yield Token(found.lastgroup or "", found[0], position, found.end())
         position = found.end()

@@ -6,6 +6,7 @@ import re
 
 import yaml
 
+from fusec.codes.document import MISSING_DASH
 from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 
@@ -39,7 +40,9 @@ def without_dash(source: Source, start: int) -> FusecError:
     """Return the error for an op line that begins there, without its `- `."""
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
-    return FusecError("the op line lacks its `- `", span=span, help=f"write `- {first}`")
+    return FusecError(
+        "the op line lacks its `- `", span=span, help=f"write `- {first}`", code=MISSING_DASH
+    )
 
 
 def _without_dash(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:

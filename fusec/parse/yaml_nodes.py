@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from fusec.codes.document import DUPLICATE_KEY, INVALID_YAML
 from fusec.diagnostics import FusecError, Span
 from fusec.foreign import yaml_events
 from fusec.parse.source import Source
@@ -127,7 +128,7 @@ def parse_yaml(source: Source) -> YamlNode:
     try:
         return _build(source)
     except yaml.MarkedYAMLError as problem:
-        raise explain(source, problem) from None
+        raise explain(source, problem).coded(INVALID_YAML) from None
     except yaml.YAMLError as problem:
         raise FusecError(f"`{source.file}` is not YAML: {problem}") from None
 
@@ -205,6 +206,7 @@ def _entries(children: Sequence[YamlNode]) -> tuple[Entry, ...]:
                 span=key.span,
                 notes=(f"first given at {first.key.span.place()}",),
                 help="keep one of the two",
+                code=DUPLICATE_KEY,
             )
         entries[key.text] = Entry(key, value)
     return tuple(entries.values())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
+from fusec.codes.usage import UNKNOWN_PASS
 from fusec.diagnostics import FusecError
 
 T = TypeVar("T")
@@ -77,4 +78,4 @@ def one_of(names: Collection[str], name: str) -> str:
         return plain
     close = difflib.get_close_matches(plain, names, n=1)
     help = f"did you mean `{close[0]}`?" if close else "one of " + ", ".join(names)
-    raise FusecError(f"unknown pass `{name}`", help=help)
+    raise FusecError(f"unknown pass `{name}`", help=help, code=UNKNOWN_PASS)

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fusec.codes.segments import SCHEDULE_FIELD, SCHEDULE_VALUE
+from fusec.codes.unsupported import SCHEDULE_REFUSED
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
@@ -132,6 +134,7 @@ def _check(
             f"`{segment.scheduler}` ({segment.name}) has no field `{override.name}` to set",
             span=override.name_span,
             help=help,
+            code=SCHEDULE_FIELD,
         )
     value, words = override.value, [v for v in field.values if isinstance(v, str)]
     if type(value) is type(field.values[0]) and (not words or value in words):
@@ -141,6 +144,7 @@ def _check(
         f"{override.name} cannot be `{setting_text(value)}`",
         span=override.span,
         help=f"did you mean `{close[0]}`?" if close else f"it is one of {field.text}",
+        code=SCHEDULE_VALUE,
     )
 
 
@@ -159,6 +163,7 @@ def _refused(
         f"{setting_text(override.value)}: {refusal.because} ({refusal.rule})",
         span=override.span,
         help=f"{override.name} may be {allowed} here",
+        code=SCHEDULE_REFUSED,
     )
 
 

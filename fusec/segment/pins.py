@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fusec.codes.segments import SEGMENT_CYCLE, SEGMENT_INPUT, SEGMENT_VALUE, UNKNOWN_SCHEDULER
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Fusion, Node, Value
@@ -37,7 +38,12 @@ def named_values(
         for name in pin.values:
             if name in inputs:
                 message = f"segment `{pin.name}` names the input `{name}`"
-                raise FusecError(message, span=pin.span, help="name values that operations make")
+                raise FusecError(
+                    message,
+                    span=pin.span,
+                    help="name values that operations make",
+                    code=SEGMENT_INPUT,
+                )
             if name in results:
                 named.setdefault(results[name], []).append(pin)
             elif name in removed:
@@ -52,7 +58,7 @@ def _unknown(pin: Pin, name: str, known: Iterable[str]) -> FusecError:
     close = difflib.get_close_matches(name, list(known), n=1)
     help = f"did you mean `{close[0]}`?" if close else "name values of `ops:`"
     message = f"segment `{pin.name}` names `{name}`, which no operation makes"
-    return FusecError(message, span=pin.span, help=help)
+    return FusecError(message, span=pin.span, help=help, code=SEGMENT_VALUE)
 
 
 def fix(fusion: Fusion, schedulers: Sequence[str], gone: Iterable[str] = ()) -> Pinned:
@@ -60,7 +66,12 @@ def fix(fusion: Fusion, schedulers: Sequence[str], gone: Iterable[str] = ()) -> 
     for pin in fusion.pins:
         if pin.scheduler is not None and pin.scheduler not in schedulers:
             message = f"segment `{pin.name}`: there is no scheduler `{pin.scheduler}`"
-            raise FusecError(message, span=pin.span, help="one of " + ", ".join(schedulers))
+            raise FusecError(
+                message,
+                span=pin.span,
+                help="one of " + ", ".join(schedulers),
+                code=UNKNOWN_SCHEDULER,
+            )
     named, decisions = named_values(fusion, gone)
     shared = {v for v, pins in named.items() if len({p.name for p in pins}) > 1}
     graph = Graph(fusion, find_copied(fusion, kept=named.keys() - shared))
@@ -122,6 +133,7 @@ def _convex(graph: Graph, group: Group, pin: Pin, taken: dict[Node, Pin]) -> Gro
             f"segments `{pin.name}` and `{other.name}` need each other's results",
             span=pin.span,
             notes=[f"`{foreign[0].output.name}` lies on a path out of and back into `{pin.name}`"],
+            code=SEGMENT_CYCLE,
         )
     for node in nodes:
         taken[node] = pin

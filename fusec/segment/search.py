@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fusec.codes.unsupported import NO_SCHEDULER
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, dim
@@ -382,10 +383,10 @@ def _nobody(group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None
     notes = [f"{name}: {refusal}" for name, refusal in offer.refusals]
     if pin is not None:
         message = f"no scheduler takes the pinned segment `{pin.name}`"
-        return Unsupported(message, span=pin.span, notes=notes)
+        return Unsupported(message, span=pin.span, notes=notes, code=NO_SCHEDULER)
     node = next(n for n in part.nodes if n in group)
     message = f"no scheduler takes `{node.op.name}` (`{node.output.name}` {node.output.type})"
-    return Unsupported(message, span=node.span, notes=notes)
+    return Unsupported(message, span=node.span, notes=notes, code=NO_SCHEDULER)
 
 
 def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:

@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, cast
 
+from fusec.codes.usage import UNKNOWN_TARGET
 from fusec.diagnostics import FusecError
 from fusec.foreign import read_toml
 from fusec.options import environment
@@ -238,7 +239,7 @@ def find(arch: str, folder: Path | None = None) -> Target:
     Without a folder that of FUSEC_TARGETS counts. FusecError lists the known targets.
     """
     if arch not in TARGETS:
-        raise FusecError(f"unknown target `{arch}`", help=_meant(arch))
+        raise FusecError(f"unknown target `{arch}`", help=_meant(arch), code=UNKNOWN_TARGET)
     return load(arch, folder)
 
 

@@ -65,7 +65,7 @@ def _missing(name: str, entry: Entry) -> FusecError:
     plain = not_ours(name, replace(entry, note="") if written else entry, written)
     told = plain.diagnostic
     kind = UnsupportedName if isinstance(plain, Unsupported) else MissingName
-    return kind(told.message, span=told.span, notes=told.notes, help=told.help)
+    return kind(told.message, span=told.span, notes=told.notes, help=told.help, code=plain.code)
 
 
 def _function(operations: Operations, entry: Entry) -> Callable[..., Any]:

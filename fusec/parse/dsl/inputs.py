@@ -60,9 +60,7 @@ def adopt_all(
         try:
             actuals.append(_adopt(value))
         except FusecError as error:
-            told = error.diagnostic
-            message = f"input `{name}`: {told.message}"
-            raise type(error)(message, notes=told.notes, help=told.help) from None
+            raise error.changed(f"input `{name}`: {error.diagnostic.message}") from None
     return tuple(actuals)
 
 

@@ -69,7 +69,9 @@ def find_method(name: str) -> OpDef:
     except FusecError as error:
         kind = UnsupportedName if isinstance(error, Unsupported) else MissingName
         old = error.diagnostic
-        raise kind(old.message, span=old.span, notes=old.notes, help=old.help) from None
+        raise kind(
+            old.message, span=old.span, notes=old.notes, help=old.help, code=error.code
+        ) from None
 
 
 def refuse_schedule(kind: type, base: type) -> None:
