@@ -51,7 +51,8 @@ KEYS = {
     "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
     "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why orders "
-    "overrides chosen tuned iterations exchange",
+    "overrides chosen tuned iterations exchange specialised",
+    "segments.specialised": "dim size rule because way_out",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers",
     "segments.nodes": "op inputs outputs text",
@@ -457,3 +458,48 @@ def test_registers_are_predicted_and_real_ones_stand_beside_them_where_kernels_a
     assert registers(built).startswith(
         f"{built.built_registers} (about {told.registers} predicted)"
     )
+
+
+FIXED = """
+fusion: fixed
+dims: {B: 64, H: 512, K: 64}
+inputs: {x: "f32[B, H]", w: "f32[H, K]"}
+ops:
+  - r = sum(x, dims=[1])
+  - c = sum(x, dims=[0])
+  - m = matmul(x, w)
+  - t = permute(x, [1, 0])
+outputs: [r, c, m, t]
+segments: {rows: [r], columns: [c], product: [m], turned: [t]}
+"""
+
+
+def test_specialised_dims_say_what_needs_them_and_what_frees_them() -> None:
+    """Of each segment exactly the dims that its plan has as numbers, with the rule of each."""
+    record, program = explained(read_text(FIXED))
+    found = {s.pin: {f.dim: f for f in s.specialised} for s in record.segments}
+    planned = {s.pin: {*p.specialised} for s, p in
+               zip(program.segmented.segments, program.plans, strict=True)}  # fmt: skip
+    assert {pin: {*dims} for pin, dims in found.items()} == planned
+    assert found["rows"]["H"].rule == "reduced"
+    assert "`r` (sum) reduces over it" in found["rows"]["H"].because
+    assert "B" not in found["rows"]
+    assert found["product"]["H"].rule == "reduced"
+    assert found["product"]["K"].rule == "inner"
+    assert "`w`, `m`" in found["product"]["K"].because
+    assert all(f.way_out for dims in found.values() for f in dims.values())
+    text = explanation(record)
+    assert "    specialized   H = 512: `r` (sum) reduces over it, in a loop" in text
+    assert "compile --set H=SIZE,SIZE" in text
+
+
+def test_what_is_said_to_free_an_inner_dim_does() -> None:
+    """As the leading dim of every tensor it stays open."""
+    text = "fusion: f\ndims: {B: 64, H: 512}\ninputs: {x: 'f32[%s]'}\nops:\n  - y = exp(x)\n"
+    inner, leading = (
+        explained(read_text(f"{text % shape}  - z = sum(x, dims=[{axis}])\noutputs: [y, z]\n"))
+        for shape, axis in (("B, H", 0), ("H, B", 1))
+    )
+    (fixed,) = [f for s in inner.record.segments for f in s.specialised if f.dim == "H"]
+    assert fixed.way_out.startswith("dynamic where it is the leading dim of every tensor")
+    assert "H" not in {f.dim for s in leading.record.segments for f in s.specialised}

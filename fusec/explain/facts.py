@@ -108,6 +108,21 @@ class SumOrder:
 
 
 @dataclass(frozen=True)
+class Specialised:
+    """A dim that is compiled into a segment's kernels as a number.
+
+    rule: `reduced`, `inner`, `argument` or `scheduler`, with `because`, the values that need it;
+    way_out: what would leave it dynamic, or build for more sizes.
+    """
+
+    dim: str
+    size: int
+    rule: str
+    because: str
+    way_out: str
+
+
+@dataclass(frozen=True)
 class SegmentFacts:
     """A segment with its price; `time` holds the seconds of each resource used alone.
 
@@ -141,6 +156,7 @@ class SegmentFacts:
     tuned: Measured | None = None
     iterations: int = 1
     exchange: Exchange | None = None
+    specialised: tuple[Specialised, ...] = ()
 
 
 @dataclass(frozen=True)

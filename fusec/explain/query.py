@@ -18,6 +18,7 @@ from fusec.explain.facts import (
     Saved,
     Segmentation,
     SegmentFacts,
+    Specialised,
     SumOrder,
     Taken,
 )
@@ -43,13 +44,14 @@ def describe(
     peak_bytes: int,
     occupancy: Sequence[tuple[KernelFacts, ...]] = (),
     orders: Sequence[tuple[SumOrder, ...]] = (),
+    specialised: Sequence[tuple[Specialised, ...]] = (),
     divisions: Sequence[Decision] = (),
     streams: int = 1,
 ) -> Segmentation:
     """Return what is known of a segmentation.
 
     peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan; orders:
-    of each segment's sums, from its plan;
+    of each segment's sums, from its plan; specialised: the sizes that are compiled into each;
     divisions: decisions of how it is divided, before there were segments; streams: on which loops
     run in turn.
     """
@@ -67,12 +69,13 @@ def describe(
         sizes=dict(fusion.hints),
         aliases={v.name: i.value.name for v, i in fusion.effects.into.items()},
         segments=tuple(
-            _segment(s, target, dirty, known, sums)
-            for s, dirty, known, sums in zip(
+            _segment(s, target, dirty, known, sums, sizes)
+            for s, dirty, known, sums, sizes in zip(
                 segmented.segments,
                 segmented.dirty(target),
                 occupancy or [()] * len(segmented.segments),
                 orders or [()] * len(segmented.segments),
+                specialised or [()] * len(segmented.segments),
                 strict=True,
             )
         ),
@@ -118,6 +121,7 @@ def _segment(
     dirty: int,
     occupancy: tuple[KernelFacts, ...],
     orders: tuple[SumOrder, ...],
+    specialised: tuple[Specialised, ...],
 ) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
@@ -152,6 +156,7 @@ def _segment(
         tuned=None if segment.tuned is None else _measured(segment.tuned),
         iterations=times,
         exchange=_exchange(segment, estimate),
+        specialised=specialised,
     )
 
 

@@ -62,6 +62,7 @@ Built = Mapping[tuple[str, str], "Artifact"]
 def record_of(program: Compilation, arch: str, built: Built | None = None) -> Segmentation:
     """Return a program's segmentation as data, for what it costs on a target."""
     from fusec import target
+    from fusec.explain.specialised import specialised_sizes
     from fusec.hostir.expand import expand
 
     gpu, segmented = target.find(arch), program.segmented
@@ -76,6 +77,10 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
             peak_bytes=peak,
             occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
             orders=[_orders(plan) for plan in program.plans],
+            specialised=[
+                specialised_sizes(segment, plan)
+                for segment, plan in zip(segmented.segments, program.plans, strict=True)
+            ],
         )
 
 

@@ -191,8 +191,15 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
         if segment.tuned is not None and segment.tuned.reordered:
             yield from _row("sum order", reordered(segment.tuned.reordered))
         yield from _rows("orders", orders(segment))
+    yield from _rows("specialized", specialised(segment))
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
+
+
+def specialised(segment: SegmentFacts) -> Iterator[str]:
+    """Yield the dims that are compiled in, what needs each, and what would free it."""
+    for fixed in segment.specialised:
+        yield f"{fixed.dim} = {fixed.size}: {fixed.because}; {fixed.way_out}"
 
 
 def orders(segment: SegmentFacts) -> Iterator[str]:
