@@ -111,7 +111,14 @@ def dump_command(
 
 
 @cli.command("explain", cls=FilesCommand)
-@several_files
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=PATH,
+    shell_complete=completion.files_or_codes,
+)
 @click.option("--json", "as_json", is_flag=True, help="The query's answer, see docs/query.md.")
 @click.option(
     "--html",

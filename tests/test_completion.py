@@ -36,7 +36,12 @@ def test_operations() -> None:
     assert completed("ops", "mult") == ["multiply"], "a name of other frameworks"
 
 
-@pytest.mark.parametrize("command", ["compile", "check", "run", "dump", "explain"])
+def test_codes_of_errors_beside_files() -> None:
+    assert completed("explain", "E080") == ["E080", *(f"E080{k}" for k in range(1, 6))]
+    assert completed("explain", "exam") == ["exam"], "a path, which the shell completes"
+
+
+@pytest.mark.parametrize("command", ["compile", "check", "run", "dump", "explain", "diff"])
 def test_targets(command: str) -> None:
     assert completed(command, "FILE", "--target", "") == list(ORDER)
     assert completed(command, "--target", "sm_9") == ["sm_90", "sm_90a"]

@@ -181,6 +181,21 @@ def test_ranks_that_torchrun_starts_find_one_another(file: Path) -> None:
     assert said[1] == ("", "")
 
 
+def test_of_ranks_that_others_start_the_first_prints_json(file: Path) -> None:
+    with socket.create_server((LOCAL, 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": LOCAL}
+        ranks = [
+            start(file, environment(RANK=r, LOCAL_RANK=r, MASTER_PORT=port, **told), "--json")
+            for r in "01"
+        ]
+        said = [rank.communicate(timeout=60) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    (run,) = documented(said[0][0])["runs"]
+    assert run["verdict"]["accepted"]
+    assert said[1] == ("", "")
+
+
 @pytest.mark.parametrize(
     ("act", "seconds", "headline", "end"),
     [

@@ -44,6 +44,17 @@ def operations(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     return own + named
 
 
+def files_or_codes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
+    """Complete paths, as the shell does, and codes of errors where they begin like one."""
+    from fusec.codes import CODES
+
+    named = incomplete.upper()
+    codes = [c for c in CODES.values() if named and c.number.startswith(named)]
+    return [CompletionItem(incomplete, type="file")] + [
+        CompletionItem(code.number, help=code.title) for code in codes
+    ]
+
+
 def passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     """Complete the name of a pass."""
     from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
