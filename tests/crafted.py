@@ -48,7 +48,9 @@ DOCS = (
 KINDS = ("fusion-ir", "preseg", "scheduler-params", "cuda-kernel", "python", "host-program")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("check",),
+    ("check", "--format", "github", "-v"),
     ("compile", "-o", "{out}"),
+    ("diff", "{out}"),
     ("run",),
     ("run", "--device", "reference", "--check-bounds"),
     ("dump", *(f"--{kind}" for kind in KINDS)),

@@ -33,7 +33,7 @@ def test_every_flag_of_the_command_line_is_an_argument() -> None:
         return 0
 
     flags = {p.name for p in command.__click_params__}  # pyright: ignore[reportFunctionMemberAccess]
-    others = {"jobs", "no_cache"}  # of builds, not of what is built
+    others = {"jobs", "no_cache", "verbose"}  # of builds and logs, not of what is built
     known = set(Options.__annotations__)
     assert flags - others <= known
     assert known - flags == {"should_merge", "segments"}

@@ -119,7 +119,7 @@ def _sides(before: str, after: str, options: CompileOptions) -> tuple[list[Versi
     if any(holds_golden(path) for path in (before, after)):
         options = replace(options, untuned=True)
     found = dict[str, list[Version]]()
-    for path in sorted({before, after}, key=lambda p: not Path(p).is_dir()):
+    for path in sorted(dict.fromkeys((before, after)), key=lambda p: not Path(p).is_dir()):
         if found and not options.targets_given and not Path(path).is_dir():
             (known,) = found.values()
             archs = tuple(dict.fromkeys(v.target for v in known))
