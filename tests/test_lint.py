@@ -173,7 +173,7 @@ def test_commands_warn_and_go_on(name: str, tmp_path: Path, capsys: Capture) -> 
     assert plain.err == ""
 
 
-KEYS = ["severity", "message", "file", "line", "column", "width", "notes", "help"]
+KEYS = ["severity", "code", "message", "file", "line", "column", "width", "notes", "help"]
 
 
 @pytest.mark.parametrize("name", ["check", "compile", "run"])
@@ -187,6 +187,8 @@ def test_diagnostics_are_data_for_tools(name: str, tmp_path: Path, capsys: Captu
     assert (first["severity"], first["message"]) == ("warning", "input `spare` is not used")
     assert (first["file"], first["line"], first["column"]) == (str(path), 8, 3)
     if name == "check":
+        (found,) = data["fusions"]
+        assert {"passes", "segment", "codegen"} <= found.pop("stages").keys()
         assert data["fusions"] == [
             {
                 "name": "small", "operations": 7, "segments": ["pointwise"],
@@ -205,6 +207,7 @@ def test_errors_are_told_in_the_same_form(name: str, tmp_path: Path, capsys: Cap
     assert [list(d) for d in told] == [KEYS] * 2
     assert [(d["severity"], d["line"]) for d in told] == [("error", 6), ("error", 9)]
     assert told[1]["help"] == "did you mean `exp`?"
+    assert [d["code"] for d in told] == ["E0207", "E0205"]
     missing = command(capsys, name, tmp_path / "nowhere.yaml", "--json")
     assert missing.code == 2
     (only,) = json.loads(missing.out)["diagnostics"]
