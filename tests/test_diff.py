@@ -67,6 +67,9 @@ def test_folders(tmp_path: Path, capsys: Capture) -> None:
     assert figures["predicted_seconds"]["after"] is None
     registers = figures["kernels"][0]["registers"]
     assert registers["before"] == registers["after"] > 0
+    (golden / "registers.json").unlink()  # as `golden --no-build` leaves it
+    (pair,) = differences(capsys, golden, folder, code=0)
+    assert pair["kernels"][0]["registers"] == {"before": None, "after": registers["after"]}
     (cuda,) = golden.glob("*.cu")
     cuda.write_text(cuda.read_text().replace("exp", "tanh"))
     (kernel,) = differences(capsys, file, golden, code=1)[0]["kernels"]
@@ -87,6 +90,6 @@ def test_what_cannot_be_compared(tmp_path: Path, capsys: Capture) -> None:
     empty.mkdir()
     fusec(capsys, "diff", file, empty).says(2, "holds no compiled fusion and no golden files")
     fusec(capsys, "diff", file, tmp_path / "no.yaml").says(2, "no.yaml")
-    (empty / "registers.json").write_text("{}")
+    (empty / "segmented_fusion.2024.txt").write_text("")
     (empty / "manifest.json").write_text('{"plans": [{"targets": 3}]}')
     fusec(capsys, "diff", file, empty).says(2, "a golden manifest")

@@ -181,6 +181,7 @@ def test_ranks_that_torchrun_starts_find_one_another(file: Path) -> None:
     assert said[1] == ("", "")
 
 
+@pytest.mark.nightly
 def test_of_ranks_that_others_start_the_first_prints_json(file: Path) -> None:
     with socket.create_server((LOCAL, 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -18,6 +18,9 @@ from fusec.driver import Compilation
 from fusec.foreign import TEXT_BYTES, decode_text, decoding, not_a, read_json, read_text
 from fusec.options import CompileOptions
 
+DUMPS = "segmented_fusion.*.txt"
+"""What golden folders have, and compiled ones have not."""
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -65,7 +68,7 @@ def versions_of(path: str, options: CompileOptions) -> list[Version]:
 
 def holds_golden(path: str) -> bool:
     """Return whether a path is a folder with golden files in it."""
-    return next(Path(path).rglob(REGISTERS), None) is not None
+    return next(Path(path).rglob(DUMPS), None) is not None
 
 
 def _planned(whole: Compilation) -> Iterator[Version]:
@@ -87,7 +90,7 @@ def _planned(whole: Compilation) -> Iterator[Version]:
 
 
 def _recorded(folder: Path) -> Iterator[Version]:
-    if (folder / REGISTERS).is_file():
+    if any(folder.glob(DUMPS)):
         yield from _golden(folder)
     else:
         yield from _compiled(folder)
@@ -129,11 +132,13 @@ def _planned_again(contents: Contents, number: int) -> Compilation | None:
 
 
 def _golden(folder: Path) -> Iterator[Version]:
-    """Yield the versions of a golden folder, which records no times."""
+    """Yield the versions of a golden folder, which records no times, and may lack registers."""
     texts = {p.stem: p for p in folder.glob("*.cu")}
     data = read_json(folder / MANIFEST, "a golden manifest")
-    builds = read_json(folder / REGISTERS, "golden registers")
+    registers = folder / REGISTERS
+    built = read_json(registers, "golden registers") if registers.is_file() else None
     with decoding(not_a(folder / MANIFEST, "a golden manifest")):
+        builds = None if built is None else built["kernels"]
         plans: Sequence[Any] = data["plans"]
         divided = any(folder.glob("partition*.txt"))
         for plan in plans:
@@ -143,7 +148,7 @@ def _golden(folder: Path) -> Iterator[Version]:
                     Kernel(
                         k["name"], s["name"], s["scheduler"],
                         read_text(texts[f"{k['name']}{mark}"], "a golden file", TEXT_BYTES),
-                        builds["kernels"][k["name"]][arch]["registers"],
+                        None if builds is None else builds[k["name"]][arch]["registers"],
                     )
                     for s in plan["segments"]
                     for k in s["kernels"]
