@@ -160,12 +160,23 @@ def test_ranks_verify_what_they_compute_together(
     assert [line.split(":")[0] for line in lines[1:3]] == ["y", "z"]
     assert lines[-1] == f"as in {out}"
     assert said.out.count("verified") == 1
+
+
+@pytest.mark.nightly
+def test_ranks_report_to_the_process_that_started_them(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As JSON on request; what people read then goes to stderr, and is the same."""
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    both = ["--ranks", "2", "--device", "reference", "--print", "2"]
+    assert run_main(["run", str(file), *both]) == 0
+    said = capfd.readouterr()
     assert run_main(["run", str(file), *both, "--json"]) == 0
     told = capfd.readouterr()
     assert told.err == said.out
     (run,) = documented(told.out)["runs"]
     assert (run["ranks"], run["verdict"]["word"], run["copies"]) == (2, "verified", [])
-    assert run["expected"]["against"] == str(out)
+    assert [len(o["values"]) for o in run["outputs"]] == [2, 2]
 
 
 def test_ranks_that_torchrun_starts_find_one_another(file: Path) -> None:
