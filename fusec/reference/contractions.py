@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node

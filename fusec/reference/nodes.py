@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log, prod
 
-import numpy as np
-
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.arrays import np
 from fusec.ir.dtype import F32, DType
 from fusec.ir.evaluate import (
     Array,

@@ -14,8 +14,7 @@ from functools import reduce
 from itertools import product as cartesian
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, apply_reference, settle, storage
 from fusec.ir.graph import Node
 from fusec.ir.op import Slopes

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.reference.axes import Band, find_bands
