@@ -1,17 +1,22 @@
 """A module like CuPy for machines without a GPU: NumPy's arrays in a type that hides them.
 
 Its arrays follow NumPy's protocols as CuPy's do, and refuse what CuPy's refuse: conversion to an
-array of NumPy's, operations beside one, arguments, methods of ufuncs and element types that it lacks.
-Elements are arrays of rank 0, views like any other. `get` and scalars (`float`, `if`, `item`) are
-counted: on a GPU they wait for it.
+array of NumPy's, operations beside one, and the arguments, methods of ufuncs and element types that
+CuPy lacks. Elements are arrays of rank 0, views like any other. `get` and scalars (`float`, `if`,
+`item`) are counted: on a GPU they wait for it. Kernels written for CuPy are run by a C++ compiler.
 
 `PARAMETERS` and `METHODS` are CuPy 14.2's, which `test_reference_arrays.py` checks where CuPy is.
 """
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +54,6 @@ PARAMETERS = {
     "isneginf": "x out",
     "isposinf": "x out",
     "isreal": "x",
-    "linspace": "start stop num endpoint retstep dtype axis",
     "max": "a axis out keepdims",
     "mean": "a axis dtype out keepdims",
     "min": "a axis out keepdims",
@@ -128,6 +132,19 @@ def _made(value: Any) -> Any:
     return value
 
 
+def _called(name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a function of NumPy's makes of these arrays, where CuPy's takes them."""
+    if name in PARAMETERS:
+        _check_arguments(name, args, kwargs)
+    if name == "where" and not hasattr(args[0], "astype"):
+        raise AttributeError(f"a condition is an array, not {args[0]}")
+    if name in ("sort", "partition") and not args[0].copy(order="K").flags.c_contiguous:
+        raise NotImplementedError("Sorting non-contiguous array is not supported.")
+    with np.errstate(all="ignore"):
+        found = function(*map(_given, args), **{k: _given(v) for k, v in kwargs.items()})
+    return _made(np.asarray(found) if name == "count_nonzero" else found)
+
+
 class ndarray:
     """An array of the stand-in."""
 
@@ -143,8 +160,7 @@ class ndarray:
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func.__name__ not in PARAMETERS:
             return NotImplemented
-        _check_arguments(func.__name__, args, kwargs)
-        return _made(func(*map(_given, args), **{k: _given(v) for k, v in kwargs.items()}))
+        return _called(func.__name__, func, args, kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method in ("reduce", "accumulate") and ufunc.__name__ not in ACCUMULATES:
@@ -243,6 +259,11 @@ class ndarray:
     def ndim(self) -> int:
         """Return the rank."""
         return self._array.ndim
+
+    @property
+    def flags(self) -> Any:
+        """Return how the array lies in memory."""
+        return self._array.flags
 
     @property
     def nbytes(self) -> int:
@@ -346,15 +367,56 @@ def array(obj: Any, dtype: Any = None) -> ndarray:
     return ndarray(np.array(given, dtype))
 
 
+C_TYPES = {
+    "f": "float", "d": "double", "F": "std::complex<float>", "D": "std::complex<double>",
+    "i": "int", "l": "long", "q": "long long",
+}  # fmt: skip
+
+
+class ElementwiseKernel:
+    """A kernel of CuPy's whose arguments are integers and one raw array, run by a C++ compiler."""
+
+    def __init__(self, in_params: str, out_params: str, operation: str, name: str) -> None:
+        """Keep what the kernel is made of."""
+        self._integers = [p.split() for p in in_params.split(", ")]
+        assert all(kind == "int64" for kind, _ in self._integers)
+        *self._raw, self._array = out_params.split()
+        assert self._raw == ["raw", "T"]
+        self._operation, self._name = operation, name
+
+    def __call__(self, *args: Any, size: int) -> ndarray:
+        *integers, array = args
+        held = array._array
+        assert held.flags.c_contiguous, "kernels index what lies along memory"
+        arguments = ", ".join(f"long long {name}" for _, name in self._integers)
+        text = f"""
+            #include <complex>
+            typedef {C_TYPES[held.dtype.char]} T;
+            extern "C" void run(long long size, {arguments}, T *{self._array}) {{
+                for (long long i = 0; i < size; ++i) {{ {self._operation} }}
+            }}
+        """
+        pointer = ctypes.c_void_p(held.ctypes.data)
+        compiled(text).run(*map(ctypes.c_longlong, (size, *integers)), pointer)
+        return array
+
+
+@cache
+def compiled(text: str) -> ctypes.CDLL:
+    """Return a library of C++."""
+    folder = Path(tempfile.mkdtemp())
+    (folder / "kernel.cc").write_text(text, encoding="ascii")
+    flags = ["-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o", folder / "kernel.so"]
+    subprocess.run(["g++", *flags, folder / "kernel.cc"], check=True)
+    return ctypes.CDLL(str(folder / "kernel.so"))
+
+
 def __getattr__(name: str) -> Any:
     if name not in PARAMETERS and not isinstance(getattr(np, name), np.ufunc):
         raise AttributeError(f"module 'cupy' has no attribute '{name}'")
     function = getattr(np, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if name in PARAMETERS:
-            _check_arguments(name, args, kwargs)
-        with np.errstate(all="ignore"):
-            return _made(function(*map(_given, args), **{k: _given(v) for k, v in kwargs.items()}))
+        return _called(name, function, args, kwargs)
 
     return call

@@ -14,13 +14,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 Array = Any
 
 MADE = (
-    "arange", "array", "asarray", "ascontiguousarray", "empty", "eye", "full", "linspace", "ones",
-    "tri", "zeros",
+    "arange", "array", "asarray", "ascontiguousarray", "empty", "eye", "full", "ones", "tri",
+    "zeros",
 )  # fmt: skip
 """Functions that make arrays, which dispatch on no argument."""
 
@@ -79,10 +80,6 @@ def running_extremum(ufunc: Any, array: Array, axis: int) -> Array:
     return found
 
 
-LONGEST = 2048
-"""Terms in a row, at most, that are added on a GPU: each is a launch."""
-
-
 def in_a_row(ufunc: Any, array: Array, axis: int) -> Array:
     """Return the results of `np.add` or `np.multiply` along an axis, one after the other.
 
@@ -91,13 +88,7 @@ def in_a_row(ufunc: Any, array: Array, axis: int) -> Array:
     """
     if not _is_there(array):
         return ufunc.reduce(array, axis=axis)
-    terms = array.swapaxes(axis, 0)
-    if len(terms) > LONGEST:
-        return running(ufunc, array, axis).take(-1, axis=axis)
-    found = terms[0]
-    for term in range(1, len(terms)):
-        found = ufunc(found, terms[term])
-    return np.expand_dims(found, 0).swapaxes(axis, 0).squeeze(axis)
+    return running(ufunc, array, axis).take(-1, axis=axis)
 
 
 def running(ufunc: Any, array: Array, axis: int) -> Array:
@@ -107,14 +98,32 @@ def running(ufunc: Any, array: Array, axis: int) -> Array:
     """
     if not _is_there(array):
         return ufunc.accumulate(array, axis=axis)
-    if array.shape[axis] > LONGEST:
-        name = f"running {ufunc.__name__} of many terms"
-        return on_host(name, ufunc.accumulate, array, axis=axis)
-    found = array.copy()
-    view = found.swapaxes(axis, 0)
-    for term in range(1, len(view)):
-        view[term] = ufunc(view[term - 1], view[term])
+    module = _module.get()
+    found = array.copy(order="C")
+    count, after = array.shape[axis], prod(array.shape[axis + 1 :])
+    if found.size:
+        kernel = _in_order(module, ufunc.__name__)
+        kernel(count, after, found, size=found.size // count)
     return found
+
+
+@cache
+def _in_order(module: Any, name: str) -> Any:
+    """Return the kernel of CuPy's that runs along the middle axis of an array [before, n, after].
+
+    Each thread takes one row, in place.
+    """
+    sign = {"add": "+", "multiply": "*"}[name]
+    text = f"""
+        const long long first = i / after * count * after + i % after;
+        for (long long k = 1; k < count; ++k) {{
+            const long long at = first + k * after;
+            values[at] = values[at - after] {sign} values[at];
+        }}
+    """
+    return module.ElementwiseKernel(
+        "int64 count, int64 after", "raw T values", text, f"{name}_in_order"
+    )
 
 
 def _is_there(array: Array) -> bool:
