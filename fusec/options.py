@@ -85,6 +85,10 @@ DEBUG_FLAGS = ("-DFUSEC_DEBUG",)
 """What kernels are built with where FUSEC_DEBUG is set."""
 
 
+REFERENCES = ("numpy", "cupy")
+"""What may evaluate the reference: NumPy, or CuPy on a GPU."""
+
+
 def environment(name: str) -> str | None:
     """Return the value of a declared environment variable, None where it is unset or empty."""
     assert name in ENVIRONMENT, f"{name} is not declared in fusec.options"

@@ -46,6 +46,13 @@ def on_gpu() -> bool:
     return _module.get() is not None
 
 
+def free_bytes() -> int:
+    """Return how much memory of the GPU may still be taken."""
+    module = _module.get()
+    free, _ = module.cuda.Device().mem_info
+    return free + module.get_default_memory_pool().free_bytes()
+
+
 def host(array: Array) -> Array:
     """Return an array, or None, as one of NumPy's."""
     return array.get() if _is_there(array) else array
@@ -188,6 +195,6 @@ def _adapted(module: Any) -> Mapping[str, Any]:
 ADAPTED = frozenset((*MADE, "max", "min", "divide"))
 
 if TYPE_CHECKING:
-    import numpy as np
+    import numpy as np  # pyright: ignore[reportUnusedImport]
 else:
     np = _Arrays()

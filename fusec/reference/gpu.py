@@ -1,38 +1,51 @@
 """Evaluation on a GPU through CuPy: whether it is wanted, and how results come back.
 
-Off unless FUSEC_REFERENCE says `cupy`. It shares nothing with the kernels that it judges but the
-GPU itself.
+Off unless `fusec run --reference cupy` or FUSEC_REFERENCE=cupy asks for it. It shares nothing with
+the kernels that it judges but the GPU itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir.arrays import computed_by, host, on_gpu
-from fusec.options import environment
+from fusec.options import REFERENCES, environment
 from fusec.reference.estimate import Alike, Estimate, Shared
 
-VARIABLE = "FUSEC_REFERENCE"
+_is_chosen: ContextVar[bool] = ContextVar("is_chosen", default=False)
 
 
 @contextmanager
-def chosen() -> Generator[None]:
-    """Evaluate what runs inside where FUSEC_REFERENCE says, unless something has chosen already."""
-    if on_gpu() or environment(VARIABLE) in (None, "numpy"):
+def chosen(name: str | None = None) -> Generator[None]:
+    """Evaluate what runs inside by one of REFERENCES; None: what FUSEC_REFERENCE says.
+
+    What is chosen inside changes nothing. FusecError for another name, EnvironmentProblem where
+    CuPy does not run.
+    """
+    if on_gpu() or _is_chosen.get():
         yield
         return
-    with computed_by(_module(environment(VARIABLE))):
-        yield
+    module = _module(name or environment("FUSEC_REFERENCE") or REFERENCES[0])
+    token = _is_chosen.set(True)
+    try:
+        with computed_by(module):
+            yield
+    finally:
+        _is_chosen.reset(token)
 
 
-def _module(name: str | None) -> Any:
-    """Return CuPy; EnvironmentProblem where it does not run."""
-    if name != "cupy":
-        raise FusecError(f"{VARIABLE} is `{name}`", help="`numpy` or `cupy`")
+def _module(name: str) -> Any:
+    """Return what makes arrays: None for NumPy."""
+    if name not in REFERENCES:
+        known = " or ".join(f"`{n}`" for n in REFERENCES)
+        raise FusecError(f"FUSEC_REFERENCE is `{name}`", help=f"expected {known}")
+    if name == "numpy":
+        return None
     try:
         import cupy  # pyright: ignore[reportMissingImports]
 
@@ -40,8 +53,8 @@ def _module(name: str | None) -> Any:
         module.zeros(1)
     except Exception as error:
         raise EnvironmentProblem(
-            f"{VARIABLE}=cupy: CuPy does not run here: {error}",
-            help="install a package of CuPy for this CUDA, or leave the variable unset",
+            f"the reference cannot be evaluated by CuPy: {error}",
+            help="install CuPy for this CUDA (`pip install cupy-cuda12x`), or let NumPy evaluate",
         ) from error
     return module
 
@@ -51,16 +64,10 @@ def on_the_host(estimate: Estimate) -> Estimate:
     if not on_gpu():
         return estimate
     alike, shared = estimate.alike, estimate.shared
-    return replace(
-        estimate,
-        value=host(estimate.value),
-        independent=host(estimate.independent),
-        common=host(estimate.common),
-        part=host(estimate.part),
-        most=host(estimate.most),
-        factor=host(estimate.factor),
-        alike=None if alike is None else Alike(alike.axes, host(alike.variance)),
-        shared=None
-        if shared is None
-        else Shared(host(shared.variance), host(shared.slope), host(shared.rest)),
-    )
+    if alike is not None:
+        alike = Alike(alike.axes, host(alike.variance))
+    if shared is not None:
+        shared = Shared(host(shared.variance), host(shared.slope), host(shared.rest))
+    names = ("value", "independent", "common", "part", "most", "factor")
+    arrays: dict[str, Any] = {name: host(getattr(estimate, name)) for name in names}
+    return replace(estimate, **arrays, alike=alike, shared=shared)
