@@ -17,20 +17,31 @@ from fusec.ir.arrays import computed_by, host, on_gpu
 from fusec.options import REFERENCES, environment
 from fusec.reference.estimate import Alike, Estimate, Shared
 
+_asked: ContextVar[str | None] = ContextVar("asked", default=None)
 _is_chosen: ContextVar[bool] = ContextVar("is_chosen", default=False)
 
 
 @contextmanager
-def chosen(name: str | None = None) -> Generator[None]:
-    """Evaluate what runs inside by one of REFERENCES; None: what FUSEC_REFERENCE says.
+def asked(name: str | None) -> Generator[None]:
+    """Let evaluations inside be by one of REFERENCES; None: by what FUSEC_REFERENCE says."""
+    token = _asked.set(name)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
 
-    What is chosen inside changes nothing. FusecError for another name, EnvironmentProblem where
-    CuPy does not run.
+
+@contextmanager
+def chosen() -> Generator[None]:
+    """Evaluate what runs inside by what was asked for; all of it by the same.
+
+    FusecError where FUSEC_REFERENCE is none of REFERENCES, EnvironmentProblem where CuPy does not
+    run.
     """
     if on_gpu() or _is_chosen.get():
         yield
         return
-    module = _module(name or environment("FUSEC_REFERENCE") or REFERENCES[0])
+    module = _module(_asked.get() or environment("FUSEC_REFERENCE") or REFERENCES[0])
     token = _is_chosen.set(True)
     try:
         with computed_by(module):
