@@ -138,6 +138,8 @@ def _called(name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     """Return what a function of NumPy's makes of these arrays, where CuPy's takes them."""
     if name in PARAMETERS:
         _check_arguments(name, args, kwargs)
+    if name in ("zeros", "ones", "empty", "full") and isinstance(args[0], ndarray):
+        raise TypeError("an array is no shape")
     if name == "where" and not hasattr(args[0], "astype"):
         raise AttributeError(f"a condition is an array, not {args[0]}")
     _check_order(name, args[0] if args else None, kwargs)
