@@ -10,20 +10,15 @@ CuPy cannot.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, fields
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 Array = Any
-
-MADE = (
-    "arange", "array", "asarray", "ascontiguousarray", "empty", "eye", "full", "ones", "tri",
-    "zeros",
-)  # fmt: skip
-"""Functions that make arrays, which dispatch on no argument."""
 
 on_the_host: Counter[str] = Counter()
 """How often what was computed on the host in evaluations on a GPU, by name."""
@@ -109,18 +104,17 @@ def running(ufunc: Any, array: Array, axis: int) -> Array:
     found = array.copy(order="C")
     count, after = array.shape[axis], prod(array.shape[axis + 1 :])
     if found.size:
-        kernel = _in_order(module, ufunc.__name__)
+        kernel = _in_order(module, "+" if ufunc is np.add else "*")
         kernel(count, after, found, size=found.size // count)
     return found
 
 
 @cache
-def _in_order(module: Any, name: str) -> Any:
+def _in_order(module: Any, sign: str) -> Any:
     """Return the kernel of CuPy's that runs along the middle axis of an array [before, n, after].
 
     Each thread takes one row, in place.
     """
-    sign = {"add": "+", "multiply": "*"}[name]
     text = f"""
         const long long first = i / after * count * after + i % after;
         for (long long k = 1; k < count; ++k) {{
@@ -128,9 +122,7 @@ def _in_order(module: Any, name: str) -> Any:
             values[at] = values[at - after] {sign} values[at];
         }}
     """
-    return module.ElementwiseKernel(
-        "int64 count, int64 after", "raw T values", text, f"{name}_in_order"
-    )
+    return module.ElementwiseKernel("int64 count, int64 after", "raw T values", text, "in_order")
 
 
 def _is_there(array: Array) -> bool:
@@ -139,29 +131,33 @@ def _is_there(array: Array) -> bool:
     return module is not None and isinstance(array, module.ndarray)
 
 
-class _Arrays:
-    """NumPy, imported when it is first used: the op table alone must load fast."""
+@dataclass(frozen=True)
+class _Own:
+    """What a module like CuPy has in place of functions of NumPy's that follow no protocol.
 
-    def __getattr__(self, name: str) -> Any:
-        import numpy
+    Those that make arrays, and some of which CuPy takes fewer arguments.
+    """
 
-        found = getattr(numpy, name)
-        if name not in ADAPTED:
-            setattr(self, name, found)  # the next look-up is as quick as a module's
-            return found
-        module = _module.get()
-        return found if module is None else _adapted(module)[name]
+    arange: Any
+    array: Any
+    asarray: Any
+    ascontiguousarray: Any
+    empty: Any
+    eye: Any
+    full: Any
+    ones: Any
+    tri: Any
+    zeros: Any
+    divide: Any
+    max: Any
+    min: Any
 
 
 @cache
-def _adapted(module: Any) -> Mapping[str, Any]:
-    """Return what a module like CuPy has in place of NumPy's functions, by name."""
+def _own(module: Any) -> _Own:
     import numpy
 
-    def extremum(name: str) -> Any:
-        of_host, reduce = getattr(numpy, name), getattr(module, name)
-        pick = getattr(module, name + "imum")
-
+    def extremum(of_host: Any, reduce: Any, pick: Any) -> Any:
         def reduced(
             array: Array, axis: Any = None, keepdims: bool = False, initial: Any = None,
             where: Array | None = None,
@@ -188,11 +184,31 @@ def _adapted(module: Any) -> Mapping[str, Any]:
         out[...] = module.where(where, module.divide(a, b), out)
         return out
 
-    made = {name: getattr(module, name) for name in MADE}
-    return {**made, "max": extremum("max"), "min": extremum("min"), "divide": divide}
+    return _Own(
+        module.arange, module.array, module.asarray, module.ascontiguousarray, module.empty,
+        module.eye, module.full, module.ones, module.tri, module.zeros,
+        divide=divide,
+        max=extremum(numpy.max, module.max, module.maximum),
+        min=extremum(numpy.min, module.min, module.minimum),
+    )  # fmt: skip
 
 
-ADAPTED = frozenset((*MADE, "max", "min", "divide"))
+_OWN = frozenset(f.name for f in fields(_Own))
+
+
+class _Arrays:
+    """NumPy, imported when it is first used: the op table alone must load fast."""
+
+    def __getattr__(self, name: str) -> Any:
+        import numpy
+
+        found = getattr(numpy, name)
+        if name not in _OWN:
+            setattr(self, name, found)  # the next look-up is as quick as a module's
+            return found
+        module = _module.get()
+        return found if module is None else getattr(_own(module), name)
+
 
 if TYPE_CHECKING:
     import numpy as np  # pyright: ignore[reportUnusedImport]
