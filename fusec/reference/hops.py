@@ -42,7 +42,7 @@ def _half_ulps(parts: Array, dtype: DType) -> Array:
 
     Where the parts' own roundings could carry a sum over a power of two, it counts as over.
     """
-    ordered = np.sort(parts, axis=0)
+    ordered = np.sort(np.ascontiguousarray(parts), axis=0)
     low, high = np.cumsum(ordered, axis=0), np.cumsum(ordered[::-1], axis=0)
     sizes = np.maximum(np.abs(low), np.abs(high))[1:-1] * (1 + len(parts) * dtype.epsilon)
     return ulp(running_extremum(np.maximum, sizes, 0), dtype) / 2
