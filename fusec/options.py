@@ -25,6 +25,8 @@ ENVIRONMENT = {
     "20); more where ranks compute longer than that between exchanges",
     "FUSEC_RANK_TOKEN": "secret by which the ranks of a run know one another (default: a random "
     "one of `fusec run --ranks`; none under torchrun and MPI, where several hosts need one)",
+    "FUSEC_REFERENCE": "what evaluates the reference of a verification: numpy (default), or cupy, "
+    "which is CuPy on a GPU",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
     "FUSEC_TREE": "name of the sources, which `fusec bench --out` records",
@@ -81,6 +83,10 @@ REDEFINITIONS = ("after", "before", "never")
 
 DEBUG_FLAGS = ("-DFUSEC_DEBUG",)
 """What kernels are built with where FUSEC_DEBUG is set."""
+
+
+REFERENCES = ("numpy", "cupy")
+"""What may evaluate the reference: NumPy, or CuPy on a GPU."""
 
 
 def environment(name: str) -> str | None:

@@ -8,7 +8,7 @@ from fusec.commands.annotations import annotated
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, several_files
 from fusec.commands.several import FilesCommand
-from fusec.options import CompileOptions
+from fusec.options import REFERENCES, CompileOptions
 
 
 @click.command("run", context_settings=CONTEXT, cls=FilesCommand)
@@ -54,6 +54,11 @@ from fusec.options import CompileOptions
     help="Compare every element: of large outputs slices are sampled, which takes about 10 s.",
 )
 @click.option(
+    "--reference",
+    type=click.Choice(REFERENCES),
+    help="What evaluates the reference: NumPy, or CuPy on a GPU (default: FUSEC_REFERENCE, numpy).",
+)
+@click.option(
     "--rtol",
     type=click.FloatRange(0),
     help="Judge by this tolerance relative to what is expected, not by the expected errors.",
@@ -97,6 +102,7 @@ def run_command(
     repeat: int,
     no_verify: bool,
     verify_all: bool,
+    reference: str | None,
     rtol: float | None,
     atol: float | None,
     allow_undecided: bool,
@@ -116,11 +122,13 @@ def run_command(
     from fusec.commands.run import run
     from fusec.commands.run_inputs import RunOptions
     from fusec.commands.verify import Judging
+    from fusec.reference.gpu import asked
 
     files = (inputs, outputs, expect)
     how = Judging(rtol, atol, allow_undecided, seed, verify_all)
     shown = (times, values, inputs_kind)
     chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace)
     arguments: list[str] = click.get_current_context().find_root().obj
-    code = run_divided(file, ranks, options, chosen, report, arguments)
-    return run(file, options, chosen, report) if code is None else code
+    with asked(reference):
+        code = run_divided(file, ranks, options, chosen, report, arguments)
+        return run(file, options, chosen, report) if code is None else code

@@ -80,6 +80,11 @@ class DType:
         return _numpy_dtype(self.long)
 
     @property
+    def is_numpys(self) -> bool:
+        """Return whether NumPy itself has the type."""
+        return bool(self.numpy.isbuiltin == 1)
+
+    @property
     def integers(self) -> range:
         """Return the integers of an integer type, from the lowest to the highest."""
         low = -(2 ** (self.bits - 1)) if self.kind == "int" else 0

@@ -8,12 +8,13 @@ to infinity is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fusec.diagnostics import FusecError, InternalError
+from fusec.ir.arrays import computed_by, np, on_gpu, on_host
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Node, Operand, Type, Value
@@ -23,11 +24,13 @@ from fusec.ir.op import OpDef
 Array = NDArray[Any]
 Sizes = Mapping[str, int]
 
-FP8 = ("f8e4m3", "f8e5m2")
-HALVES = {"bf16": (7, -126, 2.0**128 - 2.0**120), "f16": (10, -14, 65504.0)}
+HALVES = {
+    "bf16": (7, -126, 2.0**128 - 2.0**120),
+    "f16": (10, -14, 65504.0),
+    "f8e4m3": (3, -6, 448.0),
+    "f8e5m2": (2, -14, 57344.0),
+}
 """Mantissa bits, exponent of the least normal number and largest finite number."""
-LARGEST_E4M3 = 448.0
-"""The largest f8e4m3, which has no infinity (OCP 8-bit floating point specification)."""
 F32_OVERFLOW = float(2.0**128 - 2.0**103)
 """The least double that rounds to infinity in f32."""
 
@@ -41,12 +44,22 @@ def storage(dtype: DType) -> Any:
 
 def widen(array: Any, dtype: DType) -> Array:
     """Return stored values of `dtype` as the reference holds them."""
-    raw = np.asarray(array)
-    if dtype.name == "bf16" and raw.dtype == dtype.numpy:
-        # Shifting into f32 is several times faster than the general conversion.
-        wide: Array = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        return wide.astype(np.float64)
-    return raw.astype(storage(dtype), copy=False)
+    if not dtype.is_numpys and array.dtype == dtype.numpy:
+        if dtype.name == "bf16":
+            # Shifting into f32 is several times faster than the general conversion.
+            bits = np.asarray(array.view(np.uint16))
+            wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)
+            return wide.astype(np.float64)
+        if on_gpu():
+            return np.asarray(_values_of(dtype))[np.asarray(array.view(np.uint8))]
+    return np.asarray(array).astype(storage(dtype), copy=False)
+
+
+@cache
+def _values_of(dtype: DType) -> Array:
+    """Return what the bytes of a type of 8 bits stand for, on the host."""
+    with computed_by(None):
+        return np.arange(256).astype(np.uint8).view(dtype.numpy).astype(np.float64)
 
 
 def round_to(array: Array, dtype: DType) -> Array:
@@ -55,14 +68,19 @@ def round_to(array: Array, dtype: DType) -> Array:
         return array
     if dtype.name == "f8e4m3":
         # Casts saturate, infinities too (PTX cvt.satfinite); NaN stays NaN.
-        array = np.clip(array, -LARGEST_E4M3, LARGEST_E4M3)
+        largest = HALVES[dtype.name][2]
+        array = np.clip(array, -largest, largest)
     with np.errstate(all="ignore"):
         wide = np.asarray(array)
-        if wide.dtype == np.float64 and dtype.name in HALVES:
-            return _rounded_bits(wide, *HALVES[dtype.name])
-        if wide.dtype == np.float64 and dtype.name in FP8:
-            wide = _narrow_to_odd(wide)
+        if dtype.name in HALVES:
+            return _rounded_bits(wide.astype(np.float64, copy=False), *HALVES[dtype.name])
+        if not dtype.is_numpys:
+            return on_host(f"round to {dtype}", _rounded_there, wide, dtype=dtype)
         return widen(wide.astype(dtype.numpy), dtype)
+
+
+def _rounded_there(array: Array, *, dtype: DType) -> Array:
+    return widen(array.astype(dtype.numpy), dtype)
 
 
 def _rounded_bits(array: Array, mantissa: int, exponent: int, largest: float) -> Array:
@@ -88,23 +106,6 @@ def _rounded_bits(array: Array, mantissa: int, exponent: int, largest: float) ->
         found = np.where(np.abs(found) > largest, np.copysign(np.inf, array), found)
         found = np.where(np.isnan(array), array, found)
     return found
-
-
-def _narrow_to_odd(array: Array) -> Array:
-    """Return doubles as floats that round to 8 bits as the doubles do.
-
-    ml_dtypes converts doubles by way of f32, and so would round twice. A float that is not the
-    double gets an odd last bit (Boldo and Melquiond 2008).
-    """
-    near = array.astype(np.float32)
-    bits = near.view(np.uint32)
-    moved = np.isfinite(near) & (near.astype(np.float64) != array) & np.isfinite(array)
-    if not moved.any():
-        return near
-    outward = np.abs(array) > np.abs(near)
-    bits -= (moved & ~outward).astype(np.uint32)
-    bits |= moved.astype(np.uint32)
-    return near
 
 
 def convert(array: Array, dtype: DType, *, exact: bool = False) -> Array:
@@ -143,7 +144,11 @@ def apply_reference(
 ) -> tuple[Array, ...]:
     """Return the results of an operation's reference as arrays."""
     with np.errstate(all="ignore"):
-        results = op.reference(*operands, **attributes)
+        if on_gpu() and op.family == "scatter":
+            # Elements meet in the order of the source: a GPU would write them at once.
+            results = on_host(op.name, op.reference, *operands, **attributes)
+        else:
+            results = op.reference(*operands, **attributes)
     several = isinstance(results, (tuple, list))
     return tuple(np.asarray(r) for r in (cast(Sequence[Any], results) if several else (results,)))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.dtype import I32, I64, U64, DType
 
 

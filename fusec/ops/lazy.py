@@ -1,15 +1,9 @@
-"""NumPy, imported when a reference first runs: the op table alone must load fast."""
+"""The `np` of operations, whose bodies are untyped: see `fusec.ir.arrays`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from fusec.ir import arrays
 
-class _LazyNumPy:
-    def __getattr__(self, name: str) -> Any:
-        import numpy
-
-        return getattr(numpy, name)
-
-
-np: Any = _LazyNumPy()
+np: Any = arrays.np

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fusec.ir.arrays import on_gpu
 from fusec.ops.lazy import np
 from fusec.processors import usable_processors
 
@@ -84,11 +85,14 @@ def _drawn(
     start, skipped = divmod(first, per)
     result = np.empty(-(-(skipped + count) // per) * per)
 
+    # A GPU computes all of them at once.
+    step = len(result) // per if on_gpu() else BLOCKS
+
     def fill(low: int) -> None:
-        part = result[low * per : (low + BLOCKS) * per]
+        part = result[low * per : (low + step) * per]
         part[:] = convert(blocks(seed, offset, start + low, len(part) // per)).ravel()
 
-    pieces = range(0, len(result) // per, BLOCKS)
+    pieces = range(0, len(result) // per, max(step, 1))
     if len(pieces) < 2:
         for low in pieces:
             fill(low)
@@ -116,7 +120,6 @@ def _turn(part: Array) -> tuple[Array, Array]:
     angle = (part - quarter / 4) * (2 * np.pi)
     cosine, sine = np.cos(angle), np.sin(angle)
     which = quarter.astype(np.int64) % 4
-    return (
-        np.choose(which, [cosine, -sine, -cosine, sine]),
-        np.choose(which, [sine, cosine, -sine, -cosine]),
-    )
+    odd, back = which % 2 == 1, which >= 2
+    along, across = np.where(odd, -sine, cosine), np.where(odd, cosine, sine)
+    return np.where(back, -along, along), np.where(back, -across, across)

@@ -132,18 +132,23 @@ def uniform(
 
 def _below(numbers: Array, low: Array, high: Array, dtype: DType) -> Array:
     """Return numbers of which none rounds to `high` or beyond, if `low` is below it."""
+    from fusec.ir.arrays import on_host
     from fusec.ir.evaluate import round_to
 
     rounded = round_to(numbers, dtype)
     above = (rounded >= high) & np.less(low, high)
     if not np.any(above):
         return numbers
-    steps = rounded[above].astype(dtype.numpy)
-    lowest = round_to(np.asarray(-np.inf), dtype).astype(dtype.numpy)  # finite in f8e4m3
-    least = np.nextafter(steps, lowest)
     numbers = np.array(numbers)
-    numbers[above] = least.astype(np.float64)
+    numbers[above] = on_host("numbers at a limit", _next_below, rounded[above], dtype=dtype)
     return numbers
+
+
+def _next_below(numbers: Array, *, dtype: DType) -> Array:
+    from fusec.ir.evaluate import round_to
+
+    lowest = round_to(np.asarray(-np.inf), dtype).astype(dtype.numpy)  # finite in f8e4m3
+    return np.nextafter(numbers.astype(dtype.numpy), lowest).astype(np.float64)
 
 
 @operation(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusec.diagnostics import FusecError
+from fusec.ir import arrays
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost, Infer
@@ -41,8 +42,9 @@ def _running(name: str, default: DefaultType) -> Infer:
 
 def _begun(function: Any, arg: Array, dim: int, init: Array | None) -> Array:
     """Return running results; `init` takes part in each of them."""
-    running = function.accumulate(arg, axis=dim)
-    return running if init is None else function(running, init)
+    extrema = function in (np.maximum, np.minimum)
+    results = (arrays.running_extremum if extrema else arrays.running)(function, arg, dim)
+    return results if init is None else function(results, init)
 
 
 @operation(

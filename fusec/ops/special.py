@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from fusec.ir.arrays import computed_by, on_host
 from fusec.ops.lazy import np
 
 _STEPS = 64
@@ -24,7 +25,12 @@ _ERFC_END = 27.5
 
 @cache
 def _table(function: Callable[[float], float], end: float) -> Any:
-    """Return Taylor coefficients by term and grid point."""
+    """Return Taylor coefficients by term and grid point, on the host."""
+    with computed_by(None):
+        return _computed_table(function, end)
+
+
+def _computed_table(function: Callable[[float], float], end: float) -> Any:
     points = np.arange(0, end + 1 / _STEPS, 1 / _STEPS)
     sign = 1.0 if function is math.erf else -1.0
     terms = np.zeros((_TERMS, len(points)))
@@ -37,7 +43,7 @@ def _table(function: Callable[[float], float], end: float) -> Any:
 
 
 def _series(function: Callable[[float], float], end: float, x: Any) -> Any:
-    terms = _table(function, end)
+    terms = np.asarray(_table(function, end))
     inside = np.clip(np.nan_to_num(x), 0, end)
     nearest = np.rint(inside * _STEPS).astype(np.int64)
     delta = inside - nearest / _STEPS
@@ -97,12 +103,16 @@ def _inverse(size: Any, rest: Any) -> Any:
 def lgamma(x: Any) -> Any:
     """Return log |gamma(x)|; infinite at 0, the negative whole numbers and the infinities."""
     array = np.asarray(x, np.float64)
-    flat = [_lgamma(value) for value in array.ravel().tolist()]
-    result = np.asarray(flat, np.float64).reshape(array.shape)
+    result = on_host("lgamma", _lgamma_of_all, array)
     near = (array >= 0.5) & (array <= 2.5)
     if near.any():
         result[near] = _lgamma_near_zeros(array[near])
     return result
+
+
+def _lgamma_of_all(x: Any) -> Any:
+    flat = [_lgamma(value) for value in x.ravel().tolist()]
+    return np.asarray(flat, np.float64).reshape(x.shape)
 
 
 def _lgamma_near_zeros(x: Any) -> Any:

@@ -162,7 +162,10 @@ def pad(arg: Array, pad_widths: Shape, value: Array = 0) -> Array:
     array = np.asarray(arg)
     pairs = [(pad_widths[2 * i], pad_widths[2 * i + 1]) for i in range(array.ndim)]
     added = [(builtins.max(low, 0), builtins.max(high, 0)) for low, high in pairs]
-    padded = np.pad(array, added, constant_values=np.asarray(value, array.dtype))
+    shape = [e + low + high for e, (low, high) in zip(array.shape, added, strict=True)]
+    padded = np.full(shape, np.asarray(value, array.dtype), array.dtype)
+    inside = (builtins.slice(low, low + e) for e, (low, _) in zip(array.shape, added, strict=True))
+    padded[tuple(inside)] = array
     cut = tuple(
         builtins.slice(builtins.max(-low, 0), size - builtins.max(-high, 0))
         for (low, high), size in zip(pairs, padded.shape, strict=True)

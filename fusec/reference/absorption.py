@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
 from fusec.ops.pointwise_binary import add, sub
@@ -71,7 +70,7 @@ def _may_absorb(large: Array, small: Array) -> bool:
     """Return whether some element may absorb what the other operand commonly has."""
     if not (large.size and small.size):
         return False
-    some = np.sort(np.abs(small.flat[:: -(-small.size // LOOKED_AT)]))
+    some = np.sort(np.abs(small.reshape(-1)[:: -(-small.size // LOOKED_AT)]))
     common = float(some[some.size // 16])
     return bool(max(np.max(large), -np.min(large)) >= LEAST_RATIO * common)
 

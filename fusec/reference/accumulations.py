@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np, running, running_extremum
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
@@ -28,7 +27,8 @@ from fusec.reference.estimate import (
     unit,
     without_zeros,
 )
-from fusec.reference.order import Order, Stage, as_terms, running
+from fusec.reference.order import Order, Stage, as_terms
+from fusec.reference.order import running as running_sums
 from fusec.reference.products import meets_no_number, of_neighbours, product_range
 from fusec.reference.repeats import alike
 from fusec.reference.sums import Rules, part_of, sum_error
@@ -117,7 +117,7 @@ def _moved(
 
 def _steps(node: Node, raw: Array, dim: int, more: int) -> Array:
     """Return the variance of as many roundings as results before each one, of the largest."""
-    size = np.maximum.accumulate(np.abs(raw), axis=dim)
+    size = running_extremum(np.maximum, np.abs(raw), dim)
     terms = size if node.op.terms is None else node.op.terms(size)
     off = node.op.accuracy * unit(node.output.dtype) * terms
     return np.nan_to_num(squared(off), posinf=inf) * (_counts(raw, dim, more) * SPREAD)
@@ -166,7 +166,7 @@ def _taken(x: Array, dim: int, dtype: DType, order: Order) -> Array:
     """Return running sums in the type that a kernel takes them in, and in its order."""
     kind = dtype.compute.numpy if x.dtype.kind == "c" else dtype.compute.part.numpy
     terms = as_terms(x.astype(kind, copy=False), (dim,))
-    return running(terms, order).reshape(x.shape)
+    return running_sums(terms, order).reshape(x.shape)
 
 
 def _running_product(
@@ -178,7 +178,7 @@ def _running_product(
     if not dtype.is_float or not rules.errors or not raw.size:
         return Estimate(raw, independent, common)
     count = _counts(raw, dim, len(initial))
-    taken = np.multiply.accumulate(x.value.astype(dtype.compute.numpy), axis=dim)
+    taken = running(np.multiply, x.value.astype(dtype.compute.numpy), dim)
     for value in initial:
         taken = taken * value
     off = squared(taken - raw)

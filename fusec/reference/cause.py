@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from fusec.diagnostics import EnvironmentProblem
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.ir.roles import Combine

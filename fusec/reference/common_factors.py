@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
 from fusec.ops.pointwise_binary import div

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fusec.diagnostics import Unsupported
+from fusec.ir.arrays import np
 from fusec.ir.graph import Node
 
 Array = NDArray[Any]

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
 
-import numpy as np
+import numpy
 
+from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
@@ -271,8 +272,9 @@ def _matrices(node: Node, values: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def _places(extent: int, rules: Rules) -> Array:
+    """Return the indices of some rows, on the host."""
     most = max(2, min(SAMPLED, int(sqrt(SAMPLED_TERMS / max(rules.count, 1)))))
-    return np.linspace(0, extent - 1, min(extent, most)).astype(np.int64)
+    return numpy.linspace(0, extent - 1, min(extent, most)).astype(numpy.int64)
 
 
 def _sample(node: Node, values: Sequence[Array], rules: Rules) -> State:

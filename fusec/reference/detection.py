@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-import numpy as np
+import numpy
 
+from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
 from fusec.reference.estimate import LIMIT, Estimate, Shared, ulp
@@ -91,7 +92,9 @@ def joined(powers: Sequence[Power]) -> Power:
     counted = [p for p in powers if p.widest >= NEGLIGIBLE * largest]
 
     def smallest(kind: str) -> Array:
-        return np.sort(np.concatenate([np.empty(0), *(getattr(p, kind) for p in counted)]))[:KEPT]
+        return numpy.sort(
+            numpy.concatenate([numpy.empty(0), *(getattr(p, kind) for p in counted)])
+        )[:KEPT]
 
     return Power(
         smallest("scale"),
@@ -193,6 +196,6 @@ def _next_beyond(
 
 
 def _least(ratios: Array, usable: Array) -> Array:
-    """Return the smallest few, sorted."""
+    """Return the smallest few, sorted, on the host."""
     taken = ratios[usable & ~np.isnan(ratios)]
-    return np.sort(np.partition(taken, KEPT - 1)[:KEPT] if taken.size > KEPT else taken)
+    return host(np.sort(np.partition(taken, KEPT - 1)[:KEPT] if taken.size > KEPT else taken))

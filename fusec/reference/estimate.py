@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 
+from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import (
     F32_OVERFLOW,

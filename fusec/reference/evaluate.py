@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+import numpy
 
 from fusec.diagnostics import FusecError
+from fusec.ir.arrays import host, np
 from fusec.ir.dim import shape_text
 from fusec.ir.evaluate import (
     Array,
@@ -20,18 +21,19 @@ from fusec.ir.evaluate import (
     widen,
 )
 from fusec.ir.graph import Fusion, Input, Node, Value, needed_nodes
+from fusec.reference.gpu import chosen
 
 
 def input_array(entry: Input, given: Mapping[str, Any], sizes: Sizes) -> Array:
-    """Return an input as given, by default or from sizes; its stored type is kept."""
+    """Return an input on the host, as given, by default or from sizes; its stored type is kept."""
     value = entry.value
     if value.name in given:
-        array = np.asarray(given[value.name])
+        array = numpy.asarray(given[value.name])
     else:
         scalar = known_scalar(value, sizes)
         if scalar is None and entry.default is None:
             raise FusecError(f"no value is given for input `{value.name}`")
-        array = np.asarray(entry.default) if scalar is None else scalar
+        array = numpy.asarray(entry.default if scalar is None else host(scalar))
     expected = extents(value.type, sizes)
     if array.shape != expected:
         raise FusecError(
@@ -44,7 +46,8 @@ def input_array(entry: Input, given: Mapping[str, Any], sizes: Sizes) -> Array:
 def widen_input(value: Value, array: Array) -> Array:
     """Return an input as the reference holds it; a scalar is rounded to its type."""
     if value.is_scalar and value.dtype.is_rounded:
-        return round_to(np.asarray(array, dtype=storage(value.dtype)), value.dtype)
+        wide = numpy.asarray(array, dtype=storage(value.dtype))
+        return round_to(np.asarray(wide), value.dtype)
     return widen(array, value.dtype)
 
 
@@ -76,6 +79,13 @@ def evaluate(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None = None
 ) -> dict[str, Array]:
     """Return the values named `wanted` (the outputs for None), as the reference computes them."""
+    with chosen():
+        return _evaluated(fusion, inputs, sizes, wanted)
+
+
+def _evaluated(
+    fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None
+) -> dict[str, Array]:
     values = find_values(fusion, wanted)
     nodes = needed_nodes(fusion.nodes, values)
     read = {v for n in nodes for v in n.inputs} | set(values)
@@ -89,4 +99,4 @@ def evaluate(
             environment[value] = array
         for value in dead:
             del environment[value]
-    return {v.name: environment[v] for v in values}
+    return {v.name: host(environment[v]) for v in values}

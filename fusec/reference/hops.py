@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
+from fusec.ir.arrays import np, running_extremum
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
@@ -43,7 +42,7 @@ def _half_ulps(parts: Array, dtype: DType) -> Array:
 
     Where the parts' own roundings could carry a sum over a power of two, it counts as over.
     """
-    ordered = np.sort(parts, axis=0)
+    ordered = np.sort(np.ascontiguousarray(parts), axis=0)
     low, high = np.cumsum(ordered, axis=0), np.cumsum(ordered[::-1], axis=0)
     sizes = np.maximum(np.abs(low), np.abs(high))[1:-1] * (1 + len(parts) * dtype.epsilon)
-    return ulp(np.maximum.accumulate(sizes, axis=0), dtype) / 2
+    return ulp(running_extremum(np.maximum, sizes, 0), dtype) / 2

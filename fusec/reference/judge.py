@@ -8,10 +8,9 @@ errors once that one is fitted to them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
+from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
 from fusec.reference.estimate import LIMIT, Estimate, Shared, add, ulp
@@ -34,6 +33,10 @@ class Judged:
     errors: Array
     open: int
     ratio: float
+
+    def on_the_host(self) -> Judged:
+        """Return the same with arrays on the host."""
+        return replace(self, wrong=host(self.wrong), errors=host(self.errors))
 
     def limit(self, expected: Estimate) -> Array:
         """Return how far elements may be off."""

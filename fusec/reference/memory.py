@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fusec.diagnostics import EnvironmentProblem
+from fusec.ir.arrays import free_bytes, on_gpu
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.reference.evaluate import last_uses
 
@@ -31,7 +32,12 @@ def live_elements(nodes: Sequence[Node], kept: Sequence[Value], count: dict[Valu
 
 
 def available() -> int:
-    """Return the bytes that this process may still take, of the machine or of its control group."""
+    """Return the bytes that an evaluation may take: of the GPU that runs it, or of this process.
+
+    That is of the machine or of the process' control group.
+    """
+    if on_gpu():
+        return free_bytes()
     free = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log, prod
 
-import numpy as np
-
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.arrays import np
 from fusec.ir.dtype import F32, DType
 from fusec.ir.evaluate import (
     Array,
@@ -260,7 +259,7 @@ def _rounded_early(estimate: Estimate, dtype: DType, terms: int) -> Estimate:
     return replace(estimate, independent=independent, rounds_to=None, most=None)
 
 
-def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array | bool:
+def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array:
     """Return which weights are 1 before they are divided.
 
     Those of rows where all are equal, or 0; of rows that are scaled by their largest weight that
@@ -269,7 +268,7 @@ def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array | bool:
     """
     value, factor = estimate.value, estimate.factor
     if factor is None or factor.ndim != value.ndim or dtype.epsilon < LEAST_EPSILON:
-        return False
+        return np.zeros((), np.bool_)
     axes = tuple(a for a, e in enumerate(factor.shape) if e == 1)
     largest = np.max(value, axis=axes, keepdims=True, initial=0.0)
     is_largest = value == largest

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
 
-import numpy as np
-
+from fusec.ir import arrays
+from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.dtype import find as as_dtype
 from fusec.ir.evaluate import Array, round_to
@@ -294,8 +294,8 @@ def _in_a_row(terms: Array) -> Array:
     """Return sums of terms [blocks, chain, width, after] over the chain, one after the other."""
     blocks, chain, width, after = terms.shape
     if width * after > 1 or chain <= 2:
-        return np.add.reduce(terms, axis=1)
-    return np.add.accumulate(terms.reshape(blocks, chain), axis=1)[:, -1:, None]
+        return arrays.in_a_row(np.add, terms, 1)
+    return arrays.running(np.add, terms.reshape(blocks, chain), 1)[:, -1:, None]
 
 
 def _padded(terms: Array, multiple: int) -> Array:
@@ -328,10 +328,10 @@ def running(terms: Array, order: Order) -> Array:
 def _running(terms: Array, stages: tuple[Stage, ...]) -> Array:
     before, count, after = terms.shape
     if not stages or count <= 1 or not terms.size:
-        return np.add.accumulate(terms, axis=1)
+        return arrays.running(np.add, terms, 1)
     chain, size = stages[0].chain, 2 ** stages[0].depth
     parts = _padded(terms, chain * size).reshape(before, -1, size, chain, after)
-    parts = np.add.accumulate(parts, axis=3)
+    parts = arrays.running(np.add, parts, 3)
     ends = parts[..., -1, :].copy()
     for level in range(stages[0].depth):
         # As the lanes of a warp do: each takes what the one 2**level below has.

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np, on_gpu
 from fusec.ir.evaluate import Array, Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
@@ -197,7 +196,8 @@ class Part:
         # A block holds a few live values.
         room = min(MEMORY, memory.SHARE * memory.available())
         fitting = int(room // max(slab * self.plan.step * 2 * self.each, 1))
-        return max(1, min(usable_processors(), 32, fitting))
+        # What a GPU computes it computes on all of it.
+        return 1 if on_gpu() else max(1, min(usable_processors(), 32, fitting))
 
     def _block(
         self, low: int, high: int, nodes: Sequence[Node], sums: Sequence[Node],

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array
 from fusec.reference.estimate import Alike, Estimate, add, known, spread_alike, squared, together
 

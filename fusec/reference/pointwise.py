@@ -14,8 +14,7 @@ from functools import reduce
 from itertools import product as cartesian
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, apply_reference, settle, storage
 from fusec.ir.graph import Node
 from fusec.ir.op import Slopes
@@ -165,7 +164,7 @@ def _with_sure_infinities(
     at = infinite & np.isinf(own.sigma)
     few = [np.broadcast_to(o.value, at.shape)[at] for o in operands]
     steps = {k: np.broadcast_to(_step(operands[k]), at.shape)[at] for k in inexact}
-    sure = np.ones(np.count_nonzero(at), np.bool_)
+    sure = np.ones(int(np.count_nonzero(at)), np.bool_)
     for signs in cartesian((1, -1), repeat=len(inexact)):
         arrays = list(few)
         for index, sign in zip(inexact, signs, strict=True):

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, log, prod
 
-import numpy as np
-
+from fusec.ir.arrays import np, running_extremum
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, storage
 from fusec.reference.estimate import (
@@ -71,8 +70,8 @@ def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array,
     one = np.ones_like(x.take([0], axis)) if x.shape[axis] else x
     factors = np.concatenate([one, *(one * value for value in initial), x], axis)
     sums = np.cumsum(np.log(np.where(factors == 0, 1.0, np.abs(factors))), axis)
-    rise = np.maximum.accumulate(sums - np.minimum.accumulate(sums, axis), axis)
-    fall = np.maximum.accumulate(np.maximum.accumulate(sums, axis) - sums, axis)
+    rise = running_extremum(np.maximum, sums - running_extremum(np.minimum, sums, axis), axis)
+    fall = running_extremum(np.maximum, running_extremum(np.maximum, sums, axis) - sums, axis)
     own = range(1 + len(initial), factors.shape[axis])
     return rise.take(own, axis), fall.take(own, axis)
 

@@ -12,9 +12,8 @@ from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
-import numpy as np
-
 from fusec.diagnostics import Unsupported
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
 from fusec.ir.roles import Combine

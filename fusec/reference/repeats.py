@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from fusec.ir.arrays import np, on_host
 from fusec.ir.evaluate import Array
 from fusec.reference.order import as_terms
 
@@ -39,7 +38,8 @@ def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> flo
     for number in range(sums):
         at = number * (before * after // sums)
         place = (at // after, slice(0, looked * step, step), at % after)
-        equal = _share_of_equals(terms[place], None if off is None else off[place])
+        variances = None if off is None else off[place]
+        equal = on_host("few terms that repeat", _share_of_equals, terms[place], variances)
         most = max(most, 1 + (count - 1) * equal)
     return most
 
@@ -56,7 +56,7 @@ def repeats(x: Array, axes: tuple[int, ...], variance: Array) -> Array:
     terms, spread = as_terms(x, axes), as_terms(variance, axes)
     before, count, after = terms.shape
     rows, off = (np.moveaxis(a, 1, 2).reshape(-1, count) for a in (terms, spread))
-    times = _repeats_of_rows(rows, off).reshape(before, after)
+    times = on_host("terms that repeat", _repeats_of_rows, rows, off).reshape(before, after)
     return times.reshape([1 if a in axes else e for a, e in enumerate(x.shape)])
 
 

@@ -15,8 +15,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np, running_extremum
 from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
 from fusec.ir.graph import Node
 from fusec.ir.roles import Combine
@@ -220,8 +219,8 @@ def _overlapping(x: Array, reach: Array, axis: int) -> Array:
     order = np.argsort(x, axis=axis, kind="stable")
     s = np.take_along_axis(np.asarray(x, np.float64), order, axis)
     b = np.take_along_axis(reach * MARGIN, order, axis)
-    before = np.maximum.accumulate(s + b, axis=axis)
-    after = np.flip(np.minimum.accumulate(np.flip(s - b, axis), axis=axis), axis)
+    before = running_extremum(np.maximum, s + b, axis)
+    after = np.flip(running_extremum(np.minimum, np.flip(s - b, axis), axis), axis)
     met = np.zeros(x.shape, bool)
     head = tuple(slice(None) if k != axis else slice(None, -1) for k in range(x.ndim))
     tail = tuple(slice(None) if k != axis else slice(1, None) for k in range(x.ndim))

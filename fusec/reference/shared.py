@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node
 from fusec.ir.op import OpDef

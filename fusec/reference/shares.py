@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Const, Fusion, Node, Value
 from fusec.ops.links import links_of

@@ -10,11 +10,11 @@ equal the distances lie between few merges, each of many terms, instead of all o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from math import inf, prod
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node, Value
@@ -141,11 +141,12 @@ def _spread_errors(
     common = np.square(state["common"] / n) if "common" in state else None
     off = independent if common is None else independent + common
     # The roundings of the distances, of their squares and of the sum of these.
-    of_squares = np.maximum.reduce(
+    of_squares = reduce(
+        np.maximum,
         [
             widened(roundings(m2, fourth, count, order, u), np.square(off_by))
             for order, off_by in zip(orders, sums_of(state, OFF), strict=True)
-        ]
+        ],
     )
     own = np.square(2 * u) * SPREAD * fourth + of_squares
     levels = 1 + max(sum(1 + s.depth for s in order.within(count)) for order in orders)

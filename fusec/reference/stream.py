@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-import numpy as np
+import numpy
 
+from fusec.ir.arrays import host, np
 from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
 from fusec.reference.cost import Costs
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
+from fusec.reference.gpu import chosen, on_the_host
 from fusec.reference.nodes import PLAIN, Model
 from fusec.reference.part import Consume, Coverage, Index, Part
 from fusec.reference.sweeps import Plan, choose_plan, streamed
@@ -149,6 +151,7 @@ def estimate(
     lock = Lock()
 
     def consume(value: Value, index: Index, part: Estimate) -> None:
+        part = on_the_host(part)
         if not index:
             found[value.name] = part
             return
@@ -162,7 +165,8 @@ def estimate(
             assert array is not None
             array[index] = 0.0 if piece is None else piece
 
-    Stream(fusion, inputs, sizes, values, model or Model()).run(consume)
+    with chosen():
+        Stream(fusion, inputs, sizes, values, model or Model()).run(consume)
     return found
 
 
@@ -174,15 +178,16 @@ def outputs_of(fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes) -> dict[
         with lock:
             if value.name not in found:
                 shape: Any = extents(value.type, sizes)
-                found[value.name] = np.empty(shape, value.dtype.numpy)
+                found[value.name] = numpy.empty(shape, value.dtype.numpy)
         with np.errstate(all="ignore"):
-            found[value.name][index] = part.settled.value.astype(value.dtype.numpy)
+            found[value.name][index] = host(part.settled.value).astype(value.dtype.numpy)
 
-    Stream(fusion, inputs, sizes, values, PLAIN).run(consume)
+    with chosen():
+        Stream(fusion, inputs, sizes, values, PLAIN).run(consume)
     return found
 
 
 def _empty(shape: tuple[int, ...], like: Estimate) -> Estimate:
     """Return an estimate to be filled block by block."""
-    value, *zeros = (np.zeros(shape, kind) for kind in (like.value.dtype, *"ddd"))
+    value, *zeros = (numpy.zeros(shape, kind) for kind in (like.value.dtype, *"ddd"))
     return Estimate(value, zeros[0], zeros[1], like.ancestors, zeros[2], like.rounds_to)

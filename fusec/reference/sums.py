@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
 
-import numpy as np
-
+from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, storage
 from fusec.ir.totals import total

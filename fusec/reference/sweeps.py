@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from fusec.ir.arrays import np, on_gpu
 from fusec.ir.evaluate import Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.reference.axes import Band, find_bands
@@ -15,6 +14,8 @@ BLOCK_ELEMENTS = 1 << 19
 """Elements of the largest value of one block: small for the caches, large for NumPy."""
 PRODUCT_ELEMENTS = 1 << 23
 """The same where matrices are multiplied: thin blocks would read the other matrix too often."""
+GPU_ELEMENTS = 1 << 23
+"""The same on a GPU: each operation takes some microseconds to start there."""
 WHOLE_ELEMENTS = 1 << 20
 """Fusions with values no larger than this are evaluated in one piece."""
 
@@ -68,6 +69,7 @@ def choose_plan(
         price = (left + max(slab - 8 * BLOCK_ELEMENTS, 0), sweeps, len(band.summing), -band.extent)
         multiplies = any(n.op.family == "contraction" for n in nodes)
         block = PRODUCT_ELEMENTS if multiplies else BLOCK_ELEMENTS
+        block = max(block, GPU_ELEMENTS) if on_gpu() else block
         plan = Plan(band, max(1, block // max(slab, 1)), plan.level)
         if (inside or band.summing) and (best is None or price < best[0]):
             best = (price, plan)

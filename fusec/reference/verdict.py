@@ -8,15 +8,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
+import numpy
 
 from fusec.diagnostics import FusecError
+from fusec.ir.arrays import computed_by, host, np
 from fusec.ir.evaluate import Array, Sizes, extents, widen
 from fusec.ir.graph import Fusion, Value
 from fusec.reference.cause import find_causes
 from fusec.reference.detection import LEAST_POWER, OPEN_SHARE, Power, joined, power
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
+from fusec.reference.gpu import chosen, on_the_host
 from fusec.reference.judge import Judged, agree, judge, judge_beside
 from fusec.reference.nodes import Model
 from fusec.reference.part import Coverage, Index
@@ -184,12 +186,16 @@ class _Tally:
         shown = power(expected, dtype)
         if shown.beside and expected.shared is not None and not judged.wrong.any():
             judged = replace(judged, wrong=judge_beside(found, expected, expected.shared))
-        wrong = judged.wrong
-        unwritten = (
-            int(np.count_nonzero(wrong & _poisoned(raw))) if self.poison and wrong.any() else 0
-        )
-        worst = self._find_worst(index, found, wanted, expected, judged) if wrong.any() else []
-        finite = judged.errors[np.isfinite(judged.errors)] if not wrong.any() else judged.errors
+        wrong, unwritten, worst = judged.wrong, 0, list[tuple[float, Worst]]()
+        finite = judged.errors
+        if not wrong.any():
+            finite = finite[np.isfinite(finite)]
+        else:
+            there = host(found), host(wanted), on_the_host(expected), judged.on_the_host()
+            with computed_by(None):
+                worst = self._find_worst(index, *there)
+                if self.poison:
+                    unwritten = int(np.count_nonzero(there[-1].wrong & _poisoned(raw)))
         with lock:
             self.checked += int(found.size)
             self.wrong += int(np.count_nonzero(wrong))
@@ -257,13 +263,22 @@ def compare(
     agree with. poison: outputs were filled with 0xFF bytes before the run. Beyond `limit` predicted
     seconds on the processors that this process may use (`LONGEST` for None) slices are sampled.
     """
+    with chosen():
+        return _compared(fusion, sizes, inputs, outputs, model, given, poison, seed, limit)
+
+
+def _compared(
+    fusion: Fusion, sizes: Sizes, inputs: Mapping[str, Any], outputs: Mapping[str, Any],
+    model: Model | None, given: Mapping[str, Any] | None, poison: bool, seed: int,
+    limit: float | None,
+) -> Verdict:  # fmt: skip
     began = time.perf_counter()
     values = find_values(fusion, None)
     tallies = {
         value: _Tally(
             value,
             _checked(value, outputs, sizes),
-            None if given is None or value.name not in given else np.asarray(given[value.name]),
+            None if given is None or value.name not in given else numpy.asarray(given[value.name]),
             poison,
         )
         for value in values
@@ -291,15 +306,15 @@ def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:
 def _wide(array: Array) -> Array:
     """Return what others have computed as the reference holds it, in whatever type it came."""
     if array.dtype.kind in "biu":
-        return array
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        return np.asarray(array)
+    return np.asarray(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
 
 
 def _checked(value: Value, arrays: Mapping[str, Any], sizes: Sizes) -> Array:
     """Return the array for an output; FusecError where it cannot be one."""
     if value.name not in arrays:
         raise FusecError(f"no result is given for output `{value.name}`")
-    found, shape = np.asarray(arrays[value.name]), extents(value.type, sizes)
+    found, shape = numpy.asarray(arrays[value.name]), extents(value.type, sizes)
     if found.shape != shape:
         raise FusecError(
             f"output `{value.name}` has shape {list(found.shape)}, expected {list(shape)}"

@@ -1,0 +1,84 @@
+"""Evaluation on a GPU through CuPy: whether it is wanted, and how results come back.
+
+Off unless `fusec run --reference cupy` or FUSEC_REFERENCE=cupy asks for it. It shares nothing with
+the kernels that it judges but the GPU itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.ir.arrays import computed_by, host, on_gpu
+from fusec.options import REFERENCES, environment
+from fusec.reference.estimate import Alike, Estimate, Shared
+
+_asked: ContextVar[str | None] = ContextVar("asked", default=None)
+_is_chosen: ContextVar[bool] = ContextVar("is_chosen", default=False)
+
+
+@contextmanager
+def asked(name: str | None) -> Generator[None]:
+    """Let evaluations inside be by one of REFERENCES; None: by what FUSEC_REFERENCE says."""
+    token = _asked.set(name)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+@contextmanager
+def chosen() -> Generator[None]:
+    """Evaluate what runs inside by what was asked for; all of it by the same.
+
+    FusecError where FUSEC_REFERENCE is none of REFERENCES, EnvironmentProblem where CuPy does not
+    run.
+    """
+    if on_gpu() or _is_chosen.get():
+        yield
+        return
+    module = _module(_asked.get() or environment("FUSEC_REFERENCE") or REFERENCES[0])
+    token = _is_chosen.set(True)
+    try:
+        with computed_by(module):
+            yield
+    finally:
+        _is_chosen.reset(token)
+
+
+def _module(name: str) -> Any:
+    """Return what makes arrays: None for NumPy."""
+    if name not in REFERENCES:
+        known = " or ".join(f"`{n}`" for n in REFERENCES)
+        raise FusecError(f"FUSEC_REFERENCE is `{name}`", help=f"expected {known}")
+    if name == "numpy":
+        return None
+    try:
+        import cupy  # pyright: ignore[reportMissingImports]
+
+        module: Any = cupy
+        module.zeros(1)
+    except Exception as error:
+        raise EnvironmentProblem(
+            f"the reference cannot be evaluated by CuPy: {error}",
+            help="install CuPy for this CUDA (`pip install cupy-cuda12x`), or let NumPy evaluate",
+        ) from error
+    return module
+
+
+def on_the_host(estimate: Estimate) -> Estimate:
+    """Return an estimate with its arrays on the host."""
+    if not on_gpu():
+        return estimate
+    alike, shared = estimate.alike, estimate.shared
+    if alike is not None:
+        alike = Alike(alike.axes, host(alike.variance))
+    if shared is not None:
+        shared = Shared(host(shared.variance), host(shared.slope), host(shared.rest))
+    names = ("value", "independent", "common", "part", "most", "factor")
+    arrays: dict[str, Any] = {name: host(getattr(estimate, name)) for name in names}
+    return replace(estimate, **arrays, alike=alike, shared=shared)
