@@ -6,6 +6,7 @@ from typing import Any
 
 from fusec.nvfuser.definition import DirectDefinition
 from fusec.parse.dsl import DataType
+from fusec.passes import run_pipeline
 
 
 def lines(define: Any) -> list[str]:
@@ -18,7 +19,14 @@ def lines(define: Any) -> list[str]:
     assert [str(o.operand.type.dtype) for o in again.outputs()] == [
         str(o.operand.type.dtype) for o in made.outputs()
     ]
+    assert planned_ops(again) == planned_ops(made)
     return [line.strip() for line in body]
+
+
+def planned_ops(fd: Any) -> list[tuple[str, str]]:
+    """Return the operations that segments are made of, which decide what is rounded where."""
+    nodes = run_pipeline(fd.graph()).canonical_order
+    return [(n.op.name, f"{n.output.dtype}, {n.output.rank} dims") for n in nodes]
 
 
 def test_order_follows_the_outputs() -> None:
@@ -78,6 +86,17 @@ def test_no_new_dim_is_an_expansion() -> None:
     printed = lines(define)
     assert "tv1 = fd.ops.expand(tv0, shape=[3, 4])" in printed
     assert "tv2 = fd.ops.broadcast_in_dim(tv0, shape=[2, 3, 4], broadcast_dims=[1, 2])" in printed
+
+
+def test_broadcasts_one_after_the_other_are_merged_in_the_printed_definition_too() -> None:
+    def define(fd: Any) -> None:
+        x = fd.define_tensor(shape=[16])
+        y = fd.define_tensor(shape=[8, 16])
+        row = fd.ops.broadcast_in_dim(x, [1, 16], [1])
+        wide = fd.ops.broadcast_in_dim(row, [8, 16], [0, 1])
+        fd.add_output(fd.ops.mul(wide, y))
+
+    assert "fd.ops.expand(" in "".join(lines(define))
 
 
 def test_a_slice_is_normalised_where_it_lies_within() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from lockstep import agree
@@ -11,7 +12,7 @@ from lockstep import exchanges_of as all_exchanges_of
 from loop_scripts import X, mesh_of
 
 import fusec
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion
 from fusec.nvfuser.definition import DirectDefinition, FusionDefinition
 from fusec.nvfuser.results import PROMOTED_TO_FLOAT
@@ -166,6 +167,111 @@ def test_the_order_of_one_result_is_that_of_the_next() -> None:
         fd.add_output(fd.ops.sdpfa_fwd(once, x, x)[0])
     (output,) = fd.graph().outputs
     assert output.stride_order == (3, 1, 2, 0)
+
+
+# -- arguments of attention
+
+
+def heads(fd: Any, count: int) -> list[Any]:
+    return [
+        fd.define_tensor([2, 3, 5, 4], contiguity=True, dtype=DataType.BFloat16)
+        for _ in range(count)
+    ]
+
+
+def head_values(count: int) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((2, 3, 5, 4)).astype(ml_dtypes.bfloat16) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", [FusionDefinition, DirectDefinition])
+@pytest.mark.parametrize("numbers", [(0.0, True, 0.3), (None, True), (0.0, True, None), "scalars"])
+def test_a_forward_without_bias_and_mask_is_the_older_form(kind: Any, numbers: Any) -> None:
+    with kind() as older:
+        q, k, v = heads(older, 3)
+        if numbers == "scalars":
+            given = [older.define_scalar(0.0), older.define_scalar(True), older.define_scalar(0.3)]
+        else:
+            given = numbers
+        older.add_output(older.ops.sdpfa_fwd(q, k, v, *given)[0])
+    scale = 0.3 if len(given) > 2 and given[2] is not None else None
+    with kind() as named:
+        q, k, v = heads(named, 3)
+        named.add_output(named.ops.sdpfa_fwd(q, k, v, is_causal=True, scale=scale)[0])
+    names: dict[str, Any] = {"FusionDefinition": kind, "DataType": DataType}
+    exec(repr(older), names)
+    with kind() as printed:
+        names[older.definition_name](printed)
+    (expected,) = named.execute(head_values(3))
+    for fd in (older, printed):
+        np.testing.assert_array_equal(fd.execute(head_values(3))[0], expected)
+
+
+def test_tensors_in_the_places_of_bias_and_mask_are_these() -> None:
+    mask = np.tri(5, dtype=bool)
+    with DirectDefinition() as fd:
+        q, k, v = heads(fd, 3)
+        t = fd.define_tensor([5, 5], dtype=DataType.Bool)
+        fd.add_output(fd.ops.sdpfa_fwd(q, k, v, None, t)[0])
+        fd.add_output(fd.ops.sdpfa_fwd(q, k, v, None, None, None, True)[0])
+    masked, causal = fd.execute([*head_values(3), mask])
+    np.testing.assert_array_equal(masked, causal)
+
+
+def test_a_backward_takes_nvfusers_places() -> None:
+    with DirectDefinition() as fd:
+        g, q, k, v = heads(fd, 4)
+        out, lse, seed, offset = fd.ops.sdpfa_fwd(q, k, v, is_causal=True, scale=0.3)
+        by_place = fd.ops.sdpfa_bwd(g, q, k, v, out, lse, 0.0, True, seed, offset, 0.3)
+        by_name = fd.ops.sdpfa_bwd(
+            grad_output=g, query=q, key=k, value=v, output=out, logsumexp=lse, dropout_p=0.0,
+            is_causal=True, philox_seed=seed, philox_offset=offset, scale=0.3,
+        )  # fmt: skip
+        for value in (*by_place, *by_name):
+            fd.add_output(value)
+    found = fd.execute(head_values(4))
+    for one, other in zip(found[:3], found[3:], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# -- results of scaled products
+
+
+def scaled_operands(fd: Any) -> list[Any]:
+    shapes = [(16, 32), (32, 8), (16, 1), (1, 8)]
+    dtypes = [DataType.Float8_e4m3fn] * 2 + [DataType.Float] * 2
+    return [fd.define_tensor(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True)]
+
+
+def test_a_scaled_product_has_three_results() -> None:
+    with DirectDefinition() as fd:
+        a, b, s, t = scaled_operands(fd)
+        out, *scales = fd.ops.scaled_mm(a, b, s, t, dtype=DataType.BFloat16)
+        by_place = fd.ops.scaled_mm(
+            a, b, s, t, None, None, None, DataType.Float, 0, DataType.BFloat16, False
+        )
+    assert (out.dtype, scales) == (DataType.BFloat16, [None, None])
+    assert (by_place[0].dtype, *by_place[1:]) == (DataType.Float, None, None)
+
+
+@pytest.mark.parametrize("asked", [(16,), (0, DataType.BFloat16, True)])
+def test_scales_of_a_result_are_refused_by_name(asked: tuple[Any, ...]) -> None:
+    with DirectDefinition() as fd:
+        a, b, s, t = scaled_operands(fd)
+        with pytest.raises(Unsupported, match="a product with `output_"):
+            fd.ops.scaled_mm(a, b, s, t, None, None, None, DataType.BFloat16, *asked)
+
+
+def test_a_grouped_product_has_three_results_where_it_has_scales() -> None:
+    with DirectDefinition() as fd:
+        a = fd.define_tensor([16, 32], dtype=DataType.Float8_e4m3fn)
+        b = fd.define_tensor([2, 32, 8], dtype=DataType.Float8_e4m3fn)
+        ends = fd.define_tensor([2], dtype=DataType.Int32)
+        s, t = (fd.define_tensor(shape) for shape in ([16, 1], [2, 1, 8]))
+        plain = fd.ops.grouped_mm(a, b, ends)
+        out, *scales = fd.ops.grouped_mm(a, b, ends, s, t)
+    assert plain.dtype is DataType.Float8_e4m3fn
+    assert (out.dtype, scales) == (DataType.BFloat16, [None, None])
 
 
 # -- products with weights of many dims

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fusec.diagnostics import FusecError
 from fusec.ir.op import OpDef
 from fusec.nvfuser import options
-from fusec.nvfuser.direct_text import DirectCalls
+from fusec.nvfuser.direct_text import DirectCalls, keeps_all_dims
 from fusec.nvfuser.errors import BadArgument, NotExecuted, Undefined
 from fusec.nvfuser.on_cpu import check_outputs, has_gpu
 from fusec.nvfuser.operations import RecordedOperations
@@ -19,6 +19,7 @@ from fusec.nvfuser.profiler import note
 from fusec.nvfuser.repro import call_for, define_by, names_of
 from fusec.nvfuser.results import order_results, promote_operands
 from fusec.nvfuser.text import Calls
+from fusec.ops import find_op
 from fusec.parse import dsl
 from fusec.parse.dsl.calls import Arguments
 from fusec.parse.dsl.datatype import DataType, as_dtype
@@ -384,6 +385,12 @@ class DirectDefinition(FusionDefinition):
 
     def _new_calls(self) -> Calls:
         return DirectCalls("tv", "c", orders=False)
+
+    def _apply(self, op: OpDef, read: Arguments, **place: Any) -> tuple[Operand, ...]:
+        # As it is printed, so that what `repr` shows is planned, and rounds, as this graph does.
+        if keeps_all_dims(op, read[1]):
+            op, read = find_op("expand"), (read[0], {"shape": read[1]["shape"]})
+        return super()._apply(op, read, **place)
 
     @property
     def definition_name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec.ir.dim import Dim
@@ -104,6 +104,11 @@ def _is_known(*tensors: Tensor) -> bool:
     return all(t.definition.knows(t) for t in tensors)
 
 
+def keeps_all_dims(op: OpDef, given: Mapping[str, Any]) -> bool:
+    """Return whether a call is a `broadcast_in_dim` of as many dims as its result has: `expand`."""
+    return op.name == "broadcast_in_dim" and len(given["broadcast_dims"]) == len(given["shape"])
+
+
 def _normalised(
     op: OpDef, named: dict[str, Any], arg: Tensor, result: Tensor
 ) -> tuple[OpDef, dict[str, Any]]:
@@ -115,7 +120,7 @@ def _normalised(
             named[p.name] = [d % len(shape) for d in dims]
     if op.family == "reduction" and "dtype" in (p.name for p in op.params):
         return _reduction(op, named, shape, arg, result)
-    if op.name == "broadcast_in_dim" and len(named["broadcast_dims"]) == len(named["shape"]):
+    if keeps_all_dims(op, named):
         return find_op("expand"), {"arg": arg, "shape": named["shape"]}
     if op.name == "slice" and _lies_within(named, shape):
         named["manual_normalization"] = True

@@ -7,30 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.nvfuser.arguments import as_taken, without_gradient
 from fusec.nvfuser.embedding import embedding_with_norm
-from fusec.parse.dsl.datatype import DataType
-from fusec.parse.dsl.handles import Tensor
 from fusec.parse.dsl.operations import Operations
 
 if TYPE_CHECKING:
     from fusec.nvfuser.definition import FusionDefinition
-
-
-_PROMOTED = """
-    acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 erf erfc erfinv erfcinv lgamma log
-    log10 log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh neg truediv atan2 nextafter
-    div mod ceilDiv add fmod mul pow remainder sub minimum maximum add_alpha sub_alpha lerp addcmul
-"""
-PROMOTED = frozenset(_PROMOTED.split())
-"""Operations that compute in f32 what comes in fewer bits, and return it so (nvFuser's
-`computeTypes`, by the configurations of `csrc/ops/arith.cpp`)."""
-
-
-def _promoted(value: Any) -> Any:
-    """Return a tensor of floats of 16 bits or fewer as f32, anything else as it is."""
-    known = isinstance(value, Tensor) and value.definition.knows(value)
-    if not (known and value.operand.type.dtype.is_half):
-        return value
-    return value.definition.ops.cast(value, DataType.Float, name=())
 
 
 class RecordedOperations(Operations):
@@ -45,9 +25,6 @@ class RecordedOperations(Operations):
         def recorded(*args: Any, **options: Any) -> Any:
             def run() -> Any:
                 taken, named = as_taken(self._definition, method.__name__, args, options)
-                if method.__name__ in PROMOTED:
-                    taken = [_promoted(value) for value in taken]
-                    named = {key: _promoted(value) for key, value in named.items()}
                 if named.get("max_norm") is None:
                     return method(*taken, **named)
                 return embedding_with_norm(self._definition, **without_gradient(named))

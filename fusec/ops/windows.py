@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError
@@ -28,10 +28,21 @@ def _canonical_slice(operands: Operands, attributes: Attributes) -> Attributes:
     require_rank("slice", operands[0], len(steps), "strides")
     if builtins.any(step < 1 for step in steps):
         raise FusecError(f"strides of `slice` must be at least 1, got {list(steps)}")
-    if not attributes["manual_normalization"]:
+    manual = attributes["manual_normalization"]
+    if manual and builtins.all(_lie_within(indices, shape) for indices in (starts, ends)):
+        manual = False  # nothing is left to warrant: one form of equal slices
+    if not manual:
         starts = tuple(_inside(s, e) for s, e in zip(starts, shape, strict=True))
         ends = tuple(_inside(s, e) for s, e in zip(ends, shape, strict=True))
-    return {"start_indices": starts, "end_indices": ends, "strides": steps}
+    return {"start_indices": starts, "end_indices": ends, "strides": steps,
+            "manual_normalization": manual}  # fmt: skip
+
+
+def _lie_within(indices: Sequence[Dim], shape: Sequence[Dim]) -> bool:
+    """Return whether indices are constants from 0 to the extent."""
+    return builtins.all(
+        i.is_const and i.value >= 0 and _at_most(i, e) for i, e in zip(indices, shape, strict=True)
+    )
 
 
 def _inside(index: Dim, extent: Dim) -> Dim:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError, Unsupported, WrongType
@@ -65,13 +66,30 @@ def _draw(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
     return positional, named
 
 
-def _scale(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
-    named = dict(options)
+_SCALES_OF_THE_RESULT = ("output_block_scale_size", "output_block_scale_dtype", "output_gamma")
+
+
+def _scale(args: Sequence[Any], options: Mapping[str, Any], *, before: int) -> Arguments:
+    """Refuse scales of the result, whose arguments follow `before` others."""
+    named = {**options, **dict(zip(_SCALES_OF_THE_RESULT, args[before:], strict=False))}
+    asked = {name: named.pop(name, None) for name in _SCALES_OF_THE_RESULT}
     for name in ("output_block_scale_size", "output_gamma"):
-        if named.pop(name, 0):
+        if asked[name]:
             raise Unsupported(f"a product with `{name}`", help="compute the scales of the result")
-    named.pop("output_block_scale_dtype", None)
-    return list(args), named
+    end = before + len(_SCALES_OF_THE_RESULT)
+    return [*args[:before], *args[end:]], named
+
+
+def _attend(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    # Older versions have neither a bias nor a mask, both tensors: dropout_p and is_causal, numbers,
+    # stand in their places.
+    if any(_is_number(value) for value in args[3:5]):
+        return [*args[:3], None, None, *args[3:]], dict(options)
+    return list(args), dict(options)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, Scalar))
 
 
 ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] = {
@@ -79,7 +97,9 @@ ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] 
     "squeeze": _squeeze,
     "cat": _cat,
     **dict.fromkeys(("uniform", "normal"), _draw),
-    **dict.fromkeys(("scaled_mm", "grouped_mm"), _scale),
+    "scaled_mm": partial(_scale, before=8),
+    "grouped_mm": partial(_scale, before=9),
+    "sdpfa_fwd": _attend,
     **dict.fromkeys(("sum", "prod", "max", "min"), _reduce),
 }
 """Argument lists that the table's own parameters do not cover."""
