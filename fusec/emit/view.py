@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from fusec.emit.scratch import Place
@@ -88,22 +89,11 @@ class SetView:
 
 
 @dataclass(frozen=True)
-class Fill:
-    """Zeros in each run."""
+class Call:
+    """A call of a helper that puts work on a stream, and returns an error."""
 
-    address: str
-    bytes: str
-    kind: str = "fill"
-
-
-@dataclass(frozen=True)
-class CopyBytes:
-    """A copy on the device."""
-
-    target: str
-    source: str
-    bytes: str
-    kind: str = "copy"
+    code: str
+    kind: str = "call"
 
 
 @dataclass(frozen=True)
@@ -131,12 +121,17 @@ class LaunchKernel:
     kind: str = "launch"
 
 
-Step = Address | SetView | Fill | CopyBytes | Map | LaunchKernel
+Step = Address | SetView | Call | Map | LaunchKernel
+
+
+def _reads(printed: object, struct: str) -> bool:
+    """Return whether what is printed reads a field of a struct that it has a pointer to."""
+    return re.search(rf"\b{struct}->", str(printed)) is not None
 
 
 @dataclass(frozen=True)
 class PlanView:
-    """What is launched for some targets, at some sizes. failed: the way out of a run."""
+    """What is launched for some targets, at some sizes."""
 
     name: str
     purpose: str
@@ -158,12 +153,12 @@ class PlanView:
     @property
     def sizes_unread(self) -> bool:
         """Return whether the places do not depend on sizes."""
-        return not any("s->" in p.bytes for p in self.places)
+        return not _reads([p.bytes for p in self.places], "s")
 
     @property
     def conditions_unread(self) -> bool:
         """Return whether the conditions do not depend on sizes."""
-        return not any("s->" in c.holds for c in self.conditions)
+        return not _reads([c.holds for c in self.conditions], "s")
 
     @property
     def launches(self) -> bool:
@@ -172,19 +167,44 @@ class PlanView:
 
     @property
     def on_stream(self) -> bool:
-        """Return whether anything is put on the stream."""
-        kinds = (LaunchKernel, Fill, CopyBytes)
-        return bool(self.zeroed_places) or any(isinstance(s, kinds) for s in self.steps)
+        """Return whether a step puts anything on the stream."""
+        return any(isinstance(s, LaunchKernel | Call) for s in self.steps)
+
+    def issue_parameters(self, constant: str) -> str:
+        """Return what the function that issues the steps takes; constant: as of ProgramView."""
+        given = ["const CUfunction* functions", "CUstream stream", f"{constant}Arguments* a"]
+        if self.places:
+            given += ["CUdeviceptr memory", f"const Places_{self.name}* places"]
+        return ", ".join(given)
+
+    @property
+    def issue_arguments(self) -> str:
+        """Return what it is called with."""
+        memory = ["(CUdeviceptr)w->memory", "&places"] if self.places else []
+        return ", ".join(["functions", "stream", "a", *memory])
+
+    @property
+    def unread_parameters(self) -> tuple[str, ...]:
+        """Return those that the steps do not read."""
+        read = {
+            "functions": self.launches,
+            "stream": self.on_stream,
+            "a": _reads(self.steps, "a") or not self.step_sizes_unread,
+            "memory": "memory + places->" in str(self.steps),
+            "places": _reads(self.steps, "places"),
+        }
+        given = ["functions", "stream", "a", *(["memory", "places"] if self.places else [])]
+        return tuple(name for name in given if not read[name])
 
     @property
     def run_sizes_unread(self) -> bool:
-        """Return whether a run does not depend on sizes."""
-        return not self.places and "s->" not in f"{self.pointers}{self.steps}"
+        """Return whether what a run checks and places does not depend on sizes."""
+        return not self.places and not _reads(self.pointers, "s")
 
     @property
-    def failed(self) -> str:
-        """Return the statement that ends a run that failed."""
-        return "return fail(w, error);" if self.zeroed_places else "return error;"
+    def step_sizes_unread(self) -> bool:
+        """Return whether the steps do not depend on sizes."""
+        return not _reads(self.steps, "s")
 
 
 @dataclass(frozen=True)

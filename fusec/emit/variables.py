@@ -1,0 +1,34 @@
+"""The variables of one emitted program: addresses of buffers, tensor maps, and what sizes are."""
+
+from __future__ import annotations
+
+from fusec.emit.expressions import Sizes
+from fusec.emit.names import FieldNames
+from fusec.hostir.program import HostProgram
+from fusec.ir.dim import Dim
+
+
+class Variables:
+    """Names C variables after what they hold, and prints sizes that are made of them."""
+
+    def __init__(self, program: HostProgram, sizes: Sizes) -> None:
+        """Name nothing yet."""
+        self.program, self.sizes = program, sizes
+        self._names = FieldNames()
+
+    def at(self, buffer: str) -> str:
+        """Return the variable with a buffer's address."""
+        return self._names.add(f"at_{buffer}", "of")
+
+    def map(self, name: str) -> str:
+        """Return the variable of a tensor map."""
+        return self._names.add(f"map_{name}", "of")
+
+    def bytes(self, name: str) -> str:
+        """Return how many bytes the elements of a buffer take."""
+        buffer = self.program.buffer[name]
+        return self.sizes.text(buffer.elements * buffer.dtype.size)
+
+    def cast(self, value: Dim, kind: str) -> str:
+        """Return a size as a factor of a C type."""
+        return self.sizes.factor(value) if value.is_const else f"({kind})({self.sizes.text(value)})"
