@@ -49,28 +49,54 @@ def compile_c(*arguments: object, compiler: str = "gcc") -> None:
 
 @cache
 def stand_in() -> Path:
-    """Return the stand-in for libcuda, built once a process."""
+    """Return the stand-in for libcuda, built once a process; that for libnccl lies beside it."""
     folder = Path(mkdtemp(prefix="fake_cuda."))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    library = folder / "libcuda.so"
-    soname = "-Wl,-soname,libcuda.so"
-    source = FAKE / "fake_cuda.c"
-    compile_c("-std=c11", *STRICT, "-D_GNU_SOURCE", "-shared", soname, source, "-o", library)
-    return library
+    for name, *link in (("cuda", "-lpthread"), ("nccl", f"-L{folder}", "-lcuda")):
+        source, library = FAKE / f"fake_{name}.c", folder / f"lib{name}.so"
+        shared = ("-shared", f"-Wl,-soname,lib{name}.so")
+        flags = ("-std=c11", *STRICT, "-D_GNU_SOURCE", *shared)
+        compile_c(*flags, source, *link, "-o", library)
+    return folder / "libcuda.so"
+
+
+def link_flags(*, ranks: bool) -> tuple[str, ...]:
+    """Return what links a program with the stand-ins."""
+    folder = stand_in().parent
+    nccl = ("-lnccl",) if ranks else ()
+    return (f"-L{folder}", *nccl, "-lcuda", f"-Wl,-rpath,{folder}")
 
 
 class FakeCuda:
     """The stand-in: its own functions and those of the driver."""
 
-    def __init__(self, capability: int = 90, driver: int = 13000) -> None:
-        """Start as new, on a GPU and with a driver, in a current context and with a stream."""
+    def __init__(
+        self, capability: int = 90, driver: int = 13000, device: int = 0, *, new: bool = True
+    ) -> None:
+        """Start as new, on a GPU and with a driver, in a current context and with a stream.
+
+        new: whether nothing is kept of others, those of other devices, too.
+        """
         self.library = ctypes.CDLL(str(stand_in()), mode=ctypes.RTLD_GLOBAL)
         self.library.fake_cuda_complaint.restype = ctypes.c_char_p
-        self.library.fake_cuda_reset(driver, capability)
+        if new:
+            self.library.fake_cuda_reset(driver, capability)
         self._context, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
-        self("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), 0)
-        self("cuCtxSetCurrent", self._context)
+        self("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        self.use()
         self("cuStreamCreate", ctypes.byref(self.stream), 1)
+
+    def use(self) -> None:
+        """Make the device's context the current one of this thread."""
+        self("cuCtxSetCurrent", self._context)
+
+    def defer(self, seed: int) -> None:
+        """Let streams run late from now on, in an order drawn from a seed."""
+        self.library.fake_cuda_defer(ctypes.c_ulonglong(seed * 2 + 1))
+
+    def synchronise(self) -> None:
+        """Wait for the stream."""
+        self("cuStreamSynchronize", self.stream)
 
     def __call__(self, function: str, *arguments: Any) -> None:
         """Call a driver function, which must succeed."""
@@ -128,6 +154,7 @@ class Workspace(ctypes.Structure):
         ("memory", ctypes.c_void_p),
         ("bytes", ctypes.c_size_t),
         ("zeroed", ctypes.c_size_t),
+        ("streams", ctypes.c_void_p),
     )
 
 
@@ -153,7 +180,7 @@ class Emitted:
             (folder / path).write_bytes(content)
         name = self.view.name
         source, library = folder / f"{name}.c", folder / f"lib{name}.so"
-        link = (f"-L{stand_in().parent}", "-lcuda", f"-Wl,-rpath,{stand_in().parent}")
+        link = link_flags(ranks=bool(self.view.axes))
         compile_c("-std=c11", *STRICT, "-shared", source, *link, "-o", library)
         self.path, self.library = library, ctypes.CDLL(str(library))
         self.function("error_text").restype = ctypes.c_char_p
@@ -163,7 +190,9 @@ class Emitted:
             (f.name, ctypes.c_void_p if f.type.endswith("*") else _KINDS[f.type])
             for f in self.view.fields
         ]
-        members = [("sizes", self.Sizes), *fields]
+        ranks = [(axis.name, ctypes.c_void_p) for axis in self.view.axes]
+        self.Ranks = type("Ranks", (ctypes.Structure,), {"_fields_": ranks})
+        members = [("sizes", self.Sizes), *([("ranks", self.Ranks)] if ranks else []), *fields]
         self.Arguments = type("Arguments", (ctypes.Structure,), {"_fields_": members})
 
     def function(self, name: str) -> Any:
@@ -192,6 +221,11 @@ class Emitted:
         error = self.function("workspace_bytes")(program, ctypes.byref(given), ctypes.byref(size))
         assert error == 0, self.text(error)
         space.bytes, space.memory = size.value, cuda.allocate(size.value)
+        if self.view.streams:
+            streams = ctypes.c_void_p()
+            error = self.function("streams_create")(ctypes.byref(streams))
+            assert error == 0, self.text(error)
+            space.streams = streams.value
         return space
 
 
@@ -249,9 +283,8 @@ class Called:
             launch = next(
                 x for x in self.emitted.program.host.launches if x.kernel == name.decode()
             )
-            assert stream == self.cuda.stream.value
             self._check_image(launch.kernel, image)
-            self._check_parameters(launch, parameters)
+            self._check(launch, stream, parameters)
             self.launched.append(launch.kernel)
             if self.folder is not None:
                 self._run(launch, shape, parameters)
@@ -268,6 +301,10 @@ class Called:
         found = [c for c in cubins if ctypes.string_at(image, len(c)) == c]
         assert found
         self.images.append(found[0])
+
+    def _check(self, launch: Launch, stream: int, parameters: Any) -> None:
+        assert stream == self.cuda.stream.value
+        self._check_parameters(launch, parameters)
 
     def _check_parameters(self, launch: Launch, parameters: Any) -> None:
         """Compare every byte with what fusec's own launcher passes."""

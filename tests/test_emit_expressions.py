@@ -81,7 +81,7 @@ def _divisors(value: Dim, sizes: dict[str, int]) -> list[Dim]:
 
 def fits(values: list[Dim], sizes: dict[str, int]) -> bool:
     """Return whether the checks of products let sizes through."""
-    for product, factor in largest_terms(values):
+    for product, factor in largest_terms(values, {}):
         total = factor
         ((atoms, _),) = product.terms
         for atom in atoms:

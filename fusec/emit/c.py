@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from fusec.codegen.layout import filled
@@ -20,13 +21,14 @@ from fusec.emit.names import (
     about,
     check_agree,
     check_fusion_name,
-    check_launches,
     literal,
 )
 from fusec.emit.names import views_of as views_in
+from fusec.emit.local import check_program, local_bounds
 from fusec.emit.plan import PlanPrinter
 from fusec.emit.scratch import is_given
 from fusec.emit.view import (
+    Axis,
     BuildPlan,
     BuildView,
     Condition,
@@ -42,6 +44,7 @@ from fusec.hostir.coverage import fixed_size
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.hostir.program import Scalar as ScalarInput
 from fusec.ir.dtype import DType
+from fusec.ir.sharding import Mesh
 from fusec.run.arrays import span
 from fusec.run.inputs import choose_sizes
 from fusec.run.nvrtc import least_driver
@@ -74,7 +77,7 @@ def view_of(package: Package) -> ProgramView:
     check_fusion_name(fusion.name)
     programs = [p.host for p in package.programs]
     for program in programs:
-        check_launches(program)
+        check_program(program, fusion.mesh)
         if any(c.index is None for c in program.checks):
             raise Unsupported(
                 f"`{fusion.name}` cannot be emitted as C with --check-bounds: what the kernels "
@@ -94,10 +97,12 @@ class _Printer:
     pointers: dict[str, int] = field(default_factory=dict[str, int])
     plan_names: Names = field(default_factory=Names)
     helpers: set[str] = field(default_factory=set[str])
+    axes: tuple[Axis, ...] = ()
 
     def view(self) -> ProgramView:
         package = self.package
         fusion = package.program.local
+        self.axes = tuple(_axes(fusion.mesh))
         sizes = self._sizes()
         fields = tuple(self._fields({s.symbol for s in sizes}))
         plans = tuple(self._plan(p, sizes, fields) for p in package.programs)
@@ -118,6 +123,7 @@ class _Printer:
             cubins=tuple(cubins.values()),
             helpers=frozenset(self.helpers),
             driver=max(drivers, default=0),
+            axes=self.axes,
         )
 
     def _sizes(self) -> tuple[Size, ...]:
@@ -196,12 +202,12 @@ class _Printer:
     def _plan(
         self, program: Compilation, sizes: tuple[Size, ...], fields: tuple[Field, ...]
     ) -> PlanView:
-        host, facts = program.host, program.local.dims
+        host, facts, mesh = program.host, program.local.dims, program.local.mesh
         print_ = Sizes({s.symbol: f"s->{s.name}" for s in sizes})
         free = frozenset(s.name for s in host.scalars)
         held = tuple(
             Condition(holds, self.texts.setdefault(text, len(self.texts)))
-            for holds, text in conditions(host, facts, free, print_)
+            for holds, text in conditions(host, facts, free, local_bounds(host, mesh), print_)
         )
         pointers = tuple(
             self._pointer(host.buffer[f.source], f, host, print_)
@@ -219,6 +225,8 @@ class _Printer:
             {s.symbol: s.name for s in sizes},
             _numbers(host),
             print_,
+            mesh,
+            self.axes,
         )
         view = printer.view(held, pointers)
         self.helpers |= print_.called
@@ -251,6 +259,13 @@ class _Printer:
         just_one = "false" if target[-1].isdigit() else "true"
         major, minor = divmod(find(target).capability, 10)
         return BuildView(target, major, minor, just_one, tuple(codes), tuple(own))
+
+
+def _axes(mesh: Mesh | None) -> Iterator[Axis]:
+    """Yield the axes of a mesh, outermost first."""
+    names, sizes = FieldNames(), () if mesh is None else mesh.shape
+    for k, (source, size) in enumerate(() if mesh is None else mesh.axes):
+        yield Axis(names.add(source, "axis"), size, prod(sizes[k + 1 :]), source)
 
 
 def _numbers(host: HostProgram) -> Mapping[str, int]:

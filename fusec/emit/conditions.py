@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
-from fusec.emit.expressions import Sizes, divisors, largest_terms
+from fusec.emit.expressions import Bounds, Sizes, divisors, largest_terms
+from fusec.emit.local import sizes_of
 from fusec.emit.scratch import places
 from fusec.hostir.instructions import Alias, EncodeTensorMap, Launch
-from fusec.hostir.program import HostProgram
+from fusec.hostir.program import HostProgram, every
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import DimFact
 from fusec.run.launch import GRID_LIMITS
@@ -20,18 +20,25 @@ _LARGEST = 2**62
 
 
 def conditions(
-    program: HostProgram, facts: Iterable[DimFact], free: frozenset[str], print_: Sizes
+    program: HostProgram,
+    facts: Iterable[DimFact],
+    free: frozenset[str],
+    bounds: Bounds,
+    print_: Sizes,
 ) -> Iterator[Held]:
-    """Yield the conditions of a program; symbols in `free` may be negative."""
+    """Yield the conditions of a program.
+
+    Symbols in `free` may be negative; those in `bounds` are a run's own, and do not exceed these.
+    """
     yield from _declared(facts, free, print_)
-    every = tuple(dict.fromkeys(_expressions(program)))
-    for product, factor in largest_terms(every):
+    computed = tuple(dict.fromkeys(_expressions(program)))
+    for product, factor in largest_terms(computed, bounds):
         print_.called.add("magnitude")
         ((atoms, _),) = product.terms
         factors = " * ".join(f"magnitude({print_.text(symbol(str(a)))})" for a in atoms)
         limit = f"{_LARGEST // factor}.0"
         yield f"{factors} <= {limit}", f"`{product}` is too large for 64 bits"
-    for divisor in divisors(every):
+    for divisor in divisors(computed):
         yield f"{print_.text(divisor)} != 0", f"`{divisor}` is 0, which nothing is divided by"
     for guard in program.guards:
         reason = f": {guard.reason}" if guard.reason else ""
@@ -40,7 +47,7 @@ def conditions(
         if check.index is not None:
             text, extent = print_.text(check.index), print_.text(check.extent)
             yield f"{text} >= 0 && {text} < {extent}", f"`{check}` does not hold"
-    for instruction in program.instructions:
+    for instruction in every(program.instructions):
         if isinstance(instruction, EncodeTensorMap):
             yield from _strides(instruction, print_)
         elif isinstance(instruction, Launch):
@@ -91,14 +98,8 @@ def _expressions(program: HostProgram) -> Iterator[Dim]:
         if buffer.role in ("input", "output"):
             yield buffer.elements * buffer.dtype.size
     yield from (place.bytes for place in places(program))
-    for instruction in program.instructions:
-        match instruction:
-            case Alias(buffer, _, offset):
-                yield offset * program.buffer[buffer].dtype.size
-            case EncodeTensorMap(_, described):
-                yield from chain(described.extents, described.strides)
-            case Launch():
-                yield from instruction.grid
-                yield from (a.value for a in instruction.arguments if isinstance(a, SizeArgument))
-            case _:
-                pass
+    for instruction in every(program.instructions):
+        if isinstance(instruction, Alias):
+            yield instruction.offset * program.buffer[instruction.buffer].dtype.size
+        else:
+            yield from sizes_of(instruction)

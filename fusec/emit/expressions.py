@@ -21,7 +21,7 @@ class Sizes:
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         """Start with nothing printed."""
-        self._fields = fields
+        self.fields = dict(fields)
         self.called: set[str] = set()
 
     def text(self, value: Dim) -> str:
@@ -46,7 +46,7 @@ class Sizes:
 
     def _atom(self, atom: Atom) -> str:
         if isinstance(atom, Symbol):
-            return self._fields[atom.name]
+            return self.fields[atom.name]
         function = FUNCTIONS[atom.function]
         self.called.add(function)
         return f"{function}({self.text(atom.left)}, {self.text(atom.right)})"
@@ -71,15 +71,19 @@ def divisors(values: Iterable[Dim]) -> tuple[Dim, ...]:
     return tuple(found)
 
 
-def largest_terms(values: Iterable[Dim]) -> tuple[tuple[Dim, int], ...]:
+Bounds = Mapping[str, Dim]
+
+
+def largest_terms(values: Iterable[Dim], bounds: Bounds) -> tuple[tuple[Dim, int], ...]:
     """Return products of symbols that bound expressions, and for each by how much to multiply it.
 
-    Where each product, with 1 for symbols below it, times its factor fits 64 bits, so does whatever
-    is computed on the way to a value.
+    bounds: of symbols that are not checked, what they do not exceed. Where each product, with 1 for
+    symbols below it, times its factor fits 64 bits, so does whatever is computed on the way to a
+    value.
     """
     factors: dict[tuple[str, ...], int] = {}
     for value in values:
-        for names, coefficient in _bound(value).items():
+        for names, coefficient in _bound(value, bounds).items():
             factors[names] = max(factors.get(names, 0), coefficient)
     found = [(n, c) for n, c in factors.items() if n and (len(n) > 1 or c > 1)]
     kept = [
@@ -101,25 +105,26 @@ def _divides(small: tuple[str, ...], large: tuple[str, ...]) -> bool:
     return all(small.count(n) <= large.count(n) for n in small)
 
 
-def _bound(value: Dim) -> dict[tuple[str, ...], int]:
+def _bound(value: Dim, bounds: Bounds) -> dict[tuple[str, ...], int]:
     """Return by product of symbols what to multiply it by so that no partial sum goes beyond it."""
     total: dict[tuple[str, ...], int] = {}
     for monomial, coefficient in value.terms:
         product: dict[tuple[str, ...], int] = {(): abs(coefficient)}
         for atom in monomial:
-            product = _times(product, _bound_of(atom))
+            product = _times(product, _bound_of(atom, bounds))
         for names, c in product.items():
             total[names] = total.get(names, 0) + c
     # Each is checked by itself; all together are at most as many times the largest as there are.
     return {names: c * max(1, len(total)) for names, c in total.items()}
 
 
-def _bound_of(atom: Atom) -> dict[tuple[str, ...], int]:
+def _bound_of(atom: Atom, bounds: Bounds) -> dict[tuple[str, ...], int]:
     if isinstance(atom, Symbol):
-        return {(atom.name,): 1}
+        known = bounds.get(atom.name)
+        return {(atom.name,): 1} if known is None else _bound(known, bounds)
     total: dict[tuple[str, ...], int] = {(): 1}  # of ceildiv
     for side in (atom.left, atom.right):
-        for names, c in _bound(side).items():
+        for names, c in _bound(side, bounds).items():
             total[names] = total.get(names, 0) + c
     return total
 

@@ -8,18 +8,6 @@ from collections.abc import Sequence
 from fusec.codegen.names import Names
 from fusec.diagnostics import Unsupported
 from fusec.escape import c_comment, visible
-from fusec.hostir.instructions import (
-    Collective,
-    For,
-    GetStream,
-    Receive,
-    Send,
-    SetStream,
-    Share,
-    Synchronize,
-    Unshare,
-    Wait,
-)
 from fusec.hostir.program import Buffer, HostProgram, dense_strides
 from fusec.ir.dim import shape_text
 
@@ -31,13 +19,12 @@ C_TYPES = {
 """Of scalars by value; floats of 16 and 8 bits are passed as their bits."""
 
 _RESERVED = (
-    "restrict", "typeof", "NULL", "EOF", "errno", "linux", "unix", "sizes", "_Bool", "_Complex",
-    "_Imaginary", "_Alignas", "_Atomic", "_Generic", "_Noreturn", "_Static_assert",
+    "restrict", "typeof", "NULL", "EOF", "errno", "linux", "unix", "sizes", "ranks", "_Bool",
+    "_Complex", "_Imaginary", "_Alignas", "_Atomic", "_Generic", "_Noreturn", "_Static_assert",
 )  # fmt: skip
-_HEADERS = frozenset(["cuda", "stdbool", "stddef", "stdint", "stdlib", "stdio", "string"])
-
-
-_STREAMS = "several streams"
+_HEADERS = frozenset(
+    ["cuda", "nccl", "pthread", "stdbool", "stddef", "stdint", "stdlib", "stdio", "string"]
+)
 
 
 def check_fusion_name(name: str) -> None:
@@ -76,21 +63,6 @@ def about(buffer: Buffer) -> str:
     if buffer.strides != dense_strides(buffer.shape):
         text += f", strides {shape_text(buffer.strides)}"
     return c_comment(f"{text}, at a multiple of {buffer.alignment} bytes")
-
-
-def check_launches(program: HostProgram) -> None:
-    """Raise Unsupported where a program does more than launch kernels in turn on one stream."""
-    exchanges = (Collective, Send, Receive, Wait, Share, Unshare)
-    kinds: dict[type, str] = {
-        For: "loops", GetStream: _STREAMS, SetStream: _STREAMS, Synchronize: _STREAMS,
-    }  # fmt: skip
-    kinds |= dict.fromkeys(exchanges, "exchanges between ranks")
-    found = next((i for i in program.instructions if type(i) in kinds), None)
-    if found is not None:
-        raise Unsupported(
-            f"`{program.name}` cannot be emitted as C: its host program has {kinds[type(found)]}",
-            notes=(f"the first of them is `{found}`",),
-        )
 
 
 def check_agree(programs: Sequence[HostProgram]) -> None:

@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from fusec.diagnostics import InternalError, Unsupported
+from fusec.emit.exchanges import HOST_ONLY, ExchangePrinter, is_waited_later, some_wait_later
 from fusec.emit.expressions import Sizes
 from fusec.emit.launches import LaunchPrinter
+from fusec.emit.local import local_bounds, streams_of
 from fusec.emit.names import views_of
-from fusec.emit.scratch import is_given, places
+from fusec.emit.scratch import is_given, part_bytes, places, room_of
+from fusec.emit.streams import StreamPrinter
 from fusec.emit.variables import Variables
 from fusec.emit.view import (
-    Address,
+    Axis,
     Call,
     Condition,
     Field,
+    Loop,
+    Placed,
     PlacedMemory,
     PlanView,
     Pointer,
     SetView,
+    Statement,
     Step,
 )
+from fusec.escape import c_comment
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
+    Collective,
     Copy,
     EncodeTensorMap,
+    For,
+    GetStream,
     Instruction,
     Launch,
     Memset,
+    Receive,
+    Send,
+    SetStream,
+    Share,
+    Synchronize,
+    Wait,
 )
-from fusec.hostir.program import HostProgram
+from fusec.hostir.own_slices import OwnSlice, own_slices
+from fusec.hostir.program import HostProgram, dense_strides
+from fusec.ir.dim import symbol
+from fusec.ir.sharding import Mesh
 from fusec.schedule.plan import TensorArgument, WorkspaceArgument
 
 
@@ -41,6 +61,18 @@ class _Made:
     step: Step
     uses: tuple[str, ...] = ()
     gives: str = ""
+
+
+@dataclass
+class _Body:
+    """Instructions that run in turn, those of the program or of a loop.
+
+    own: by the name of an alias, the variable that says whether a rank is its own partner, and
+    where the slice lies then.
+    """
+
+    instructions: Sequence[Instruction]
+    own: dict[str, tuple[str, OwnSlice]] = field(default_factory=dict[str, tuple[str, OwnSlice]])
 
 
 class PlanPrinter:
@@ -55,16 +87,23 @@ class PlanPrinter:
         size_fields: Mapping[str, str],
         kernels: Mapping[str, int],
         sizes: Sizes,
+        mesh: Mesh | None,
+        axes: Sequence[Axis],
     ) -> None:
-        """Place its memory.
+        """Place its memory, and find out on how many streams it runs.
 
         purpose: targets and sizes. fields: of the arguments, by buffer or scalar. kernels: their
-        numbers.
+        numbers. axes: of the mesh.
         """
         self.name, self.purpose, self.program = name, purpose, program
-        self.fields, self.sizes = fields, sizes
-        self.variables = Variables(program, sizes)
+        self.fields, self.sizes, self.axes = fields, sizes, axes
+        self.variables = Variables(program, sizes, local_bounds(program, mesh))
         self.launches = LaunchPrinter(self.variables, fields, size_fields, kernels)
+        count = streams_of(program)
+        channel = count + 1 if some_wait_later(program) else 0
+        self.streams = StreamPrinter(self.variables, channel or count)
+        communicators = {axis.source: f"a->ranks.{axis.name}" for axis in axes}
+        self.exchanges = ExchangePrinter(self.variables, self.streams, communicators, channel)
         self._views = views_of(program)
         placed = {
             PlacedMemory.of(f"at_{k}", place, sizes.text(place.bytes)): place.buffers
@@ -72,58 +111,189 @@ class PlanPrinter:
         }
         self._memory = tuple(placed)
         self._placed = {name: memory for memory, names in placed.items() for name in names}
+        self._owns = 0
 
     def view(self, held: tuple[Condition, ...], pointers: tuple[Pointer, ...]) -> PlanView:
         """Return what the templates print."""
         if self._memory:
             self.sizes.called.add("take")
         if any(p.zeroed for p in self._memory):
-            self.sizes.called |= {"fail", "fill"}
+            self.sizes.called.add("fill")
         if pointers:
             self.sizes.called.add("is_aligned")
         made = [self._input(b.name) for b in self.program.inputs]
-        for instruction in self.program.instructions:
-            made += self._steps(instruction)
-        steps = tuple(_needed(made))
-        return PlanView(self.name, self.purpose, held, pointers, self._memory, steps)
+        made += self._body(_Body(self.program.instructions))
+        if self.streams.count:
+            self.sizes.called |= {"use", "follow", "join"}
+        return PlanView(
+            self.name,
+            self.purpose,
+            held,
+            pointers,
+            self._memory,
+            tuple(_needed(made)),
+            tuple(Placed(self.variables.symbol(f"{a.source}.place"), a) for a in self.axes),
+            self.streams.count,
+            self.exchanges.events,
+        )
 
     def _input(self, name: str) -> _Made:
         return self._address(name, f"(CUdeviceptr)a->{self.fields[name].name}")
 
-    def _steps(self, instruction: Instruction) -> Iterator[_Made]:
-        """Yield the steps of an instruction."""
-        at, size_of = self.variables.at, self.variables.bytes
+    def _body(self, body: _Body) -> Iterator[_Made]:
+        for place in range(len(body.instructions)):
+            yield from self._made(body, place)
+
+    def _made(self, body: _Body, place: int) -> Iterator[_Made]:
+        """Yield what an instruction becomes."""
+        instruction = body.instructions[place]
         match instruction:
             case Allocate(name) if is_given(self.program, name):
                 yield self._input(name)
             case Allocate(name):
                 yield self._address(name, f"memory + places->{self._placed[name].name}")
-            case Alias(name, of, offset):
-                size = self.program.buffer[name].dtype.size
-                far = self.variables.cast(offset * size, "CUdeviceptr")
-                yield self._address(name, at(of) if offset == 0 else f"{at(of)} + {far}", of)
-                if name in self._views:
-                    yield _Made(SetView(self.fields[name].name, at(name)), (name,))
-            case Memset(name, False):
-                self.sizes.called.add("fill")
-                yield _Made(Call(f"fill({at(name)}, {size_of(name)}, stream)"), (name,))
-            case Copy(target, source):
-                self.sizes.called.add("copy")
-                call = f"copy({at(target)}, {at(source)}, {size_of(target)}, stream)"
-                yield _Made(Call(call), (target, source))
+            case Alias(name):
+                yield from self._alias(instruction, body)
             case EncodeTensorMap(_, described):
                 yield _Made(self.launches.map(instruction), (described.buffer,))
-            case Launch():
-                pointers = (TensorArgument, WorkspaceArgument)
-                used = tuple(a.name for a in instruction.arguments if isinstance(a, pointers))
-                overlapped = instruction.overlapped
-                step = self.launches.launch(instruction, "stream", overlapped=overlapped)
-                yield _Made(step, used)
+            case GetStream(name):
+                self.streams.get(name)
+            case SetStream(stream):
+                self.streams.set(stream)
+            case Synchronize(stream):
+                comment = str(instruction)
+                yield from map(_Made, self.streams.synchronize(stream, comment))
+            case Memset() | Copy() | Launch():
+                yield from self._work(instruction, body, place)
+            case Collective() | Send() | Receive() | Wait() | Share():
+                yield from self._exchange(instruction, body, place)
+            case For():
+                yield self._loop(instruction)
             case _:
                 pass
 
+    def _work(
+        self, instruction: Memset | Copy | Launch, body: _Body, place: int
+    ) -> Iterator[_Made]:
+        """Yield what puts a kernel, a copy or zeros on the current stream."""
+        if isinstance(instruction, Memset) and instruction.once:
+            return
+        before, on = self.streams.enter()
+        yield from map(_Made, before)
+        at, size_of = self.variables.at, self.variables.bytes
+        match instruction:
+            case Memset(name):
+                self.sizes.called.add("fill")
+                yield _Made(Call(f"fill({at(name)}, {size_of(name)}, {on})"), (name,))
+            case Copy(target, source):
+                yield _Made(Call(self._copy(target, source, on)), (target, source))
+            case Launch():
+                pointers = (TensorArgument, WorkspaceArgument)
+                used = tuple(a.name for a in instruction.arguments if isinstance(a, pointers))
+                overlapped = instruction.overlapped and _follows_a_kernel(body, place)
+                step = self.launches.launch(instruction, on, overlapped=overlapped)
+                yield _Made(step, used)
+
+    def _copy(self, target: str, source: str, on: str) -> str:
+        """Return the call that copies a tensor, as one piece where both lie densely."""
+        at, buffers = self.variables.at, (self.program.buffer[n] for n in (target, source))
+        layouts = [b.strides for b in buffers]
+        buffer = self.program.buffer[target]
+        if all(strides == dense_strides(buffer.shape) for strides in layouts):
+            self.sizes.called.add("copy")
+            return f"copy({at(target)}, {at(source)}, {self.variables.bytes(target)}, {on})"
+        self.sizes.called |= {"copy", "copy_layout"}
+        dims = ", ".join(
+            f"{{{', '.join(map(self.variables.text, dim))}}}"
+            for dim in zip(buffer.shape, *layouts, strict=True)
+        )
+        rank, item = len(buffer.shape), buffer.dtype.size
+        given = at(target), at(source), str(rank), f"(const Dim[]){{{dims}}}", str(item), on
+        return f"copy_layout({', '.join(given)})"
+
+    def _exchange(
+        self, instruction: Collective | Send | Receive | Wait | Share, body: _Body, place: int
+    ) -> Iterator[_Made]:
+        later = is_waited_later(body.instructions, place)
+        match instruction:
+            case Send():
+                self.exchanges.send(instruction)
+            case Receive(target):
+                sent = body.instructions[place - 1]
+                found = (own for own, each in body.own.values() if each.receive == instruction)
+                own = next(found, "")
+                uses = (target, *((sent.source,) if isinstance(sent, Send) else ()))
+                for step in self.exchanges.receive(instruction, own, later=later):
+                    yield _Made(step, uses)
+            case Collective(_, target, source):
+                for step in self.exchanges.collective(instruction, later=later):
+                    yield _Made(step, (target, source))
+            case Wait(buffer):
+                yield from map(_Made, self.exchanges.wait(buffer))
+            case Share(source, views):
+                room, step = self.variables.room(source), part_bytes(self.program, source)
+                where = f"memory + places->{self._placed[room_of(source)].name}"
+                yield _Made(Statement(f"CUdeviceptr {room} = {where};"))
+                for each in self.exchanges.share(instruction, room, step):
+                    yield _Made(each, (source,))
+                for k, view in enumerate(views):
+                    far = self.variables.cast(k * step, "CUdeviceptr")
+                    yield self._address(view, f"{room} + {far}" if k else room)
+
+    def _loop(self, loop: For) -> _Made:
+        current, begun = self.streams.current, self.streams.begin_loop(loop)
+        pending = self.exchanges.pending
+        made = list[_Made]()
+        owns = dict[str, tuple[str, OwnSlice]]()
+        for each in own_slices(loop, self.program.buffers, self.program.instructions):
+            variable = self.variables.own(self._owns)
+            self._owns += 1
+            owns[each.own_alias.buffer] = variable, each
+            place = self.variables.symbol(f"{each.send.axis}.place")
+            to, origin = (self.variables.text(i.place) for i in (each.send, each.receive))
+            made.append(
+                _Made(Statement(f"bool {variable} = {to} == {place} && {origin} == {place};"))
+            )
+        made += self._body(_Body(loop.body, owns))
+        if self.exchanges.pending != pending:
+            raise Unsupported(
+                f"`{self.program.name}` cannot be emitted as C: an exchange of `{loop}` is waited "
+                "for outside of the loop",
+                help="--without late_waits",
+            )
+        if self.streams.current != current:
+            raise InternalError(f"`{loop}` ends on another stream")
+        self.streams.end_loop(loop, begun)
+        uses = tuple(dict.fromkeys(name for each in made for name in each.uses))
+        index = self.variables.text(symbol(loop.index, extent=False))
+        count, comment = self.variables.text(loop.count), c_comment(str(loop).rstrip(":"))
+        return _Made(Loop(comment, index, count, tuple(_needed(made))), uses)
+
+    def _alias(self, alias: Alias, body: _Body) -> Iterator[_Made]:
+        """Yield the address of a view; that of a slice that a rank keeps is another one."""
+        name = alias.buffer
+        yield self._address(name, self._address_of(alias), alias.of)
+        if name in body.own:
+            own, each = body.own[name]
+            kept = f"if ({own}) {self.variables.at(name)} = {self._address_of(each.own_alias)};"
+            yield _Made(Statement(kept), (each.own_alias.of,), name)
+        if name in self._views:
+            yield _Made(SetView(self.fields[name].name, self.variables.at(name)), (name,))
+
+    def _address_of(self, alias: Alias) -> str:
+        at = self.variables.at(alias.of)
+        size = self.program.buffer[alias.buffer].dtype.size
+        far = self.variables.cast(alias.offset * size, "CUdeviceptr")
+        return at if alias.offset == 0 else f"{at} + {far}"
+
     def _address(self, name: str, value: str, *uses: str) -> _Made:
-        return _Made(Address(f"CUdeviceptr {self.variables.at(name)} = {value};"), uses, name)
+        return _Made(Statement(f"CUdeviceptr {self.variables.at(name)} = {value};"), uses, name)
+
+
+def _follows_a_kernel(body: _Body, place: int) -> bool:
+    """Return whether the last work before an instruction is a kernel on the same stream."""
+    before = (i for i in reversed(body.instructions[:place]) if not isinstance(i, HOST_ONLY))
+    return isinstance(next(before, None), Launch)
 
 
 def _needed(made: list[_Made]) -> Iterator[Step]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusec.hostir.instructions import Allocate, Free, Memset
-from fusec.hostir.program import HostProgram
-from fusec.ir.dim import Dim
+from fusec.diagnostics import InternalError
+from fusec.hostir.instructions import Allocate, Free, Memset, SetStream, Share, Unshare
+from fusec.hostir.program import Buffer, HostProgram, dense_strides
+from fusec.ir.dim import Dim, ceildiv
+
+APART = 256
+"""Bytes of which the parts that ranks share begin at a multiple."""
 
 
 @dataclass
@@ -21,26 +26,61 @@ class Place:
 def places(program: HostProgram) -> tuple[Place, ...]:
     """Return the places of all memory that no caller gives, those that are zeroed once first.
 
-    What was freed is used again where it is surely large enough: the stream keeps the order.
+    What was freed is used again where it is surely large enough: the caller's stream keeps the
+    order, which waits for those of loops. Where segments are on several streams, nothing does.
     """
     once = {i.buffer for i in program.instructions if isinstance(i, Memset) and i.once}
+    ordered = not any(isinstance(i, SetStream) for i in program.instructions)
     found: list[Place] = []
     free: list[Place] = []
-    for instruction in program.instructions:
-        if isinstance(instruction, Free):
-            free += [p for p in found if p.buffers[-1] == instruction.buffer]
-        if not isinstance(instruction, Allocate) or is_given(program, instruction.buffer):
+    for name, size in _given_and_freed(program):
+        if size is None:
+            free += [p for p in found if p.buffers[-1] == name and ordered]
             continue
-        buffer = program.buffer[instruction.buffer]
-        size = buffer.elements * buffer.dtype.size
-        kept = buffer.name in once
+        kept = name in once
         fitting = next((p for p in free if p.bytes.at_least(size) and not kept), None)
         if fitting is None:
-            found.append(Place(size, [buffer.name], kept))
+            found.append(Place(size, [name], kept))
         else:
             free.remove(fitting)
-            fitting.buffers.append(buffer.name)
+            fitting.buffers.append(name)
     return tuple(sorted(found, key=lambda p: not p.zeroed))
+
+
+def _given_and_freed(program: HostProgram) -> Iterator[tuple[str, Dim | None]]:
+    """Yield the buffers in order as they get memory, with its bytes, and give it back."""
+    for instruction in program.instructions:
+        match instruction:
+            case Allocate(name) if not is_given(program, name):
+                yield name, _reach(program.buffer[name])
+            case Free(name):
+                yield name, None
+            case Share(source, views):
+                yield room_of(source), len(views) * part_bytes(program, source)
+            case Unshare(source):
+                yield room_of(source), None
+            case _:
+                pass
+
+
+def _reach(buffer: Buffer) -> Dim:
+    """Return the bytes of memory with a buffer's elements, whose outermost dim may have gaps."""
+    if buffer.strides == dense_strides(buffer.shape):
+        return buffer.elements * buffer.dtype.size
+    if buffer.strides[1:] != dense_strides(buffer.shape[1:]):
+        raise InternalError(f"`{buffer}` has memory of its own, and is not dense")
+    return buffer.shape[0] * buffer.strides[0] * buffer.dtype.size
+
+
+def room_of(source: str) -> str:
+    """Return the name of the memory with all ranks' parts of a shared buffer."""
+    return f"{source} of all ranks"
+
+
+def part_bytes(program: HostProgram, source: str) -> Dim:
+    """Return how many bytes after one another the parts begin that ranks have of a buffer."""
+    buffer = program.buffer[source]
+    return ceildiv(buffer.elements * buffer.dtype.size, APART) * APART
 
 
 def is_given(program: HostProgram, name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fusec.emit.expressions import Sizes
 from fusec.emit.names import FieldNames
 from fusec.hostir.program import HostProgram
@@ -11,10 +13,27 @@ from fusec.ir.dim import Dim
 class Variables:
     """Names C variables after what they hold, and prints sizes that are made of them."""
 
-    def __init__(self, program: HostProgram, sizes: Sizes) -> None:
-        """Name nothing yet."""
+    def __init__(self, program: HostProgram, sizes: Sizes, local: Iterable[str] = ()) -> None:
+        """Name the symbols that only a run knows."""
         self.program, self.sizes = program, sizes
         self._names = FieldNames()
+        sizes.fields |= {symbol: self._names.add(symbol, "of") for symbol in local}
+
+    def symbol(self, name: str) -> str:
+        """Return the variable of a symbol that only a run knows."""
+        return self.sizes.fields[name]
+
+    def room(self, buffer: str) -> str:
+        """Return the variable with the address of all ranks' parts of a shared buffer."""
+        return self._names.add(f"room_{buffer}", "of")
+
+    def own(self, number: int) -> str:
+        """Return the variable that says whether a rank exchanges a slice with itself."""
+        return self._names.add(f"own_{number}", "of")
+
+    def text(self, value: Dim) -> str:
+        """Return a size as an expression."""
+        return self.sizes.text(value)
 
     def at(self, buffer: str) -> str:
         """Return the variable with a buffer's address."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 
 from fusec.emit.scratch import Place
 from fusec.ir.dtype import DType
@@ -72,11 +74,11 @@ class PlacedMemory:
 
 
 @dataclass(frozen=True)
-class Address:
-    """The declaration of a buffer's address."""
+class Statement:
+    """A statement that cannot fail, such as the declaration of a buffer's address."""
 
     code: str
-    kind: str = "address"
+    kind: str = "statement"
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,14 @@ class SetView:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a helper that puts work on a stream, and returns an error."""
+    """A call that puts work on a stream, and returns an error.
+
+    unless: the variable that says whether there is nothing to do.
+    """
 
     code: str
+    comment: str = ""
+    unless: str = ""
     kind: str = "call"
 
 
@@ -121,7 +128,47 @@ class LaunchKernel:
     kind: str = "launch"
 
 
-Step = Address | SetView | Call | Map | LaunchKernel
+@dataclass(frozen=True)
+class Loop:
+    """Steps that run `count` times; index: the variable that counts from 0."""
+
+    comment: str
+    index: str
+    count: str
+    body: tuple[Step, ...]
+    kind: str = "loop"
+
+
+Step = Statement | SetView | Call | Map | LaunchKernel | Loop
+
+
+def every(steps: tuple[Step, ...]) -> Iterator[Step]:
+    """Yield steps in order, those of loops behind the loop."""
+    for step in steps:
+        yield step
+        if isinstance(step, Loop):
+            yield from every(step.body)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the mesh: its field, its ranks, and how many ranks the axes inside it have.
+
+    source: its name in the fusion.
+    """
+
+    name: str
+    size: int
+    inner: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A variable of a run that says where the rank stands along an axis."""
+
+    variable: str
+    axis: Axis
 
 
 def _reads(printed: object, struct: str) -> bool:
@@ -131,7 +178,11 @@ def _reads(printed: object, struct: str) -> bool:
 
 @dataclass(frozen=True)
 class PlanView:
-    """What is launched for some targets, at some sizes."""
+    """What is launched for some targets, at some sizes.
+
+    ranks: the places of the rank. streams, events: how many there are beside the caller's stream,
+    and of exchanges that are waited for later.
+    """
 
     name: str
     purpose: str
@@ -139,6 +190,9 @@ class PlanView:
     pointers: tuple[Pointer, ...]
     places: tuple[PlacedMemory, ...]
     steps: tuple[Step, ...]
+    ranks: tuple[Placed, ...] = ()
+    streams: int = 0
+    events: int = 0
 
     @property
     def zeroed_places(self) -> tuple[PlacedMemory, ...]:
@@ -163,38 +217,49 @@ class PlanView:
     @property
     def launches(self) -> bool:
         """Return whether there are kernels."""
-        return any(isinstance(s, LaunchKernel) for s in self.steps)
+        return any(isinstance(s, LaunchKernel) for s in every(self.steps))
 
     @property
     def on_stream(self) -> bool:
         """Return whether a step puts anything on the stream."""
-        return any(isinstance(s, LaunchKernel | Call) for s in self.steps)
+        return any(isinstance(s, LaunchKernel | Call) for s in every(self.steps))
 
     def issue_parameters(self, constant: str) -> str:
         """Return what the function that issues the steps takes; constant: as of ProgramView."""
-        given = ["const CUfunction* functions", "CUstream stream", f"{constant}Arguments* a"]
-        if self.places:
-            given += ["CUdeviceptr memory", f"const Places_{self.name}* places"]
-        return ", ".join(given)
+        kinds = {
+            "functions": "const CUfunction* ", "stream": "CUstream ", "a": f"{constant}Arguments* ",
+            "memory": "CUdeviceptr ", "places": f"const Places_{self.name}* ",
+            "streams": "Streams* ",
+        }  # fmt: skip
+        return ", ".join(f"{kinds.get(name, 'int64_t ')}{name}" for name in self._passed)
 
     @property
     def issue_arguments(self) -> str:
         """Return what it is called with."""
-        memory = ["(CUdeviceptr)w->memory", "&places"] if self.places else []
-        return ", ".join(["functions", "stream", "a", *memory])
+        own = {"memory": "(CUdeviceptr)w->memory", "places": "&places", "streams": "w->streams"}
+        return ", ".join(own.get(name, name) for name in self._passed)
+
+    @property
+    def _passed(self) -> tuple[str, ...]:
+        memory = ("memory", "places") if self.places else ()
+        streams = ("streams",) if self.streams else ()
+        return ("functions", "stream", "a", *memory, *streams, *(p.variable for p in self.ranks))
 
     @property
     def unread_parameters(self) -> tuple[str, ...]:
         """Return those that the steps do not read."""
         read = {
             "functions": self.launches,
-            "stream": self.on_stream,
+            "stream": self.streams > 0 or self.on_stream,
             "a": _reads(self.steps, "a") or not self.step_sizes_unread,
             "memory": "memory + places->" in str(self.steps),
             "places": _reads(self.steps, "places"),
+            "streams": "streams" in str(self.steps),
         }
-        given = ["functions", "stream", "a", *(["memory", "places"] if self.places else [])]
-        return tuple(name for name in given if not read[name])
+        read |= {
+            p.variable: bool(re.search(rf"\b{p.variable}\b", str(self.steps))) for p in self.ranks
+        }
+        return tuple(name for name in self._passed if not read[name])
 
     @property
     def run_sizes_unread(self) -> bool:
@@ -275,7 +340,33 @@ class ProgramView:
     cubins: tuple[Cubin, ...]
     helpers: frozenset[str]
     driver: int
+    axes: tuple[Axis, ...] = ()
     languages: str = ""
+
+    @property
+    def streams(self) -> int:
+        """Return how many streams a run needs beside the caller's at most."""
+        return max(p.streams for p in self.plans)
+
+    @property
+    def events(self) -> int:
+        """Return how many exchanges are waited for later at most."""
+        return max(p.events for p in self.plans)
+
+    @property
+    def axis_names(self) -> str:
+        """Return the axes of the mesh, outermost first."""
+        return ", ".join(axis.name for axis in self.axes)
+
+    @property
+    def sends(self) -> bool:
+        """Return whether ranks send blocks to one another in groups of calls."""
+        return not self.helpers.isdisjoint({"send_and_receive", "exchange_blocks"})
+
+    @property
+    def ranks(self) -> int:
+        """Return how many ranks run it together; 1 without a mesh."""
+        return prod(axis.size for axis in self.axes)
 
     @property
     def macro(self) -> str:

@@ -1,19 +1,38 @@
 // A stand-in for libcuda: device memory is the host's, and every call is checked against what the
 // driver's documentation asks. A call that breaks a rule fails, and the first such is kept as text.
+//
+// What streams are given is done at once, or (`fake_cuda_defer`) when one is waited for: in any order
+// that streams and events allow, those of all contexts mixed.
+#include "fake_cuda.h"
+
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "cuda.h"
-
-enum { kMost = 4096, kParameters = 256 };
+enum { kMost = 4096, kParameters = 256, kDevices = 8, kPatience = 10 };
 
 struct CUctx_st {
   int device;
 };
+// What a stream is given: returns whether it is done, or false where it has to wait.
+typedef struct Work {
+  Attempt attempt;
+  void* given;
+  struct Work* next;
+} Work;
 struct CUstream_st {
   bool live;
+  CUcontext context;
+  Work *first, *last;
+};
+// last: whether what its last recording was given after is over. Those that wait for earlier ones
+// still have these.
+struct CUevent_st {
+  bool live;
+  bool* last;
 };
 struct CUmod_st {
   const unsigned char* image;
@@ -32,11 +51,18 @@ typedef void (*Hook)(const char* name, const unsigned char* image, const unsigne
 
 static char complaint[512];
 static int version = 13000, major = 9, minor = 0;
-static int calls, launches, memsets, modules_live, blocks_live;
+static int calls, launches, memsets, modules_live, blocks_live, streams_live, events_live;
 static Hook hook;
 static char failing[64];
 static CUresult failure;
-static struct CUctx_st context = {0};
+static struct CUctx_st contexts[kDevices];
+static struct CUstream_st callers_default;  // stands for NULL
+static CUstream streams[kMost];
+static int stream_count;
+static unsigned long long seed;  // 0: nothing is deferred
+static pthread_mutex_t mutex;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static long changes;
 static _Thread_local CUcontext stack[16];
 static _Thread_local int depth;
 static struct {
@@ -59,7 +85,22 @@ void fake_cuda_reset(int driver, int capability) {
   failing[0] = 0;
   kernel_count = 0;
   depth = 0;
+  seed = 0;
 }
+
+__attribute__((constructor)) static void start_up(void) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&mutex, &attributes);
+  for (int i = 0; i < kDevices; ++i) contexts[i].device = i;
+}
+void fake_cuda_lock(void) { pthread_mutex_lock(&mutex); }
+void fake_cuda_unlock(void) { pthread_mutex_unlock(&mutex); }
+
+// Let streams run late from now on, in an order drawn from a seed above 0.
+void fake_cuda_defer(unsigned long long given) { seed = given; }
+bool fake_cuda_defers(void) { return seed != 0; }
 void fake_cuda_hook(Hook given) { hook = given; }
 const char* fake_cuda_complaint(void) { return complaint; }
 int fake_cuda_launches(void) { return launches; }
@@ -67,6 +108,8 @@ int fake_cuda_memsets(void) { return memsets; }
 int fake_cuda_calls(void) { return calls; }
 int fake_cuda_modules(void) { return modules_live; }
 int fake_cuda_blocks(void) { return blocks_live; }
+int fake_cuda_streams(void) { return streams_live; }
+int fake_cuda_events(void) { return events_live; }
 
 // Say how many bytes each parameter of a kernel takes.
 void fake_cuda_kernel(const char* name, int count, const int* bytes) {
@@ -81,8 +124,11 @@ void fake_cuda_fail(const char* function, int result) {
   failure = (CUresult)result;
 }
 
-static CUresult broken(CUresult result, const char* function, const char* rule) {
+void fake_cuda_complain(const char* function, const char* rule) {
   if (!complaint[0]) snprintf(complaint, sizeof complaint, "%s: %s", function, rule);
+}
+static CUresult broken(CUresult result, const char* function, const char* rule) {
+  fake_cuda_complain(function, rule);
   return result;
 }
 #define NEED(condition, result, rule)             \
@@ -90,7 +136,11 @@ static CUresult broken(CUresult result, const char* function, const char* rule) 
   if (!strcmp(failing, __func__)) return failure; \
   if (!(condition)) return broken(result, __func__, rule)
 
-static bool in_context(void) { return depth > 0 && stack[depth - 1] == &context; }
+static bool is_context(CUcontext given) {
+  return given >= contexts && given < contexts + kDevices;
+}
+
+static bool in_context(void) { return depth > 0 && is_context(stack[depth - 1]); }
 
 // Whether bytes lie in one block of memory.
 static bool is_memory(CUdeviceptr address, size_t bytes) {
@@ -101,7 +151,80 @@ static bool is_memory(CUdeviceptr address, size_t bytes) {
   return false;
 }
 
-static bool is_stream(CUstream stream) { return stream == NULL || stream->live; }
+static bool is_stream(CUstream stream) {
+  return stream == NULL || (stream->live && in_context() && stream->context == stack[depth - 1]);
+}
+
+// Wait until another thread has done something; false where none does for some seconds.
+bool fake_cuda_wait(void) {
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += kPatience;
+  return pthread_cond_timedwait(&changed, &mutex, &end) == 0;
+}
+
+// Tell that something has changed, for which others may have waited.
+void fake_cuda_notify(void) {
+  ++changes;
+  pthread_cond_broadcast(&changed);
+}
+
+// Give a stream work, which is done at once where nothing is deferred. `given` is freed after it.
+CUresult fake_cuda_enqueue(CUstream stream, Attempt attempt, void* given) {
+  if (seed == 0) {
+    const bool done = attempt(given);
+    free(given);
+    return done ? CUDA_SUCCESS : broken(CUDA_ERROR_INVALID_VALUE, __func__, "it waits for ever");
+  }
+  Work* work = calloc(1, sizeof *work);
+  work->attempt = attempt;
+  work->given = given;
+  fake_cuda_lock();
+  CUstream own = stream == NULL ? &callers_default : stream;
+  if (own->first == NULL) own->first = work;
+  if (own->last != NULL) own->last->next = work;
+  own->last = work;
+  fake_cuda_notify();
+  fake_cuda_unlock();
+  return CUDA_SUCCESS;
+}
+
+// Try what one stream is to do next.
+static bool step(CUstream stream) {
+  Work* work = stream->first;
+  if (work == NULL || !work->attempt(work->given)) return false;
+  stream->first = work->next;
+  if (work->next == NULL) stream->last = NULL;
+  free(work->given);
+  free(work);
+  fake_cuda_notify();
+  return true;
+}
+
+// Let some stream do one thing, whichever comes first from a drawn place on; false where none can.
+static bool step_any(void) {
+  seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+  if (seed == 0) seed = 1;
+  const int count = stream_count + 1, start = (int)((seed >> 33) % (unsigned)count);
+  const long before = changes;
+  for (int i = 0; i < count; ++i) {
+    const int number = (start + i) % count;
+    if (step(number == stream_count ? &callers_default : streams[number])) return true;
+  }
+  return changes != before;
+}
+
+// Run until a stream has done all that it was given; what it does not wait for may be left.
+static CUresult run_until_idle(CUstream stream) {
+  CUresult result = CUDA_SUCCESS;
+  fake_cuda_lock();
+  while (stream->first != NULL && result == CUDA_SUCCESS) {
+    if (step_any() || fake_cuda_wait()) continue;
+    result = broken(CUDA_ERROR_INVALID_VALUE, __func__, "streams wait for ever");
+  }
+  fake_cuda_unlock();
+  return result;
+}
 
 CUresult cuInit(unsigned int flags) { return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
@@ -116,25 +239,25 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  NEED(ordinal == 0, CUDA_ERROR_INVALID_VALUE, "there is one device");
-  *device = 0;
+  NEED(ordinal >= 0 && ordinal < kDevices, CUDA_ERROR_INVALID_VALUE, "no such device");
+  *device = ordinal;
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-  NEED(device == 0, CUDA_ERROR_INVALID_VALUE, "there is one device");
+  NEED(device >= 0 && device < kDevices, CUDA_ERROR_INVALID_VALUE, "no such device");
   *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? major : minor;
   return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
-  NEED(device == 0, CUDA_ERROR_INVALID_VALUE, "there is one device");
-  *out = &context;
+  NEED(device >= 0 && device < kDevices, CUDA_ERROR_INVALID_VALUE, "no such device");
+  *out = &contexts[device];
   return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  NEED(device == 0, CUDA_ERROR_INVALID_VALUE, "there is one device");
+  NEED(device >= 0 && device < kDevices, CUDA_ERROR_INVALID_VALUE, "no such device");
   return CUDA_SUCCESS;
 }
 
@@ -150,7 +273,7 @@ CUresult cuCtxSetCurrent(CUcontext given) {
 }
 
 CUresult cuCtxPushCurrent(CUcontext given) {
-  NEED(given == &context && depth < 16, CUDA_ERROR_INVALID_CONTEXT, "no such context");
+  NEED(is_context(given) && depth < 16, CUDA_ERROR_INVALID_CONTEXT, "no such context");
   stack[depth++] = given;
   return CUDA_SUCCESS;
 }
@@ -163,7 +286,7 @@ CUresult cuCtxPopCurrent(CUcontext* out) {
 
 CUresult cuCtxGetDevice(CUdevice* device) {
   NEED(in_context(), CUDA_ERROR_INVALID_CONTEXT, "no context is current");
-  *device = 0;
+  *device = stack[depth - 1]->device;
   return CUDA_SUCCESS;
 }
 
@@ -171,32 +294,82 @@ CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
   NEED(in_context() && flags <= 1, CUDA_ERROR_INVALID_VALUE, "no context, or wrong flags");
   *stream = calloc(1, sizeof **stream);
   (*stream)->live = true;
+  (*stream)->context = stack[depth - 1];
+  fake_cuda_lock();
+  streams[stream_count++] = *stream;
+  ++streams_live;
+  fake_cuda_unlock();
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamDestroy(CUstream stream) {
   NEED(stream != NULL && stream->live, CUDA_ERROR_INVALID_HANDLE, "no such stream");
   stream->live = false;
+  --streams_live;
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
   NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE, "no such stream");
+  return run_until_idle(stream == NULL ? &callers_default : stream);
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  NEED(in_context() && flags <= 3, CUDA_ERROR_INVALID_VALUE, "no context, or wrong flags");
+  *event = calloc(1, sizeof **event);
+  (*event)->live = true;
+  ++events_live;
   return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event) {
+  NEED(event != NULL && event->live, CUDA_ERROR_INVALID_HANDLE, "no such event");
+  event->live = false;
+  --events_live;
+  return CUDA_SUCCESS;
+}
+
+static bool reach(void* given) {
+  **(bool**)given = true;
+  return true;
+}
+
+static bool has_reached(void* given) { return **(bool**)given; }
+
+static bool** last_of(CUevent event) {
+  bool** kept = malloc(sizeof *kept);
+  *kept = event->last;
+  return kept;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  NEED(is_stream(stream) && event->live, CUDA_ERROR_INVALID_HANDLE, "no such stream or event");
+  event->last = calloc(1, sizeof *event->last);  // is never freed: waits may be left
+  return fake_cuda_enqueue(stream, reach, last_of(event));
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  NEED(is_stream(stream) && event->live, CUDA_ERROR_INVALID_HANDLE, "no such stream or event");
+  NEED(flags == 0, CUDA_ERROR_INVALID_VALUE, "flags of a wait");
+  if (event->last == NULL) return CUDA_SUCCESS;
+  return fake_cuda_enqueue(stream, has_reached, last_of(event));
 }
 
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   NEED(in_context() && bytes > 0, CUDA_ERROR_INVALID_VALUE, "no context, or no bytes");
-  for (int i = 0; i < kMost; ++i) {
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  fake_cuda_lock();
+  for (int i = 0; i < kMost && result != CUDA_SUCCESS; ++i) {
     if (blocks[i].start != NULL) continue;
     blocks[i].start = aligned_alloc(256, (bytes + 255) / 256 * 256);
     blocks[i].bytes = bytes;
     memset(blocks[i].start, 0xFF, bytes);
     *address = (CUdeviceptr)blocks[i].start;
     ++blocks_live;
-    return CUDA_SUCCESS;
+    result = CUDA_SUCCESS;
   }
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  fake_cuda_unlock();
+  return result;
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
@@ -210,24 +383,74 @@ CUresult cuMemFree(CUdeviceptr address) {
   return broken(CUDA_ERROR_INVALID_VALUE, __func__, "no such memory");
 }
 
+bool fake_cuda_is_memory(const void* address, size_t bytes) {
+  return bytes == 0 || is_memory((CUdeviceptr)address, bytes);
+}
+
+typedef struct Filling {
+  char* address;
+  int value;
+  size_t bytes;
+} Filling;
+
+static bool fill(void* given) {
+  const Filling* filling = given;
+  memset(filling->address, filling->value, filling->bytes);
+  return true;
+}
+
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream) {
   NEED(is_stream(stream) && in_context(), CUDA_ERROR_INVALID_HANDLE, "no such stream");
+  NEED(bytes > 0 && is_memory(address, bytes), CUDA_ERROR_INVALID_VALUE, "outside of memory");
+  ++memsets;
+  Filling* filling = calloc(1, sizeof *filling);
+  *filling = (Filling){(char*)address, value, bytes};
+  return fake_cuda_enqueue(stream, fill, filling);
+}
+
+CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
+  NEED(in_context(), CUDA_ERROR_INVALID_CONTEXT, "no context is current");
   NEED(bytes > 0 && is_memory(address, bytes), CUDA_ERROR_INVALID_VALUE, "outside of memory");
   memset((char*)address, value, bytes);
   ++memsets;
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
-  return cuMemsetD8Async(address, value, bytes, NULL);
+static bool copy(void* given) {
+  const CUDA_MEMCPY2D* rows = given;
+  for (size_t i = 0; i < rows->Height; ++i) {
+    memmove((char*)rows->dstDevice + i * rows->dstPitch,
+            (char*)rows->srcDevice + i * rows->srcPitch, rows->WidthInBytes);
+  }
+  return true;
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream) {
   NEED(is_stream(stream) && in_context(), CUDA_ERROR_INVALID_HANDLE, "no such stream");
   NEED(bytes > 0 && is_memory(target, bytes), CUDA_ERROR_INVALID_VALUE, "outside of memory");
   NEED(is_memory(source, bytes), CUDA_ERROR_INVALID_VALUE, "outside of memory");
-  memmove((char*)target, (char*)source, bytes);
-  return CUDA_SUCCESS;
+  CUDA_MEMCPY2D* rows = calloc(1, sizeof *rows);
+  rows->srcDevice = source;
+  rows->dstDevice = target;
+  rows->WidthInBytes = bytes;
+  rows->Height = 1;
+  return fake_cuda_enqueue(stream, copy, rows);
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* rows, CUstream stream) {
+  NEED(is_stream(stream) && in_context(), CUDA_ERROR_INVALID_HANDLE, "no such stream");
+  NEED(rows->srcMemoryType == CU_MEMORYTYPE_DEVICE && rows->dstMemoryType == CU_MEMORYTYPE_DEVICE &&
+           rows->srcXInBytes + rows->srcY + rows->dstXInBytes + rows->dstY == 0,
+       CUDA_ERROR_INVALID_VALUE, "rows of device memory");
+  const size_t width = rows->WidthInBytes, last = rows->Height - 1;
+  NEED(width > 0 && rows->Height > 0 && rows->srcPitch >= width && rows->dstPitch >= width,
+       CUDA_ERROR_INVALID_VALUE, "rows lie on one another");
+  NEED(is_memory(rows->dstDevice, last * rows->dstPitch + width) &&
+           is_memory(rows->srcDevice, last * rows->srcPitch + width),
+       CUDA_ERROR_INVALID_VALUE, "outside of memory");
+  CUDA_MEMCPY2D* kept = calloc(1, sizeof *kept);
+  *kept = *rows;
+  return fake_cuda_enqueue(stream, copy, kept);
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
@@ -305,6 +528,25 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   return CUDA_SUCCESS;
 }
 
+// A launch with the bytes of its parameters.
+typedef struct Launched {
+  CUfunction function;
+  unsigned int shape[10];
+  CUstream stream;
+  void* parameters[kParameters];
+  _Alignas(128) char bytes[kParameters * 128];
+} Launched;
+
+static bool run_kernel(void* given) {
+  Launched* launched = given;
+  const CUfunction function = launched->function;
+  if (hook != NULL) {
+    hook(function->name, function->module->image, launched->shape, launched->stream,
+         launched->parameters);
+  }
+  return true;
+}
+
 static CUresult start(CUfunction function, const unsigned int* shape, CUstream stream,
                       void** parameters) {
   const unsigned int *grid = shape, *block = shape + 3, *cluster = shape + 6;
@@ -334,8 +576,15 @@ static CUresult start(CUfunction function, const unsigned int* shape, CUstream s
     NEED(place != 0 && place % (uintptr_t)(bytes == 128 ? 64 : bytes) == 0,
          CUDA_ERROR_INVALID_VALUE, "a parameter is missing, or not aligned");
   }
-  if (hook != NULL) hook(function->name, function->module->image, shape, stream, parameters);
-  return CUDA_SUCCESS;
+  Launched* launched = aligned_alloc(128, sizeof *launched);
+  launched->function = function;
+  launched->stream = stream;
+  memcpy(launched->shape, shape, sizeof launched->shape);
+  for (int i = 0; i < kernels[number].count; ++i) {
+    launched->parameters[i] = launched->bytes + i * 128;
+    memcpy(launched->parameters[i], parameters[i], (size_t)kernels[number].bytes[i]);
+  }
+  return fake_cuda_enqueue(stream, run_kernel, launched);
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,

@@ -1,0 +1,207 @@
+"""Exchanges between ranks of an emitted program, as calls of NCCL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusec.diagnostics import InternalError, Unsupported
+from fusec.emit.streams import StreamPrinter
+from fusec.emit.variables import Variables
+from fusec.emit.view import Call, Step
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    EncodeTensorMap,
+    For,
+    Free,
+    Instruction,
+    Receive,
+    Send,
+    Share,
+    Wait,
+)
+from fusec.hostir.program import Buffer, HostProgram, every
+from fusec.ir.dim import Dim, floordiv
+from fusec.run.transports.nccl import reduction_of
+
+HOST_ONLY = (Allocate, Alias, Free, EncodeTensorMap)
+_BYTES = "ncclInt8"
+
+
+def is_waited_later(body: Sequence[Instruction], place: int) -> bool:
+    """Return whether anything runs between an exchange and the wait for it."""
+    rest = (i for i in body[place + 1 :] if not isinstance(i, HOST_ONLY))
+    return not isinstance(next(rest, None), Wait)
+
+
+def some_wait_later(program: HostProgram) -> bool:
+    """Return whether some exchange needs a stream of its own."""
+    loops = (i for i in every(program.instructions) if isinstance(i, For))
+    bodies = [program.instructions, *(loop.body for loop in loops)]
+    return any(
+        isinstance(instruction, Collective | Receive) and is_waited_later(body, place)
+        for body in bodies
+        for place, instruction in enumerate(body)
+    )
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """The stream on which an exchange begins, and the steps around it."""
+
+    before: list[Step]
+    stream: str
+    behind: list[Step]
+
+
+class ExchangePrinter:
+    """Prints exchanges in the order in which all ranks come to them.
+
+    One that is waited for at once runs on the current stream, any other on a stream of exchanges,
+    and an event says when it is over. communicators: the expressions of the axes'.
+    """
+
+    def __init__(
+        self,
+        variables: Variables,
+        streams: StreamPrinter,
+        communicators: Mapping[str, str],
+        channel: int,
+    ) -> None:
+        """Begin without exchanges; channel: the number of the stream of exchanges."""
+        self.variables, self.streams, self.channel = variables, streams, channel
+        self.communicators = communicators
+        self.events = 0
+        self._events: dict[str, int] = {}
+        self._sent: Send | None = None
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """Return the buffers whose exchange was begun and is not waited for."""
+        return frozenset(self._events)
+
+    def collective(self, exchange: Collective, *, later: bool) -> Iterator[Step]:
+        """Yield the steps that begin a collective."""
+        buffers = exchange.target, exchange.source
+        begin = self._begin(buffers, later=later)
+        yield from begin.before
+        yield Call(self._collective(exchange, begin.stream), str(exchange))
+        yield from begin.behind
+
+    def send(self, exchange: Send) -> None:
+        """Keep what goes together with what is received."""
+        if self._sent is not None:
+            raise InternalError(f"`{self._sent}` goes without a `receive`")
+        self._sent = exchange
+
+    def receive(self, exchange: Receive, own: str, *, later: bool) -> Iterator[Step]:
+        """Yield the steps that send and receive.
+
+        own: the variable that says whether a rank is its own partner, which exchanges nothing then.
+        """
+        sent, self._sent = self._sent, None
+        if sent is None or sent.axis != exchange.axis:
+            raise InternalError(f"`{exchange}` comes without a `send`")
+        begin = self._begin((exchange.target, sent.source), later=later)
+        given = (*self._end(sent.source, sent.place), *self._end(exchange.target, exchange.place))
+        self._called("send_and_receive")
+        call = self._call("send_and_receive", given, exchange.axis, begin.stream)
+        yield from begin.before
+        yield Call(call, f"{sent}, {exchange}", unless=own)
+        yield from begin.behind
+
+    def wait(self, buffer: str) -> Iterator[Step]:
+        """Yield what lets the current stream wait; nothing where the exchange is on it."""
+        event = self._events.get(buffer)
+        if event is None:
+            return
+        self._events = {n: e for n, e in self._events.items() if e != event}
+        steps, on = self.streams.enter()
+        yield from steps
+        self._called("await")
+        yield Call(f"await(streams, {on}, {event})", f"wait {buffer}")
+
+    def share(self, share: Share, room: str, step: Dim) -> Iterator[Step]:
+        """Yield what brings together the parts of all ranks, `step` bytes apart in a room."""
+        steps, on = self.streams.enter()
+        yield from steps
+        sent = self.variables.at(share.source), "0"
+        received = room, self.variables.text(step)
+        rest = self.variables.bytes(share.source), str(len(share.views))
+        yield Call(self._blocks((*sent, *received, *rest), share.axis, on), str(share))
+
+    def _begin(self, buffers: tuple[str, str], *, later: bool) -> _Begin:
+        before, on = self.streams.enter()
+        if not later:
+            return _Begin(before, on, [])
+        event, self.events = self.events, self.events + 1
+        self._events |= dict.fromkeys(buffers, event)
+        self._called("mark")
+        behind: list[Step] = [Call(f"mark(streams, {self.channel}, {event})")]
+        return _Begin(
+            [*before, *self.streams.fork(self.channel)],
+            f"streams->all[{self.channel}]",
+            behind,
+        )
+
+    def _collective(self, exchange: Collective, on: str) -> str:
+        source, target = (self._buffer(n) for n in (exchange.source, exchange.target))
+        ends, text = (exchange.source, exchange.target), self.variables.text
+        match exchange.kind:
+            case "all_gather":
+                count = _bytes(source)
+                return self._nccl("AllGather", ends, count, (_BYTES,), exchange.axis, on)
+            case "broadcast" if exchange.root is not None:
+                rest = _BYTES, f"(int)({text(exchange.root)})"
+                return self._nccl("Broadcast", ends, _bytes(target), rest, exchange.axis, on)
+            case "all_to_all":
+                block = text(floordiv(_bytes(source), exchange.ranks))
+                given = (part for name in ends for part in (self.variables.at(name), block))
+                rest = block, str(exchange.ranks)
+                return self._blocks((*given, *rest), exchange.axis, on)
+            case "all_reduce" | "reduce_scatter":
+                kind, operation, each = reduction_of(exchange.reduction, target.dtype, 1)
+                rest = f"nccl{kind.capitalize()}", f"nccl{operation.capitalize()}"
+                name = "AllReduce" if exchange.kind == "all_reduce" else "ReduceScatter"
+                count = target.elements * each
+                return self._nccl(name, ends, count, rest, exchange.axis, on)
+            case other:
+                raise Unsupported(f"NCCL has no exchange called `{other}`")
+
+    def _nccl(
+        self,
+        name: str,
+        ends: tuple[str, str],
+        count: Dim,
+        rest: tuple[str, ...],
+        axis: str,
+        on: str,
+    ) -> str:
+        source, target = map(self.variables.at, ends)
+        pointers = f"(const void*){source}", f"(void*){target}"
+        size = self.variables.cast(count, "size_t")
+        return f"nccl({self._call(f'nccl{name}', (*pointers, size, *rest), axis, on)})"
+
+    def _blocks(self, given: tuple[str, ...], axis: str, on: str) -> str:
+        self._called("exchange_blocks")
+        return self._call("exchange_blocks", given, axis, on)
+
+    def _end(self, buffer: str, place: Dim) -> tuple[str, str, str]:
+        """Return where a slice lies, its bytes, and the place of the rank at its other end."""
+        variables = self.variables
+        return variables.at(buffer), variables.bytes(buffer), variables.text(place)
+
+    def _call(self, function: str, given: tuple[str, ...], axis: str, on: str) -> str:
+        return f"{function}({', '.join(given)}, {self.communicators[axis]}, {on})"
+
+    def _buffer(self, name: str) -> Buffer:
+        return self.variables.program.buffer[name]
+
+    def _called(self, helper: str) -> None:
+        self.variables.sizes.called.add(helper)
+
+
+def _bytes(buffer: Buffer) -> Dim:
+    return buffer.elements * buffer.dtype.size

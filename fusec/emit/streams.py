@@ -1,0 +1,91 @@
+"""On which stream the steps of an emitted program are put, and what that one waits for."""
+
+from __future__ import annotations
+
+from fusec.emit.variables import Variables
+from fusec.emit.view import Call, Statement, Step
+from fusec.hostir.instructions import For, SetStream
+from fusec.ir.dim import Dim, dim
+
+CALLER = dim(0)
+
+
+class StreamPrinter:
+    """Follows the current stream from instruction to instruction.
+
+    A stream is entered where something is put on it, not where it is set: what is set and left
+    again is not printed. One whose first work waits for nothing waits for the caller's.
+    """
+
+    def __init__(self, variables: Variables, count: int) -> None:
+        """Begin on the caller's stream; count: of the others."""
+        self.variables, self.count = variables, count
+        self.current = CALLER
+        self._shown: Dim | None = CALLER
+        self._begun = {CALLER}
+        self._names: dict[str, Dim] = {}
+
+    def get(self, name: str) -> None:
+        """Keep the current stream under a name."""
+        self._names[name] = self.current
+
+    def set(self, stream: Dim) -> None:
+        """Make a stream the current one."""
+        self.current = self._number(stream)
+
+    def enter(self) -> tuple[list[Step], str]:
+        """Return the steps before work on the current stream, and the expression of that stream."""
+        if not self.count:
+            return [], "stream"
+        steps = self._show()
+        if self.current not in self._begun:
+            steps.append(self._follow("on", CALLER))
+            self._begun.add(self.current)
+        return steps, "on"
+
+    def synchronize(self, stream: Dim, comment: str) -> list[Step]:
+        """Return what lets the current stream wait for all that another one was given."""
+        other = self._number(stream)
+        if other == self.current:
+            return []
+        steps = [*self._show(), self._follow("on", other, comment)]
+        if other in self._begun:
+            self._begun.add(self.current)
+        return steps
+
+    def fork(self, number: int) -> list[Step]:
+        """Return what lets a stream wait for what the current one was given."""
+        steps, _ = self.enter()
+        self._called("use")
+        return [*steps, self._follow(f"use(streams, {number})", self.current)]
+
+    def begin_loop(self, loop: For) -> set[Dim]:
+        """Return what `end_loop` takes; `on` may differ from one iteration to the next."""
+        if any(isinstance(i, SetStream) for i in loop.body):
+            self._shown = None
+        return set(self._begun)
+
+    def end_loop(self, loop: For, begun: set[Dim]) -> None:
+        """Forget what only iterations know: there may be none of them."""
+        self._begun = begun
+        if any(isinstance(i, SetStream) for i in loop.body):
+            self._shown = None
+
+    def _number(self, stream: Dim) -> Dim:
+        return stream.substitute(self._names)
+
+    def _show(self) -> list[Step]:
+        if self._shown == self.current:
+            return []
+        self._shown = self.current
+        if self.current == CALLER:
+            return [Statement("on = stream;")]
+        self._called("use")
+        return [Statement(f"on = use(streams, {self.variables.text(self.current)});")]
+
+    def _follow(self, stream: str, other: Dim, comment: str = "") -> Step:
+        self._called("follow")
+        return Call(f"follow(streams, {stream}, {self.variables.text(other)})", comment)
+
+    def _called(self, helper: str) -> None:
+        self.variables.sizes.called.add(helper)
