@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -172,14 +172,25 @@ class Launched:
 class Emitted:
     """A package's C library, loaded with the stand-in."""
 
-    def __init__(self, package: driver.Package, folder: Path, *, number: int = 0) -> None:
-        """Compile and load it; number: of the program that the stand-in's GPU gets."""
+    def __init__(
+        self,
+        package: driver.Package,
+        folder: Path,
+        *,
+        number: int = 0,
+        edit: Callable[[str], str] = str,
+    ) -> None:
+        """Compile and load it.
+
+        number: of the program that the stand-in's GPU gets. edit: changes the C source before.
+        """
         self.view: ProgramView = view_of(package)
         self.package, self.program = package, package.programs[number]
         for path, content in files_of(self.view).items():
             (folder / path).write_bytes(content)
         name = self.view.name
         source, library = folder / f"{name}.c", folder / f"lib{name}.so"
+        source.write_text(edit(source.read_text()))
         link = link_flags(ranks=bool(self.view.axes))
         compile_c("-std=c11", *STRICT, "-shared", source, *link, "-o", library)
         self.path, self.library = library, ctypes.CDLL(str(library))

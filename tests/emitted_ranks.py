@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fusec.ir.sharding import Mesh
 from fusec.lowering import division
 from fusec.options import CompileOptions
 from fusec.run.arrays import lay_out, layout_of
+from fusec.target import find
 from fusec.variants import compile_variants
 
 ALONE = Mesh((("alone", 1),), (0,))
@@ -38,9 +39,7 @@ class UniqueId(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_char * 128),)
 
 
-def packaged(
-    fusion: Fusion, *, target: str = "sm_80", **options: Any
-) -> driver.Package:
+def packaged(fusion: Fusion, *, target: str = "sm_80", **options: Any) -> driver.Package:
     """Return a fusion compiled with loops also where they are not worth it."""
     given = {"targets": (target,), "targets_given": True, "without": LOOPED.without, **options}
     return compile_variants([driver.Compilation(fusion, CompileOptions(**given))])
@@ -49,14 +48,23 @@ def packaged(
 class Ranks:
     """The ranks of an emitted program, each on a device of its own."""
 
-    def __init__(self, emitted: Emitted, inputs: Mapping[str, Any], folder: Path) -> None:
-        """Connect the ranks, and give each its part of the inputs of the whole."""
+    def __init__(
+        self,
+        emitted: Emitted,
+        inputs: Mapping[str, Any],
+        folder: Path,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """Connect the ranks, and give each its part of the inputs of the whole.
+
+        sizes: others than the program was planned for, of one rank.
+        """
         self.emitted, program = emitted, emitted.program
         self.fusion = program.original
         self.divided = division(self.fusion, program.options).partition
         self.mesh = self.fusion.mesh or ALONE
-        self.sizes = self.divided.fusion.hints
-        FakeCuda(80)
+        self.sizes = sizes or self.divided.fusion.hints
+        FakeCuda(find(program.targets[0]).capability)
         self.gpus = [FakeCuda(device=k, new=False) for k in range(self.mesh.size)]
         self.library = self.gpus[0].library
         self.nccl = ctypes.CDLL(str(stand_in().parent / "libnccl.so"), mode=ctypes.RTLD_GLOBAL)
@@ -65,9 +73,7 @@ class Ranks:
         self.calls = list[Late]()
         for rank, gpu in enumerate(self.gpus):
             gpu.use()
-            own = parts_of(
-                self.fusion, inputs, self.divided.placed, self.mesh, rank, self.sizes
-            )
+            own = parts_of(self.fusion, inputs, self.divided.placed, self.mesh, rank, self.sizes)
             self.programs.append(emitted.create())
             self.spaces.append(emitted.workspace(gpu, self.programs[-1], self.sizes))
             for buffer in program.host.inputs:
@@ -96,8 +102,19 @@ class Ranks:
         assert set(errors.values()) == {0}
         return made
 
+    def poison(self) -> None:
+        """Let nothing be left of earlier runs in outputs and workspaces."""
+        for call, space in zip(self.calls, self.spaces, strict=True):
+            ctypes.memset(space.memory, 0xFF, space.bytes)
+            space.zeroed = 0
+            buffers = self.emitted.program.host.buffer
+            for name, address in call.addresses.items():
+                if buffers[name].role == "output":
+                    ctypes.memset(address, 0xFF, buffers[name].bytes(self.sizes))
+
     def issue(self) -> list[int]:
         """Run the program on each rank, and return the errors; nothing has been done yet."""
+        self.poison()
         errors = list[int]()
         for gpu, call, program, space in zip(
             self.gpus, self.calls, self.programs, self.spaces, strict=True
@@ -137,10 +154,14 @@ class Ranks:
 
 
 def results(
-    package: driver.Package, inputs: Mapping[str, Any], folder: Path, seeds: Sequence[int] = (1,)
+    package: driver.Package,
+    inputs: Mapping[str, Any],
+    folder: Path,
+    seeds: Iterable[int],
+    sizes: Mapping[str, int] | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Return what an emitted program computes with its streams mixed by each of some seeds."""
-    ranks = Ranks(Emitted(package, folder), inputs, folder)
+    ranks = Ranks(Emitted(package, folder), inputs, folder, sizes)
     found = list[dict[str, np.ndarray]]()
     for seed in seeds:
         ranks.gpus[0].defer(seed)

@@ -33,21 +33,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("headers", HEADERS, ids=str)
 def test_c_and_cpp_take_the_files(folder: Path, headers: Path, tmp_path: Path) -> None:
+    check_compiles(folder, "matmul_long_k", headers, tmp_path)
+
+
+def check_compiles(folder: Path, fusion: str, headers: Path, work: Path) -> None:
+    """Fail unless compilers take a folder's files, and its interface in C99 and C++11."""
     include = (f"-I{folder}", "-isystem", headers)
-    for name in ("matmul_long_k", "example"):
+    for name in (fusion, "example"):
         compile_c("-std=c11", *STRICT, *include, "-c", folder / f"{name}.c", "-o", "/dev/null")
-    user = tmp_path / "user.c"
-    user.write_text('#include "matmul_long_k.h"\n')
+    user = work / "user.c"
+    user.write_text(f'#include "{fusion}.h"\n')
     compile_c("-std=c99", *STRICT, *include, "-fsyntax-only", user)
     compile_c("-std=c++11", *STRICT, *include, "-fsyntax-only", "-x", "c++", user, compiler="g++")
 
 
 def test_the_files_are_formatted(folder: Path) -> None:
+    check_formatted(folder, "matmul_long_k")
+
+
+def check_formatted(folder: Path, fusion: str) -> None:
+    """Fail unless a folder's files are as clang-format has them."""
     formatter = shutil.which("clang-format") or pytest.importorskip("clang_format").get_executable(
         "clang-format"
     )
     style = STYLE.replace(", BinPackParameters: OnePerLine", "")
-    for name in ("matmul_long_k.h", "matmul_long_k.c", "example.c"):
+    for name in (f"{fusion}.h", f"{fusion}.c", "example.c"):
         text = (folder / name).read_text().partition("// clang-format off")[0].rstrip() + "\n"
         command = [formatter, f"--style={style}", f"--assume-filename={name}"]
         done = subprocess.run(command, input=text, capture_output=True, text=True)

@@ -237,8 +237,7 @@ class PlanPrinter:
                 for each in self.exchanges.share(instruction, room, step):
                     yield _Made(each, (source,))
                 for k, view in enumerate(views):
-                    far = self.variables.cast(k * step, "CUdeviceptr")
-                    yield self._address(view, f"{room} + {far}" if k else room)
+                    yield self._address(view, self.variables.part(room, k * step))
 
     def _loop(self, loop: For) -> _Made:
         current, begun = self.streams.current, self.streams.begin_loop(loop)
@@ -281,10 +280,8 @@ class PlanPrinter:
             yield _Made(SetView(self.fields[name].name, self.variables.at(name)), (name,))
 
     def _address_of(self, alias: Alias) -> str:
-        at = self.variables.at(alias.of)
         size = self.program.buffer[alias.buffer].dtype.size
-        far = self.variables.cast(alias.offset * size, "CUdeviceptr")
-        return at if alias.offset == 0 else f"{at} + {far}"
+        return self.variables.part(self.variables.at(alias.of), alias.offset * size)
 
     def _address(self, name: str, value: str, *uses: str) -> _Made:
         return _Made(Statement(f"CUdeviceptr {self.variables.at(name)} = {value};"), uses, name)

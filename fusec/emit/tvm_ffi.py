@@ -68,6 +68,7 @@ class FunctionView:
     tensors: tuple[Tensor, ...]
     bound: tuple[Value, ...]
     scalars: tuple[Value, ...]
+    streams: int
 
     def _calls(self, function: str) -> bool:
         return any(function in v.value for v in (*self.bound, *self.scalars))
@@ -107,6 +108,12 @@ class _Printer:
 
     def view(self) -> FunctionView:
         name = self.view_.name
+        if self.view_.axes:
+            raise Unsupported(
+                f"`{name}` cannot be emitted for TVM-FFI: {self.view_.ranks} ranks run it "
+                "together, and its function takes no communicators",
+                help="--emit c",
+            )
         hidden = next((f for f in self.view_.fields if not f.given), None)
         if hidden is not None:
             raise Unsupported(
@@ -132,6 +139,7 @@ class _Printer:
             bound=tuple(Value(s.name, self._bound(s, tensors, order)) for s in self.view_.sizes),
             scalars=tuple(self._scalars(order)),
             helpers=frozenset(self.sizes.called),
+            streams=self.view_.streams,
         )
 
     def _order(self) -> tuple[str, ...]:

@@ -48,6 +48,13 @@ class Variables:
         buffer = self.program.buffer[name]
         return self.sizes.text(buffer.elements * buffer.dtype.size)
 
+    def part(self, whole: str, offset: Dim) -> str:
+        """Return the address that lies an offset in bytes behind another one."""
+        if offset.is_const:
+            return whole if offset == 0 else f"{whole} + {offset}"
+        self.sizes.called.add("part")
+        return f"part({whole}, {self.text(offset)})"
+
     def cast(self, value: Dim, kind: str) -> str:
         """Return a size as a factor of a C type."""
         return self.sizes.factor(value) if value.is_const else f"({kind})({self.sizes.text(value)})"

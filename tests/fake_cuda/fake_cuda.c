@@ -86,6 +86,8 @@ void fake_cuda_reset(int driver, int capability) {
   kernel_count = 0;
   depth = 0;
   seed = 0;
+  callers_default.first = callers_default.last = NULL;  // what is left is dropped
+  for (int i = 0; i < stream_count; ++i) streams[i]->first = streams[i]->last = NULL;
 }
 
 __attribute__((constructor)) static void start_up(void) {
@@ -135,6 +137,16 @@ static CUresult broken(CUresult result, const char* function, const char* rule) 
   ++calls;                                        \
   if (!strcmp(failing, __func__)) return failure; \
   if (!(condition)) return broken(result, __func__, rule)
+
+// Return how much streams have been given that is not done.
+int fake_cuda_waiting(void) {
+  int count = 0;
+  for (int i = 0; i <= stream_count; ++i) {
+    const CUstream stream = i == stream_count ? &callers_default : streams[i];
+    for (const Work* work = stream->first; work != NULL; work = work->next) ++count;
+  }
+  return count;
+}
 
 static bool is_context(CUcontext given) {
   return given >= contexts && given < contexts + kDevices;
@@ -201,15 +213,19 @@ static bool step(CUstream stream) {
   return true;
 }
 
-// Let some stream do one thing, whichever comes first from a drawn place on; false where none can.
+// Let one stream do one thing, a drawn one or the next that can; false where none can.
 static bool step_any(void) {
+  CUstream able[kMost];
+  int count = 0;
+  for (int i = 0; i <= stream_count; ++i) {
+    const CUstream stream = i == stream_count ? &callers_default : streams[i];
+    if (stream->first != NULL) able[count++] = stream;
+  }
   seed = seed * 6364136223846793005ull + 1442695040888963407ull;
   if (seed == 0) seed = 1;
-  const int count = stream_count + 1, start = (int)((seed >> 33) % (unsigned)count);
   const long before = changes;
   for (int i = 0; i < count; ++i) {
-    const int number = (start + i) % count;
-    if (step(number == stream_count ? &callers_default : streams[number])) return true;
+    if (step(able[((seed >> 33) + (unsigned)i) % (unsigned)count])) return true;
   }
   return changes != before;
 }

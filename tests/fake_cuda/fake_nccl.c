@@ -7,7 +7,7 @@
 #include "fake_cuda.h"
 #include "nccl.h"
 
-enum { kRanks = 8, kGroups = 256 };
+enum { kRanks = 8, kGroups = 256, kSplits = 8 };
 
 __extension__ typedef _Float16 Half;
 
@@ -52,12 +52,12 @@ typedef struct Group {
   int left;                   // of them have it behind them
   bool moved;
   Message* boxes[kRanks][kRanks];  // by sender and receiver
-  int split_here, color[kRanks], rank_key[kRanks];
+  int split_here, color[kSplits][kRanks], rank_key[kSplits][kRanks];
 } Group;
 
 struct ncclComm {
   Group* group;
-  int rank, begun, over;
+  int rank, begun, over, splits;
   bool live;
 };
 
@@ -78,9 +78,16 @@ static ncclResult_t broken(const char* function, const char* rule) {
   fake_cuda_complain(function, rule);
   return ncclInvalidArgument;
 }
-#define NEED(condition, rule)                                     \
-  if (!strcmp(failing, __func__)) return ncclUnhandledCudaError; \
+#define NEED(condition, rule)                           \
+  if (!strcmp(failing, __func__)) return failed();      \
   if (!(condition)) return broken(__func__, rule)
+
+// A group in which a call failed begins nothing.
+static ncclResult_t failed(void) {
+  free(grouped);
+  grouped = NULL;
+  return ncclUnhandledCudaError;
+}
 
 const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclUnhandledCudaError ? "unhandled cuda error" : "an error of the stand-in";
@@ -133,23 +140,23 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* spli
   NEED(comm != NULL && comm->live && color >= 0 && config == NULL, "a communicator, and a color");
   Group* group = comm->group;
   fake_cuda_lock();
-  const int number = group->splits;
-  group->color[comm->rank] = color;
-  group->rank_key[comm->rank] = key;
+  const int number = comm->splits++ % kSplits;
+  group->color[number][comm->rank] = color;
+  group->rank_key[number][comm->rank] = key;
   if (++group->split_here == group->count) {
     group->split_here = 0;
     ++group->splits;
     fake_cuda_notify();
   }
   ncclResult_t result = ncclSuccess;
-  while (group->splits == number && result == ncclSuccess) {
+  while (group->splits < comm->splits && result == ncclSuccess) {
     if (!fake_cuda_wait()) result = broken(__func__, "not all ranks come");
   }
   int count = 0, rank = 0;
   for (int i = 0; i < group->count; ++i) {
-    if (group->color[i] != color) continue;
+    if (group->color[number][i] != color) continue;
     ++count;
-    rank += group->rank_key[i] < key;
+    rank += group->rank_key[number][i] < key;
   }
   char name[192];
   snprintf(name, sizeof name, "%.128s/%d:%d", group->key, number, color);

@@ -1,0 +1,96 @@
+// stream_rows: kernels of a fusion, launched through the CUDA driver API.
+//
+// A program belongs to the context that was current when it was created, and that context must be
+// current whenever it is run. It does not change, and any number of threads may run it. Arguments
+// and a workspace are for one thread at a time, and a workspace is for one stream, in whose order
+// its content lives; under capture for that graph. All memory is the caller's: a run allocates
+//   none,
+// copies none to or from the host, and does not wait for the device.
+//
+// Pointers are to device memory. Memory that is written overlaps no other. A pointer to no elements
+// may be NULL. All functions but the last return 0 or an error; where arguments are wrong, nothing
+// has been launched.
+#ifndef STREAM_ROWS_H
+#define STREAM_ROWS_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum stream_rows_error {
+  STREAM_ROWS_OK = 0,
+  STREAM_ROWS_ERROR_MEMORY = 1,       // no memory of the host is left
+  STREAM_ROWS_ERROR_CONTEXT = 2,      // no context is current
+  STREAM_ROWS_ERROR_OLD_DRIVER = 3,   // the driver is older than CUDA 13.0
+  STREAM_ROWS_ERROR_GPU = 4,          // the kernels are for other GPUs: sm_90a
+  STREAM_ROWS_ERROR_WORKSPACE = 5,    // the workspace is too small, or badly aligned
+  STREAM_ROWS_ERROR_STREAMS = 6,      // the workspace has no streams
+  STREAM_ROWS_ERROR_SIZES = 10000,    // and above: the kernels are not for these sizes
+  STREAM_ROWS_ERROR_POINTER = 20000,  // and above: a pointer is NULL, or badly aligned
+  STREAM_ROWS_ERROR_CUDA = 30000      // and above: plus a CUresult of the driver
+};
+
+typedef struct stream_rows_program stream_rows_program;
+
+// Extents, and strides in elements.
+typedef struct stream_rows_sizes {
+  int64_t M;  // extent, a multiple of 8
+  int64_t K;  // extent, 1024 in these kernels
+  int64_t F;  // extent, 4096 in these kernels
+} stream_rows_sizes;
+
+typedef struct stream_rows_arguments {
+  stream_rows_sizes sizes;
+  const void* x;     // bf16[M, K], at a multiple of 2 bytes
+  const void* up;    // bf16[F, K], at a multiple of 16 bytes
+  const void* down;  // bf16[K, F], at a multiple of 16 bytes
+  void* y;           // bf16[M, K], at a multiple of 2 bytes
+} stream_rows_arguments;
+
+// The streams and events on which a run works beside the caller's stream.
+typedef struct stream_rows_streams stream_rows_streams;
+
+// Scratch memory of stream_rows_workspace_bytes, at a multiple of 256 bytes; zeroed: 0 before the
+// first run, and again where something else was written into the memory.
+typedef struct stream_rows_workspace {
+  void* memory;
+  size_t bytes;
+  size_t zeroed;
+  stream_rows_streams* streams;  // of stream_rows_streams_create
+} stream_rows_workspace;
+
+// Load the kernels into the current context. The program must be destroyed.
+int stream_rows_create(stream_rows_program** program);
+
+// Unload the kernels, which must have ended.
+int stream_rows_destroy(stream_rows_program* program);
+
+// Create streams in the current context, for a workspace. They must be destroyed.
+int stream_rows_streams_create(stream_rows_streams** streams);
+
+// Destroy streams, whose work goes on.
+int stream_rows_streams_destroy(stream_rows_streams* streams);
+
+// Find how much scratch memory a run needs: 0 where its memory may be NULL.
+int stream_rows_workspace_bytes(const stream_rows_program* program, const stream_rows_sizes* sizes,
+                                size_t* bytes);
+
+// Launch the kernels; returns before they are done. The stream comes before and after all of them,
+//   also
+// where the run fails.
+int stream_rows_run(const stream_rows_program* program, CUstream stream,
+                    const stream_rows_arguments* arguments, stream_rows_workspace* workspace);
+
+// Say what an error is. The text stays.
+const char* stream_rows_error_text(int error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // STREAM_ROWS_H
