@@ -77,10 +77,20 @@ ops:
   - d = add(c, a)
 outputs: [a, d]
 """,
+    # Memory that kernels of each stream leave zeroed.
+    "reduced": """\
+fusion: reduced
+dims: {B: 6, H: 65536}
+inputs:
+  x: {type: "f32[B, H]", stream: {0: 6}}
+ops:
+  - y = sum(x, dims=[1])
+outputs: [y]
+""",
     # Segments on streams.
     "several": """\
 fusion: several
-dims: {A: 64, H: 48}
+dims: {A: 16, H: 16}
 inputs:
   x: f32[A, H]
   v: f32[H, H]

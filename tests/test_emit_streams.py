@@ -24,7 +24,8 @@ from test_parallel_examples import FOLDER, SIZES, small
 
 from fusec import driver
 from fusec.codegen.render import environment
-from fusec.hostir.instructions import Share
+from fusec.hostir.instructions import EncodeTensorMap, Share
+from fusec.hostir.program import every
 from fusec.ir.graph import Fusion
 from fusec.parse import read_file, read_text
 from fusec.reference.verdict import compare
@@ -57,6 +58,14 @@ EXAMPLES += [pair for pair in product(SIZES, (4, 2)) if pair not in EXAMPLES]
 def test_examples(name: str, count: int, tmp_path: Path) -> None:
     fusion = small(name, count)
     check(fusion, packaged(fusion), tmp_path)
+
+
+@pytest.mark.nightly
+def test_tensor_maps_in_loops(tmp_path: Path) -> None:
+    fusion = small("ring_gather_matmul", 2, "bf16", "{M: 64, K: 64, N: 128}")
+    package = packaged(fusion, target="sm_90a")
+    assert any(isinstance(i, EncodeTensorMap) for i in every(package.program.host.instructions))
+    check(fusion, package, tmp_path)
 
 
 @pytest.mark.parametrize("name", mostly_nightly(STREAMED, 3))

@@ -26,6 +26,8 @@ from emitted import (
     stand_in,
 )
 from emitted_fusions import SIZED, SIZES
+from emitted_ranks import Late
+from emitted_streams import STREAMED
 from emulated import emulated
 from nightly import mostly_nightly
 
@@ -146,7 +148,8 @@ class Function:
         self.sizes = choose_sizes(fusion)
         self.inputs = random_inputs(fusion, self.sizes)
         self.cuda = FakeCuda(80)
-        self.called = Called(self.emitted, self.cuda, self.inputs, folder=folder)
+        kind = Late if self.emitted.view.streams else Called
+        self.called = kind(self.emitted, self.cuda, self.inputs, folder=folder)
         host = self.emitted.program.host
         names = [i.value.name for i in fusion.inputs]
         names += [n for n in host.outputs if n not in dict(host.aliases)]
@@ -252,6 +255,23 @@ def test_a_function_takes_the_sizes_of_each_build(number: int, tmp_path: Path) -
     check_outputs(function, tmp_path)
     with pytest.raises(ValueError, match="`B == 4096` does not hold"):
         function(x=function.tensor("x", shape=[100, 8]))
+
+
+def test_streams_stay_with_the_workspace(tmp_path: Path) -> None:
+    function = Function(compiled(read_text(STREAMED["round"], "round.yaml")), tmp_path)
+    assert function.emitted.view.streams == 4
+    check_outputs(function, tmp_path)
+    streams = function.cuda.count("streams")
+    function()
+    assert function.cuda.count("streams") == streams
+
+
+def test_ranks_are_refused(tmp_path: Path, capsys: Capture) -> None:
+    file = small(tmp_path, STREAMED["turned"])
+    done = fusec(capsys, "compile", file, "-o", tmp_path / "out", "--emit", "tvm-ffi")
+    assert done.code == 3
+    assert "4 ranks run it together, and its function takes no communicators" in done.err
+    assert "--emit c" in done.err
 
 
 @pytest.mark.parametrize(
