@@ -37,8 +37,9 @@ def aligned(
     guards: list[Guard] = []
     for part in reversed([*_parts(instructions, _own_parts(buffers, instructions))]):
         alignment, offset = asked[part.buffer], part.offset * sizes[part.buffer]
-        guards += _numbered(part, offset, alignment)
-        while not Facts.proven(offset, alignment):
+        own, rest = _numbered(part, offset, alignment)
+        guards += own
+        while not Facts.proven(rest, alignment):
             alignment //= 2
         asked[part.of] = max(asked[part.of], alignment)
     found = tuple(
@@ -66,8 +67,12 @@ def _own_parts(
     return {each.own_alias.buffer: each.own_alias for each in found}
 
 
-def _numbered(part: Alias, offset: Dim, alignment: int) -> Iterator[Guard]:
-    """Yield the guards by which a part, whichever of several it is, begins at an alignment."""
+def _numbered(part: Alias, offset: Dim, alignment: int) -> tuple[list[Guard], Dim]:
+    """Return the guards by which a part, whichever of several it is, begins at an alignment.
+
+    Also the terms of its offset that no guard is about.
+    """
+    guards, left = list[Guard](), offset
     for monomial, coefficient in offset.terms:
         factors = [Dim((((atom,), 1),)) for atom in monomial]
         rest = [factor for factor in factors if not _is_number(factor)]
@@ -80,7 +85,9 @@ def _numbered(part: Alias, offset: Dim, alignment: int) -> Iterator[Guard]:
                 f"`{part.buffer}` is a part of `{part.of}` that begins at a multiple of "
                 f"{step} bytes, where kernels ask for one of {alignment}"
             )
-        yield Guard(step, "%", alignment, why)
+        guards.append(Guard(step, "%", alignment, why))
+        left -= Dim(((monomial, coefficient),))
+    return guards, left
 
 
 def _is_number(value: Dim) -> bool:

@@ -314,10 +314,10 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
 static int run_sm_90a(const CUfunction* functions, CUstream stream, const Arguments* a,
                       Workspace* w) {
   const Sizes* s = &a->sizes;
-  if (!is_aligned(a->x, s->K * s->M, 2)) return STREAM_ROWS_ERROR_POINTER + 0;
+  if (!is_aligned(a->x, s->K * s->M, 16)) return STREAM_ROWS_ERROR_POINTER + 0;
   if (!is_aligned(a->up, s->F * s->K, 16)) return STREAM_ROWS_ERROR_POINTER + 1;
   if (!is_aligned(a->down, s->F * s->K, 16)) return STREAM_ROWS_ERROR_POINTER + 2;
-  if (!is_aligned(a->y, s->K * s->M, 2)) return STREAM_ROWS_ERROR_POINTER + 3;
+  if (!is_aligned(a->y, s->K * s->M, 16)) return STREAM_ROWS_ERROR_POINTER + 3;
   Workspace none = {0};
   if (w == NULL) w = &none;
   const Places_sm_90a places = places_sm_90a(s);

@@ -46,10 +46,10 @@ typedef struct stream_rows_sizes {
 
 typedef struct stream_rows_arguments {
   stream_rows_sizes sizes;
-  const void* x;     // bf16[M, K], at a multiple of 2 bytes
+  const void* x;     // bf16[M, K], at a multiple of 16 bytes
   const void* up;    // bf16[F, K], at a multiple of 16 bytes
   const void* down;  // bf16[K, F], at a multiple of 16 bytes
-  void* y;           // bf16[M, K], at a multiple of 2 bytes
+  void* y;           // bf16[M, K], at a multiple of 16 bytes
 } stream_rows_arguments;
 
 // The streams and events on which a run works beside the caller's stream.
