@@ -79,6 +79,7 @@ class FakeCuda:
         """
         self.library = ctypes.CDLL(str(stand_in()), mode=ctypes.RTLD_GLOBAL)
         self.library.fake_cuda_complaint.restype = ctypes.c_char_p
+        self.library.fake_cuda_end_capture.restype = ctypes.c_bool
         if new:
             self.library.fake_cuda_reset(driver, capability)
         self._context, self.stream = ctypes.c_void_p(), ctypes.c_void_p()

@@ -80,7 +80,7 @@ def test_the_documented_commands_build_the_example_which_runs(
     command = second.replace("-B build", where)
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.stdout.splitlines()[-1], done.stderr) == ("layernorm has run", "")
-    (code,) = re.findall(r"```c\n(.*?)```", DOCS, re.DOTALL)
+    code, _ = re.findall(r"```c\n(.*?)```", DOCS, re.DOTALL)
     (tmp_path / "user.c").write_text(code)
     compile_c("-std=c99", *STRICT, "-Ilayernorm.fusec", "-fsyntax-only", "user.c")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from itertools import product
@@ -19,17 +20,38 @@ from emitted_ranks import Ranks, UniqueId, packaged, results
 from emitted_streams import OPTIONS, STREAMED
 from nightly import mostly_nightly
 from peer_links import quick_barriers  # noqa: F401
-from test_emit_files import check_compiles, check_formatted
+from streamed_programs import B, buffer
+from test_emit_files import DOCS, check_compiles, check_formatted
 from test_parallel_examples import FOLDER, SIZES, small
 
 from fusec import driver
 from fusec.codegen.render import environment
-from fusec.hostir.instructions import EncodeTensorMap, Share
-from fusec.hostir.program import every
+from fusec.diagnostics import Unsupported
+from fusec.emit.expressions import Sizes
+from fusec.emit.local import check_program
+from fusec.emit.plan import PlanPrinter
+from fusec.emit.view import Axis, Field
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    EncodeTensorMap,
+    For,
+    Instruction,
+    Launch,
+    Post,
+    Share,
+    Wait,
+)
+from fusec.hostir.program import HostProgram, every
+from fusec.ir.dim import Dim, dim, floordiv, symbol
+from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion
+from fusec.ir.sharding import Mesh
 from fusec.parse import read_file, read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.schedule.plan import SizeArgument
 
 SEEDS = range(4)
 
@@ -122,9 +144,9 @@ def test_a_wait_that_is_left_out_shows(wait: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ranks, Path]:
-    """Two ranks that pass slices on around several streams."""
+    """Two ranks that send slices on several streams, of which some wait for one another."""
     folder = tmp_path_factory.mktemp("ring")
-    fusion = small("ring_gather_matmul", 2)
+    fusion = small("matmul_reduce_scatter", 2)
     inputs = random_inputs(fusion, choose_sizes(fusion), 3, "integers")
     return Ranks(Emitted(packaged(fusion), folder), inputs, folder), folder
 
@@ -155,6 +177,23 @@ def test_streams_and_communicators_are_checked(ring: tuple[Ranks, Path]) -> None
     assert ranks.nccl.ncclCommDestroy(alone) == 0
     ranks.calls[0].arguments.ranks.mesh = own
     assert ranks.library.fake_cuda_calls() == calls
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_streams_join_a_capture(fails: bool, ring: tuple[Ranks, Path]) -> None:
+    """They wait for no stream that has not joined it, and the caller's waits for all of them."""
+    ranks, _ = ring
+    ranks.gpus[0].defer(7)
+    for gpu in ranks.gpus:
+        ranks.library.fake_cuda_begin_capture(gpu.stream)
+        ranks.nccl.fake_nccl_fail(b"ncclSend" if fails else b"")
+        gpu.use()
+        rank = ranks.gpus.index(gpu)
+        error = ranks.calls[rank].run(ranks.programs[rank], ranks.spaces[rank])
+        ranks.nccl.fake_nccl_fail(b"")
+        assert (error != 0) == fails
+        assert ranks.library.fake_cuda_end_capture(gpu.stream)
+    ranks.finish()
 
 
 @pytest.mark.parametrize(
@@ -282,6 +321,50 @@ class _layout:
         return np.lib.stride_tricks.as_strided(memory, self.shape, steps)
 
 
+MESH = Mesh((("mesh", 2),), (0, 1))
+ONE = dim(1)
+LOOP = symbol("loop0.index", extent=False)
+PLACE = symbol("mesh.place", extent=False)
+
+
+def launch(grid: Dim, size: Dim) -> Launch:
+    return Launch("k", "s0", (grid, ONE, ONE), (32, 1, 1), (SizeArgument("n", size),))
+
+
+@pytest.mark.parametrize(
+    ("inside", "why"),
+    [
+        (Allocate("t"), "it stands in a loop"),
+        (Post("s0", ("x",), ("y",)), "it stands in a loop"),
+        (launch(LOOP, ONE), "`loop0.index` depends on the iteration or the rank"),
+        (launch(ONE, PLACE * B), "`B * mesh.place` depends on the iteration or the rank"),
+        (Alias("t", "x", floordiv(B, PLACE)), "`mesh.place` depends on the iteration or the rank"),
+    ],
+)
+def test_what_c_does_not_say_is_refused(inside: Instruction, why: str) -> None:
+    buffers = (buffer("x", "input", B), buffer("t", "temporary", B))
+    loop = For("loop0.index", dim(2), (inside,))
+    program = HostProgram("p", buffers, (), (loop,), ())
+    with pytest.raises(Unsupported, match="`p` cannot be emitted as C: ") as error:
+        check_program(program, MESH)
+    assert why in error.value.diagnostic.message
+    assert error.value.diagnostic.notes == (f"the instruction is `{inside}`",)
+
+
+def test_an_exchange_ends_in_the_loop_in_which_it_begins() -> None:
+    buffers = (buffer("x", "input", B), buffer("y", "temporary", B))
+    loop = For("loop0.index", dim(2), (Collective("all_reduce", "y", "x", "mesh", 2, "sum"),))
+    instructions = (Allocate("y"), loop, Wait("y"))
+    program = HostProgram("p", buffers, (), instructions, ())
+    fields = {"x": Field("x", "const void*", "", "x", F32)}
+    sizes = {"B": "B"}
+    axes = (Axis("mesh", 2, 1, "mesh"),)
+    printer = PlanPrinter("p", "", program, fields, sizes, {}, Sizes(sizes), MESH, axes)
+    with pytest.raises(Unsupported, match="is waited for outside of the loop") as error:
+        printer.view((), ())
+    assert error.value.diagnostic.help == "--without late_waits"
+
+
 @pytest.fixture(scope="module", params=mostly_nightly(["ring_gather_matmul", "stream_rows"], 2))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A compiled folder of an example."""
@@ -317,6 +400,11 @@ def test_the_example_runs(folder: Path, tmp_path: Path) -> None:
 
 def test_c_and_cpp_take_the_files(folder: Path, tmp_path: Path) -> None:
     check_compiles(folder, folder.name, FAKE, tmp_path)
+    if folder.name == "ring_gather_matmul":
+        _, code = re.findall(r"```c\n(.*?)```", DOCS, re.DOTALL)
+        (tmp_path / "user.c").write_text(code)
+        include = (f"-I{folder}", "-isystem", FAKE)
+        compile_c("-std=c99", *STRICT, *include, "-fsyntax-only", tmp_path / "user.c")
 
 
 def test_the_files_are_formatted(folder: Path) -> None:

@@ -15,6 +15,7 @@ from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
 from fusec.emit.conditions import conditions
 from fusec.emit.expressions import Sizes
+from fusec.emit.local import check_program, local_bounds
 from fusec.emit.names import (
     C_TYPES,
     FieldNames,
@@ -24,7 +25,6 @@ from fusec.emit.names import (
     literal,
 )
 from fusec.emit.names import views_of as views_in
-from fusec.emit.local import check_program, local_bounds
 from fusec.emit.plan import PlanPrinter
 from fusec.emit.scratch import is_given
 from fusec.emit.view import (

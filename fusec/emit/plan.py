@@ -168,7 +168,7 @@ class PlanPrinter:
             case Collective() | Send() | Receive() | Wait() | Share():
                 yield from self._exchange(instruction, body, place)
             case For():
-                yield self._loop(instruction)
+                yield from self._loop(instruction)
             case _:
                 pass
 
@@ -239,8 +239,9 @@ class PlanPrinter:
                 for k, view in enumerate(views):
                     yield self._address(view, self.variables.part(room, k * step))
 
-    def _loop(self, loop: For) -> _Made:
-        current, begun = self.streams.current, self.streams.begin_loop(loop)
+    def _loop(self, loop: For) -> Iterator[_Made]:
+        current = self.streams.current
+        yield from map(_Made, self.streams.begin_loop(loop))
         pending = self.exchanges.pending
         made = list[_Made]()
         owns = dict[str, tuple[str, OwnSlice]]()
@@ -262,11 +263,11 @@ class PlanPrinter:
             )
         if self.streams.current != current:
             raise InternalError(f"`{loop}` ends on another stream")
-        self.streams.end_loop(loop, begun)
+        self.streams.end_loop(loop)
         uses = tuple(dict.fromkeys(name for each in made for name in each.uses))
         index = self.variables.text(symbol(loop.index, extent=False))
         count, comment = self.variables.text(loop.count), c_comment(str(loop).rstrip(":"))
-        return _Made(Loop(comment, index, count, tuple(_needed(made))), uses)
+        yield _Made(Loop(comment, index, count, tuple(_needed(made))), uses)
 
     def _alias(self, alias: Alias, body: _Body) -> Iterator[_Made]:
         """Yield the address of a view; that of a slice that a rank keeps is another one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusec.emit.variables import Variables
 from fusec.emit.view import Call, Statement, Step
-from fusec.hostir.instructions import For, SetStream
+from fusec.hostir.instructions import For, SetStream, Synchronize
 from fusec.ir.dim import Dim, dim
 
 CALLER = dim(0)
@@ -23,6 +23,7 @@ class StreamPrinter:
         self.current = CALLER
         self._shown: Dim | None = CALLER
         self._begun = {CALLER}
+        self._around: list[set[Dim]] = []
         self._names: dict[str, Dim] = {}
 
     def get(self, name: str) -> None:
@@ -59,15 +60,18 @@ class StreamPrinter:
         self._called("use")
         return [*steps, self._follow(f"use(streams, {number})", self.current)]
 
-    def begin_loop(self, loop: For) -> set[Dim]:
-        """Return what `end_loop` takes; `on` may differ from one iteration to the next."""
+    def begin_loop(self, loop: For) -> list[Step]:
+        """Return the steps before a loop; `on` may differ from one iteration to the next."""
+        self._around.append(set(self._begun))
         if any(isinstance(i, SetStream) for i in loop.body):
             self._shown = None
-        return set(self._begun)
+            return []
+        waits = any(isinstance(i, Synchronize) for i in loop.body)
+        return self._show() if waits else []
 
-    def end_loop(self, loop: For, begun: set[Dim]) -> None:
+    def end_loop(self, loop: For) -> None:
         """Forget what only iterations know: there may be none of them."""
-        self._begun = begun
+        self._begun = self._around.pop()
         if any(isinstance(i, SetStream) for i in loop.body):
             self._shown = None
 

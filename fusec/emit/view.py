@@ -243,7 +243,9 @@ class PlanView:
     def _passed(self) -> tuple[str, ...]:
         memory = ("memory", "places") if self.places else ()
         streams = ("streams",) if self.streams else ()
-        return ("functions", "stream", "a", *memory, *streams, *(p.variable for p in self.ranks))
+        placed = (p.variable for p in self.ranks)
+        read = (name for name in placed if re.search(rf"\b{name}\b", str(self.steps)))
+        return ("functions", "stream", "a", *memory, *streams, *read)
 
     @property
     def unread_parameters(self) -> tuple[str, ...]:
@@ -256,10 +258,7 @@ class PlanView:
             "places": _reads(self.steps, "places"),
             "streams": "streams" in str(self.steps),
         }
-        read |= {
-            p.variable: bool(re.search(rf"\b{p.variable}\b", str(self.steps))) for p in self.ranks
-        }
-        return tuple(name for name in self._passed if not read[name])
+        return tuple(name for name in self._passed if not read.get(name, True))
 
     @property
     def run_sizes_unread(self) -> bool:
@@ -354,9 +353,11 @@ class ProgramView:
         return max(p.events for p in self.plans)
 
     @property
-    def axis_names(self) -> str:
-        """Return the axes of the mesh, outermost first."""
-        return ", ".join(axis.name for axis in self.axes)
+    def rank_order(self) -> str:
+        """Return what the number of a rank counts."""
+        if len(self.axes) == 1:
+            return f"the place along {self.axes[0].name}"
+        return f"in row-major order of {', '.join(axis.name for axis in self.axes)}"
 
     @property
     def sends(self) -> bool:

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { kMost = 4096, kParameters = 256, kDevices = 8, kPatience = 10 };
+enum { kMost = 4096, kParameters = 256, kDevices = 8, kPatience = 10, kCaptured = 32 };
 
 struct CUctx_st {
   int device;
@@ -27,12 +27,16 @@ struct CUstream_st {
   bool live;
   CUcontext context;
   Work *first, *last;
+  int captured;              // its number in the capture, from 1; 0 for none
+  int behind[kCaptured + 1];  // how much of each captured stream comes before what it gets next
 };
 // last: whether what its last recording was given after is over. Those that wait for earlier ones
 // still have these.
 struct CUevent_st {
   bool live;
   bool* last;
+  bool captured;
+  int behind[kCaptured + 1];
 };
 struct CUmod_st {
   const unsigned char* image;
@@ -59,6 +63,7 @@ static struct CUctx_st contexts[kDevices];
 static struct CUstream_st callers_default;  // stands for NULL
 static CUstream streams[kMost];
 static int stream_count;
+static int captured_count;
 static unsigned long long seed;  // 0: nothing is deferred
 static pthread_mutex_t mutex;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -181,8 +186,44 @@ void fake_cuda_notify(void) {
   pthread_cond_broadcast(&changed);
 }
 
+// What records an event, and what waits for one.
+static bool reach(void* given) {
+  **(bool**)given = true;
+  return true;
+}
+
+static bool has_reached(void* given) { return **(bool**)given; }
+
+// Take a stream into the capture.
+static void capture(CUstream stream) {
+  if (stream->captured == 0) stream->captured = ++captured_count;
+}
+
+// Let a stream be captured from now on. Its work is done nevertheless: rules are all that counts.
+void fake_cuda_begin_capture(CUstream stream) {
+  captured_count = 0;
+  for (int i = 0; i < stream_count; ++i) {
+    streams[i]->captured = 0;
+    memset(streams[i]->behind, 0, sizeof streams[i]->behind);
+  }
+  capture(stream);
+}
+
+// End a capture; false where a captured stream has work that the first one does not wait for.
+bool fake_cuda_end_capture(CUstream stream) {
+  bool joined = true;
+  for (int i = 0; i < stream_count; ++i) {
+    const int number = streams[i]->captured;
+    if (number) joined = joined && stream->behind[number] == streams[i]->behind[number];
+    streams[i]->captured = 0;
+  }
+  return joined;
+}
+
 // Give a stream work, which is done at once where nothing is deferred. `given` is freed after it.
 CUresult fake_cuda_enqueue(CUstream stream, Attempt attempt, void* given) {
+  const bool works = attempt != reach && attempt != has_reached;
+  if (stream != NULL && stream->captured && works) ++stream->behind[stream->captured];
   if (seed == 0) {
     const bool done = attempt(given);
     free(given);
@@ -345,13 +386,6 @@ CUresult cuEventDestroy(CUevent event) {
   return CUDA_SUCCESS;
 }
 
-static bool reach(void* given) {
-  **(bool**)given = true;
-  return true;
-}
-
-static bool has_reached(void* given) { return **(bool**)given; }
-
 static bool** last_of(CUevent event) {
   bool** kept = malloc(sizeof *kept);
   *kept = event->last;
@@ -361,6 +395,8 @@ static bool** last_of(CUevent event) {
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   NEED(is_stream(stream) && event->live, CUDA_ERROR_INVALID_HANDLE, "no such stream or event");
   event->last = calloc(1, sizeof *event->last);  // is never freed: waits may be left
+  event->captured = stream != NULL && stream->captured;
+  if (event->captured) memcpy(event->behind, stream->behind, sizeof event->behind);
   return fake_cuda_enqueue(stream, reach, last_of(event));
 }
 
@@ -368,6 +404,14 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   NEED(is_stream(stream) && event->live, CUDA_ERROR_INVALID_HANDLE, "no such stream or event");
   NEED(flags == 0, CUDA_ERROR_INVALID_VALUE, "flags of a wait");
   if (event->last == NULL) return CUDA_SUCCESS;
+  NEED(stream == NULL || !stream->captured || event->captured, CUDA_ERROR_INVALID_VALUE,
+       "a captured stream waits for what is not captured");
+  if (stream != NULL && event->captured) {
+    capture(stream);
+    for (int i = 1; i <= kCaptured; ++i) {
+      if (stream->behind[i] < event->behind[i]) stream->behind[i] = event->behind[i];
+    }
+  }
   return fake_cuda_enqueue(stream, has_reached, last_of(event));
 }
 

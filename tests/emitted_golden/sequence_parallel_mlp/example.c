@@ -1,5 +1,5 @@
-// Runs sequence_parallel_mlp once on 4 GPUs, a thread for each, on zeroed memory, at the sizes that
-//   it was planned for.
+// Runs sequence_parallel_mlp once on 4 GPUs, a thread for each:
+// on zeroed memory, at the sizes that it was planned for.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

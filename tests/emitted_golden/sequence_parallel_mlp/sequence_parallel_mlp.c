@@ -1,5 +1,5 @@
-// sequence_parallel_mlp: see sequence_parallel_mlp.h. Built as C11 and linked with the driver
-//   (-lcuda) and NCCL (-lnccl).
+// sequence_parallel_mlp: see sequence_parallel_mlp.h.
+// Built as C11 and linked with the driver (-lcuda) and NCCL (-lnccl).
 #include "sequence_parallel_mlp.h"
 
 #include <stdlib.h>
@@ -208,9 +208,8 @@ static size_t need_sm_90a(const Sizes* s) {
 
 // Put the work of a run on the stream.
 static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Arguments* a,
-                        CUdeviceptr memory, const Places_sm_90a* places, int64_t tp_place) {
+                        CUdeviceptr memory, const Places_sm_90a* places) {
   const Sizes* s = &a->sizes;
-  (void)tp_place;
   int error = SEQUENCE_PARALLEL_MLP_OK;
   CUdeviceptr at_x = (CUdeviceptr)a->x;
   CUdeviceptr at_scale = (CUdeviceptr)a->scale;
@@ -313,7 +312,7 @@ static int run_sm_90a(const CUfunction* functions, CUstream stream, const Argume
   error = find_place(a->ranks.tp, 4, &tp_place);
   if (error != SEQUENCE_PARALLEL_MLP_OK) return error;
   w->zeroed = 0;
-  error = issue_sm_90a(functions, stream, a, (CUdeviceptr)w->memory, &places, tp_place);
+  error = issue_sm_90a(functions, stream, a, (CUdeviceptr)w->memory, &places);
   return error;
 }
 

@@ -4,14 +4,11 @@
 // current whenever it is run. It does not change, and any number of threads may run it. Arguments
 // and a workspace are for one thread at a time, and a workspace is for one stream, in whose order
 // its content lives; under capture for that graph. All memory is the caller's: a run allocates
-//   none,
-// copies none to or from the host, and does not wait for the device.
+// none, copies none to or from the host, and does not wait for the device.
 //
-// 4 ranks run the program together: each in a process or thread of its own, with its own GPU and
-//   its own
-// part of each tensor, and with the same calls in the same order. Where a run of one fails, the
-//   others
-// wait for it until their communicators are aborted.
+// 4 ranks run the program together: each in a process or thread of its own, with its own GPU,
+// its own part of each tensor, and the same calls in the same order. Where the run of one fails,
+// the others wait for it until their communicators are aborted.
 //
 // Pointers are to device memory. Memory that is written overlaps no other. A pointer to no elements
 // may be NULL. All functions but the last return 0 or an error; where arguments are wrong, nothing
@@ -67,9 +64,9 @@ typedef struct sequence_parallel_mlp_arguments {
   void* y;            // bf16[T, D], at a multiple of 16 bytes
 } sequence_parallel_mlp_arguments;
 
-// Scratch memory of sequence_parallel_mlp_workspace_bytes, at a multiple of 256 bytes; zeroed: 0
-//   before the
-// first run, and again where something else was written into the memory.
+// Scratch memory: as many bytes as sequence_parallel_mlp_workspace_bytes says,
+// at a multiple of 256. zeroed: 0 before the first run, and again where something else was written
+// into the memory.
 typedef struct sequence_parallel_mlp_workspace {
   void* memory;
   size_t bytes;
@@ -82,9 +79,9 @@ int sequence_parallel_mlp_create(sequence_parallel_mlp_program** program);
 // Unload the kernels, which must have ended.
 int sequence_parallel_mlp_destroy(sequence_parallel_mlp_program* program);
 
-// Connect the ranks, each of which calls this with the same id of ncclGetUniqueId. rank: from 0 to
-//   3,
-// in row-major order of the axes tp. Communicators made otherwise will do as well.
+// Connect the ranks, each of which calls this with the same id of ncclGetUniqueId. Communicators
+// that were made otherwise will do as well.
+// rank: from 0 to 3, the place along tp
 int sequence_parallel_mlp_connect(sequence_parallel_mlp_ranks* ranks, const ncclUniqueId* id,
                                   int rank);
 

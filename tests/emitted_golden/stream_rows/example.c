@@ -1,4 +1,5 @@
-// Runs stream_rows once on zeroed memory, at the sizes that it was planned for.
+// Runs stream_rows once:
+// on zeroed memory, at the sizes that it was planned for.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-// stream_rows: see stream_rows.h. Built as C11 and linked with the driver (-lcuda).
+// stream_rows: see stream_rows.h.
+// Built as C11 and linked with the driver (-lcuda).
 #include "stream_rows.h"
 
 #include <stdlib.h>
@@ -111,35 +112,39 @@ static int launch(CUfunction function, int64_t x, int64_t y, int64_t z, unsigned
                              block_y, block_z, shared_bytes, stream, parameters, NULL));
 }
 
-// The streams of a run, the caller's first. busy: whether a stream was given work for whose end the
-// caller's does not wait yet.
+// Whether a run has given a stream work, and whether the caller's stream waits for it.
+typedef enum Progress { kIdle, kBusy, kJoined } Progress;
+
+// The streams of a run, the caller's first.
 struct stream_rows_streams {
   CUcontext context;
   CUstream all[5];
-  bool busy[5];
+  Progress progress[5];
   CUevent turn;
 };
 
 // Return a stream beside the caller's, to be given work.
 static CUstream use(Streams* streams, int64_t number) {
-  streams->busy[number] = true;
+  streams->progress[number] = kBusy;
   return streams->all[number];
 }
 
-// Let a stream wait for all that another one was given so far.
+// Let a stream wait for all that another one was given so far; a run's own have nothing at first.
 static int follow(Streams* streams, CUstream stream, int64_t other) {
+  if (other > 0 && streams->progress[other] == kIdle) return STREAM_ROWS_OK;
   int error = cuda(cuEventRecord(streams->turn, streams->all[other]));
   if (error == STREAM_ROWS_OK) error = cuda(cuStreamWaitEvent(stream, streams->turn, 0));
-  if (error == STREAM_ROWS_OK && stream == streams->all[0]) streams->busy[other] = false;
+  if (error == STREAM_ROWS_OK && stream == streams->all[0]) streams->progress[other] = kJoined;
   return error;
 }
 
-// Let the caller's stream wait for all that the others were given, also where a run has failed.
+// Let the caller's stream wait for all others at the end of a run, also where that has failed.
 static int join(Streams* streams, int error) {
   for (int i = 1; i <= 4; ++i) {
-    if (!streams->busy[i]) continue;
-    const int failed = follow(streams, streams->all[0], i);
+    int failed = STREAM_ROWS_OK;
+    if (streams->progress[i] == kBusy) failed = follow(streams, streams->all[0], i);
     if (error == STREAM_ROWS_OK) error = failed;
+    streams->progress[i] = kIdle;
   }
   return error;
 }
@@ -301,9 +306,9 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
       if (error != STREAM_ROWS_OK) return error;
     }
   }
+  on = stream;
   // for loop0.join from 0 to 4
   for (int64_t loop0_join = 0; loop0_join < 4; ++loop0_join) {
-    on = stream;
     // synchronize stream loop0.join + 1
     error = follow(streams, on, loop0_join + 1);
     if (error != STREAM_ROWS_OK) return error;

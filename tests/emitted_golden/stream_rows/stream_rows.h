@@ -4,8 +4,7 @@
 // current whenever it is run. It does not change, and any number of threads may run it. Arguments
 // and a workspace are for one thread at a time, and a workspace is for one stream, in whose order
 // its content lives; under capture for that graph. All memory is the caller's: a run allocates
-//   none,
-// copies none to or from the host, and does not wait for the device.
+// none, copies none to or from the host, and does not wait for the device.
 //
 // Pointers are to device memory. Memory that is written overlaps no other. A pointer to no elements
 // may be NULL. All functions but the last return 0 or an error; where arguments are wrong, nothing
@@ -55,8 +54,9 @@ typedef struct stream_rows_arguments {
 // The streams and events on which a run works beside the caller's stream.
 typedef struct stream_rows_streams stream_rows_streams;
 
-// Scratch memory of stream_rows_workspace_bytes, at a multiple of 256 bytes; zeroed: 0 before the
-// first run, and again where something else was written into the memory.
+// Scratch memory: as many bytes as stream_rows_workspace_bytes says,
+// at a multiple of 256. zeroed: 0 before the first run, and again where something else was written
+// into the memory.
 typedef struct stream_rows_workspace {
   void* memory;
   size_t bytes;
@@ -80,9 +80,8 @@ int stream_rows_streams_destroy(stream_rows_streams* streams);
 int stream_rows_workspace_bytes(const stream_rows_program* program, const stream_rows_sizes* sizes,
                                 size_t* bytes);
 
-// Launch the kernels; returns before they are done. The stream comes before and after all of them,
-//   also
-// where the run fails.
+// Launch the kernels; returns before they are done. They come after what the stream was given
+// before, and it waits for them all, also where the run fails.
 int stream_rows_run(const stream_rows_program* program, CUstream stream,
                     const stream_rows_arguments* arguments, stream_rows_workspace* workspace);
 
