@@ -105,6 +105,14 @@ def test_what_the_checks_let_through_fits_64_bits() -> None:
     assert let > 500
 
 
+def test_symbols_of_a_run_count_as_what_they_do_not_exceed() -> None:
+    index, place = (symbol(n, extent=False) for n in ("loop0.index", "tp.place"))
+    bounds = {"loop0.index": H, "tp.place": dim(4)}
+    for own, bound in ((index * B, H * B), (mod(B - index, 8) * B, mod(B + H, 8) * B)):
+        assert largest_terms([own * 3], bounds) == largest_terms([bound * 3], {})
+    assert largest_terms([place * B], bounds) == ((B, 4),)
+
+
 def _largest(value: Dim, sizes: dict[str, int]) -> int:
     """Return the largest magnitude of what is computed on the way to a value."""
     most, total = 0, 0
