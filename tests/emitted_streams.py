@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from test_rank_lists import PIPELINE
 
 STREAMED = {
@@ -142,4 +144,4 @@ outputs:
   - y: {shard: {1: mesh}}
 """,
 }
-OPTIONS = {"several": {"with_": ("assign_streams",)}}
+OPTIONS: dict[str, dict[str, Any]] = {"several": {"with_": ("assign_streams",)}}
