@@ -79,16 +79,6 @@ ops:
   - d = add(c, a)
 outputs: [a, d]
 """,
-    # Memory that kernels of each stream leave zeroed.
-    "reduced": """\
-fusion: reduced
-dims: {B: 6, H: 65536}
-inputs:
-  x: {type: "f32[B, H]", stream: {0: 6}}
-ops:
-  - y = sum(x, dims=[1])
-outputs: [y]
-""",
     # Segments on streams.
     "several": """\
 fusion: several
@@ -104,6 +94,16 @@ ops:
   - t = max(b, dims=[0])
   - i, j = sort(b, dim=1)
 outputs: [s, t, i]
+""",
+    # Memory that kernels of each stream leave zeroed.
+    "reduced": """\
+fusion: reduced
+dims: {B: 6, H: 65536}
+inputs:
+  x: {type: "f32[B, H]", stream: {0: 6}}
+ops:
+  - y = sum(x, dims=[1])
+outputs: [y]
 """,
     # Copies in a loop.
     "strided": """\

@@ -69,14 +69,8 @@ def check(
         assert all(np.array_equal(other[n], array) for n, array in found[0].items())
 
 
-EXAMPLES = [("ring_gather_matmul", 4), ("data_parallel_gradients", 2)]
-EXAMPLES += [pair for pair in product(SIZES, (4, 2)) if pair not in EXAMPLES]
-
-
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [*EXAMPLES[:2], *(pytest.param(*e, marks=pytest.mark.nightly) for e in EXAMPLES[2:])],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "count"), [*product(SIZES, (2, 4))])
 def test_examples(name: str, count: int, tmp_path: Path) -> None:
     fusion = small(name, count)
     check(fusion, packaged(fusion), tmp_path)
@@ -90,7 +84,7 @@ def test_tensor_maps_in_loops(tmp_path: Path) -> None:
     check(fusion, package, tmp_path)
 
 
-@pytest.mark.parametrize("name", mostly_nightly(STREAMED, 3))
+@pytest.mark.parametrize("name", mostly_nightly(STREAMED, 6))
 def test_fusions(name: str, tmp_path: Path) -> None:
     fusion = read_text(STREAMED[name], f"{name}.yaml")
     check(fusion, packaged(fusion, **OPTIONS.get(name, {})), tmp_path)
