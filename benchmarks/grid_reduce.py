@@ -57,7 +57,7 @@ from fusec.schedule.reduction_choice import ReductionParameters
 DEFAULT = "default"
 ROUNDS, RUNS = 15, 1000
 ARRIVALS = 50
-"""Runs of methods in the order of arrival, whose results may differ."""
+"""Runs of methods in arrival order, whose results may differ."""
 GROSS = 0.02
 """The norm of an error, over that of the result, that no rounding explains."""
 EXACT = 1e-9

@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _failed(segment: Mapping[str, Any]) -> bool:
-    return segment.get("reason", "the time is over") != "the time is over"
+    return segment.get("reason", "the time budget is used up") != "the time budget is used up"
 
 
 if __name__ == "__main__":

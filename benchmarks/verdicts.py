@@ -40,6 +40,7 @@ from fusec.dev.verdicts import (
 )
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
+from fusec.reference.verdict import NOT_DECIDED
 from fusec.run.inputs import choose_sizes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -164,7 +165,7 @@ def right_record(rows: Sequence[Row]) -> Row:
         "fusions": len({r["number"] for r in known}),
         "outputs": len(known),
         **{word.replace(" ", "_"): count for word, count in words.items()},
-        "not_decided_share": round(words["not decided"] / max(len(known), 1), 4),
+        "not_decided_share": round(words[NOT_DECIDED] / max(len(known), 1), 4),
         "differing": [r for r in known if r["word"] == "differs"],
         "unfinished": unfinished(rows),
         "errors": errors_of(rows),
@@ -180,7 +181,7 @@ def wrong_record(rows: Sequence[Row]) -> Row:
     return {
         "fusions": len(known),
         "right_outputs": dict(right),
-        "right_not_decided": [r["name"] for r in known if r["right"].get("not decided")],
+        "right_not_decided": [r["name"] for r in known if r["right"].get(NOT_DECIDED)],
         "pairs": pairs,
         "found_out": round(1 - len(missed) / max(pairs, 1), 4),
         "missed": missed,

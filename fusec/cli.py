@@ -66,7 +66,7 @@ def compile_command(
     from fusec.commands.build import compile_file
 
     if output == "":
-        raise FusecError("-o names no folder")
+        raise FusecError("-o is empty")
     return compile_file(file, options, output, report, times=times, emit=emit)
 
 
@@ -77,7 +77,7 @@ def compile_command(
 @annotated
 @compile_options
 def check_command(file: str, times: bool, options: CompileOptions, report: Report) -> int:
-    """Check FILE: syntax, types, segments, CUDA text, what a build covers; nothing is compiled."""
+    """Check FILE: syntax, types, segments, CUDA source, dynamic dims; nothing is compiled."""
     from fusec.commands.build import check_file
 
     return check_file(file, options, report, times=times)
@@ -88,7 +88,7 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
 @click.option(
     "--style",
     type=click.Choice(DUMP_STYLES),
-    help="Form of --segmented-fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
+    help="Format of --segmented-fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
 )
 @dump_flags
 @diagnosed
@@ -96,7 +96,7 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
 def dump_command(
     file: str, style: str | None, options: CompileOptions, report: Report, **flags: bool
 ) -> int:
-    """Print what each stage makes of FILE: its segments, where nothing is named."""
+    """Print the result of compiler stages for FILE (default: its segments)."""
     from fusec.commands.dump import DumpOptions, dump
 
     kinds = tuple(k.replace("_", "-") for k, wanted in flags.items() if wanted)
@@ -105,7 +105,7 @@ def dump_command(
     if style is not None and not any(k in styled for k in kinds):
         raise FusecError(
             f"--style {style} has no effect on --{kinds[0]}",
-            help=f"it goes with --{' and --'.join(styled)}",
+            help=f"it applies to --{' and --'.join(styled)}",
         )
     return dump(file, options, DumpOptions(kinds, style or DUMP_STYLES[0]), report)
 
@@ -119,24 +119,31 @@ def dump_command(
     type=PATH,
     shell_complete=completion.files_or_codes,
 )
-@click.option("--json", "as_json", is_flag=True, help="The query's answer, see docs/query.md.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON, see docs/query.md."
+)
 @click.option(
     "--html",
     type=PATH,
     metavar="FILE",
-    help="Write a page with the graph, the CUDA and the reasons.",
+    help="Write an HTML page with the graph, the CUDA source and the decisions.",
 )
-@click.option("--exact", is_flag=True, help="Also bound how far the bytes are from the fewest.")
+@click.option(
+    "--exact", is_flag=True, help="Also compute a lower bound on the traffic of any segmentation."
+)
 @click.option(
     "--sizes",
     "ranges",
     multiple=True,
     metavar="DIM=FIRST..LAST",
-    help="Also say over which sizes of a dim the choice stays the same.",
+    help="Also print the ranges of a dim's sizes with the same segmentation.",
 )
-@click.option("--build", is_flag=True, help="Also build the kernels, for their registers.")
+@click.option("--build", is_flag=True, help="Also build the kernels and print their registers.")
 @click.option(
-    "--all", "every", is_flag=True, help="Print all refusals, of unrelated schedulers too."
+    "--all",
+    "every",
+    is_flag=True,
+    help="Print all refusals, including those of unrelated schedulers.",
 )
 @compile_options
 def explain_command(
@@ -149,7 +156,7 @@ def explain_command(
     every: bool,
     options: CompileOptions,
 ) -> int:
-    """Explain how FILE is segmented, what each segment costs, and why nothing else was chosen.
+    """Explain the segments of FILE, their predicted cost, and the rejected alternatives.
 
     FILE may be the code of an error, as E0201.
     """
@@ -167,7 +174,7 @@ def explain_command(
     "dialects",
     multiple=True,
     type=click.Choice(["2024", "head"]),
-    help="Dialects of the dump to keep (default: those that are kept, else 2024).",
+    help="Dump dialects to keep (default: those present, else 2024).",
 )
 @diagnosed
 @annotated
@@ -180,7 +187,7 @@ def golden_command(
     options: CompileOptions,
     report: Report,
 ) -> int:
-    """Compare dump, CUDA, manifest and registers with the golden files beside FILES."""
+    """Compare dump, CUDA, manifest and registers with the golden files next to FILES."""
     from fusec.commands.golden import golden
 
     return golden(files, options, dialects, report, update=update, build=not no_build)
@@ -220,10 +227,10 @@ def schema_command() -> int:
 
 
 @cli.command("cache")
-@click.option("--clear", "clears", is_flag=True, help="Remove the kernels that it holds.")
+@click.option("--clear", "clears", is_flag=True, help="Remove its kernels.")
 @diagnosed
 def cache_command(clears: bool, report: Report) -> int:
-    """Show the cache of built kernels: its place, entries, size and limit; or clear it."""
+    """Show the kernel cache (path, entries, size and limit), or clear it."""
     from fusec.commands.cache import clear_cache, show_cache
 
     return clear_cache(report) if clears else show_cache(report)
@@ -239,7 +246,7 @@ def cache_command(clears: bool, report: Report) -> int:
 )
 @diagnosed
 def doctor_command(folder: str | None, report: Report) -> int:
-    """Say what fusec finds on this machine, or measure its GPU."""
+    """Report the GPU, driver and tools of this machine, or measure its GPU."""
     if folder is not None:
         from fusec.commands.calibrate import calibrate
 
@@ -328,7 +335,7 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
         _drop_output()
         return 0
     except MemoryError:
-        click.echo("environment: out of memory\n  = help: smaller sizes, with --set", err=True)
+        click.echo("environment: out of memory\n  = help: use smaller sizes with --set", err=True)
         return 4
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
@@ -354,7 +361,7 @@ def _usage(error: click.ClickException) -> FusecError:
     """Return an error of the command line in the form of all others."""
     message = error.format_message().removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    help = None if context is None else f"`{context.command_path} --help` lists what there is"
+    help = None if context is None else f"`{context.command_path} --help` lists the options"
     return FusecError(message[:1].lower() + message[1:], help=help)
 
 

@@ -189,7 +189,7 @@ def choose(caller: str, named: Mapping[str, T], part: str | None) -> T:
     fitting = [name for name in named if part and name.endswith(f"_{part}")]
     if len(fitting) == 1:
         return named[fitting[0]]
-    what = "there are several fusions" if part is None else f"there is no fusion `{part}`"
+    what = "the file defines several fusions" if part is None else f"unknown fusion `{part}`"
     raise FusecError(f"{caller}(): {what}", help=f"part: one of {', '.join(named)}")
 
 
@@ -330,7 +330,7 @@ def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:
     target = nearest(TARGETS, facts.capability)
     if target is None:
         raise EnvironmentProblem(
-            f"{facts.name} (sm_{facts.capability}) runs no known target",
+            f"no known target runs on {facts.name} (sm_{facts.capability})",
             help=f"one of {', '.join(TARGETS)}",
         )
     return replace(options, targets=(target.arch,))

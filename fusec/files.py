@@ -27,8 +27,8 @@ def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
     if options.buckets:
         name, sizes = next(iter(options.buckets.items()))
         raise FusecError(
-            f"--set {name}={','.join(map(str, sizes))}: one size is wanted",
-            help="`fusec compile` builds for several",
+            f"--set {name}={','.join(map(str, sizes))}: expected one size",
+            help="`fusec compile` accepts several",
         )
     with reading(path):
         found = _fusions_of(path, options.sizes)
@@ -73,7 +73,7 @@ def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
     if os.path.isdir(path):
         raise FusecError(
             f"`{path}` is a directory, not a fusion file",
-            help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",
+            help="`fusec run` accepts compiled folders; the fusion of a folder is its fusion.yaml",
         )
     return [with_planned_strides(read_file(path, dict(sizes)))]
 

@@ -92,7 +92,7 @@ def read_text(path: Name, what: str, most: int, help: str | None = None) -> str:
 def read_standard_input(what: str, most: int) -> bytes:
     """Return what standard input holds; FusecError where that is too much."""
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise FusecError("standard input is closed", help="name a file in place of `-`")
+        raise FusecError("standard input is closed", help="pass a file instead of `-`")
     data = sys.stdin.buffer.read(most + 1)
     if len(data) > most:
         raise _too_large("<stdin>", what, most)
@@ -139,7 +139,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, MemoryError):
-        return "it is larger than the memory"
+        return "it does not fit in memory"
     lines = str(error).splitlines() or [""]
     text = lines[0].strip()[:300] or type(error).__name__
     return f"it has no {text}" if isinstance(error, KeyError) else text
@@ -210,13 +210,13 @@ def load_npz(path: Name) -> dict[str, Any]:
     with opened(path, ARRAYS, memory_bytes()) as (file, _), decoding(not_a(path, _READABLE)):
         archive: Any = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
-            raise ValueError("one array, as a .npy file has it")
+            raise ValueError("a .npy file with one array")
         if sum(member.file_size for member in archive.zip.infolist()) > memory_bytes():
             raise MemoryError
         arrays = {str(name): archive[name] for name in archive.files}
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray):
-                raise ValueError(f"member `{name}` is no array")
+                raise ValueError(f"member `{name}` is not an array")
         return arrays
 
 

@@ -114,8 +114,8 @@ def _with_scattered_sums(
     before, after = (_timed(each, options)[0] for each in (plain, other))
     is_worth = after < before
     because = (
-        f"{'' if is_worth else 'not '}scattered: {1e6 * after:.2f} us where ranks get the parts of "
-        f"the sums that they read, {1e6 * before:.2f} us where each gets all of them"
+        f"{'reduce-scatter' if is_worth else 'all-reduce'}: {1e6 * after:.2f} us with "
+        f"reduce-scatter, {1e6 * before:.2f} us with all-reduce"
     )
     chosen = scattered if is_worth else fusion
     return chosen, (Decision("sums over ranks", subject, because),)
@@ -163,8 +163,8 @@ def _looped(fusion: Fusion, options: CompileOptions) -> Division:
     kinds = {s.nodes[0].op.name for s in other.segments if s.scheduler == "communication"}
     times = ", ".join(f"{1e6 * t:.2f} us with {n} slices" for n, (t, _) in loops.items())
     because = (
-        f"{text}: {times} that are exchanged beside kernels, "
-        f"{1e6 * seconds:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
+        f"{text}: {times} whose communication overlaps kernels, {1e6 * seconds:.2f} us with "
+        f"{' and '.join(sorted(kinds)) or 'no collective'} of the whole"
     )
     subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
     return Division(chosen.fusion, chosen, (Decision("loop", subject, because),))
@@ -295,8 +295,8 @@ def groups(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     should_merge = _should_merge(options)
     if should_merge is None and fusion.boundaries != "explicit":
         raise FusecError(
-            f"nothing makes groups of `{fusion.name}` inside of which segments stand",
-            help="`boundaries: explicit` in the file, or in Python `should_merge=f`",
+            f"`{fusion.name}` has no groups that contain segments",
+            help="set `boundaries: explicit` in the file, or pass `should_merge=f` in Python",
         )
     gpu = target.find(options.target, options.rates)
     return search(fusion, (), gpu, should_merge=should_merge, copies=not options.as_written)
@@ -326,7 +326,7 @@ def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
 
 
 def render(plans: Plans, options: CompileOptions) -> Sources:
-    """Return the CUDA text of each plan's kernels."""
+    """Return the CUDA source of each plan's kernels."""
     from fusec.codegen.dispatch import plan_sources
 
     return tuple(plan_sources(plan) for plan in plans)

@@ -65,8 +65,8 @@ def make_private(folder: Path) -> None:
 def way_out(variable: str) -> str:
     """Return what a user does about a folder that is not used; variable: that names another."""
     return (
-        f"set {variable} to a folder of your own; or remove what others may have put there, and "
-        "run `chmod -R go-w` on it (docs/trust.md)"
+        f"set {variable} to your own directory; or remove files that others may have put there "
+        "and run `chmod -R go-w` on it (docs/trust.md)"
     )
 
 

@@ -146,21 +146,21 @@ REFUSED = {
                   inputs="  keep: bool[{m}, {n}]\n"),
         "is f64, and so is the softmax",
     ),
-    "no softmax": (
+    "not a softmax": (
         attention("s = mul({scores}, 0.125)", "o = matmul(cast(exp(s), bf16), v)"),
-        "`cast_2` is no softmax along the keys of what the first product gives",
+        "`cast_2` is not a softmax along the keys of the result of the first GEMM",
     ),
     "a softmax along queries": (
         attention("s = mul({scores}, 0.125)", "o = matmul(cast(softmax(s, 2), bf16), v)"),
-        "is no softmax along the keys",
+        "is not a softmax along the keys",
     ),
     "dropped weights": (
         attention("s = mul({scores}, 0.125)",
                   "o = matmul(cast(mul(softmax(s, -1), keep), bf16), v)",
                   inputs="  keep: f32[{m}, {n}]\n"),
-        "is no softmax along the keys",
+        "is not a softmax along the keys",
     ),
-    "head 80": (attention(*PLAIN, d=80), "80 features a head; there are 64, 96, 128, 256"),
+    "head 80": (attention(*PLAIN, d=80), "80 features per head; supported: 64, 96, 128, 256"),
     "f32": (
         attention("s = mul(matmul(q, permute(k, [0, 1, 3, 2])), 0.125)",
                   "o = matmul(softmax(s, -1), v)", dtype="f32"),
@@ -174,7 +174,7 @@ REFUSED = {
         attention("turned = permute(q, [0, 1, 3, 2])",
                   "s = mul(cast(matmul(turned, permute(k, [0, 1, 3, 2])), f32), 0.125)",
                   SOFTMAX, m=64, d=64),
-        "`q` has no rows of features that bulk copies read",
+        "the rows of `q` are not aligned for bulk copies",
     ),
 }  # fmt: skip
 """What is nearly an attention, and why the scheduler refuses it."""
@@ -182,7 +182,7 @@ REFUSED = {
 COMPUTED = {
     "keys that are computed": (
         attention("s = mul(cast(matmul(q, permute(relu(k), [0, 1, 3, 2])), f32), 0.125)", SOFTMAX),
-        "the product reads its operands from memory",
+        "the GEMM reads its operands from memory",
     ),
 }
 """Attentions of what another kernel computes, and why one alone does not."""

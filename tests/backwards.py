@@ -122,15 +122,15 @@ REFUSED = {
     ),
     "results that are added": (
         backward(*PLAIN, "y = add(dk, dv)", outputs="dq, y"),
-        "`matmul` is not computed between the products",
+        "`matmul` is not computed between the GEMMs",
     ),
     "no gradient of values": (
-        backward(*PLAIN, outputs="dq, dk"), "4 matrix products, not five",
+        backward(*PLAIN, outputs="dq, dk"), "the pattern needs five GEMMs, found 4",
     ),
     "other weights for keys": (
         backward(*PLAIN[:4], PLAIN[4], "twice = cast(mul(pulls, 2.0), {dtype})",
                  "  - dk = matmul(permute(twice, [0, 1, 3, 2]), q)", PLAIN[6]),
-        "queries and keys are pulled by different weights",
+        "gradients of queries and keys use different weights",
     ),
     "dropped shares": (
         backward(*PLAIN[:4], *PLAIN[4:6], "kept = where(keep, shares, 0.0)",
@@ -146,9 +146,9 @@ REFUSED = {
     ),
     "rows of other keys": (
         backward(*PLAIN[:4], "  - dq = matmul(pulls, add({k}, {k}))", *PLAIN[5:]),
-        "the product reads its operands from memory",
+        "the GEMM reads its operands from memory",
     ),
-    "head 80": (backward(*PLAIN, d=80), "80 features a head; there are 64, 96, 128, 256"),
+    "head 80": (backward(*PLAIN, d=80), "80 features per head; supported: 64, 96, 128, 256"),
     "one query": (backward(*PLAIN, m=1), "matrix products, not five"),
     "f32": (
         backward("s = mul(matmul(q, permute(k, [0, 1, 3, 2])), 0.125)", *PULLS, dtype="f32"),

@@ -22,7 +22,7 @@ ARRIVAL: tuple[Edit, ...] = (
     ("matmul_turns.cuh", "    wait_group<0>();\n    store_release(semaphore, turn + 1);",
      "    wait_group<0>();\n    add_release(semaphore, 1);"),
 )  # fmt: skip
-"""Parts are added in the order of arrival: right, and not the same again."""
+"""Parts are added in arrival order: right, and not the same again."""
 NO_WRAP: tuple[Edit, ...] = (("grid.cuh", '"r"(count - 1)', '"r"(count)'),)
 """A counter does not start over with the last that arrives."""
 NO_RESET: tuple[Edit, ...] = (("matmul_turns.cuh", "    *semaphore = 0;\n", ""),)

@@ -327,7 +327,7 @@ def apart(mutant: Mutant, line: str) -> str:
     with os.fdopen(read, "rb") as pipe:
         said = pipe.read().decode()
     _, status = os.waitpid(child, 0)
-    return said if status == 0 else f"ended by signal {os.waitstatus_to_exitcode(status)}"
+    return said if status == 0 else f"killed by signal {os.waitstatus_to_exitcode(status)}"
 
 
 def is_reached(mutant: Mutant) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 MOMENT, SIGNAL, FOLDER = "TEST_MOMENT", "TEST_SIGNAL", "TEST_FOLDER"
 ROOT = Path(__file__).parents[1]
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
-HEADLINES = {"killed": "rank 1 has died", "stopped": "rank 1 is stopped"}
+HEADLINES = {"killed": "rank 1 died", "stopped": "rank 1 is stopped"}
 
 SUMMED = """\
 fusion: summed

@@ -62,7 +62,7 @@ def test_wrong_kinds_are_named() -> None:
         fusec.dump(TEXT, "host_ir")
     with pytest.raises(FusecError, match="has no style `2025`"):
         fusec.dump(TEXT, style="2025")
-    with pytest.raises(FusecError, match="nothing makes groups of `levels`"):
+    with pytest.raises(FusecError, match="`levels` has no groups"):
         fusec.dump(TEXT, "groups")
     with pytest.raises(FusecError, match="should_merge raised ValueError: boom"):
         fusec.dump(TEXT, "groups", should_merge=_broken)

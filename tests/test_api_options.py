@@ -121,8 +121,8 @@ def test_dump_names_without_a_counterpart_are_noted(
     monkeypatch.setenv("NVFUSER_DUMP", "launch_param,preseg_pass,ca_map,host_ir_lowering")
     assert environment_kinds() == ["preseg_pass", "host_ir_lowering"]
     said = capsys.readouterr().err
-    assert "NVFUSER_DUMP: `launch_param` has no counterpart; see `fusec explain`" in said
-    assert "NVFUSER_DUMP: `ca_map` has no counterpart\n" in said
+    assert "NVFUSER_DUMP: `launch_param` has no equivalent; see `fusec explain`" in said
+    assert "NVFUSER_DUMP: `ca_map` has no equivalent\n" in said
 
 
 def test_benchmarks_end_with_a_message_where_there_is_no_gpu() -> None:

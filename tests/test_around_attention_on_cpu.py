@@ -108,7 +108,7 @@ def test_keys_that_are_transposed_by_their_norm_are_seen(monkeypatch: pytest.Mon
 
 REFUSED = {
     "a reduction": ("m = max(o, dims=[3])", "`max` reduces what follows `o`"),
-    "two places": ("m = add(o, flip(o, [3]))", "`m` is made of several places of `o`"),
+    "two places": ("m = add(o, flip(o, [3]))", "`m` reads several elements of `o`"),
 }
 
 

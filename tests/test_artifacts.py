@@ -122,7 +122,7 @@ def test_workspaces_and_several_kernels(tmp_path: Path, capsys: Capture) -> None
     workspaces = [w for s in plan["segments"] for w in s["workspaces"]]
     assert workspaces
     assert {w["init"] for w in workspaces} <= {"none", "zeroed once", "zeroed per launch"}
-    # A parameter of the CUDA text for every argument, in the same order.
+    # A parameter of the CUDA source for every argument, in the same order.
     for kernel in kernels:
         text = (tmp_path / "out" / kernel["source"]).read_text()
         head = text[text.index(f"{kernel['name']}(") :].split("(", 1)[1].split(") {", 1)[0]
@@ -278,7 +278,7 @@ def test_a_broken_edit_shows_the_line(folder: Path, capsys: Capture) -> None:
     done = fusec(capsys, "run", folder)
     done.says(
         2,
-        f"`{folder / KERNEL}` does not compile as it was edited",
+        f"the edited `{folder / KERNEL}` does not compile",
         f"--> {folder / KERNEL}:{number}:",
         "no_such_",
         f"small_pointwise.cu({number}): error: ",
@@ -389,7 +389,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         "has schema version 99, this fusec reads 1",
     ),
     "edited by hand": (edited_by_hand, "manifest.json` was changed since it was compiled"),
-    "no digest": (without_digest, "has no digest: it is damaged, or of an earlier fusec"),
+    "no digest": (without_digest, "has no digest: it is damaged or from an earlier fusec"),
     "no plans": (changed(lambda d: d.update(plans=[])), "it has no plans"),
     "no targets": (changed(lambda d: d["plans"][0].update(targets=[])), "no targets"),
     "no program": (changed(lambda d: d["plans"][0].pop("program")), "plans[0] has no `program`"),
@@ -397,11 +397,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "files a list": (changed(lambda d: d.update(files=["x"])), "is damaged"),
     "file outside": (
         changed(lambda d: d["files"].update({"../x": "0"})),
-        "names a file outside the folder",
+        "refers to a file outside the folder",
     ),
     "file absolute": (
         changed(lambda d: d["files"].update({"/etc/passwd": "0"})),
-        "names a file outside the folder",
+        "refers to a file outside the folder",
     ),
     "kernel unknown": (changed(lambda d: kernel_of(d).update(source="x.cu")), "no `x.cu`"),
     "kernel misnamed": (

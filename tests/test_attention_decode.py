@@ -19,8 +19,8 @@ from fusec.schedule.attention_decode import AttentionDecodes
 from fusec.segment.protocol import Refusal
 
 REFUSED = {
-    "many queries": (attention(*PLAIN, m=17), "17 queries a head"),
-    "odd features": (attention(*PLAIN, m=1, d=72), "72 features a head"),
+    "many queries": (attention(*PLAIN, m=17), "17 queries per head"),
+    "odd features": (attention(*PLAIN, m=1, d=72), "72 features per head"),
     "computed keys": (
         attention(
             "kx = mul(k, 2)",
@@ -38,7 +38,7 @@ REFUSED = {
         ).replace("  k: bf16[1, 2, 90, 64]", "  kt: bf16[1, 2, 64, 90]").replace(
             "ops:\n", "ops:\n  - kx = permute(kt, [0, 1, 3, 2])\n"
         ),
-        "no rows of features",
+        "are not aligned to 16 bytes",
     ),
     "f32": (attention(*PLAIN, m=1, dtype="f32"), "not all bf16"),
 }  # fmt: skip

@@ -165,7 +165,7 @@ def test_what_a_rank_does_not_share_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("how", "message"),
-    [(signal.SIGKILL, "rank 1 has died"), (signal.SIGSTOP, "rank 1 is stopped")],
+    [(signal.SIGKILL, "rank 1 died"), (signal.SIGSTOP, "rank 1 is stopped")],
 )
 def test_a_rank_that_is_lost_while_others_read_is_named(
     how: int, message: str, tmp_path: Path

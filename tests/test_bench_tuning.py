@@ -37,7 +37,7 @@ def test_equal_segments_are_tuned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_segments_of_many_records_count_as_the_best_of_a_space() -> None:
     few = {"over_best": 1.5, "records": [{}] * 23}
     many = [{"over_best": 1.0, "records": [{}] * 24}, {"over_best": 1.21, "records": [{}] * 30}]
-    found = summary([few, *many, {"reason": "the time is over"}])
+    found = summary([few, *many, {"reason": "the time budget is used up"}])
     assert (found["segments"], found["of_many"]) == (3, 2)
     assert found["many"] == pytest.approx(1.1)
     assert found["over_best"] == pytest.approx((1.5 * 1.21) ** (1 / 3))

@@ -278,7 +278,7 @@ def test_output_aliases() -> None:
     z = builder.apply("neg", y)
     with pytest.raises(FusecError, match="not an input"):
         builder.output(z, alias="z")
-    with pytest.raises(FusecError, match="cannot be written into `x`"):
+    with pytest.raises(FusecError, match="cannot be written to `x`"):
         builder.output(builder.apply("cast", z, "bf16"), alias=x)
     builder.output(z, alias=x)
     with pytest.raises(FusecError, match="two outputs"):
@@ -295,7 +295,7 @@ def test_output_errors() -> None:
             builder.output(scalar)
     with pytest.raises(FusecError, match="no outputs"):
         builder.finish()
-    with pytest.raises(FusecError, match="no permutation"):
+    with pytest.raises(FusecError, match="not a permutation"):
         builder.output(builder.apply("full", [2, 2], 0.0), stride_order=[1, 1])
 
 

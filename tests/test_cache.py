@@ -94,7 +94,7 @@ def a_folder(path: Path) -> None:
 def a_file_above(path: Path) -> None:
     path.unlink()
     path.parent.rmdir()
-    path.parent.write_text("not a folder")
+    path.parent.write_text("not a directory")
 
 
 def a_link(path: Path) -> None:
@@ -167,7 +167,7 @@ def test_where_the_cache_lies() -> None:
 
 def test_without_a_writable_folder_it_still_builds(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
+    blocked.write_text("not a directory")
     for cache in (Cache(blocked / "cache"), Cache(None)):
         assert not cache.store(KEY, COMPILED)
         result = build([Source("k", text(2))], ["sm_80"], cache=cache)

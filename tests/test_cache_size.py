@@ -1,4 +1,4 @@
-"""The size of the cache of built kernels: its limit, what leaves it first, and how it is shown."""
+"""The size of the kernel cache: its limit, what leaves it first, and how it is shown."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_limit_is_read(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["many", "-1", "1X", "1 2", "M", "1e9", "inf", "1..5G", "9" * 400])
 def test_what_is_no_limit(text: str, tmp_path: Path, capsys: Capture) -> None:
-    with pytest.raises(FusecError, match=r"FUSEC_CACHE_LIMIT=.* is no size"):
+    with pytest.raises(FusecError, match=r"FUSEC_CACHE_LIMIT=.* is not a size"):
         size_limit({"FUSEC_CACHE_LIMIT": text})
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_limit_is_told_by_every_command_that_builds(
 ) -> None:
     monkeypatch.setenv("FUSEC_CACHE_LIMIT", "lots")
     for command in (["cache"], ["compile", small(tmp_path), "-o", tmp_path / "out"]):
-        fusec(capsys, *command).says(2, "FUSEC_CACHE_LIMIT=lots is no size", "500M")
+        fusec(capsys, *command).says(2, "FUSEC_CACHE_LIMIT=lots is not a size", "500M")
 
 
 def test_the_least_recently_used_leaves_first(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_it_says_once_that_it_cannot_be_written(tmp_path: Path, capsys: Capture)
             assert not cache.store(key(number), SMALLEST)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        f"fusec: built kernels are not kept: cannot write `{blocked / name}`: Not a directory"
+        f"fusec: kernel cache disabled: cannot write `{blocked / name}`: Not a directory"
         for name in ("cache", "other")
     ]
 
@@ -209,7 +209,7 @@ def test_a_full_disk_is_told_once_and_leaves_nothing(
     done = fusec(capsys, "compile", small(tmp_path), "-o", tmp_path / "out")
     assert done.code == 0
     assert done.err.count("No space left on device") == 1
-    assert "built kernels are not kept" in done.err
+    assert "kernel cache disabled" in done.err
     assert [p for p in (tmp_path / "cache").rglob("*") if p.suffix in (".part", ".kernel")] == []
 
 

@@ -366,7 +366,7 @@ def test_in_place_outputs_are_the_inputs(helped: Helped) -> None:
         assert program(given, on_gpu(d)) is given
         np.testing.assert_allclose(given.array, x + 2 * d, rtol=1e-6)
     launches = device.asked.count("helper"), device.asked.count("cuLaunchKernelEx")
-    with pytest.raises(FusecError, match="argument `x` is written in place, and shares memory"):
+    with pytest.raises(FusecError, match="argument `x` is written in place and shares memory"):
         program(given, given)
     assert launches == (device.asked.count("helper"), device.asked.count("cuLaunchKernelEx"))
 
@@ -400,13 +400,13 @@ def test_calls_into_given_arrays_go_through_the_helper(helped: Helped) -> None:
         (lambda x, y: GpuArray(y.array[:2]), r"out: `y` is f32\[2, 64\]"),
         (lambda x, y: GpuArray(aligned(257, np.float32)[1:].reshape(4, 64)), "multiple of 16"),
         (lambda x, y: x, "`y` shares memory with argument `x`"),
-        (lambda x, y: (y, y), "2 arrays are given"),
-        (lambda x, y: (), "0 arrays are given"),
+        (lambda x, y: (y, y), "got 2 arrays"),
+        (lambda x, y: (), "got 0 arrays"),
         (lambda x, y: "y", "out: `y` is a str"),
     ],
 )
 def test_wrong_arrays_for_outputs_are_named(helped: Helped, change: Any, message: str) -> None:
-    """By calls that went through the helper before; nothing is launched."""
+    """By calls that went through the helper before; no kernel is launched."""
     compile, device, _, _ = helped
     program = compile(NORM)
     x, w = map(on_gpu, rows(4, 64, 0))
@@ -470,7 +470,7 @@ def test_draws_under_capture_are_refused(helped: Helped) -> None:
         program(x)
     driver.set_capturing(1)
     device.capturing = True
-    with pytest.raises(FusecError, match="draws random numbers, and a graph would replay"):
+    with pytest.raises(FusecError, match="generates random numbers, and a graph would replay"):
         program(x)
 
 
@@ -483,13 +483,13 @@ def test_draws_under_capture_are_refused(helped: Helped) -> None:
         (lambda x, w: (GpuArray(x.array.T.copy().T), w), "stride"),
         (lambda x, w: (GpuArray(aligned(257, np.float32)[1:].reshape(4, 64)), w), "multiple of 16"),
         (lambda x, w: (x, w, "a"), "`eps` is a scalar"),
-        (lambda x, w: (x, w, 1.0, 2.0), "4 arguments are given"),
+        (lambda x, w: (x, w, 1.0, 2.0), "got 4 arguments"),
         (lambda x, w: (x,), "`w` is missing"),
         (lambda x, w: (x, None), "`w` is a NoneType"),
     ],
 )
 def test_wrong_arguments_are_named(helped: Helped, change: Any, message: str) -> None:
-    """Also where the helper looks first: nothing is launched, and right ones work again."""
+    """Also where the helper looks first: no kernel is launched, and right ones work again."""
     compile, device, _, _ = helped
     program = compile(NORM)
     x, w = rows(4, 64)

@@ -352,7 +352,7 @@ class Reduces:
     def check(self) -> None:
         """Raise what a rank's end raises."""
         if self.failure.value:
-            raise RankFailure("rank 1 has died")
+            raise RankFailure("rank 1 died")
 
     def begin(self, *given: Any) -> Any:
         """Be no transport of the host."""
@@ -436,7 +436,7 @@ def test_a_call_of_the_helper_notices_a_rank_that_has_failed(reduced: Reduced) -
     taken(driver)
     before = device.asked.count("helper")
     transport.failure.value = 1
-    with pytest.raises(RankFailure, match="rank 1 has died"):
+    with pytest.raises(RankFailure, match="rank 1 died"):
         program(*own, 1.0)
     assert (taken(driver), device.asked.count("helper")) == ([], before)
 

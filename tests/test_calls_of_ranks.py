@@ -353,12 +353,12 @@ class Replayed(Graph):
 
 def test_a_replay_names_a_rank_that_has_died() -> None:
     def check() -> None:
-        raise RankFailure("rank 1 has died")
+        raise RankFailure("rank 1 died")
 
     transport = SimpleNamespace(check=check)
     executable = SimpleNamespace(device=None, member=Member(MESH, 0, transport))  # type: ignore[arg-type]
     graph = Replayed(SimpleNamespace(executable=executable), SimpleNamespace(kind=object()))
-    with pytest.raises(RankFailure, match="rank 1 has died"):
+    with pytest.raises(RankFailure, match="rank 1 died"):
         graph()
 
 
@@ -370,9 +370,9 @@ def test_a_graph_of_static_inputs_takes_no_others() -> None:
     graph: Any = Replayed(SimpleNamespace(), given(256))
     graph._static, graph._program = True, SimpleNamespace(name="norm")
     graph._take(given(256))
-    with pytest.raises(FusecError, match="the graph of `norm` has static inputs, and `x` is an"):
+    with pytest.raises(FusecError, match="the graph of `norm` has static inputs, and `x` is a"):
         graph._take(given(512))
-    with pytest.raises(FusecError, match="and `scale` is another"):
+    with pytest.raises(FusecError, match="and `scale` is a different"):
         graph._take(given(256, 2.0))
 
 
@@ -638,9 +638,9 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
 
 def test_one_process_is_not_two_ranks(program: Program) -> None:
     for arrays in (parts(), [*map(on_gpu, parts())]):
-        with pytest.raises(FusecError, match=r"`sums`.* has 2 ranks, and this run has 1"):
+        with pytest.raises(FusecError, match=r"`sums`.* has 2 ranks, but this run has 1"):
             program(*arrays)
-    with pytest.raises(FusecError, match=r"a graph of `sums` .* has 2 ranks, and this run has 1"):
+    with pytest.raises(FusecError, match=r"a graph of `sums` .* has 2 ranks, but this run has 1"):
         program.graph(*map(on_gpu, parts()))
 
 
@@ -683,7 +683,7 @@ def test_a_rank_uses_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     driver.gpus = 1
     assert process.own_gpu() == 0
     driver.gpus = 3
-    with pytest.raises(EnvironmentProblem, match="4 ranks are on a host that has 3 GPUs"):
+    with pytest.raises(EnvironmentProblem, match="4 ranks on a host with 3 GPUs"):
         process.own_gpu()
 
 

@@ -23,7 +23,7 @@ def test_check_names_segments(tmp_path: Path, capsys: Capture) -> None:
     assert done.out == (
         "small: 6 operations, 1 segment (s0 pointwise)\n"
         "  y: bf16[B, H]\n"
-        "  covers any B; H = 16 (B up to 67108863)\n"
+        "  dynamic: B; specialized: H = 16 (B up to 67108863)\n"
     )
 
 
@@ -72,7 +72,7 @@ def test_standard_input_that_is_no_fusion(
     fusec(capsys, "check", "-").says(2, message)
     monkeypatch.setattr("sys.stdin", None)
     fusec(capsys, "check", "-").says(2, "standard input is closed")
-    fusec(capsys, "golden", "-").says(2, "beside a file")
+    fusec(capsys, "golden", "-").says(2, "next to a file")
 
 
 def test_the_package_lists_its_interface() -> None:
@@ -179,7 +179,7 @@ def test_reading_a_script_says_where_it_stops(tmp_path: Path, capsys: Capture) -
     assert done.code == 0
     assert "two: 1 operation" in done.out
     line = EXECUTED.splitlines().index("assert np.allclose(y, np.exp(a)), y") + 1
-    assert f"is read up to line {line}, which uses results or a GPU" in done.err
+    assert f"is executed up to line {line}, which uses results or a GPU" in done.err
 
 
 def test_ops_lists_and_describes(capsys: Capture) -> None:

@@ -86,7 +86,7 @@ FUSIONS = {
     "undefined value": (edit("w))", "v))"), 2, "undefined name `v`"),
     "doubly defined": (edit("- y =", "- z ="), 2, "`z` is defined twice"),
     "recursive alias": ("fusion: &a [*a]\n", 2, "contains itself"),
-    "no identifier": (edit("fusion: small", "fusion: a-b"), 2, "is not an identifier"),
+    "not an identifier": (edit("fusion: small", "fusion: a-b"), 2, "is not an identifier"),
     "path as a name": (edit("fusion: small", "fusion: ../../x"), 2, "is not an identifier"),
     "CUDA keyword": (edit("- z = exp", "- int = exp").replace("(z", "(int"), 2, "CUDA C++"),
     "overflow": (edit("B: 8", "B: 9223372036854775807"), 2, "is too large"),
@@ -144,7 +144,7 @@ def test_sizes_that_a_script_cannot_have(given: str, message: str, capsys: Captu
 
 USAGE: list[tuple[list[str], str]] = [
     (["--target", "sm_70"], "unknown target `sm_70`"),
-    (["--target", ","], "--target names no architecture"),
+    (["--target", ","], "--target is empty"),
     (["--without", "nothing"], "unknown pass `nothing`"),
     (["--stop-after", "nothing"], "unknown pass `nothing`"),
     (["--jobs", "0"], "--jobs"),

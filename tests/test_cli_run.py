@@ -68,7 +68,7 @@ def test_without_a_gpu_it_builds_and_says_so(tmp_path: Path, capsys: Capture) ->
     kernel, scheduler, time, unit, *bytes_, bound = row.split()
     assert (kernel, scheduler, unit, bound) == ("small_pointwise", "pointwise", "us", "launch")
     assert bytes_ == ["576", "B"]
-    assert total == f"total {time} us, moves 576 B, floor 576 B (100 % of it must move)"
+    assert total == f"total {time} us, traffic 576 B, compulsory 576 B (100 %)"
     assert output == "  y: bf16[8, 16]"
     assert said == "not verified on a GPU: none today"
     assert rest[0] == "next:"
@@ -183,7 +183,7 @@ def test_the_table_and_the_verdict(tmp_path: Path, capsys: Capture, on_gpu: Any)
     assert re.split(r"  +", row) == [
         "small_pointwise", "pointwise", "2 us", "576 B", "0", "<1 % of bandwidth",
     ]  # fmt: skip
-    least = "(<1 % of bandwidth, fewest bytes 576 B)"
+    least = "(<1 % of bandwidth, compulsory traffic 576 B)"
     assert total == f"total 3 us {least}, median of 7 runs with a cold L2, on a played GPU"
     assert verdict[0].startswith("verified (checked: ")
     assert verdict[1].startswith("y: ok, max error ")
@@ -230,7 +230,7 @@ segments: {columns: [t], rows: [y], product: [z]}
 def test_shares_are_of_segments_and_of_what_they_must_do(
     tmp_path: Path, capsys: Capture, on_gpu: Any
 ) -> None:
-    """Where a segment has several kernels their times count together, against its fewest bytes."""
+    """The times of a segment's kernels are summed, against its compulsory traffic."""
     path = tmp_path / "several.yaml"
     path.write_text(SEVERAL)
     done = run(capsys, path)
@@ -242,7 +242,7 @@ def test_shares_are_of_segments_and_of_what_they_must_do(
     # 2 x 512^3 operations at 1e15 a second are 13 % of 2 us; 1.57 MB at 1e12 are 79 %.
     assert product[1:] == ["2 us", "1.57 MB", "786", "79 % of bandwidth"]
     # x is read by two segments, and must be read once.
-    assert "fewest bytes 18.4 MB" in total
+    assert "compulsory traffic 18.4 MB" in total
 
 
 def test_what_a_kernel_reads_twice_counts_once(
@@ -268,7 +268,7 @@ def test_the_figures_of_a_folder_are_of_the_sizes_that_it_is_for(
     folder = tmp_path / "small.fusec"
     assert fusec(capsys, "compile", small(tmp_path), "-o", folder).code == 0
     same = run(capsys, folder)
-    assert "<1 % of bandwidth, fewest bytes 576 B" in same.out
+    assert "<1 % of bandwidth, compulsory traffic 576 B" in same.out
     inputs, _ = save_inputs(tmp_path, "npz", x=np.ones((5, 16), BF16), w=np.ones(16, np.float32))
     other = run(capsys, folder, "--inputs", inputs)
     assert other.code == 0
@@ -285,7 +285,7 @@ def test_wrong_results_are_shown_with_their_origin(
     assert "differs (checked: all)" in done.out
     assert "y: 1 of 128 elements differ" in done.out
     assert "\n  [0, 0]: " in done.out
-    assert "`y` is made by segment s0 (pointwise), kernel small_pointwise" in done.out
+    assert "`y` is computed by segment s0 (pointwise), kernel small_pointwise" in done.out
     unchecked = run(capsys, small(tmp_path), "--no-verify")
     assert unchecked.code == 0
     assert "verified" not in unchecked.out
@@ -445,7 +445,7 @@ def test_one_fusion_at_several_sizes_keeps_its_name(tmp_path: Path, capsys: Capt
 
 def test_options_that_a_script_leaves_without_effect(tmp_path: Path, capsys: Capture) -> None:
     path = small(tmp_path, EXECUTED, "two.py")
-    run(capsys, path, "--set", "x_size0=4").says(2, "the script gives the inputs itself")
+    run(capsys, path, "--set", "x_size0=4").says(2, "the script passes the inputs itself")
     done = run(capsys, path, "--outputs", tmp_path / "o.npz")
     done.says(2, "runs several fusions", f"{path}:16:")
 

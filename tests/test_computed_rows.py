@@ -54,7 +54,7 @@ def test_more_rows_are_written_once() -> None:
     compiled = planned(normalised(33, 4096, 4096))
     assert [s.scheduler for s in compiled.segmented.segments] == ["pointwise", "matmul"]
     reasons = "".join(d.because for d in compiled.segmented.decisions)
-    assert "of more than 32 rows, here 33, it is written once" in reasons
+    assert "with more than 32 rows (here 33) it is stored once" in reasons
 
 
 def test_statistics_may_be_a_kernel_of_their_own() -> None:
@@ -85,15 +85,15 @@ def product(rows: str, call: str = "linear(a, w)", **inputs: str) -> Fusion:
 
 REFUSED = {
     "chunks": (
-        product("neg(x)", x="bf16[8, 260]", w="bf16[64, 260]"), "260 columns are no multiple of 8"
+        product("neg(x)", x="bf16[8, 260]", w="bf16[64, 260]"), "columns are not a multiple of 8"
     ),
     "across": (
-        product("neg(permute(x, [1, 0]))", x="bf16[256, 8]"), "`x` does not lie along K in chunks"
+        product("neg(permute(x, [1, 0]))", x="bf16[256, 8]"), "`x` is not contiguous along K"
     ),
     "shifted": (
         product("neg(slice(x, [0, 1], [8, 257], [1, 1]))", x="bf16[8, 264]"), "does not lie along K"
     ),
-    "padded": (product("neg(pad(x, [0, 8], 0.0))", x="bf16[8, 248]"), "depend on tests"),
+    "padded": (product("neg(pad(x, [0, 8], 0.0))", x="bf16[8, 248]"), "depend on conditions"),
     "f32": (
         product("neg(x)", x="f32[8, 256]", w="f32[64, 256]"), "reads its operands from memory"
     ),
@@ -128,15 +128,15 @@ def test_joined_products_read_their_rows() -> None:
     )
     found = Matmul().propose(read_text(text), HOPPER)
     assert isinstance(found, Refusal)
-    assert "not of joined products" in found.because
+    assert "not for dual GEMMs" in found.because
 
 
 @pytest.mark.parametrize(
     ("fields", "because"),
     [
-        ({"tile_m": 64, "tile_n": 128}, "3 warps compute 32 rows of a stage, not 64"),
-        ({"tile_m": 16, "tile_n": 128, "stages": 2}, "have a stage each, and there are 2"),
-        ({"multicast": "a", "tile_m": 32, "tile_n": 128}, "copied, and not computed"),
+        ({"tile_m": 64, "tile_n": 128}, "3 warps compute 32 rows per stage, not 64"),
+        ({"tile_m": 16, "tile_n": 128, "stages": 2}, "need a stage each, but there are 2"),
+        ({"multicast": "a", "tile_m": 32, "tile_n": 128}, "copied, not computed"),
     ],
 )
 def test_tiles_without_a_kernel(fields: dict[str, int | str], because: str) -> None:
@@ -157,4 +157,4 @@ def test_what_is_written_into_is_not_computed_from() -> None:
     builder.output(builder.apply("matmul", builder.apply("neg", x), w), alias="x")
     found = Matmul().propose(builder.finish(), HOPPER)
     assert isinstance(found, Refusal)
-    assert "written into `x`, an operand" in found.because
+    assert "written to `x`, an operand" in found.because

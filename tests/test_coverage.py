@@ -22,15 +22,18 @@ DIMS = (DimFact("B", 64), DimFact("H", 4096))
 @pytest.mark.parametrize(
     ("guards", "text"),
     [
-        ([], "any B, H"),
-        ([Guard(H, "==", 4096)], "any B; H = 4096"),
-        ([Guard(B, "==", 64), Guard(H, "==", 4096)], "B = 64, H = 4096 only"),
-        ([Guard(H, "==", 4096), Guard(B * H, "<=", 1 << 30)], "any B; H = 4096 (B up to 262144)"),
-        ([Guard(B * H, "<=", 1 << 30)], "any B, H (B * H <= 1073741824)"),
-        ([Guard(B * -1, "<=", -1), Guard(B, "<=", 99)], "any B, H (B from 1 up to 99)"),
-        ([Guard(B, "<=", 199), Guard(B * 2, "<=", 199)], "any B, H (B up to 99)"),
-        ([Guard(B, "%", 8)], "any B, H (B % 8 == 0)"),
-        ([Guard(symbol("x.stride0") * B, "<=", 9)], "any B, H (B * x.stride0 <= 9)"),
+        ([], "dynamic: B, H"),
+        ([Guard(H, "==", 4096)], "dynamic: B; specialized: H = 4096"),
+        ([Guard(B, "==", 64), Guard(H, "==", 4096)], "specialized: B = 64, H = 4096"),
+        (
+            [Guard(H, "==", 4096), Guard(B * H, "<=", 1 << 30)],
+            "dynamic: B; specialized: H = 4096 (B up to 262144)",
+        ),
+        ([Guard(B * H, "<=", 1 << 30)], "dynamic: B, H (B * H <= 1073741824)"),
+        ([Guard(B * -1, "<=", -1), Guard(B, "<=", 99)], "dynamic: B, H (B from 1 up to 99)"),
+        ([Guard(B, "<=", 199), Guard(B * 2, "<=", 199)], "dynamic: B, H (B up to 99)"),
+        ([Guard(B, "%", 8)], "dynamic: B, H (B % 8 == 0)"),
+        ([Guard(symbol("x.stride0") * B, "<=", 9)], "dynamic: B, H (B * x.stride0 <= 9)"),
     ],
 )
 def test_guards_as_people_say_them(guards: list[Guard], text: str) -> None:
@@ -40,13 +43,16 @@ def test_guards_as_people_say_them(guards: list[Guard], text: str) -> None:
 
 def test_declared_multiples_count() -> None:
     dims = (DimFact("B", 64, multiple_of=8), DimFact("H", 4096, multiple_of=8))
-    assert coverage([Guard(H, "==", 4096)], dims) == "any B; H = 4096 (B a multiple of 8)"
+    assert (
+        coverage([Guard(H, "==", 4096)], dims)
+        == "dynamic: B; specialized: H = 4096 (B a multiple of 8)"
+    )
 
 
 def test_fusions_of_fixed_sizes_and_of_many() -> None:
     assert coverage([], ()) == ""
     many = tuple(DimFact(f"D{k}", 8) for k in range(12))
-    assert coverage([], many) == "any D0, D1, D2, D3, D4, D5, D6, D7 and 4 more"
+    assert coverage([], many) == "dynamic: D0, D1, D2, D3, D4, D5, D6, D7 and 4 more"
 
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))

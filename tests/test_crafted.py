@@ -225,7 +225,7 @@ def test_golden_files_stay_in_their_folder(name: str, tmp_path: Path, capsys: Ca
     for own in ("mine.txt", "golden/mine.json"):
         (tmp_path / own).write_text("mine")
     for _ in range(2):
-        fusec(capsys, "golden", path, "--update").says(2, "no name that golden files could have")
+        fusec(capsys, "golden", path, "--update").says(2, "cannot be used for golden files")
     assert files_below(tmp_path) == {name, "mine.txt", "golden/mine.json"}
 
 

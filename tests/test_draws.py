@@ -357,8 +357,8 @@ def test_names_of_the_file_go_before_those_of_the_state() -> None:
         ("{type: u64, generator: seed}", "set(x)", "are `u64[]`", "5:13"),
         ("{type: 'u64[]', generator: seed, range: [0, 1]}", "set(x)", "has no `range`", "5:46"),
         ("{type: 'u64[]', generator: seed}\n  t: {type: 'u64[]', generator: seed}", "set(x)",
-         "two inputs are the generator's seed", "6:3"),
-        ("{type: 'u64[]', generator: seed}", "rand_like(x)", "a draw without a seed", "7:9"),
+         "two inputs are declared as the generator's seed", "6:3"),
+        ("{type: 'u64[]', generator: seed}", "rand_like(x)", "a random op without a seed", "7:9"),
     ],
 )  # fmt: skip
 def test_mistakes(inputs: str, ops: str, message: str, place: str) -> None:
@@ -374,7 +374,7 @@ def test_the_state_is_not_written() -> None:
     builder = GraphBuilder()
     builder.apply("rand_like", builder.input("x", F32, [4]))
     value = builder.apply("full", [], 1, dtype=U64)
-    with pytest.raises(FusecError, match="the generator's and cannot be written"):
+    with pytest.raises(FusecError, match="belongs to the random generator and cannot be written"):
         builder.output(value, alias="rng_seed")
 
 
@@ -386,12 +386,12 @@ def test_a_fusion_draws_at_most_as_often_as_a_call_moves_the_offset(
     x = builder.input("x", F32, [4])
     builder.apply("rand_like", x)
     builder.apply("rand_like", x)
-    with pytest.raises(FusecError, match="more than 2 draws") as caught:
+    with pytest.raises(FusecError, match="more than 2 random ops") as caught:
         builder.apply("rand_like", x)
     assert caught.value.exit_code == 3
 
 
 def test_fewer_inputs_are_told_without_the_state() -> None:
-    with pytest.raises(FusecError, match="0 inputs are given, the fusion takes 1") as caught:
+    with pytest.raises(FusecError, match="got 0 inputs, the fusion takes 1") as caught:
         defined().execute([])
     assert "rng" not in caught.value.render()

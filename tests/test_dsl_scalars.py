@@ -67,9 +67,9 @@ def test_a_scalar_that_is_not_given_has_its_default(given: tuple[Any, ...], resu
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((X, 5), "2 inputs are given, the fusion takes 4: `w` is missing"),
+        ((X, 5), "got 2 inputs, the fusion takes 4: `w` is missing"),
         ((None, 5, X), "`x` is missing"),
-        ((X, 5, X, 1, X), "5 inputs are given, the fusion takes 4"),
+        ((X, 5, X, 1, X), "got 5 inputs, the fusion takes 4"),
         ((X, 5, "X"), "input `w`: an input of type str cannot be used"),
         ((X[::-1], 5, X), "input `x`: the stride of dim 0"),
     ],

@@ -126,11 +126,11 @@ def strided(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
-        ({"N": 25}, "`N == 24` does not hold: the kernel is specialised to this size"),
+        ({"N": 25}, "`N == 24` does not hold: the kernel is specialized for this size"),
         ({"M": -1}, "`M` is negative"),
         (
             {"x.stride0": 30},
-            "`x.stride0 % 4 == 0` does not hold: vector accesses need aligned rows",
+            "`x.stride0 % 4 == 0` does not hold: vectorized accesses need aligned rows",
         ),
         ({"M": 2**40}, "`M * x.stride0 - x.stride0 + 24 <= 1073741823` does not hold: "),
         ({"M": 2**40, "x.stride0": 2**40}, "`M * x.stride0` is too large for 64 bits"),
@@ -284,7 +284,7 @@ def test_where_no_build_is_for_the_sizes_the_first_one_says_why(sized: Emitted) 
     program, size = sized.create(), ctypes.c_size_t(1)
     called = Called(sized, cuda, random_inputs(sized.program.original, sizes), sizes)
     text = error_of(sized, called, program, None)
-    assert text == "`B == 4096` does not hold: the kernel is specialised to this size"
+    assert text == "`B == 4096` does not hold: the kernel is specialized for this size"
     given = ctypes.byref(called.arguments.sizes)
     error = sized.function("workspace_bytes")(program, given, ctypes.byref(size))
     assert (sized.text(error), size.value) == (text, 0)
@@ -319,4 +319,4 @@ def test_names_of_headers_are_refused(tmp_path: Path, capsys: Capture) -> None:
     file = small(tmp_path, FUSIONS["one_kernel"].replace("one_kernel", "cuda"))
     done = fusec(capsys, "compile", file, "-o", tmp_path / "out", "--emit", "c")
     assert done.code == 3
-    assert "give the fusion another name" in done.err
+    assert "rename the fusion" in done.err

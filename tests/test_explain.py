@@ -276,7 +276,7 @@ def test_the_text_tells_bytes_bounds_refusals_and_boundaries() -> None:
     assert text.startswith("cross_entropy on H200 (sm_90a): 2 segments, 2 kernels\n")
     for segment in record.segments:
         assert f"\n{segment.name} {segment.scheduler}\n" in text
-        assert f"{bytes_text(segment.bytes)}, floor {bytes_text(segment.floor_bytes)}" in words
+        assert f"{bytes_text(segment.bytes)}, compulsory {bytes_text(segment.floor_bytes)}" in words
         assert f"{time_text(segment.seconds)}, bound by {segment.bound}" in words
         for refusal in segment.refusals:
             assert refusal.near == (refusal.reason in words)
@@ -286,10 +286,10 @@ def test_the_text_tells_bytes_bounds_refusals_and_boundaries() -> None:
     assert "loss f32[T], 1.02 kB, 1 reader, an output anyway" in words
     assert "because reduction: the reductions reduce different axes" in words
     assert "reduction, inner_persistent, outer_persistent: the reductions reduce" in every
-    assert "`--all` prints them" in words
+    assert "not shown: use `--all`" in words
     assert "--all" not in every
-    assert "is proven to be the fewest" in words
-    assert "of all segmentations of this definition that compute reductions" in words
+    assert "is proven minimal" in words
+    assert "over all segmentations of this definition that compute reductions" in words
     assert_readable(text)
 
 
@@ -321,7 +321,7 @@ def test_the_gap_is_told() -> None:
     fewer = Exact(record.bytes - 5_000_000, record.bytes // 4, False, 0.75, "states", ())
     text = " ".join(explanation(replace(record, exact=fewer)).split())
     lower, best = bytes_text(record.bytes // 4), bytes_text(record.bytes - 5_000_000)
-    assert f"gap at most 75.0 %: nothing moves less than {lower} (states); {best}" in text
+    assert f"gap at most 75.0 %: lower bound {lower} (states); {best}" in text
     assert "is possible without pins" in text
 
 
@@ -343,7 +343,9 @@ def test_reasons_that_agree_are_told_once() -> None:
     assert reasons(decision, every=True) == [
         computed, "scan, pointwise: no scan (operation)", "sort: none (operation)",
     ]  # fmt: skip
-    assert reasons(Taken("split", ("y",), "", said[1:])) == ["no scheduler computes all of it"]
+    assert reasons(Taken("split", ("y",), "", said[1:])) == [
+        "no scheduler supports the whole group"
+    ]
     plain = "one kernel takes 3 us; apart: 2 us"
     assert reasons(Taken("boundary", ("s0", "s1"), plain)) == [plain]
     assert reasons(Taken("boundary", ("s0", "s1"), "")) == []
@@ -421,7 +423,7 @@ def test_the_phases_of_a_joint_graph_say_what_they_keep() -> None:
         (["--sizes", "T=1..x"], "--sizes T=1..x: expected NAME=FIRST..LAST"),
         (["--sizes", "T=9..1"], "--sizes T=9..1: expected 0 <= FIRST <= LAST"),
         (["--sizes", "Q=1..9"], "`cross_entropy` has no dim `Q`"),
-        (["--html", ""], "--html names no file"),
+        (["--html", ""], "--html is empty"),
         (["--html", "examples"], "`examples` is a directory"),
         (["--html", "nowhere/a.html"], "cannot write `nowhere/a.html`: No such file"),
         (["--target", "sm_10"], "unknown target `sm_10`"),
@@ -441,7 +443,7 @@ def test_wrong_usage_is_told(
 def test_what_is_no_fusion_is_refused() -> None:
     with pytest.raises(FusecError, match="takes a Fusion, a FusionDefinition or a path, not int"):
         fusec.segmentation(3)
-    with pytest.raises(FusecError, match="no fusion `other`"):
+    with pytest.raises(FusecError, match="unknown fusion `other`"):
         fusec.segmentation(read_text(TEXT), part="other")
 
 
@@ -454,10 +456,11 @@ def test_registers_are_predicted_and_real_ones_stand_beside_them_where_kernels_a
     assert told.built_registers is None
     assert built.built_registers is not None
     assert built.built_registers <= told.registers + 8 == built.registers + 8
-    assert f"about {told.registers} by each of {told.threads} threads" in registers(told)
-    assert registers(built).startswith(
-        f"{built.built_registers} (about {told.registers} predicted)"
+    assert f"about {told.registers} registers/thread, {told.threads} threads/block" in registers(
+        told
     )
+    numbers = f"{built.built_registers} (about {told.registers} predicted) registers/thread"
+    assert numbers in registers(built)
 
 
 FIXED = """

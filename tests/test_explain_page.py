@@ -277,7 +277,7 @@ def test_a_large_segment_is_summed_up(block: Explained, monkeypatch: pytest.Monk
     monkeypatch.setattr(drawing, "MOST_SEGMENTS", 3)
     assert draw(block[0]) is None
     text = page([block])
-    assert "too many to draw" in text
+    assert "too many to show" in text
     assert {f"f0-{s.name}" for s in block[0].segments} <= set(Page(text).attributes("id"))
 
 
@@ -288,7 +288,7 @@ def test_what_is_computed_again_is_marked(block: Explained) -> None:
     assert picture is not None
     (box,) = [b for d in picture.segments for b in d.boxes if b.kind == "again"]
     assert box.title.endswith(", computed again here")
-    assert "Computed again instead of stored" in page(
+    assert "Recomputed instead of stored" in page(
         [(replace(block[0], rematerialised=(again,)), block[1])]
     )
 

@@ -170,7 +170,7 @@ def test_dims_of_no_input_are_constants() -> None:
 
 
 def test_a_dim_of_an_input_is_no_constant() -> None:
-    with pytest.raises(FusecError, match="known when the fusion is compiled, and `H` is a size"):
+    with pytest.raises(FusecError, match="a compile-time constant, and `H` is a size"):
         fusion_of("y = var(x, [1], correction=H)")
     buckets = HEAD.replace("W: 3", "W: {default: 3, buckets: [4]}")
     with pytest.raises(FusecError, match="cannot have buckets"):

@@ -236,7 +236,7 @@ def test_draws_are_the_generators() -> None:
     graph = program.graph(x)
     assert not torch.equal(graph().clone(), graph().clone())
     with (
-        pytest.raises(FusecError, match="draws random numbers"),
+        pytest.raises(FusecError, match="generates random numbers"),
         torch.cuda.graph(torch.cuda.CUDAGraph()),
     ):
         program(x)
@@ -332,13 +332,13 @@ def test_wrong_arguments_launch_nothing() -> None:
     freed = drawn(4, 64)
     freed.untyped_storage().resize_(0)
     for given, message in (
-        ((x, w.cpu()), "`w` is in memory of the host, `x` is on GPU 0"),
+        ((x, w.cpu()), "`w` is on the CPU, `x` is on GPU 0"),
         ((x, w.double()), "`w` is f64"),
         ((x.T.contiguous().T, w), "stride"),
         ((freed, w), "freed"),
         ((drawn(257)[1:].view(4, 64), w), "multiple of 16"),
         ((x, w[:32]), "expected 64"),
-        ((x, w, torch.tensor(1.0, device="cuda")), "lies on a GPU"),
+        ((x, w, torch.tensor(1.0, device="cuda")), "got an array on a GPU"),
     ):
         with pytest.raises(FusecError, match=message):
             program(*given)
@@ -354,7 +354,7 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
     x, w = drawn(9, 64), drawn(64)
     close(program(x, w), norm(x, w))
     x, w = drawn(9, 128), drawn(128)
-    with pytest.raises(FusecError, match="only for any B; H = 64"):
+    with pytest.raises(FusecError, match="dynamic: B; specialized: H = 64"):
         fusec.load(tmp_path / "d", build=False)(x, w)
     close(program(x, w), norm(x, w))
 

@@ -83,7 +83,7 @@ def test_parts_along_k_are_summed_bitwise_the_same_in_100_runs(method: str) -> N
     ("method", "dtype"),
     [
         *((method, dtype) for method in ("slices", "two_kernel") for dtype in (BF16, F16)),
-        ("serial_tma", F16),  # eight turns in bf16 are not decided (decision 172)
+        ("serial_tma", F16),  # eight turns in bf16 are inconclusive (decision 172)
     ],
 )
 def test_parts_along_k_are_left_in_halves(method: str, dtype: DType) -> None:

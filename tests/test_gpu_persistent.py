@@ -221,7 +221,7 @@ def test_gradients_in_one_reading() -> None:
 
 
 def test_gradients_are_built_for_one_number_of_rows() -> None:
-    with pytest.raises(FusecError, match="not built for the sizes given: `B == 512`"):
+    with pytest.raises(FusecError, match="not compiled for these sizes: `B == 512`"):
         check_on_gpu(layer_norm_backward(BF16, 512, 1024), run_sizes={"B": 100})
 
 

@@ -26,7 +26,7 @@ from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 
 ARRIVAL = ("parallel", "elements")
-"""Values of fields by which floats are added in the order of arrival: runs may differ."""
+"""Values of fields by which floats are added in arrival order: runs may differ."""
 
 
 def scheduled(name: str, settings: Mapping[str, Setting]) -> Fusion:

@@ -367,7 +367,7 @@ def test_exchanges_in_another_order_than_prepared_are_a_bug() -> None:
     gpus = FakeGpus(2)
     found = in_threads(2, work)
     assert found[0] == (
-        "`all_to_all y <- y over m: 2` is begun where `all_gather y <- x over m: 2` was prepared"
+        "`all_to_all y <- y over m: 2` is started where `all_gather y <- x over m: 2` was prepared"
     )
 
 
@@ -415,7 +415,7 @@ def test_types_and_reductions_of_nccl(
     ("reduction", "dtype"), [("sum", "i16"), ("prod", "c64"), ("max", "c128"), ("sum", "f8e8m0")]
 )
 def test_what_nccl_cannot_add_is_refused(reduction: str, dtype: str) -> None:
-    with pytest.raises(Unsupported, match=f"NCCL has no {reduction} of {dtype}"):
+    with pytest.raises(Unsupported, match=f"NCCL has no {reduction} for {dtype}"):
         reduction_of(reduction, DTYPES[dtype], 6)
 
 

@@ -202,12 +202,12 @@ def test_few_terms_are_rounded_where_one_chain_has_all() -> None:
 
 
 REFUSED = {
-    "turns": (BF16, {"split_method": "serial"}, "`serial` leaves its sums in f32; `slices`, "),
-    "arrival": (BF16, {"split_method": "parallel"}, "`serial_tma` may leave halves"),
+    "turns": (BF16, {"split_method": "serial"}, "`serial` has f32 partial sums; `slices`, "),
+    "arrival": (BF16, {"split_method": "parallel"}, "`serial_tma` support 16-bit ones"),
     "f32": (F32, {}, "is f32, not of 16 bits"),
-    "one": (BF16, {"splits": 1, "split_method": "slices"}, "one cluster leaves no sums"),
+    "one": (BF16, {"splits": 1, "split_method": "slices"}, "one cluster has no partial sums"),
     "wgmma": (BF16, {"kernel": "wgmma", "splits": 1, "split_method": "slices", "multicast": "none"},
-              "kernel `wgmma` leaves its sums in f32"),
+              "kernel `wgmma` has f32 partial sums"),
 }  # fmt: skip
 
 

@@ -209,10 +209,10 @@ def test_loops_are_not_emitted_as_c(kind: str, tmp_path: Path, capsys: Capture) 
     ("instruction", "what"),
     [
         (SetStream(dim(1)), "several streams"),
-        (Collective("all_gather", "y", "x", "tp", 4), "exchanges between ranks"),
-        (Receive("y", "tp", dim(0)), "exchanges between ranks"),
-        (Share("y", ("v", "w"), "tp"), "exchanges between ranks"),
-        (Unshare("y", ("v", "w"), "tp"), "exchanges between ranks"),
+        (Collective("all_gather", "y", "x", "tp", 4), "communication between ranks"),
+        (Receive("y", "tp", dim(0)), "communication between ranks"),
+        (Share("y", ("v", "w"), "tp"), "communication between ranks"),
+        (Unshare("y", ("v", "w"), "tp"), "communication between ranks"),
     ],
 )
 def test_streams_and_exchanges_are_not_emitted_as_c(instruction: Instruction, what: str) -> None:

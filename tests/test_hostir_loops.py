@@ -438,7 +438,7 @@ def test_an_input_that_the_loop_reads_is_not_overwritten_by_it() -> None:
     made = program_of(b.finish(Output(z, alias="x")))
     assert Alias("z", "x", dim(0)) in made.instructions
     assert made.aliases == (("z", "x"),)
-    with pytest.raises(Unsupported, match="`z` is written into `w` slice by slice, in a loop"):
+    with pytest.raises(Unsupported, match="`z` is written to `w` slice by slice, in a loop"):
         program_of(b.finish(Output(z, alias="w")))
 
 
@@ -477,7 +477,7 @@ def test_each_slice_begins_where_kernels_can_read_it(
     text = "void k1() { fusec::load<4>(x_slice); }"
     sources = [[KernelSource(kernel, text) for kernel in plan.kernels] for plan in plans]
     if guard is Unsupported:
-        with pytest.raises(Unsupported, match="`x_slice` is a part of `x` that begins at a mult"):
+        with pytest.raises(Unsupported, match="`x_slice` is a part of `x` aligned to"):
             expand(program, cut, plans, sources)
         return
     guards = expand(program, cut, plans, sources).guards

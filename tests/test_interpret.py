@@ -191,10 +191,10 @@ def test_an_input_may_be_written_only_where_the_program_says() -> None:
     [
         (Alias("a", "x", dim(1)), "reaches over bytes 4 to 132 of 128"),
         (Alias("a", "x", dim(-1)), "reaches over bytes -4"),
-        (Launch("k", "s0", ONE, (1, 1, 1), ()), "is not for segments"),
-        (Wait("x"), "waits for an exchange that was not begun"),
+        (Launch("k", "s0", ONE, (1, 1, 1), ()), "launches a segment"),
+        (Wait("x"), "waits for a communication that was not started"),
         (SetStream(dim(-1)), "has the number -1"),
-        (Collective("all_gather", "z", "x", "mesh", 2), "needs other ranks"),
+        (Collective("all_gather", "z", "x", "mesh", 2), "needs several ranks"),
     ],
 )
 def test_programs_that_cannot_be_run(instruction: Instruction, message: str) -> None:

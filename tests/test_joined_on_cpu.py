@@ -98,5 +98,5 @@ def test_wrong_split_joined_products_are_seen(name: str, tmp_path: Path) -> None
 
 
 def test_slices_of_joined_products_are_not_added_elsewhere() -> None:
-    with pytest.raises(FusecError, match="has the sums of one product"):
+    with pytest.raises(FusecError, match="does not support a dual GEMM"):
         plan_of(joined(29, 72, 528), **{**SPLIT, "splits": 2, "split_method": "two_kernel"})

@@ -48,7 +48,7 @@ PLANS = {
     "reduction, outer": ("x: bf16[515, 4194306]", "y = sum(x, [0])"),
     "reduction, outer, long": ("x: bf16[1073741827, 3]", "y = sum(x, [0])"),
     "reduction, argmax": ("x: bf16[3, 1073741827]", "y = argmax(x, 1)"),
-    "reduction, of what is never stored": (
+    "reduction, of what cannot be stored": (
         "x: f32[65537, 1]; w: f32[1, 65537]", "y = sum(mul(x, w), [0, 1])",
     ),
     "inner_persistent": ("x: bf16[2097155, 1030]", "y = softmax(x, 1)"),

@@ -136,7 +136,7 @@ def test_the_mend_of_a_rounded_sum_is_told_and_works() -> None:
     assert found.help.startswith("`sum(cast(x, f32), ...)` keeps f32")
     assert list(lint(read_text(TEXT % "cast(sum(cast(x, f32), dims=[1]), f16)"))) == []
     (note,) = found.notes
-    assert "of which f16 keeps 11 bits; beyond 65504 it is infinite" in note
+    assert "and f16 keeps 11 bits; beyond 65504 it is infinite" in note
 
 
 TEXT = """
@@ -193,7 +193,7 @@ def test_diagnostics_are_data_for_tools(name: str, tmp_path: Path, capsys: Captu
             {
                 "name": "small", "operations": 7, "segments": ["pointwise"],
                 "outputs": [{"name": "y", "type": "bf16[B, H]", "alias": None}],
-                "covers": "any B; H = 16 (B up to 67108863)",
+                "covers": "dynamic: B; specialized: H = 16 (B up to 67108863)",
             }
         ]  # fmt: skip
 
@@ -273,7 +273,7 @@ def test_what_is_refused_with_dense_strides_is_no_error(
 
     def refusing(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
         if not any("." in s for i in fusion.inputs for e in i.strides for s in e.symbols):
-            raise Unsupported("no scheduler takes the pinned segment")
+            raise Unsupported("no scheduler supports the pinned segment")
         return lowering.segment(fusion, options)
 
     monkeypatch.setattr(driver.Compilation.segmented, "run", refusing)

@@ -226,20 +226,20 @@ def test_filled_numbered_and_folded_values(tmp_path: Path) -> None:
 
 
 REJECTED = [
-    ("u8", "full([3], 300, dtype=u8)", "`fill_value` of `full` is 300, which u8 does not hold"),
-    ("u8", "full([3], -1, dtype=u8)", "`fill_value` of `full` is -1, which u8 does not hold"),
+    ("u8", "full([3], 300, dtype=u8)", "`fill_value` of `full` is 300, out of range for u8"),
+    ("u8", "full([3], -1, dtype=u8)", "`fill_value` of `full` is -1, out of range for u8"),
     ("i32", "full([3], 1.5, dtype=i32)", "`fill_value` of `full` is 1.5, and must be an integer"),
     ("i32", "full([3], nan, dtype=i32)", "is nan, and must be an integer"),
     ("i64", "full([3], 1e300, dtype=i64)", "is 1e+300, which i64 does not hold"),
     ("i64", f"full([3], {2**63}, dtype=i64)", "which i64 does not hold"),
     ("i32", "full([3], c64(1, 2), dtype=i32)", "is 1+2j, and must be an integer"),
-    ("u8", "pad(x, [1, 1], value=-1)", "`value` of `pad` is -1, which u8 does not hold"),
+    ("u8", "pad(x, [1, 1], value=-1)", "`value` of `pad` is -1, out of range for u8"),
     ("i32", "pad(x, [1, 1], value=1.5)", "`value` of `pad` is 1.5, and must be an integer"),
     ("i16", "pad(x, [1, 1], value=inf)", "`value` of `pad` is inf, and must be an integer"),
-    ("u8", "scatter(x, iota(3), 256, dim=0)", "`src` of `scatter` is 256, which u8 does not hold"),
+    ("u8", "scatter(x, iota(3), 256, dim=0)", "`src` of `scatter` is 256, out of range for u8"),
     ("i32", "iota(3, start=nan, dtype=i32)", "`start` of `iota` is nan, and must be an integer"),
     ("i32", "iota(3, step=0.5, dtype=i32)", "`step` of `iota` is 0.5, and must be an integer"),
-    ("i32", f"add(x, {2**64})", f"the integer {2**64} does not fit into 64 bits"),
+    ("i32", f"add(x, {2**64})", f"the integer {2**64} does not fit in 64 bits"),
 ]
 
 

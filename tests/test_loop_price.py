@@ -224,7 +224,7 @@ def test_explain_tells_both_times(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(capsys.readouterr().out.split())
     assert "loop x a loop of 4 slices: " in text
     assert "us with reduce_scatter of the whole" in text
-    assert "run beside kernels of" in text
+    assert "of communication overlaps" in text
     assert run_main(["explain", file, "--set", "M=512"]) == 0
     assert "loop x no loop: " in " ".join(capsys.readouterr().out.split())
 

@@ -226,7 +226,7 @@ def test_another_version_is_told_where_its_plans_differ(folder: Path, capsys: Ca
     fusec(capsys, "run", folder).says(
         2,
         "is not what fusec makes of its fusion: plans[0].segments[0].parameters.unroll is 64",
-        "it was compiled by fusec 0.0.1; this is fusec",
+        "it was compiled by fusec 0.0.1; fusec",
         "help: compile the fusion again",
     )
 
@@ -292,7 +292,7 @@ def test_options_are_kept(tmp_path: Path, capsys: Capture) -> None:
     change(out, lambda d: d["options"].update(without=["remove_ded"]))
     fusec(capsys, "run", out).says(2, "cannot be planned with its options: unknown pass")
     change(out, lambda d: d["options"].update(without=[], redefine="often"))
-    fusec(capsys, "run", out).says(2, "`redefine` is one of after, before, never")
+    fusec(capsys, "run", out).says(2, "`redefine` must be one of after, before, never")
 
 
 SLICED = """\
@@ -355,6 +355,6 @@ def test_rates_of_ones_own_come_along(
         load.cache_clear()
         fusec(capsys, "run", own).says(2, "targets/sm_90a.toml` is missing")
         change(own, lambda d: d["files"].pop("targets/sm_90a.toml"))
-        fusec(capsys, "run", own).says(2, "is not what fusec makes of its fusion")
+        fusec(capsys, "run", own).says(2, "differs from what fusec compiles from its fusion")
     finally:
         load.cache_clear()

@@ -58,7 +58,7 @@ def test_8_bit_floats_across_k_have_another_kernel() -> None:
         "  - y = matmul(cast(a, f32), cast(b, f32))\noutputs: [y]\n"
     )
     found = reasons(fusion)
-    assert "along K alone, and `b` lies across it" in found["wgmma"]
+    assert "contiguous along K, and `b` is not" in found["wgmma"]
     assert found["split_k"] == found["wgmma"]
     assert not found["mma"]
 
@@ -66,8 +66,8 @@ def test_8_bit_floats_across_k_have_another_kernel() -> None:
 @pytest.mark.parametrize(
     ("fields", "because"),
     [
-        ({"ping_pong": True, "tile_m": 128, "tile_n": 128}, "the other promotes its sums"),
-        ({"tile_m": 128, "tile_n": 256}, "those to promote too"),
+        ({"ping_pong": True, "tile_m": 128, "tile_n": 128}, "the other promotes its accumulators"),
+        ({"tile_m": 128, "tile_n": 256}, "including promoted ones"),
         ({"tile_m": 256, "tile_n": 192}, "a thread would hold"),
     ],
 )
@@ -103,16 +103,16 @@ def test_other_products_are_not_joined() -> None:
         )
     )
     assert isinstance(found, Refusal)
-    assert "not of one first operand" in found.because
+    assert "without a common first operand" in found.because
 
 
 def test_joined_products_have_two_kernels() -> None:
     fusion = joined(512, 2048, 1024)
-    alone = "joined products have kernels `wgmma` and `split_k` alone"
+    alone = "only kernels `wgmma` and `split_k` support a dual GEMM"
     assert set(reasons(fusion).values()) == {"", alone}
     assert [k for k, why in reasons(fusion).items() if not why] == ["wgmma", "split_k"]
     assert all("sm_80 has no wgmma" in r for r in reasons(fusion, AMPERE).values())
-    assert "staged rows" in why(fusion, kernel="wgmma", staged=False, tile_n=128)
+    assert "staged epilogue" in why(fusion, kernel="wgmma", staged=False, tile_n=128)
     assert "no multiple of 16" in why(fusion, kernel="wgmma", staged=True, tile_n=72)
     assert "aligned rows" in reasons(joined(64, 33, 64))["wgmma"]
 
@@ -124,7 +124,7 @@ def test_weights_are_scaled_behind_the_product() -> None:
     assert kernel(weighted(128, 8192, 8192)).tile_m <= 128
     assert kernel(weighted(128, 8192, 8192), AMPERE).kernel == "mma"
     found = reasons(weighted(16, 512, 512))
-    assert "by kernel `split_k` alone" in found["wgmma"]
+    assert "only kernel `split_k`" in found["wgmma"]
     assert not found["vector"]
 
 
@@ -134,18 +134,26 @@ def test_rows_across_k_are_not_multiplied_by_weights() -> None:
         "ops:\n  - y = matmul(permute(x, [1, 0]), mul(cast(w, bf16), s))\noutputs: [y]\n"
     )
     found = reasons(fusion)
-    assert "by rows along K, and `x` lies across it" in found["split_k"]
+    assert "contiguous along K, and `x` is not" in found["split_k"]
     assert "`x` is not contiguous along K" in found["vector"]
 
 
 @pytest.mark.parametrize(
     ("form", "kernels", "because"),
     [
-        (Form(packed="n"), ("split_k",), "its bytes hold neighbours of columns"),
-        (Form(packed="n"), ("vector",), "its bytes hold neighbours of columns"),
-        (Form(group=48), ("split_k",), "scales of 48 elements of K, where a stage has 128"),
-        (Form(group=12), ("vector",), "scales of 12 elements of K, of which a lane takes 16"),
-        (Form(packed="k", group=48), ("vector",), "of which a lane takes 32"),
+        (Form(packed="n"), ("split_k",), "packs two adjacent columns per byte"),
+        (Form(packed="n"), ("vector",), "packs two adjacent columns per byte"),
+        (
+            Form(group=48),
+            ("split_k",),
+            "scale blocks of 48 elements of K do not match a stage of 128",
+        ),
+        (
+            Form(group=12),
+            ("vector",),
+            "scale blocks of 12 elements of K do not match the 16 elements per lane",
+        ),
+        (Form(packed="k", group=48), ("vector",), "the 32 elements per lane"),
     ],
 )
 def test_forms_of_weights_are_refused(form: Form, kernels: tuple[str, ...], because: str) -> None:
@@ -189,7 +197,7 @@ def test_scales_along_k_stay_with_the_operand() -> None:
     )
     found = Matmul().problem(fusion)
     assert isinstance(found, Refusal)
-    assert "`s` has not one scale for as many neighbours along K" in found.because
+    assert "`s` does not have one scale per block along K" in found.because
 
 
 def test_scales_of_blocks_are_applied_where_sums_are_promoted() -> None:
@@ -197,7 +205,7 @@ def test_scales_of_blocks_are_applied_where_sums_are_promoted() -> None:
     fusion = block_scaled(128, 256, 512)
     found, older = reasons(fusion), reasons(fusion, AMPERE)
     assert (found["wgmma"], found["split_k"], older["wgmma"]) == ("", "", "sm_80 has no wgmma")
-    assert all("where wgmma's sums are promoted" in found[k] for k in ("vector", "mma", "simt"))
+    assert all("wgmma accumulators are promoted" in found[k] for k in ("vector", "mma", "simt"))
     assert Matmul().build(fusion, HOPPER).unrounded == ()
 
 
@@ -205,11 +213,11 @@ def test_scales_of_blocks_are_applied_where_sums_are_promoted() -> None:
 def test_bytes_are_unpacked_on_the_way(unpacked: str) -> None:
     fusion = grouped(4, 256, 1024, unpacked)
     assert kernel(fusion).kernel == kernel(fusion, AMPERE).kernel == "vector"
-    assert "applied by kernels `vector` and `split_k` alone" in reasons(fusion)["wgmma"]
+    assert "only kernels `vector` and `split_k`" in reasons(fusion)["wgmma"]
     assert kernel(grouped(128, 8192, 8192, unpacked)).kernel == "split_k"
     assert reasons(grouped(4, 256, 1152, unpacked))["split_k"] == ""
     found = weights_of(Form(packed="k", group=64), 4, 256, 1088)
-    assert "1088 elements of K are no whole stages of 128" in reasons(found)["split_k"]
+    assert "1088 elements of K are not a multiple of a stage of 128" in reasons(found)["split_k"]
 
 
 @pytest.mark.parametrize(

@@ -356,12 +356,12 @@ def expanded_output(g: GraphBuilder):
 @pytest.mark.parametrize(
     ("make", "rule", "words"),
     [
-        (two_products, "contraction", "2 matrix products"),
-        (computed_operand, "operand", "computed by `neg`: of more than 32 rows"),
+        (two_products, "contraction", "found 2"),
+        (computed_operand, "operand", "computed by `neg`: with more than 32 rows"),
         (reduced, "operation", "`sum` \\(reduction\\)"),
         (added_to_its_transpose, "index_map", "read at an index map other than its own"),
-        (into_an_operand, "alias", "written into `x`, an operand"),
-        (into_what_is_read_elsewhere, "alias", "`r` is read elsewhere"),
+        (into_an_operand, "alias", "written to `x`, an operand"),
+        (into_what_is_read_elsewhere, "alias", "`r` is read at other elements"),
         (expanded_output, "domain|store_map", "broadcast_in_dim_1"),
     ],
 )
@@ -384,12 +384,12 @@ def test_parameters_are_overridable():
     ("name", "overrides", "words"),
     [
         ("plain_mma", {"kernel": "wgmma"}, "sm_80 has no wgmma"),
-        ("f32", {"kernel": "mma"}, "f32 is multiplied exactly"),
+        ("f32", {"kernel": "mma"}, "f32 GEMMs do not use tensor cores"),
         ("ragged", {"kernel": "wgmma"}, "multiples of 16 bytes"),
-        ("plain", {"tile_n": 100}, "tile_n is never 100"),
+        ("plain", {"tile_n": 100}, "tile_n cannot be 100"),
         ("plain", {"kernel": "wgmma", "tile_n": 256, "stages": 12}, "bytes of shared memory"),
-        ("plain", {"kernel": "wgmma", "cluster": 4}, "does not split K"),
-        ("ragged", {"vector_width": 2}, "does not divide 101"),
+        ("plain", {"kernel": "wgmma", "cluster": 4}, "does not support so many splits"),
+        ("ragged", {"vector_width": 2}, "101 columns are not divisible"),
     ],
 )
 def test_overrides_that_no_kernel_has_are_refused(name: str, overrides, words: str):

@@ -125,7 +125,7 @@ def test_without_a_barrier_sums_are_read_before_they_are_there(tmp_path: Path) -
         (product(4, 64, 64, b_columns=False), "`b` is not contiguous along K"),
         (product(4, 64, 64, a_columns=True), "`a` is not contiguous along K"),
         (product(4, 64, 100), "not whole chunks of 16 bytes"),
-        (product(4, 64, 64, dtype=F32), "f32 is multiplied exactly"),
+        (product(4, 64, 64, dtype=F32), "f32 GEMMs do not use tensor cores"),
     ],
 )
 def test_what_does_not_stream_is_refused(fusion: Fusion, why: str) -> None:
@@ -142,17 +142,17 @@ STREAM = {
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        ({"tile_m": 64}, "has no tile_m 64, but 8, 16, 32"),
+        ({"tile_m": 64}, "does not support tile_m 64; it supports 8, 16, 32"),
         ({"tile_n": 128}, "has no tile_n 128, but 16, 32, 64"),
-        ({"stages": 3}, "has 1, 2 or 4 stages, not 3"),
-        ({"cluster": 2}, "splits K by slices of blocks alone"),
-        ({"splits": 2, "split_method": "two_kernel"}, "splits K by slices of blocks alone"),
+        ({"stages": 3}, "supports 1, 2 or 4 stages, not 3"),
+        ({"cluster": 2}, "supports only `slices`"),
+        ({"splits": 2, "split_method": "two_kernel"}, "supports only `slices`"),
         ({"splits": 9}, "9 CTAs share 8 steps along K"),
         ({"tile_m": 32, "tile_n": 64}, "shared memory has 1024"),
-        ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words of parts in flight"),
+        ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words for loads in flight"),
         (
             {"kernel": "split_k", "tile_m": 8, "tile_n": 128},
-            "kernel `split_k` has multiples of 16 rows, not 8",
+            "kernel `split_k` needs tile_m to be a multiple of 16, not 8",
         ),
     ],
 )

@@ -62,7 +62,7 @@ DECLARED = {
     "a multiple": ("{B: {default: 510, multiple_of: 8}}", "f32[B]", "504 and 512 are"),
     "a negative size": ("{B: -64}", "f32[B]", "did you mean 64?"),
     "an undeclared size": ("{B: 64}", "f32[B, K]", "declare the size under `dims:`, as in `K: 64`"),
-    "brackets": ("{B: 64}", "bf16(B)", "a shape stands in brackets: `bf16[B, H]`"),
+    "brackets": ("{B: 64}", "bf16(B)", "write the shape in brackets: `bf16[B, H]`"),
     "a number for a type": ("{B: 64}", "1e-5", "is written `x: f32 = 1e-5`"),
 }
 

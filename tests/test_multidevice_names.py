@@ -122,7 +122,7 @@ print(out.shape, sharding.axis_sharded_on(nvfuser.ParallelType.mesh_x))
 
 def test_one_process_is_no_mesh_of_two() -> None:
     fd = sharded()
-    with pytest.raises(FusecError, match="has 4 ranks, and this run has 1"):
+    with pytest.raises(FusecError, match="has 4 ranks, but this run has 1"):
         fd.execute([np.ones((4, 3), np.float32)])
 
 

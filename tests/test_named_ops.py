@@ -197,7 +197,7 @@ def test_parts_and_sequences(line: str, parts: list[Any]) -> None:
     [
         ("a, b, c = chunk(x, 3, 1)", FusecError, "declare the dim with `multiple_of: 3`"),
         ("a, b = chunk(e, 3, 1)", FusecError, "has 3 results, got 2 names"),
-        ("a, b = split(x, 3, 1)", Unsupported, "the number of parts is not known"),
+        ("a, b = split(x, 3, 1)", Unsupported, "the number of parts is not a constant"),
         ("a, b = split(e, [3, 2], 1)", FusecError, "add up to 5, and dim 1 is 6"),
         ("a, b = unbind(x)", Unsupported, "`select(x, index, dim)`"),
         ("a = roll(x, [1, 1], [0])", FusecError, "2 shifts for 1 dims"),

@@ -294,7 +294,7 @@ def test_options_are_known_by_name() -> None:
         fd.execute(inputs(), fast=True)  # pyright: ignore[reportCallIssue]
     with pytest.warns(UserWarning, match="profile"):
         fd.execute(inputs(), profile=True)
-    with pytest.raises(RuntimeError, match="`cpu` is no GPU"):
+    with pytest.raises(RuntimeError, match="`cpu` is not a GPU"):
         fd.execute(inputs(), device="cpu")
 
 

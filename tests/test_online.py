@@ -128,7 +128,7 @@ def test_explain_lists_it() -> None:
     found = driver.plan(log_sum_exp(BF16, 64, 131072), options).segmented
     assert [s.scheduler for s in found.segments] == ["reduction"]
     (decision,) = (d for d in found.decisions if d.because.startswith("online"))
-    assert "in one reading with the maximum" in decision.because
+    assert "in one pass with the maximum" in decision.because
 
 
 def other_maximum(b: GraphBuilder, x: Any) -> Any:

@@ -49,7 +49,7 @@ def test_there_are_no_examples_of_nothing() -> None:
         ("where", "types of c: bool -> f32"),
         ("lt", "a, b: f64"),
         ("sdpfa_fwd", "results: out, logsumexp, philox_seed, philox_offset"),
-        ("layer_norm", "example, which makes y: f32[B, H]:"),
+        ("layer_norm", "example, returns y: f32[B, H]:"),
         ("layer_norm", "  - y = layer_norm(x, [H], w, b)"),
     ],
 )
@@ -60,7 +60,7 @@ def test_types_are_told(name: str, line: str) -> None:
 def test_an_example_is_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """What stands below the heading of a page is what `check` reads."""
     page = fusec(capsys, "ops", "softmax").out
-    text = page.partition("example, which makes y: f32[B, H]:\n\n")[2]
+    text = page.partition("example, returns y: f32[B, H]:\n\n")[2]
     file = tmp_path / "softmax.yaml"
     file.write_text(text)
     assert "y: f32[B, H]" in fusec(capsys, "check", file).out

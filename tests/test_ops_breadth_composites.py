@@ -208,11 +208,11 @@ def test_running_statistics_are_written_into_the_inputs_by_the_dsl() -> None:
 MISTAKES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("batch_norm", [W], {}, "at least 2 dims"),
     ("batch_norm", [X, X[0, 0]], {}, r"a parameter must have shape \[6\]"),
-    ("batch_norm", [X, None, None, MEAN], {}, "belong together"),
+    ("batch_norm", [X, None, None, MEAN], {}, "or neither"),
     ("batch_norm", [X], {"training": False}, "needs running_mean"),
     ("batch_norm", [X[:1, :, :1], None, None, MEAN, VAR], {}, "more than one value"),
     ("instance_norm", [LOGITS], {}, "at least 3 dims"),
-    ("group_norm", [X], {"num_groups": 4}, "6 channels do not fall into 4 groups"),
+    ("group_norm", [X], {"num_groups": 4}, "6 channels are not divisible into 4 groups"),
     ("cross_entropy", [LOGITS, normal(5)], {}, "must be integers, got f64"),
     ("cross_entropy", [LOGITS, SPATIAL], {}, "the target has 3 dims, expected 1"),
     ("cross_entropy", [LOGITS, TARGET[:4]], {}, "samples must agree: 5 and 4"),

@@ -259,7 +259,7 @@ def test_errors_are_those_of_the_arithmetic_only() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"rng_seed": 1}, "belong together"),
+        ({"rng_seed": 1}, "rng_seed without rng_offset"),
         ({"rng_seed": 1.5, "rng_offset": 0}, "integer scalars"),
         ({"dtype": dtypes.I32}, "random numbers are floats"),
     ],

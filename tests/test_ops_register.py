@@ -104,7 +104,7 @@ def test_bind(op: str, positional: Any, keywords: Any, operands: Any, attributes
     ("op", "positional", "keywords", "message"),
     [
         ("neg", ["x", "y"], {}, "`neg` takes 1 argument, got 2"),
-        ("neg", ["x"], {"x": "y"}, "argument `x` of `neg` is given twice"),
+        ("neg", ["x"], {"x": "y"}, "argument `x` of `neg` is specified twice"),
         ("sum", ["x"], {"dim": [1]}, "`sum` has no argument `dim`"),
         ("reshape", ["x"], {}, "`reshape` needs `new_shape`"),
     ],

@@ -161,7 +161,7 @@ def test_what_layers_repeat_is_decided_once_and_each_part_is_read_once() -> None
     segmented = Compilation(read_text(LAYERS), CompileOptions()).segmented
     taken = [d for d in segmented.decisions if "peer_reads" in d.because]
     assert [d.action for d in taken] == ["redefine"]
-    assert "so for 2 sums alike" in taken[0].because
+    assert "the same for 2 similar sums" in taken[0].because
     read = [i.value for s in segmented.segments for i in s.fusion.inputs]
     views = [v for n in segmented.fusion.nodes if n.op.name == "peer_views" for v in n.outputs]
     assert len(views) == 8

@@ -112,13 +112,13 @@ def test_rows_that_begin_anywhere_are_shifted(columns: int, width: int) -> None:
 @pytest.mark.parametrize(
     ("fusion", "wanted", "words"),
     [
-        (PLAIN, {"kernel": "split_k", "staged": True}, "fields of kernel `wgmma`"),
+        (PLAIN, {"kernel": "split_k", "staged": True}, "parameters of kernel `wgmma`"),
         (PLAIN, {"tile_m": 64}, "128 or 192 or 256 rows, not 64"),
         (PLAIN, {"tile_m": 256, "ping_pong": True}, "64 or 128 rows, not 256"),
-        (PLAIN, {"tile_m": 256, "tile_n": 200}, "would hold 200 sums"),
-        (GELU, {"tile_m": 256, "tile_n": 192}, "128 fit beside"),
-        (PLAIN, {"tile_n": 72, "multicast": "b"}, "whole swizzles"),
-        (PLAIN, {"tile_n": 72, "vector_width": 8}, "exchange 32 columns"),
+        (PLAIN, {"tile_m": 256, "tile_n": 200}, "would need 200 accumulators"),
+        (GELU, {"tile_m": 256, "tile_n": 192}, "128 fit with"),
+        (PLAIN, {"tile_n": 72, "multicast": "b"}, "aligned to the swizzle"),
+        (PLAIN, {"tile_n": 72, "vector_width": 8}, "a multiple of 32"),
         (PLAIN, {"staged": True, "vector_width": 8}, "vector_width can only be 2"),
         (TURNED, {"staged": True}, "has rows along"),
     ],

@@ -124,7 +124,7 @@ HEAD = (
         ("  a: [y]\n  b: {inputs: [q], outputs: [z]}\n", "`q` is no input", "10:16"),
         ("  a: [y]\n  b: {inputs: [d]}\n", "phase `b` needs `outputs`", "10:3"),
         ("  a: [y]\n  b: {outputs: [z], output: [z]}\n", "output", "10:21"),
-        ("  a: [y, z]\n", "twos or more", "9:3"),
+        ("  a: [y, z]\n", "at least two phases", "9:3"),
         ("  a: [y]\n  b: []\n", "output `z` is in no phase", "9:3"),
         ("  a: 3\n  b: [z]\n", "expected a list of outputs", "9:6"),
     ],
@@ -182,7 +182,7 @@ def test_parts_of_random_graphs_compute_the_whole(fusion: Fusion, data: Any) -> 
     fusion = replace(fusion, phases=phases, pins=())
     made_early = {v.name for n in fusion.nodes if not is_injective(n) for v in n.outputs} & needed
     if made_early & {*late}:
-        with pytest.raises(FusecError, match="is made in phase `a`"):
+        with pytest.raises(FusecError, match="is computed in phase `a`"):
             split(fusion)
         return
     run_parts(fusion, split(fusion))

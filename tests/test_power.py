@@ -1,4 +1,4 @@
-"""What a verdict says beside verified: what differs, what is not decided, and what would show."""
+"""What a verdict says beside verified: what differs, what is inconclusive, and what would show."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_power_is_what_would_show():
     verdict = judged(fusion, inputs, right.astype(np.float32))
     power = verdict.outputs[0].power
     assert 0 < power < 1e-5
-    assert f"would show a scale error of {power:.1g}" in verdict.text()
+    assert f"detection limit: {power:.1g}" in verdict.text()
     for times, word in ((2, "differs"), (0.1, "verified")):
         found = (right * (1 + times * power)).astype(np.float32)
         assert judged(fusion, inputs, found).word == word
@@ -138,9 +138,9 @@ def test_too_little_power_is_not_decided():
     inputs = {"x": np.random.default_rng(5).uniform(-1, 1, 4096).astype(np.float32)}
     right = next(iter(estimate(fusion, inputs, {}).values())).value
     verdict = judged(fusion, inputs, right.astype(np.float32))
-    assert (verdict.word, verdict.ok) == ("not decided", False)
+    assert (verdict.word, verdict.ok) == ("inconclusive", False)
     assert "a scale error of" in verdict.text()
-    assert "would not show" in verdict.text()
+    assert "is below the detection limit" in verdict.text()
 
 
 def test_types_that_show_no_more_are_decided():
@@ -238,7 +238,7 @@ def test_what_does_not_fit_is_refused_before_it_is_evaluated(monkeypatch: pytest
     monkeypatch.setattr(memory, "available", lambda: 1 << 20)
     with pytest.raises(EnvironmentProblem, match="the reference of `big` takes about") as caught:
         compare(fusion, {}, inputs, {"y": np.zeros((4096, 4096), np.float32)})
-    assert "0.001 GB of memory are free" in caught.value.diagnostic.notes[0]
+    assert "0.001 GB of memory is available" in caught.value.diagnostic.notes[0]
 
 
 def test_inputs_of_little_entropy_are_drawn():
@@ -337,7 +337,7 @@ def test_errors_whose_squares_are_lost_are_none() -> None:
     assert judged(fusion, {"x": given}, backwards).ok
     assert judged(fusion, {"x": given}, backwards * [1, 1 + 1e-9]).word == "differs"
     tiny = given * [[1], [0.7]]
-    assert judged(fusion, {"x": tiny}, np.zeros(2)).word == "not decided"
+    assert judged(fusion, {"x": tiny}, np.zeros(2)).word == "inconclusive"
 
 
 @pytest.mark.parametrize("factor", [0.877225935459137, 0.8844797611236572, 0.99])
@@ -391,7 +391,7 @@ def test_no_number_of_which_nothing_is_known_stays_open_when_rounded() -> None:
     )
     x = np.full((4, 63), 2.125, ml_dtypes.bfloat16)
     found = np.full((4, 63), 1.5e-5, ml_dtypes.bfloat16)
-    assert judged(fusion, {"x": x}, found).word == "not decided"
+    assert judged(fusion, {"x": x}, found).word == "inconclusive"
 
 
 def test_a_jump_at_the_limit_is_within_it() -> None:

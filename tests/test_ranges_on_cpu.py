@@ -133,8 +133,8 @@ def test_ranges_are_taken_where_a_last_wave_is_ragged(
     ("fusion", "changes", "because"),
     [
         (weighted(64, 28672, 512), {"splits": 3}, "splits of 2"),
-        (weighted(64, 28672, 512), {"cluster": 2}, "CTAs by themselves"),
-        (weighted(64, 28672, 512), {"partials": "half"}, "leaves its sums in f32"),
+        (weighted(64, 28672, 512), {"cluster": 2}, "no clusters"),
+        (weighted(64, 28672, 512), {"partials": "half"}, "has f32 partial sums"),
         (
             weighted(64, 28672, 512),
             {"kernel": "vector", "tile_m": 16, "tile_n": 32},

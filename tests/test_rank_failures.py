@@ -76,7 +76,7 @@ def failing(
 def test_a_rank_that_is_killed_is_named_by_the_others(tmp_path: Path, elements: int) -> None:
     for error in failing(tmp_path, 2, lambda: os.kill(os.getpid(), signal.SIGKILL), elements):
         assert isinstance(error, RankFailure)
-        assert error.diagnostic.message == "rank 2 has died"
+        assert error.diagnostic.message == "rank 2 died"
         assert "all_gather y <- x over m: 3" in str(error)
 
 
@@ -120,7 +120,7 @@ def test_a_rank_that_fails_tells_why(tmp_path: Path) -> None:
     found = rank_processes.results(rank_processes.start(3, work, tmp_path), tmp_path)
     assert str(found[1]) == "an index is out of bounds"
     for error in (found[0], found[2]):
-        assert error.diagnostic.message == "rank 1 has failed"
+        assert error.diagnostic.message == "rank 1 failed"
         assert error.diagnostic.notes == ("error: an index is out of bounds",)
 
 
@@ -130,7 +130,7 @@ def test_a_rank_that_ends_before_the_others_is_named(tmp_path: Path) -> None:
 
     found = rank_processes.results(rank_processes.start(3, work, tmp_path), tmp_path)
     for error in (found[0], found[2]):
-        assert error.diagnostic.message == "rank 1 has ended before the others"
+        assert error.diagnostic.message == "rank 1 ended before the others"
 
 
 def test_something_elsewhere_is_waited_for_with_an_eye_on_the_ranks(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_something_elsewhere_is_waited_for_with_an_eye_on_the_ranks(tmp_path: Pa
         links.until(lambda: False, "the GPU")
 
     found = rank_processes.results(rank_processes.start(2, work, tmp_path), tmp_path)
-    assert found[0].diagnostic.message == "rank 1 has died"
+    assert found[0].diagnostic.message == "rank 1 died"
 
 
 def in_thread(ranks: Ranks, found: list[Any], patience: float = 0.5) -> threading.Thread:
@@ -168,7 +168,7 @@ def close_all(found: list[Any]) -> None:
 
 def test_a_wrong_token_does_not_get_in_and_the_others_meet() -> None:
     with Monitor.on_this_host(2, TOKEN, 5.0) as meeting:
-        with pytest.raises(EnvironmentProblem, match="know another token"):
+        with pytest.raises(EnvironmentProblem, match="have a different token"):
             meet(launched(1, 2, meeting.port, "guessed"), 0.5)
         found: list[Any] = []
         threads = [in_thread(launched(r, 2, meeting.port), found, 5.0) for r in range(2)]
@@ -219,7 +219,7 @@ def test_no_connection_is_closed_that_another_thread_reads(
 def test_ranks_that_do_not_come_are_named() -> None:
     with Monitor.on_this_host(3, TOKEN, 0.3) as meeting, pytest.raises(RankFailure) as caught:
         meet(launched(1, 3, meeting.port), 1.0)
-    assert "ranks 0, 2 of 3 did not come within 0.3 s" in str(caught.value)
+    assert "ranks 0, 2 of 3 did not connect within 0.3 s" in str(caught.value)
 
 
 def test_two_processes_with_one_rank_are_told() -> None:
@@ -228,7 +228,7 @@ def test_two_processes_with_one_rank_are_told() -> None:
         threads = [in_thread(launched(1, 2, meeting.port), found) for _ in range(2)]
         for thread in threads:
             thread.join()
-    assert any("two processes say that they are rank 1" in str(error) for error in found)
+    assert any("two processes have rank 1" in str(error) for error in found)
 
 
 def alone(rank: int, port: int) -> Ranks:

@@ -131,7 +131,7 @@ MISTAKES = [
     ("ranks: [0]}\n  w0", "ranks: [0, 1], shard: {0: mesh}}\n  w0",
      "`x` is divided over some of the ranks", 5, Unsupported),
     ("mesh: [3]", "mesh: {a: 3, b: 1}", "on some ranks of a mesh of 2 axes", 5, Unsupported),
-    ("mesh: [3]\n", "", "`x` is on some ranks, and there is no mesh", 4, FusecError),
+    ("mesh: [3]\n", "", "`x` is on some ranks, but the fusion has no mesh", 4, FusecError),
 ]  # fmt: skip
 
 

@@ -62,16 +62,17 @@ def without(given: dict[str, str], *names: str) -> dict[str, str]:
         (PMI, "PMI_RANK is set, but MASTER_ADDR is not"),
         (without(SLURM, "SLURM_NTASKS"), "SLURM_PROCID is set, but SLURM_STEP_NUM_TASKS is not"),
         ({**TORCHRUN, "RANK": "8"}, "RANK=8 is out of range: WORLD_SIZE is 8"),
-        ({**TORCHRUN, "RANK": "-1"}, "RANK='-1': expected a whole number of at least 0"),
-        ({**TORCHRUN, "RANK": "one"}, "RANK='one': expected a whole number of at least 0"),
-        ({**TORCHRUN, "RANK": "\u0663"}, "RANK='\u0663': expected a whole number of at least 0"),
-        ({**TORCHRUN, "WORLD_SIZE": "0"}, "WORLD_SIZE='0': expected a whole number of at least 1"),
+        ({**TORCHRUN, "RANK": "-1"}, "RANK='-1': expected an integer of at least 0"),
+        ({**TORCHRUN, "RANK": "one"}, "RANK='one': expected an integer of at least 0"),
+        ({**TORCHRUN, "RANK": "\u0663"}, "RANK='\u0663': expected an integer of at least 0"),
+        ({**TORCHRUN, "WORLD_SIZE": "0"}, "WORLD_SIZE='0': expected an integer of at least 1"),
         ({**TORCHRUN, "LOCAL_RANK": "2"},
          "LOCAL_RANK=2 is out of range: the number of ranks there is 2"),
         ({**TORCHRUN, "LOCAL_WORLD_SIZE": "9"}, "LOCAL_WORLD_SIZE=9, but there are 8 ranks"),
-        ({**TORCHRUN, "MASTER_PORT": "70000"}, "MASTER_PORT=70000 is no port: at most 65535"),
+        ({**TORCHRUN, "MASTER_PORT": "70000"}, "MASTER_PORT=70000 is not a port: the "
+         "maximum is 65535"),
         ({**TORCHRUN, "MASTER_PORT": ""},
-         "MASTER_PORT='': expected a whole number of at least 1"),
+         "MASTER_PORT='': expected an integer of at least 1"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_named(given: dict[str, str], message: str) -> None:

@@ -82,7 +82,7 @@ def test_what_it_changed_is_told() -> None:
     program = planned(CHAIN, CUTS)
     found = [d for d in program.segmented.decisions if d.action == "reuse in place"]
     assert [d.subject for d in found] == [("b", "a")]
-    assert found[0].because == "s1 reads it last, each element for that which overwrites it"
+    assert found[0].because == "s1 is its last reader, and reads each element before overwriting it"
 
 
 def test_a_pass_that_cannot_be_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""The share of a limit: of the fewest bytes, in explanations, in the table of a run, in records."""
+"""The share of a limit: of compulsory traffic, in explanations, tables of runs and records."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_share_is_of_the_fewest_bytes() -> None:
     expected = fewest / (find("sm_90a").read_bandwidth * record.seconds)
     assert segment.share == record.share == pytest.approx(expected)
     text = explanation(record)
-    assert text.count(f"the fewest bytes at {100 * expected:.0f} % of the bandwidth") == 2
+    assert text.count(f"{100 * expected:.0f} % of peak bandwidth (compulsory traffic)") == 2
     assert "live registers" not in " ".join(text.split())
 
 
@@ -146,5 +146,5 @@ def test_the_bandwidth_is_not_said_to_be_reached_where_tensor_cores_bind() -> No
     assert record.segments[0].tensor_share == 0
     assert record.tensor_share == pytest.approx(operations / (rate * record.seconds))
     told = " ".join(explanation(record).split("\ns1 matmul\n")[1].split("Not fused")[0].split())
-    assert f"the products at {100 * product.tensor_share:.0f} % of the tensor cores" in told
-    assert "of the bandwidth" not in told
+    assert f"{100 * product.tensor_share:.0f} % of peak tensor-core throughput" in told
+    assert "of peak bandwidth" not in told

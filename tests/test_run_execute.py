@@ -259,7 +259,7 @@ def test_strided_inputs_are_uploaded_with_their_layout():
     device = FakeDevice({"double": double})
     y = execute(device, program, CUBINS, {"x": x, "scale": 1.0}, {"N": 5, "x.stride0": 13})["y"]
     assert y[:18].tolist() == storage[2:].tolist()
-    with pytest.raises(FusecError, match="no value is given for scalar input `scale`"):
+    with pytest.raises(FusecError, match="scalar input `scale` is missing"):
         execute(device, program, CUBINS, {"x": x}, {"N": 5, "x.stride0": 13})
 
 

@@ -211,7 +211,7 @@ def test_of_ranks_that_others_start_the_first_prints_json(file: Path) -> None:
 @pytest.mark.parametrize(
     ("act", "seconds", "headline", "end"),
     [
-        ("os.kill(os.getpid(), signal.SIGKILL)", "15", "environment: rank 1 has died",
+        ("os.kill(os.getpid(), signal.SIGKILL)", "15", "environment: rank 1 died",
          "environment: rank 1 was ended by SIGKILL"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", "1", "environment: rank 1 is stopped",
          "  = rank 0 was in `all_reduce sum y <- x over mesh: 2`"),
@@ -243,7 +243,7 @@ def test_a_rank_that_fails_says_why_and_decides_the_exit_code(
     act = 'raise FusecError("an index is out of bounds")'
     assert launch(file, acting(tmp_path, act), monkeypatch, "--json") == 2
     out, err = capfd.readouterr()
-    assert "environment: rank 1 has failed\n  = error: an index is out of bounds\n" in err
+    assert "environment: rank 1 failed\n  = error: an index is out of bounds\n" in err
     assert err.endswith("error: an index is out of bounds\n")
     assert '"message": "an index is out of bounds"' in out
 
@@ -275,8 +275,9 @@ def test_ranks_do_not_outlive_the_process_that_started_them(
 @pytest.mark.parametrize(
     ("given", "message", "help"),
     [
-        (["--ranks", "3"], "dim 0 of `x`: an extent of B, 4 by default, is not divided into 3 "
-         "equal parts\n  --> FILE:5:3", "the mesh has 2 ranks, and --ranks 3 resizes it"),
+        (["--ranks", "3"], "dim 0 of `x`: an extent of B, 4 by default, is not "
+         "divisible into 3 equal parts\n  --> FILE:5:3",
+         "the mesh has 2 ranks, and --ranks 3 resizes it"),
         (["--ranks", "3", "--set", "mesh=8"], "dim 0 of `x`: an extent of B, 4 by default",
          "the mesh has 8 ranks, and --ranks 3 resizes it"),
         (["--set", "mesh=4", "--device", "reference"], "the mesh of `divided` is larger than the "
@@ -321,7 +322,7 @@ def test_axes_of_a_mesh_are_resized_by_name(
     assert with_sizes(load(str(path)), {"tp": 3, "dp": 12}) == fusion
     assert run_main(["run", str(path), "--ranks", "2"]) == 2
     assert "4 ranks (dp: 2, tp: 2), 2 ranks (of --ranks 2)" in capsys.readouterr().err
-    with pytest.raises(FusecError, match="not divided into 5 equal parts"):
+    with pytest.raises(FusecError, match="not divisible into 5 equal parts"):
         partition(load(str(path), {"tp": 5}))
 
 
@@ -340,7 +341,7 @@ def test_ranks_that_are_asked_for_resize_a_mesh_of_one_axis(
     [
         ({"RANK": "0"}, [], "RANK is set, but WORLD_SIZE is not"),
         ({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, ["--ranks", "3"],
-         "--ranks 3, but PMI has started 2 ranks"),
+         "--ranks 3, but PMI started 2 ranks"),
         ({"PMI_RANK": "0", "PMI_SIZE": "3", "MPI_LOCALNRANKS": "3"}, [],
          "the mesh of `divided` is smaller than the run: 2 ranks (mesh: 2), 3 ranks (of PMI)"),
         ({"FUSEC_RANK_TIMEOUT": "soon"}, ["--ranks", "2"],
@@ -361,7 +362,7 @@ def test_what_several_ranks_do_not_run_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_main(["run", str(ROOT / "examples/layernorm.yaml"), "--ranks", "2"]) == 2
-    assert "fusion `layernorm` has no mesh, and there are 2 ranks" in capsys.readouterr().err
+    assert "fusion `layernorm` has no mesh, and the run has 2 ranks" in capsys.readouterr().err
     assert run_main(["run", str(tmp_path), "--ranks", "2"]) == 3
     assert "a compiled folder on several ranks" in capsys.readouterr().err
 
@@ -401,4 +402,4 @@ def test_copies_that_differ_between_ranks_are_named() -> None:
     assert copies == []
     parts[0]["z"][3, 3] = 1
     _, copies = assembled(fusion, parts, placed, mesh, {})
-    assert copies == ["`z`: rank 0 has other values than ranks with its part"]
+    assert copies == ["`z`: rank 0 differs from the ranks that hold the same shard"]

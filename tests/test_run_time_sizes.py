@@ -50,12 +50,13 @@ NORM = "m = mean(x, dims=[2], keepdim=true); y = sub(x, m)"
 CASES = {
     "rows of two dims": Case(
         ("inner_persistent",), "B: 3, S: 5, H: 64", "x: 'f32[B, S, H]'",
-        f"{NORM}; z = mul(y, y)", "z", "any B, S; H = 64",
+        f"{NORM}; z = mul(y, y)", "z", "dynamic: B, S; specialized: H = 64",
         [{"B": 1, "S": 9}, {"B": 7, "S": 1}, {"B": 2, "S": 33}],
     ),
     "rows that share a bias": Case(
         ("inner_persistent",), "B: 3, S: 5, H: 64", "x: 'f32[B, S, H]'; w: 'f32[S, H]'",
-        f"{NORM}; z = mul(y, broadcast(w, [true, false, false]))", "z", "any B, S; H = 64",
+        f"{NORM}; z = mul(y, broadcast(w, [true, false, false]))", "z",
+        "dynamic: B, S; specialized: H = 64",
         [{"B": 4, "S": 3}, {"B": 1, "S": 17}],
     ),
     "scores of any number of heads": Case(
@@ -63,68 +64,73 @@ CASES = {
         "x: 'f32[B, NH, Q, K]'; keep: 'bool[B, K]'",
         "k = broadcast(keep, [false, true, true, false]); "
         "s = where(k, x, -9.0); y = softmax(s, -1)",
-        "y", "any B, NH, Q; K = 32", [{"B": 3, "NH": 1, "Q": 5}, {"B": 1, "NH": 5, "Q": 2}],
+        "y",
+        "dynamic: B, NH, Q; specialized: K = 32",
+        [{"B": 3, "NH": 1, "Q": 5}, {"B": 1, "NH": 5, "Q": 2}],
     ),
     "rows written into their input": Case(
         ("inner_persistent",), "B: 3, S: 16, H: 64", "x: 'f32[B, S, H]'",
-        f"{NORM}; z = mul(y, y)", "z: {alias: x}", "any B, S; H = 64",
+        f"{NORM}; z = mul(y, y)", "z: {alias: x}", "dynamic: B, S; specialized: H = 64",
         # Whole blocks of 8 rows: rows past the end read the last one, which is written meanwhile,
         # and drop what they read. The emulator takes no such read.
         [{"B": 1, "S": 8}, {"B": 2, "S": 32}],
     ),
     "row sums of two dims": Case(
         ("reduction",), "B: 3, S: 5, H: 64", "x: 'f32[B, S, H]'", "y = sum(x, dims=[2])", "y",
-        "any B, S; H = 64", [{"B": 2, "S": 1}, {"B": 5, "S": 11}],
+        "dynamic: B, S; specialized: H = 64", [{"B": 2, "S": 1}, {"B": 5, "S": 11}],
     ),
     "mean of all": Case(
-        ("reduction",), "T: 96", "x: 'f32[T]'", "y = mean(x, dims=[0])", "y", "any T",
+        ("reduction",), "T: 96", "x: 'f32[T]'", "y = mean(x, dims=[0])", "y", "dynamic: T",
         [{"T": 1}, {"T": 7}, {"T": 1000}],
     ),
     "mean of rows of two dims": Case(
         ("reduction",), "B: 8, S: 12", "x: 'f32[B, S]'", "y = mean(x, dims=[0, 1])", "y",
-        "any B, S", [{"B": 1, "S": 1}, {"B": 3, "S": 35}],
+        "dynamic: B, S", [{"B": 1, "S": 1}, {"B": 3, "S": 35}],
     ),
     "column sums": Case(
         ("reduction",), "B: 40, H: 64", "x: 'f32[B, H]'", "y = mean(x, dims=[0])", "y",
-        "any B; H = 64", [{"B": 1}, {"B": 77}],
+        "dynamic: B; specialized: H = 64", [{"B": 1}, {"B": 77}],
     ),
     "column sums of two dims": Case(
         ("reduction",), "B: 5, S: 8, H: 64", "x: 'f32[B, S, H]'", "y = sum(x, dims=[0, 1])",
-        "y", "any B, S; H = 64", [{"B": 2, "S": 1}, {"B": 7, "S": 9}],
+        "y", "dynamic: B, S; specialized: H = 64", [{"B": 2, "S": 1}, {"B": 7, "S": 9}],
     ),
     "columns kept beside others": Case(
         ("outer_persistent",), "B: 8, S: 6, H: 64", "x: 'f32[B, S, H]'",
-        "m = mean(x, dims=[0], keepdim=true); y = sub(x, m)", "y", "any S; B = 8, H = 64",
+        "m = mean(x, dims=[0], keepdim=true); y = sub(x, m)", "y",
+        "dynamic: S; specialized: B = 8, H = 64",
         [{"S": 1}, {"S": 13}],
     ),
     "elements in rows of two dims": Case(
         ("pointwise",), "B: 3, NH: 2, S: 6, D: 16", "x: 'f32[B, NH, S, D]'; c: 'f32[S, D]'",
         "k = broadcast(c, [true, true, false, false]); y = mul(x, k)", "y",
-        "any B, NH; S = 6, D = 16", [{"B": 1, "NH": 7}, {"B": 4, "NH": 1}],
+        "dynamic: B, NH; specialized: S = 6, D = 16", [{"B": 1, "NH": 7}, {"B": 4, "NH": 1}],
     ),
     "transposed tiles": Case(
         ("transpose",), "B: 2, S: 3, M: 48, N: 40", "x: 'f32[B, S, M, N]'",
-        "t = permute(x, [0, 1, 3, 2]); y = mul(t, 2.0)", "y", "any B, S; M = 48, N = 40",
+        "t = permute(x, [0, 1, 3, 2]); y = mul(t, 2.0)", "y",
+        "dynamic: B, S; specialized: M = 48, N = 40",
         [{"B": 1, "S": 5}, {"B": 3, "S": 1}],
     ),
     "scanned rows": Case(
         ("scan",), "B: 2, S: 3, H: 48", "x: 'f32[B, S, H]'", "y = cumsum(x, 2)", "y",
-        "any B, S; H = 48", [{"B": 1, "S": 7}, {"B": 4, "S": 2}],
+        "dynamic: B, S; specialized: H = 48", [{"B": 1, "S": 7}, {"B": 4, "S": 2}],
     ),
     "scanned columns": Case(
         ("scan",), "B: 2, T: 20, H: 32", "x: 'f32[B, T, H]'", "y = cumsum(x, 1)", "y",
-        "any B; T = 20, H = 32", [{"B": 5}],
+        "dynamic: B; specialized: T = 20, H = 32", [{"B": 5}],
     ),
     "rows of a product": Case(
         ("matmul",), "B: 2, S: 9, H: 24, N: 16",
         "x: 'f32[B, S, H]'; w: 'f32[N, H]'; c: 'f32[S, N]'",
         "p = linear(x, w); y = add(p, broadcast(c, [true, false, false]))", "y",
-        "any B, S; H = 24, N = 16", [{"B": 1, "S": 70}, {"B": 5, "S": 3}],
+        "dynamic: B, S; specialized: H = 24, N = 16", [{"B": 1, "S": 70}, {"B": 5, "S": 3}],
     ),
     "products of heads": Case(
         ("matmul",), "B: 2, NH: 3, S: 9, H: 16", "x: 'f32[B, NH, S, H]'; w: 'f32[NH, H, H]'",
         "y = matmul(x, broadcast(w, [true, false, false, false]))", "y",
-        "any B, NH, S; H = 16", [{"B": 3, "NH": 1, "S": 70}, {"B": 1, "NH": 5, "S": 2}],
+        "dynamic: B, NH, S; specialized: H = 16",
+        [{"B": 3, "NH": 1, "S": 70}, {"B": 1, "NH": 5, "S": 2}],
     ),
 }  # fmt: skip
 

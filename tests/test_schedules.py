@@ -95,24 +95,31 @@ def test_the_price_is_that_of_the_plan() -> None:
 MISTAKES = [
     ("y: {threads_x: 48}", 9, 18, 3, "threads_x 48", "32 to 1024 by 32"),
     ("y: {vector_width: 8}", 9, 21, 3, "at most 4 elements", "may be 1, 2, 4 here"),
-    ("y: {threads_x: 1024, threads_y: 2}", 9, 35, 3, "at most 1024 threads, not 2048", "may be 1"),
+    ("y: {threads_x: 1024, threads_y: 2}", 9, 35, 3, "at most 1024 threads, got 2048", "may be 1"),
     ("y: {storage: shared, threads_y: 4}", 9, 35, 3, "one row in shared memory", "may be 1"),
-    ("y: {keep_values: true}", 9, 20, 3, "no row has values of special", "may be false"),
-    ("y: {threadsx: 64}", 9, 7, 2, "no field `threadsx`", "did you mean `threads_x`"),
-    ("y: {chunks: 4}", 9, 7, 2, "no field `chunks`", "storage, vector_width"),
+    ("y: {keep_values: true}", 9, 20, 3, "no row has special", "may be false"),
+    ("y: {threadsx: 64}", 9, 7, 2, "no parameter `threadsx`", "did you mean `threads_x`"),
+    ("y: {chunks: 4}", 9, 7, 2, "no parameter `chunks`", "storage, vector_width"),
     ("y: {storage: shard}", 9, 16, 2, "cannot be `shard`", "did you mean `shared`"),
     ("y: {threads_x: many}", 9, 18, 2, "cannot be `many`", "1, 2, 4"),
     ("y: {threads_x: true}", 9, 18, 2, "cannot be `true`", "1, 2, 4"),
     ("y: {threads_x: 1.5}", 9, 18, 2, "found `1.5`", "threads_x: 128"),
     ("y: 64", 9, 6, 2, "expected the fields of `y`", "threads_x: 128"),
-    ("yy: {threads_x: 64}", 9, 3, 2, "no value, segment or scheduler", "did you mean `y`"),
+    ("yy: {threads_x: 64}", 9, 3, 2, "unknown value, segment or scheduler", "did you mean `y`"),
     ("x: {threads_x: 64}", 9, 3, 2, "is an input", "name a result"),
-    ("s1: {threads_x: 64}", 9, 3, 2, "no segment is or makes `s1`", "s0 (inner_persistent)"),
-    ("reductoin: {splits: 2}", 9, 3, 2, "no value, segment", "did you mean `reduction`"),
-    ("reduction: {splits: 2}", 9, 3, 2, "no segment is or makes", "s0 (inner_persistent)"),
+    (
+        "s1: {threads_x: 64}",
+        9,
+        3,
+        2,
+        "no segment is named `s1` or computes it",
+        "s0 (inner_persistent)",
+    ),
+    ("reductoin: {splits: 2}", 9, 3, 2, "unknown value, segment", "did you mean `reduction`"),
+    ("reduction: {splits: 2}", 9, 3, 2, "no segment is named", "s0 (inner_persistent)"),
     ("y: {threads_x: 64, threads_x: 32}", 9, 22, 2, "duplicate key", "keep one"),
     ("y: {threads_x: 64}\n  s0: {threads_x: 32}", 10, 19, 2, "is set twice", "`y` is in s0"),
-    ("y: {class: 64}", 9, 7, 2, "no schedule has a field `class`", ""),
+    ("y: {class: 64}", 9, 7, 2, "no schedule has a parameter `class`", ""),
 ]
 
 
@@ -222,7 +229,7 @@ def test_phases_have_the_schedules_of_what_they_make() -> None:
     assert not forward.schedules
     of_all = with_schedules("pointwise: {unroll: 4}", JOINT)
     assert all(parameters_of(p).unroll == 4 for p in phases_of(of_all))
-    with pytest.raises(FusecError, match="of which phase"):
+    with pytest.raises(FusecError, match="has several phases"):
         with_schedules("s0: {unroll: 4}", JOINT)
 
 
@@ -256,7 +263,7 @@ def test_a_set_field_stays_where_a_kernel_is_planned_for_fewer_registers() -> No
 
 def test_a_removed_value_is_told() -> None:
     unused = ROWS.replace("ops:\n", "ops:\n  - u = exp(x)\n")
-    with pytest.raises(FusecError, match="no segment is or makes `u`") as caught:
+    with pytest.raises(FusecError, match="no segment is named `u` or computes it") as caught:
         segmented(with_schedules("u: {unroll: 2}", unused))
     assert "a pass may have removed it" in caught.value.render()
 

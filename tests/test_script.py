@@ -82,7 +82,7 @@ def test_the_standin_says_so_once(tmp_path: Path) -> None:
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "torch is not installed: inputs come from fusec's stand-in\n"
+    assert done.stderr == "torch is not installed: inputs come from fusec's replacement\n"
 
 
 @needs_no_torch
@@ -168,7 +168,7 @@ with FusionDefinition() as fd:
 """
     with pytest.raises(FusecError, match="changes the number of elements") as caught:
         load_script(write(tmp_path, text))
-    assert caught.value.diagnostic.help == "give sizes instead of -1, or inputs: fd.execute(inputs)"
+    assert caught.value.diagnostic.help == "pass sizes instead of -1, or inputs: fd.execute(inputs)"
     seen: list[Fusion] = []
 
     def executor(fusion, actuals):
@@ -414,4 +414,4 @@ def test_a_script_ends_where_it_needs_a_gpu(
     path = write(tmp_path, REPRO + "fd.execute(inputs)\n")
     (fusion,) = load_script(path)
     assert len(fusion.outputs) == 3
-    assert "is read up to line 17, which uses results or a GPU" in capsys.readouterr().err
+    assert "is executed up to line 17, which uses results or a GPU" in capsys.readouterr().err

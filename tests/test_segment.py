@@ -197,7 +197,7 @@ def test_a_node_that_nobody_takes_is_named_with_every_reason() -> None:
     with pytest.raises(Unsupported) as caught:
         split(text, nobody, other)
     diagnostic = caught.value.diagnostic
-    assert diagnostic.message.startswith("no scheduler takes `max`")
+    assert diagnostic.message.startswith("no scheduler supports `max`")
     assert diagnostic.span is not None
     assert diagnostic.span.text.strip().startswith("- e = sin(")
     assert [n.split(":")[0] for n in diagnostic.notes] == ["one", "two"]

@@ -203,20 +203,20 @@ def test_explain_tells_of_exchanges() -> None:
     ]
     text = explanation(record)
     assert record.mesh == {"tp": 4}
-    assert text.splitlines()[1].split(maxsplit=1)[1].startswith("4 (tp: 4); figures are of one")
+    assert text.splitlines()[1].split(maxsplit=1)[1].startswith("4 (tp: 4); figures are per rank")
     assert "reduce_scatter (sum) over tp: each of 4 ranks sends 786 kB" in text
     assert "bound by latency (latency 22 us, links 3.66 us" in text
     assert sum(s.seconds for s in record.segments) == pytest.approx(record.seconds)
     loop = describe(segmented(divided(STREAM, xs=SLICE, y=STACK)), H200, peak_bytes=0)
     assert [s.iterations for s in loop.segments] == [4, 4, 4]
-    assert "4 times, once for each slice" in explanation(loop)
+    assert "4 times, once per slice" in explanation(loop)
     assert loop.bytes == 4 * (16 * 256 + 256 * 256 + 16 * 256) * 2
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("links = 3", "`links` holds a table per kind"),
+        ("links = 3", "`links` must have a table per kind"),
         ("[links.all_gather]\nreach = 0.8", "`links.all_gather` has `reach` and `latency`"),
         ("[links.all_gather]\nreach = 0.8\nlatency = -1", "`links.all_gather` has"),
     ],

@@ -63,7 +63,7 @@ def test_schedulers_segment_inside_each_group_of_the_predicate() -> None:
     assert names(segmented.host) == [["add", "exp", "sum"], ["sin"], ["cos"]]
     assert [s.host for s in segmented.segments] == [0, 0, 1, 2]
     apart = [d.because for d in segmented.decisions if d.action == "boundary"]
-    assert "they are groups of their own at the host level" in apart
+    assert "they are separate groups at the host level" in apart
     text = segmented_fusion_text(segmented, "2024")
     assert text.count("Segmented_Fusion Dump") == 2
     assert text.index("g{\n") < text.index("g{(small)")
@@ -94,8 +94,8 @@ def test_a_predicate_that_raises_is_named_with_both_groups() -> None:
         segment(read_text(TEXT), usual(), H200, should_merge=broken)
     assert caught.value.exit_code == 2
     diagnostic = caught.value.diagnostic
-    assert diagnostic.notes[0].startswith("asked of the group that makes `add_1`")
-    assert diagnostic.notes[0].endswith("the group that makes `a`")
+    assert diagnostic.notes[0].startswith("asked of the group that computes `add_1`")
+    assert diagnostic.notes[0].endswith("the group that computes `a`")
     assert diagnostic.span is not None
 
 
@@ -127,7 +127,9 @@ def test_an_open_segment_holds_its_values_and_may_hold_more() -> None:
 def test_an_open_segment_that_nobody_takes_is_named_at_its_place() -> None:
     text = TEXT + "segments:\n  kept: {values: [a, b], open: true}\n"
     one = FakeScheduler("one", lambda f: None if len(f.nodes) == 1 else "more than one node")
-    with pytest.raises(Unsupported, match="no scheduler takes the pinned segment `kept`") as caught:
+    with pytest.raises(
+        Unsupported, match="no scheduler supports the pinned segment `kept`"
+    ) as caught:
         segment(read_text(text), [one], H200)
     assert caught.value.diagnostic.span is not None
     assert caught.value.diagnostic.span.text == "  kept: {values: [a, b], open: true}"
@@ -149,7 +151,7 @@ def test_a_forced_boundary_inside_an_open_segment_is_an_error() -> None:
         ("segments:\n  k: {values: [a], open: maybe}\n", "`open` is true or false, got `maybe`"),
         (
             "segments:\n  k: {values: [a], open: true, scheduler: pointwise}\n",
-            "an open segment has no scheduler",
+            "an open segment cannot have a scheduler",
         ),
         ("segments:\n  k: {values: [aa], open: true}\n", "undefined value `aa`"),
     ],

@@ -106,14 +106,14 @@ def test_a_refused_pin_is_named_at_its_place() -> None:
     with pytest.raises(Unsupported) as caught:
         split("  rows: [p, r]\n", FakeScheduler("pointwise", only_injective))
     diagnostic = caught.value.diagnostic
-    assert diagnostic.message == "no scheduler takes the pinned segment `rows`"
+    assert diagnostic.message == "no scheduler supports the pinned segment `rows`"
     assert diagnostic.span is not None
     assert diagnostic.span.text == "  rows: [p, r]"
     assert "`sum` is not elementwise" in diagnostic.notes[0]
 
 
 def test_pins_that_need_each_other_are_an_error_at_the_pin() -> None:
-    with pytest.raises(FusecError, match="need each other's results") as caught:
+    with pytest.raises(FusecError, match="depend on each other") as caught:
         split("  one: [p, c]\n  two: [q]\n")
     assert caught.value.diagnostic.span is not None
     assert caught.value.diagnostic.span.text == "  one: [p, c]"
@@ -141,7 +141,7 @@ def test_an_unknown_name_suggests_a_near_one() -> None:
     fusion = read_text(TEXT + "  rows: [p, r]\n")
     (pin,) = fusion.pins
     fusion = replace(fusion, pins=(replace(pin, values=("p", "rr")),))
-    with pytest.raises(FusecError, match="names `rr`, which no operation makes") as caught:
+    with pytest.raises(FusecError, match="names `rr`, which no operation produces") as caught:
         segment(fusion, [everything()], H200)
     assert caught.value.diagnostic.help == "did you mean `r`?"
     assert caught.value.diagnostic.span == pin.span

@@ -115,7 +115,7 @@ def test_a_whole_that_reads_again_is_weighed_against_segments() -> None:
     assert [s.scheduler for s in found.segments] == ["reduction", "pointwise"]
     because = next(d.because for d in found.decisions if d.action == "split")
     assert because.startswith("one kernel takes ")
-    assert "us, apart " in because
+    assert "us, separate kernels " in because
     boundary = next(d.because for d in found.decisions if d.action == "boundary")
     assert boundary.startswith("one kernel takes ")
     small = read_text(BATCH_NORM.replace("P: 3137", "P: 8"))

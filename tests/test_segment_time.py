@@ -111,7 +111,7 @@ def test_the_parts_of_one_kernel_are_told_with_both_times() -> None:
     (split,) = [d for d in found.decisions if d.action == "split"]
     assert set(split.subject) == {"dx", "dw", "db"}
     assert split.because.startswith("one kernel takes ")
-    assert f"apart {found.seconds(H200) * 1e6:.2f} us" in split.because
+    assert f"separate kernels {found.seconds(H200) * 1e6:.2f} us" in split.because
 
 
 def test_a_large_kernel_is_parted_where_it_stands_too() -> None:

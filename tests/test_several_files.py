@@ -67,9 +67,9 @@ def test_each_has_a_folder_of_its_own(files: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["{0}", "{0}"], "a file is given twice"),
+        (["{0}", "{0}"], "a file is specified twice"),
         (["{0}", "-"], "`-` is standard input"),
-        (["{0}", "{2}", "--html", "page.html"], "--html is of one file, 2 are given"),
+        (["{0}", "{2}", "--html", "page.html"], "--html takes one file, got 2"),
     ],
 )
 def test_what_is_of_one_file(
@@ -86,7 +86,7 @@ def test_two_files_of_one_name(
     other.parent.mkdir()
     other.write_text(GOOD.format(name="b"), encoding="utf-8")
     assert run_main(["compile", files[0], str(other), "-o", str(tmp_path / "out")]) == 2
-    assert "two files are called `a`" in capfd.readouterr().err
+    assert "two files are named `a`" in capfd.readouterr().err
 
 
 def test_a_process_that_is_killed_is_told() -> None:
@@ -96,4 +96,4 @@ def test_a_process_that_is_killed_is_told() -> None:
 
     first, second = several._all({"x": killed, "y": lambda: 3}, 1)
     assert (first.file, first.code, second.code) == ("x", 4, 3)
-    assert "was ended by signal 9" in first.err
+    assert "was killed by signal 9" in first.err

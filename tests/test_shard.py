@@ -182,7 +182,7 @@ def bad(fusion: Fusion, message: str) -> None:
 
 def test_sizes_that_ranks_do_not_divide_are_errors_with_a_place() -> None:
     bad(divided(COPY, mesh_of(mesh=5), x="0: mesh"), "extent of M, 8 by default, is not divided")
-    bad(divided(COPY, mesh_of(mesh=16), x="0: mesh"), "not divided into 16 equal parts")
+    bad(divided(COPY, mesh_of(mesh=16), x="0: mesh"), "not divisible into 16 equal parts")
     agree(divided(COPY, FOUR, y="0: stream/3"))  # slices on one rank need not be equal
 
 
@@ -199,7 +199,7 @@ def test_a_fusion_is_partitioned_once() -> None:
 
 
 def test_a_loop_over_what_is_summed_carries_a_dependence() -> None:
-    bad(divided(SUMS, FOUR, x="0: stream/4"), "carries a dependence: `sum` runs along it")
+    bad(divided(SUMS, FOUR, x="0: stream/4"), "carries a dependence through `sum`")
 
 
 def broken(fusion: Fusion, op: str, **changed: object) -> Partition:

@@ -225,7 +225,7 @@ def refused(fusion: Fusion) -> bool:
     except Unsupported:
         return True
     except FusecError as error:
-        return any(text in str(error) for text in ("carries a dependence", "not divided into"))
+        return any(text in str(error) for text in ("carries a dependence", "not divisible into"))
     return False
 
 

@@ -312,7 +312,7 @@ def test_programs_of_slices_that_are_not_equal_are_verified(
 
 def test_slices_that_are_not_equal_within_parts_of_ranks_are_refused() -> None:
     text = RING.replace("full: {stream: {0: 4}}", "full: {shard: {0: mesh}, stream: {0: 3}}")
-    with pytest.raises(FusecError, match="is not divided into 12 equal slices"):
+    with pytest.raises(FusecError, match="is not divisible into 12 equal slices"):
         partition(read(text))
 
 
@@ -397,7 +397,7 @@ outputs: [y]
 def test_slices_of_a_whole_factor_are_refused() -> None:
     text = ALONG.replace("OP", "neg(x)").replace("{stream: {0: 4}}", "{SAID}")
     said = "shard: {0: [{whole: 2}, {stream: 2}]}"
-    with pytest.raises(Unsupported, match="slices of `x` that are parts of a whole factor"):
+    with pytest.raises(Unsupported, match="slices of `x` that are parts of a `whole` factor"):
         partition(read(text.replace("SAID: ", "y: ").replace("SAID", said)))
 
 

@@ -108,11 +108,11 @@ def test_rows_of_several_dims() -> None:
 @pytest.mark.parametrize(
     ("text", "chunks", "message"),
     [
-        (FILE, 6, "4 ranks along `mesh` do not share 6 chunks equally"),
-        (FILE.replace("384", "20"), 8, "`y` sums over 20 elements, which are not 8 equal chunks"),
+        (FILE, 6, "6 chunks are not divisible among 4 ranks along `mesh`"),
+        (FILE.replace("384", "20"), 8, "`y` sums over 20 elements, not divisible into 8"),
         (WITHOUT_W.replace("matmul(x, w)", "prod(x, dims=[1])"), 4, "`y` is a `prod` over ranks"),
         (FILE.replace("[4]", "{a: 2, b: 2}").replace("1: mesh", "1: [a, b]")
-         .replace("0: mesh", "0: [a, b]"), 4, "`y` is summed over 2 axes of ranks"),
+         .replace("0: mesh", "0: [a, b]"), 4, "`y` is summed over 2 mesh axes"),
     ],
 )  # fmt: skip
 def test_what_has_no_chunks_is_refused(text: str, chunks: int, message: str) -> None:

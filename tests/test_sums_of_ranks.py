@@ -197,12 +197,16 @@ def test_explain_says_what_carries_an_exchange(
     file = f"{tmp_path}/sums.yaml"
     for dtype, options, said in (
         ("bf16", [], "pushed sums: few bytes: one kernel on each GPU writes to the others and"),
-        ("f64", ["--without", "peer-reads"], "NCCL: numbers are added, which copy engines cannot"),
+        (
+            "f64",
+            ["--without", "peer-reads"],
+            "NCCL: it is a reduction, which copy engines cannot do",
+        ),
     ):
         with open(file, "w") as out:
             out.write(FILE.replace("TYPE", dtype))
         assert run_main(["explain", file, *options]) == 0
-        assert f"carried       by {said}" in capsys.readouterr().out
+        assert f"transport     by {said}" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("quick_barriers")

@@ -73,7 +73,7 @@ def killed_at(place: Path, step: int, exchanges: bool) -> bool:
     return process.exitcode != 0
 
 
-@pytest.mark.parametrize("before", [OLD, None], ids=["an old folder", "no folder"])
+@pytest.mark.parametrize("before", [OLD, None], ids=["an old folder", "not a directory"])
 def test_a_kill_at_any_step_leaves_one_of_the_two(
     before: dict[str, bytes] | None, tmp_path: Path
 ) -> None:
@@ -126,7 +126,7 @@ def test_without_exchange_it_says_so(
     monkeypatch.setattr(swap, "_exchange", no_exchange)
     write_folder(place, NEW)
     said = capsys.readouterr().err
-    assert "`" + str(place) + "` was replaced in two steps" in said
+    assert "`" + str(place) + "` was not replaced atomically" in said
     assert "file system" in said
     assert files(place) == NEW
     assert beside(place) == []

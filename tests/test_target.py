@@ -42,7 +42,7 @@ def test_own_files_come_first_and_may_leave_rates_out(own: Path) -> None:
 def test_an_absent_folder_is_told(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured there would else be left out without a word."""
     monkeypatch.setenv("FUSEC_TARGETS", str(own / "nowhere"))
-    with pytest.raises(FusecError, match=r"FUSEC_TARGETS: `.*nowhere` is no folder"):
+    with pytest.raises(FusecError, match=r"FUSEC_TARGETS: `.*nowhere` is not a directory"):
         find("sm_90a")
 
 
@@ -55,7 +55,7 @@ def test_an_absent_folder_is_told(own: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("sms = 108", "sms = 108\nsmss = 3", "unknown field `smss`"),
         ("bandwidth = 1.8e12", "bandwidth = nan", "`bandwidth` must be a positive float"),
         ("sms = 108", "sms = ", "Invalid value"),
-        ("launch = 2.5e-6", "launch = 1e-6\n[reach]\nscan = 3", "`reach` holds tables of numbers"),
+        ("launch = 2.5e-6", "launch = 1e-6\n[reach]\nscan = 3", "`reach` must contain tables"),
         ("launch = 2.5e-6", "launch = 1e-6\n[reach.scan]\nvector = '1'", "`reach.scan.vector`"),
     ],
 )

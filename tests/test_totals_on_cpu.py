@@ -173,7 +173,7 @@ def test_small_ones_are() -> None:
 def test_reductions_apart_are_not_redefined() -> None:
     """A product's kernel that had to do too much leaves them where they were."""
     found = segmented(summed(8192, 8192, 512, "y, s, c"))
-    assert how(found) == [("undo", "in_epilogue: no kernel is cheaper for it")]
+    assert how(found) == [("undo", "in_epilogue: no kernel becomes cheaper")]
 
 
 @pytest.mark.gpu

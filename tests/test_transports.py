@@ -273,8 +273,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     assert rank_processes.run(2, work, tmp_path)[0] == [
         "complex numbers (c64) have no max over ranks",
         "no reduction over ranks is called `mean`",
-        "`all_to_all y <- x over m: 2` among 2 ranks is not of equal blocks",
-        "`all_gather y <- x over m: 2` is of memory that is not dense",
+        "`all_to_all y <- x over m: 2` among 2 ranks has unequal blocks",
+        "`all_gather y <- x over m: 2` uses memory that is not dense",
     ]
 
 
@@ -290,7 +290,7 @@ def test_ranks_in_different_exchanges_are_told_apart(tmp_path: Path) -> None:
             return error.diagnostic.message
         return ""
 
-    assert "is in another exchange than" in rank_processes.run(2, work, tmp_path)[0]
+    assert "is in a different collective than" in rank_processes.run(2, work, tmp_path)[0]
 
 
 def test_arrays_of_all_ranks_come_to_the_first(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_cache_of_others_is_not_used(kind: str, tmp_path: Path, capsys: Captur
     assert not build_in(folder)
     assert sorted(folder.rglob("*")) == before, "nothing is written there"
     err = capsys.readouterr().err
-    assert f"the cache of built kernels is not used: `{folder}`: {message}" in err
+    assert f"the kernel cache is not used: `{folder}`: {message}" in err
     assert "set FUSEC_CACHE_DIR to a folder of your own" in err
     assert "chmod -R go-w" in err
     assert err.count("warning") == 1

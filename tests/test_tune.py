@@ -245,7 +245,7 @@ def test_processes_build_what_the_records_say() -> None:
     assert default.form != other.form
     assert default.settings == build_settings(job)
     assert isinstance(illegal, Failed)
-    assert "threads_x is never 7" in illegal.reason
+    assert "threads_x cannot be 7" in illegal.reason
 
 
 # -- a session
@@ -304,7 +304,7 @@ def test_all_is_begun_before_anything_is_measured_and_time_is_shared() -> None:
 
     found = [*tune(jobs, tools(Slow(fast_when_wide), kernels, now=lambda: now["at"]), 55)]
     assert [o.entry is not None for o in found] == [True, True, True, False]
-    assert found[-1].reason == "the time is over"
+    assert found[-1].reason == "the time budget is used up"
     assert kernels.forgotten == [o.job.of for o in found[:3]]
 
 

@@ -196,7 +196,7 @@ def test_results_are_judged_against_the_defaults(monkeypatch: pytest.MonkeyPatch
     assert bench.wrong(default, default) is None
     assert bench.wrong(right, default) is None
     assert "elements differ" in str(bench.wrong(off, default))
-    assert "far from what the default plan makes" in str(bench.wrong(far, default))
+    assert "far from the result of the default plan" in str(bench.wrong(far, default))
     bench.close()
     assert device.blocks == {}
 

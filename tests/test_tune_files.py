@@ -107,11 +107,11 @@ def test_files_are_merged(tmp_path: Path, capsys: Capture) -> None:
     fusec(capsys, "tune", "--merge", tmp_path / "no.toml", "-o", out).says(2, "there is no file")
     write(two, [entry_of(rows(2), templates={"inner_persistent": "old"})])
     done = fusec(capsys, "tune", "--merge", two, "-o", out)
-    assert "1 of other templates than fusec has now" in done.out
+    assert "1 with outdated templates" in done.out
 
 
 def test_bad_usage(capsys: Capture) -> None:
-    fusec(capsys, "tune").says(2, "no FILES are named")
+    fusec(capsys, "tune").says(2, "no FILES given")
     fusec(capsys, "tune", "a", "--merge", "--report").says(2, "exclude each other")
 
 

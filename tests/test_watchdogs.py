@@ -142,7 +142,7 @@ def test_a_program_that_has_caught_the_loss_may_go_on(tmp_path: Path) -> None:
         links.gather(None, "begin")
         if links.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        with pytest.raises(RankFailure, match="rank 1 has died"):
+        with pytest.raises(RankFailure, match="rank 1 died"):
             links.receive(1, "a key", "the exchange")
         time.sleep(GRACE + 1)
         (tmp_path / f"saved {links.rank}").touch()
@@ -166,7 +166,7 @@ def test_the_watchdog_of_rank_0_serves_until_all_have_left(tmp_path: Path) -> No
         links.receive(1, "a key", "the exchange", 60.0)
 
     assert [code for code, _ in torchrun(work, tmp_path)] == [0, -signal.SIGKILL, 0]
-    assert "RankFailure: rank 1 has died" in (tmp_path / "2.trace").read_text()
+    assert "RankFailure: rank 1 died" in (tmp_path / "2.trace").read_text()
     assert "  = rank 2 was in `the exchange`" in (tmp_path / "2.trace").read_text()
 
 
@@ -373,7 +373,7 @@ def test_an_error_that_a_death_causes_does_not_hide_it() -> None:
     with Monitor.on_this_host(2, "", 5.0, 5.0) as monitor:
         first, second = (FakeWatchdog(monitor, rank, 2) for rank in range(2))
         second.state = GONE
-        wire.send(first.link, {"loss": Loss(0, "rank 0 has failed", ("CUDA",), True).frame()})
+        wire.send(first.link, {"loss": Loss(0, "rank 0 failed", ("CUDA",), True).frame()})
 
         def die() -> None:
             with suppress(wire.Ended):
@@ -381,7 +381,7 @@ def test_an_error_that_a_death_causes_does_not_hide_it() -> None:
 
         dying = threading.Thread(target=die)
         dying.start()
-        assert first.loss().message == "rank 1 has died"
+        assert first.loss().message == "rank 1 died"
         monitor.close()
     dying.join()
     first.link.close()

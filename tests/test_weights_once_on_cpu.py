@@ -125,8 +125,8 @@ def test_registers_suffice(fusion: Fusion, changes: dict[str, Setting], tmp_path
 @pytest.mark.parametrize(
     ("changes", "because"),
     [
-        ({"multicast": "b"}, "share A alone"),
-        ({"splits": 2, "split_method": "serial_tma"}, "no second share of sums"),
+        ({"multicast": "b"}, "only multicast A"),
+        ({"splits": 2, "split_method": "serial_tma"}, "a second set of accumulators"),
     ],
 )
 def test_what_registers_do_not_suffice_for_is_refused(

@@ -89,7 +89,7 @@ def test_large_frames_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(20.0, marks=pytest.mark.nightly)])
 def test_damaged_frames(seconds: float) -> None:
     rng, end = random.Random(0), time.monotonic() + seconds
-    loss, status = Loss(1, "rank 1 has died", ("a",)), Status("x", 0, 1.0)
+    loss, status = Loss(1, "rank 1 died", ("a",)), Status("x", 0, 1.0)
     heads: list[tuple[Any, Callable[[Any], Any]]] = [
         (loss.frame(), Loss.of_frame),
         (vars(status), Status.of_frame),
@@ -212,7 +212,7 @@ def test_a_malformed_value_between_ranks_names_who_sent_it(value: Any) -> None:
 
     first = linked(act)[0]
     assert isinstance(first, RankFailure)
-    assert "rank 1 has sent a malformed message" in str(first)
+    assert "rank 1 sent a malformed message" in str(first)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def check_error(text: str, line: int, column: int, message: str, *, help: str = 
         ("y = add(x)", 9, "`add` needs `b`", "add(a, b)"),
         ("y = add(x, w, w)", 19, "takes 2 arguments", "add(a, b)"),
         ("y = sum(x, dmis=[1])", 16, "no argument `dmis`", "`dims`"),
-        ("y = sum(x, dims=[1], dims=[0])", 26, "given twice", ""),
+        ("y = sum(x, dims=[1], dims=[0])", 26, "specified twice", ""),
         ("y = sum(x, dims=[1], false)", 26, "positional argument follows", ""),
         ("y = sum(x, dims=[3])", 21, "out of range", ""),
         ("y = sum(x, dims=x)", 21, "not a size", ""),
@@ -72,14 +72,14 @@ def check_error(text: str, line: int, column: int, message: str, *, help: str = 
         ("y = cat(x, x)", 13, "list of tensors", "cat([a, b])"),
         ("y = relu([x])", 14, "one tensor, not a list", ""),
         ("y = mul(x, none)", 16, "cannot be none", ""),
-        ("y = mul(x, 1e999)", 16, "does not fit into f64", ""),
-        ("y = mul(x, 99999999999999999999)", 16, "does not fit into 64 bits", ""),
-        ("y = mul(x, i8(300))", 16, "300 does not fit into i8", ""),
+        ("y = mul(x, 1e999)", 16, "does not fit in f64", ""),
+        ("y = mul(x, 99999999999999999999)", 16, "does not fit in 64 bits", ""),
+        ("y = mul(x, i8(300))", 16, "300 does not fit in i8", ""),
         ("y = reshape(x, [B, H // 0])", 24, "division by zero", ""),
         ("y = reshape(x, [B, ceildiv(H, B - 4)])", 24, "`B - 4` is 0 at the default", ""),
-        ("y = reshape(x, [B, relu(w)])", 24, "does not give a size", ""),
-        ("y = reshape(x, [B, H / 2, 2])", 26, "`/` does not give a size", "//"),
-        ("y = reshape(x, [B, sqrt2(H)])", 24, "unknown function", "ceildiv"),
+        ("y = reshape(x, [B, relu(w)])", 24, "is not a size", ""),
+        ("y = reshape(x, [B, H / 2, 2])", 26, "`/` is not a size", "//"),
+        ("y = reshape(x, [B, sqrt2(H)])", 24, "unknown size function", "ceildiv"),
         ("y = x", 9, "a call", "set(x)"),
         ("y = x + k", 13, "undefined name `k`", ""),
         ("y = relu(x * [w])", 18, "found a list", ""),
@@ -90,7 +90,7 @@ def check_error(text: str, line: int, column: int, message: str, *, help: str = 
         ("y = x if w else x", 11, "found `if`", "where(condition, a, b)"),
         ("y = !x", 9, "unexpected `!`", "`~a`"),
         ("y = x * (1 / 0)", 14, "division by zero", ""),
-        ("y = x + 1e200 ** 2", 13, "does not fit into f64", ""),
+        ("y = x + 1e200 ** 2", 13, "does not fit in f64", ""),
         ("y = x & w", 9, "bitwise_and", ""),
         ("y, z = x + w", 12, "one result, and 2 names", ""),
         ("y = x +", 12, "found the end of the line", ""),
@@ -98,13 +98,13 @@ def check_error(text: str, line: int, column: int, message: str, *, help: str = 
         ("y = add(x, w", 17, "found the end of the line", ""),
         ("y = add(x w)", 15, "found `w`", ""),
         ("y = relu(x) z", 17, "found `z`", ""),
-        ("y = relu('x')", 14, "unexpected `'`", "bare"),
+        ("y = relu('x')", 14, "unexpected `'`", "do not quote"),
         ("y = relu(é)", 14, "unexpected `é`", ""),
         ("1y = relu(x)", 5, "`1y` is not a name", ""),
         ("y = pad(x, value: 1)", 21, "YAML mapping", "value=1"),
-        ("a, y = relu(x)", 12, "gives 1 result", ""),
-        ("y = relu(var_mean(x))", 14, "gives 2 results and cannot be nested", ""),
-        ("y = " + "relu(" * 70 + "x" + ")" * 70, 329, "nested deeper", "a line of their own"),
+        ("a, y = relu(x)", 12, "returns 1 value", ""),
+        ("y = relu(var_mean(x))", 14, "returns 2 values and cannot be nested", ""),
+        ("y = " + "relu(" * 70 + "x" + ")" * 70, 329, "nested deeper", "their own lines"),
         ("y = reshape(x, [" + "+".join("1" * 300) + "])", 422, "more than 200 operators", ""),
         ("y = reshape(x, [" + "*".join(["(B + H + 1)"] * 60) + "])", 22, "too many terms", ""),
     ],
@@ -168,7 +168,7 @@ def test_names_must_be_identifiers() -> None:
         ("{B: 4, H: 8.5}", 17, "(an integer), found `8.5`"),
         ("{B: 4, H: true}", 17, "(an integer)"),
         ("{B: 4, H: [8]}", 17, "found a list"),
-        ("{B: 4, H: 9223372036854775808}", 17, "does not fit into 64 bits"),
+        ("{B: 4, H: 9223372036854775808}", 17, "does not fit in 64 bits"),
         ("{B: 4, H: K + 1}", 17, "undefined name `K`"),
         ("{B: 4, H: 2 * K, K: 3}", 21, "`K` is used before it is defined"),
         ("{B: 4, H: {multiple_of: 8}}", 17, "needs a `default`"),
@@ -212,16 +212,16 @@ def test_sizes_whose_product_overflows() -> None:
         ("w: f32[H] f", 13, "found `f`", ""),
         ("w: f32[H] = 3", 6, "only scalar inputs", ""),
         ("w: i32 = 3.5", 12, "an integer", ""),
-        ("w: u8 = 256", 11, "does not fit into u8", ""),
+        ("w: u8 = 256", 11, "does not fit in u8", ""),
         ("w: bool = 1", 13, "true or false", ""),
         ("w:", 5, "expected the type", "bf16[B, H]"),
         ("w: [f32]", 6, "found a list", "bf16[B, H]"),
         ("w: {typ: f32}", 7, "unknown field `typ`", "`type`"),
         ("w: {range: [0, 1]}", 6, "needs a `type`", ""),
         ("w: {type: f32, strides: [1]}", 27, "is a scalar", "f32[]"),
-        ("w: {type: f32[H]}", 16, "ends a value at `[`", "quote the type"),
-        ("w: {range: [0, 1], type: f32[H]}", 31, "ends a value at `[`", "quote the type"),
-        ("w:f32[H]", 3, "no blank after `w:`", "w: value"),
+        ("w: {type: f32[H]}", 16, "a value ends at `[`", "quote the type"),
+        ("w: {range: [0, 1], type: f32[H]}", 31, "a value ends at `[`", "quote the type"),
+        ("w:f32[H]", 3, "no space after `w:`", "w: value"),
         ('w: {type: "f32[H]", range: [1, 0]}', 30, "range is empty", ""),
         ('w: {type: "f32[H]", range: [1]}', 30, "2 ends", ""),
         ('w: {type: "f32[H]", range: [a, 1]}', 31, "a number", ""),
@@ -250,10 +250,10 @@ def test_errors_in_inputs(text: str, column: int, message: str, help: str) -> No
     ("outputs", "column", "message"),
     [
         ("y", 10, "expected a list of outputs"),
-        ("[]", 10, "there are no outputs"),
+        ("[]", 10, "the fusion has no outputs"),
         ("[z]", 11, "undefined name `z`"),
         ("[B]", 11, "is a dim"),
-        ("[{y: {alias: w}}]", 12, "cannot be written into `w`"),
+        ("[{y: {alias: w}}]", 12, "cannot be written to `w`"),
         ("[{y: {alias: B}}]", 23, "is a dim"),
         ("[{y: {alais: w}}]", 16, "unknown field `alais`"),
         ("[{y: {stride_order: [1]}}]", 30, "for 2 dims"),
@@ -311,7 +311,7 @@ def test_errors_in_the_document(text: str, line: int, column: int, message: str)
 def test_traps_of_yaml_in_op_lists() -> None:
     """The mend is said where YAML's rules and the op grammar meet."""
     check_error(HEAD + "ops: [y = add(x, w)]\noutputs: [y]\n", 6, 6, "splits", help="- ")
-    check_error(HEAD + "ops: y = relu(x)\noutputs: [y]\n", 6, 6, "lacks its `- `", help="- y")
+    check_error(HEAD + "ops: y = relu(x)\noutputs: [y]\n", 6, 6, "is missing its `- `", help="- y")
     text = HEAD + "ops:\n  - [a, y] = var_mean(x)\noutputs: [y]\n"
     check_error(text, 7, 12, "ends the op line", help="a, b = op(x)")
     text = HEAD + "ops:\n  - y = relu(x)\n    z = exp(y)\noutputs: [y]\n"
@@ -323,7 +323,7 @@ def test_traps_of_yaml_in_op_lists() -> None:
 
 def test_an_op_line_without_a_result() -> None:
     """A bare call says how to name its result."""
-    check_error(with_ops("relu(x)", outputs="[x]"), 7, 5, "names its result", help="y = relu")
+    check_error(with_ops("relu(x)", outputs="[x]"), 7, 5, "must name its result", help="y = relu")
 
 
 def test_columns_are_right_in_every_kind_of_scalar() -> None:

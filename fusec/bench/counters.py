@@ -77,14 +77,14 @@ def find_profiler() -> str:
     tool = shutil.which("ncu")
     if tool is None:
         raise Unsupported(
-            "counters of the memory come from Nsight Compute, and `ncu` is not on PATH",
-            help="install it (nsight-compute of the CUDA toolkit), or leave --counters out",
+            "memory counters need Nsight Compute, and `ncu` is not on PATH",
+            help="install it (nsight-compute in the CUDA toolkit), or drop --counters",
         )
     return tool
 
 
 def _check(said: str, code: int) -> None:
-    """Raise Unsupported with the reason where the profiler counted nothing."""
+    """Raise Unsupported with the reason where the profiler reported no counters."""
     if "ERR_NVGPUCTRPERM" in said:
         raise Unsupported(
             "the driver does not permit this user to read performance counters (ERR_NVGPUCTRPERM)",
@@ -94,7 +94,7 @@ def _check(said: str, code: int) -> None:
     if errors or code:
         reasons = errors or said.splitlines()[-3:]
         notes = tuple(line.removeprefix("==ERROR==").strip() for line in reasons)
-        raise Unsupported("the profiler counted nothing", notes=notes)
+        raise Unsupported("the profiler reported no counters", notes=notes)
 
 
 def read_csv(text: str) -> list[tuple[str, Counted]]:

@@ -59,12 +59,12 @@ WAYS = tuple(Way(*each) for each in product((128, 256, 512), (1, 2, 4, 8), (Fals
 
 
 def text_of(way: Way) -> str:
-    """Return the CUDA text of a kernel, whose entry is `stream`."""
+    """Return the CUDA source of a kernel, whose entry is `stream`."""
     return environment().get_template("bench/streaming.cu.j2").render(k=way)
 
 
 def hold_text() -> str:
-    """Return the CUDA text of the kernel that waits, whose entry is `hold`."""
+    """Return the CUDA source of the kernel that waits, whose entry is `hold`."""
     return (resources.files("fusec") / "templates" / "bench" / "hold.cu").read_text("utf-8")
 
 

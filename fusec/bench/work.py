@@ -70,7 +70,7 @@ class Work:
 
     @property
     def fewest_bytes(self) -> int:
-        """Return the fewest bytes that any kernels move."""
+        """Return the compulsory traffic."""
         return self.read_bytes + self.written_bytes
 
 
@@ -97,7 +97,7 @@ def of_package(package: Package, target: str) -> Work:
 
 
 def fewest(program: Compilation) -> tuple[int, int]:
-    """Return the fewest bytes read and written, as `roofline.of_fusion` but in whole sectors."""
+    """Return the compulsory traffic, as `roofline.of_fusion` but in whole sectors."""
     fusion = program.segmented.fusion
     floor, sizes = Floor(fusion), choose_sizes(fusion)
     written = sum(-(-size // SECTOR) * SECTOR for size in floor.written.values())

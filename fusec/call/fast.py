@@ -246,7 +246,7 @@ def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
             function, ends = step.library.pointer(step.function), map(_place, step.buffers)
             return 7, function, tuple(ends), step.numbers, step.pointer, step.stream
         case other:
-            raise InternalError(f"the helper has no {type(other).__name__}")
+            raise InternalError(f"the C launch helper has no {type(other).__name__}")
 
 
 def _place(place: Place) -> tuple[int, int]:

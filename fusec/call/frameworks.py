@@ -38,7 +38,7 @@ class Torch:
     def view(self, array: Any) -> View:
         """Return where a tensor lies."""
         if array.layout is not self._torch.strided:
-            raise FusecError(f"a tensor of layout {array.layout} cannot be used")
+            raise FusecError(f"a tensor with layout {array.layout} is not supported")
         if array.is_conj() or array.is_neg():
             raise FusecError("the tensor is conjugated lazily", help="call .resolve_conj() first")
         return View(
@@ -150,7 +150,7 @@ class Cupy:
 
 
 class Host:
-    """Arrays of NumPy, in memory of the host: they are copied to the GPU and back."""
+    """Arrays of NumPy, on the CPU: they are copied to the GPU and back."""
 
     name = "NumPy"
 

@@ -37,8 +37,10 @@ class Given:
                 f"argument `{name}` is a {type(array).__name__}, expected an array "
                 f"{type_text(declared)}",
                 span=declared.span,
-                help="arrays of NumPy, PyTorch, CuPy, JAX, Numba, or any with DLPack or "
-                "__cuda_array_interface__",
+                help=(
+                    "pass a NumPy, PyTorch, CuPy, JAX or Numba array, or any object with DLPack "
+                    "or __cuda_array_interface__"
+                ),
             )
         try:
             view = kind.view(array)
@@ -65,7 +67,7 @@ class Given:
             if other.device != view.device:
                 raise FusecError(
                     f"argument `{name}` is {_where(view)}, `{known}` is {_where(other)}",
-                    help="all arguments lie on one GPU",
+                    help="all arguments must be on one GPU",
                 )
         if 0 in view.shape:
             return
@@ -111,9 +113,9 @@ class Given:
             wanted = buffers[name].alignment
             if view.address % wanted and 0 not in view.shape:
                 raise FusecError(
-                    f"argument `{name}` begins at {view.address:#x}, expected a multiple of "
-                    f"{wanted} bytes",
-                    help="give a copy: x.clone() or x.copy()",
+                    f"the address of argument `{name}` is {view.address:#x}, expected a multiple "
+                    f"of {wanted} bytes",
+                    help="pass a copy: x.clone() or x.copy()",
                 )
 
     def check_writes(self) -> None:
@@ -122,8 +124,8 @@ class Given:
             for other, view in self.views.items():
                 if other != name and overlap(self.views[name], view):
                     raise FusecError(
-                        f"argument `{name}` is written in place, and shares memory with `{other}`",
-                        help="give one of them as a copy",
+                        f"argument `{name}` is written in place and shares memory with `{other}`",
+                        help="pass a copy of one of them",
                     )
 
     def check_out(self, name: str, form: View, alignment: int, array: Any) -> None:
@@ -145,7 +147,7 @@ class Given:
                 f"out: `{name}` is {_full(view)}, expected {_full(form)}",
             )
         if view.address % alignment and 0 not in view.shape:
-            raise FusecError(f"out: `{name}` does not begin at a multiple of {alignment} bytes")
+            raise FusecError(f"out: the address of `{name}` is not a multiple of {alignment} bytes")
         for other, known in self.views.items():
             if overlap(view, known):
                 raise FusecError(f"out: `{name}` shares memory with argument `{other}`")
@@ -156,12 +158,12 @@ def ordered(fusion: Fusion, arguments: Sequence[Any], named: Mapping[str, Any]) 
     names = [i.value.name for i in fusion.given]
     takes = f"`{fusion.name}` takes {', '.join(names) or 'nothing'}"
     if len(arguments) > len(names):
-        raise FusecError(f"{len(arguments)} arguments are given, {takes}")
+        raise FusecError(f"got {len(arguments)} arguments, {takes}")
     values = {i.value.name: i.default for i in fusion.given if i.default is not None}
     values |= dict(zip(names, arguments, strict=False))
     for name, value in named.items():
         if name not in names or names.index(name) < len(arguments):
-            what = "is given twice" if name in names else "is unknown"
+            what = "is specified twice" if name in names else "is unknown"
             raise FusecError(f"argument `{name}` {what}", help=takes)
         values[name] = value
     missing = next((n for n in names if n not in values), None)
@@ -189,7 +191,7 @@ def _full(view: View) -> str:
 
 
 def _where(view: View) -> str:
-    return "in memory of the host" if view.device is None else f"on GPU {view.device}"
+    return "on the CPU" if view.device is None else f"on GPU {view.device}"
 
 
 def _number(declared: Input, value: Any) -> Any:
@@ -199,8 +201,8 @@ def _number(declared: Input, value: Any) -> Any:
     kind = kind_of(value)
     if kind is not None and kind.view(value).device is not None:
         raise FusecError(
-            f"argument `{name}` is a scalar, and lies on a GPU",
-            help=f"give a number, or declare `{name}` as a tensor {declared.value.dtype}[]",
+            f"argument `{name}` is a scalar, expected a number, got an array on a GPU",
+            help=f"pass a number, or declare `{name}` as a tensor {declared.value.dtype}[]",
         )
     number = value.item() if hasattr(value, "item") else value
     kinds = {"bool": (bool, int), "int": (bool, int), "uint": (bool, int)}

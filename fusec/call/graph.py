@@ -96,8 +96,8 @@ class Graph:
         others += [n for n, value in given.numbers.items() if value != before.numbers[n]]
         if others:
             raise FusecError(
-                f"the graph of `{self._program.name}` has static inputs, "
-                f"and `{others[0]}` is another",
+                f"the graph of `{self._program.name}` has static inputs, and `{others[0]}` is a "
+                "different array",
                 help="write into the array that it was captured with, or capture without "
                 "static_inputs",
             )

@@ -58,7 +58,7 @@ def built(folder: Path) -> Path:
         return library
     compiler = which("cc") or which("gcc") or which("clang")
     if compiler is None:
-        raise OSError("there is no C compiler")
+        raise OSError("no C compiler was found")
     trust.make_private(folder)
     handle, aside = tempfile.mkstemp(dir=folder, suffix=str(suffix))
     os.close(handle)

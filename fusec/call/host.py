@@ -32,7 +32,7 @@ def call_on_host(
     """Return the outputs; what is written in place, and `out`, are written where they lie."""
     if stream is not None:
         raise FusecError(
-            "`stream` is of a GPU, and the arguments are on the CPU",
+            "`stream` is a GPU stream, and the arguments are on the CPU",
             help="pass arrays on the GPU, or no stream",
         )
     given.check_writes()
@@ -61,7 +61,8 @@ def _targets(
     if len(arrays) != len(own):
         names = ", ".join(o.value.name for o in own) or "none"
         raise FusecError(
-            f"out: {len(arrays)} arrays are given, the outputs with memory of their own are {names}"
+            f"out: got {len(arrays)} arrays, expected one for each output with its own memory: "
+            f"{names}"
         )
     for output, array in zip(own, arrays, strict=True):
         value = output.value
@@ -128,7 +129,9 @@ def _on_copies(program: Program, given: Given, sizes: Sizes) -> list[Any]:
         ]
         there = Given(program.fusion, copies)
         if not there.arrays:
-            raise FusecError("a fusion without tensor inputs is not called", help="use `fusec run`")
+            raise FusecError(
+                "a fusion without tensor inputs cannot be called", help="use `fusec run`"
+            )
         results: Sequence[Any] = program.launch(there)
         device.call("cuCtxSynchronize")
         return [_downloaded(device, r) for r in results]

@@ -134,7 +134,7 @@ class _Placing:
         starts |= {name: Place(base + 2, offset) for name, offset in received.items()}
         for name in given:
             if name in received:
-                raise Unsupported(f"other ranks write into the memory of argument `{name}`")
+                raise Unsupported(f"other ranks write to the memory of argument `{name}`")
         copied = tuple(
             (Place(slots[name]), starts[name], self.program.buffer[name].bytes(self.sizes))
             for name in received if name in slots

@@ -106,7 +106,7 @@ class Program:
         given = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
         results = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
         built = "; ".join(v.covers for v in self.variants if v.covers)
-        return f"<Program {self.name}({given}) -> {results}, built for {built or 'nothing yet'}>"
+        return f"<Program {self.name}({given}) -> {results}, {built or 'not compiled yet'}>"
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """Launch the kernels and return the output, or a tuple of several; does not wait for them.
@@ -174,8 +174,10 @@ class Program:
             known[name] = size
         variant = self._covering(known)
         if variant is None:
-            return "no build covers these sizes" + (": a call builds\n" if self._make else "\n")
-        return f"built for {variant.covers or 'any sizes'}\n{variant.host.text()}"
+            return "not compiled for these shapes" + (
+                "; compiles on the first call\n" if self._make else "\n"
+            )
+        return f"{variant.covers or 'compiled for all shapes'}\n{variant.host.text()}"
 
     def _on_gpu(self, given: Given) -> tuple[Device, Kind]:
         """Return the device of a call's arrays, and their kind; FusecError where they have none."""
@@ -183,7 +185,7 @@ class Program:
         if index is None or kind is None:
             name = next(iter(given.arrays), "nothing")
             raise FusecError(
-                f"argument `{name}` is in memory of the host, expected an array on a GPU",
+                f"argument `{name}` is on the CPU, expected an array on a GPU",
                 help="calls copy arrays on the CPU to the GPU and back, graphs do not",
             )
         return open_device(index), kind
@@ -253,7 +255,8 @@ class Program:
             raise self._uncovered(sizes)
         if self.variants:
             print(
-                f"fusec: `{self.name}` is built for {_shown(sizes) or NEW_STRIDES}", file=sys.stderr
+                f"fusec: compiling `{self.name}` for {_shown(sizes) or NEW_STRIDES}",
+                file=sys.stderr,
             )
         variant = self._make(sizes, device)
         self.variants.insert(0, variant)
@@ -263,10 +266,11 @@ class Program:
         return variant
 
     def _uncovered(self, sizes: Mapping[str, int]) -> FusecError:
-        covered = "; ".join(v.covers for v in self.variants) or "nothing"
+        covered = "; ".join(v.covers for v in self.variants) or "none"
         return FusecError(
-            f"`{self.name}` is not built for {_shown(sizes) or NEW_STRIDES}, only for {covered}",
-            help="compile it for these sizes, or let calls build",
+            f"`{self.name}` is not compiled for {_shown(sizes) or NEW_STRIDES}",
+            notes=[f"compiled: {covered}"],
+            help="compile it for these sizes, or do not pass `build=False`",
         )
 
     def _forget(self, variant: Variant) -> None:
@@ -328,8 +332,8 @@ class Program:
         """
         if self._generator_parts:
             raise Unsupported(
-                f"`{self.name}` draws random numbers, and a graph would replay the same ones",
-                help="program.graph(...) draws anew at each replay",
+                f"`{self.name}` generates random numbers, and a graph would replay the same ones",
+                help="program.graph(...) generates new random numbers at each replay",
             )
         planned.variant.captured = True
         arena = Arena(device, stream, capture=device.capture_number(stream))
@@ -393,7 +397,8 @@ class Program:
         names = {r.slot: r.name for r in memory.results if r.whole}
         if len(arrays) != len(memory.fresh) or any(f.slot not in names for f in memory.fresh):
             raise FusecError(
-                f"out: {len(arrays)} arrays are given, the outputs with memory of their own are "
+                f"out: got {len(arrays)} arrays, expected one for each output with its own "
+                "memory: "
                 f"{', '.join(names[f.slot] for f in memory.fresh if f.slot in names) or 'none'}"
             )
         for array, wanted in zip(arrays, memory.fresh, strict=True):

@@ -111,7 +111,7 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
 def _sentence(attention: Attention, p: AttentionParameters) -> str:
     batch = "" if attention.batches == 1 else f"{attention.batches} times "
     groups = "one warpgroup" if p.warpgroups == 1 else f"{p.warpgroups} warpgroups"
-    turns = " in turns" if p.ping_pong else ""
+    turns = " in ping-pong" if p.ping_pong else ""
     return (
         f"Schedule: {batch}{attention.m} queries in tiles of {p.rows}, {attention.n} keys in tiles "
         f"of {p.tile_keys}, one CTA per SM over all tiles, {groups}{turns}."
@@ -136,9 +136,7 @@ def _config(context: _Context, kernel: AttentionKernel) -> tuple[str, ...]:
         integer("kKeys", p.tile_keys, "keys of a stage"),
         integer("kStages", p.stages, "stages in flight"),
         integer("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
-        integer(
-            "kTurns", p.warpgroups if p.ping_pong else 1, "that take turns at the tensor cores"
-        ),
+        integer("kTurns", p.warpgroups if p.ping_pong else 1, "that alternate at the tensor cores"),
         integer("kThreads", "128 * (kConsumers + 1)"),
         integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
         integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),

@@ -117,8 +117,8 @@ def _sentence(context: _Context) -> str:
     names = ("keys", "queries") if of_keys else ("queries", "keys")
     groups = "one warpgroup" if p.warpgroups == 1 else f"{p.warpgroups} warpgroups"
     return (
-        f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, by which {others} {names[1]} "
-        f"pass in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, {groups}."
+        f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, looping over {others} {names[1]} "
+        f"in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, {groups}."
     )
 
 

@@ -78,7 +78,7 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
 def _integer(value: bool | int | float, kind: DType) -> Text:
     """Return an integer constant; what the type does not hold is an InternalError."""
     if not isinstance(value, int) or value not in kind.integers:
-        raise InternalError(f"the constant {value} is no {kind} value")
+        raise InternalError(f"the constant {value} is not a {kind} value")
     suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
     number = int(value)
     if kind.bits < 32:

@@ -47,10 +47,10 @@ VIEWS = {
 
 
 def kernel_source(plan: KernelPlan, kernel: Kernel) -> KernelSource:
-    """Return the CUDA text of one kernel of a plan."""
+    """Return the CUDA source of one kernel of a plan."""
     return render(kernel, import_module(VIEWS[kernel.template]).view(kernel.of or plan, kernel))
 
 
 def plan_sources(plan: KernelPlan) -> tuple[KernelSource, ...]:
-    """Return the CUDA text of every kernel of a plan, in launch order."""
+    """Return the CUDA source of every kernel of a plan, in launch order."""
     return tuple(kernel_source(plan, k) for k in plan.kernels)

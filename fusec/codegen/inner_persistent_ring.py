@@ -150,10 +150,10 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
 
 
 def _sentence(p: InnerPersistentParameters) -> str:
-    shared = f", of which {p.cluster} blocks have a part each" if p.cluster > 1 else ""
+    shared = f", divided among {p.cluster} blocks" if p.cluster > 1 else ""
     return (
-        f"Schedule: {p.groups} groups of {p.threads_x} threads take a row each{shared}, out of "
-        f"{p.slots} that bulk copies bring to shared memory; accesses of {p.vector_width} elements."
+        f"Schedule: {p.groups} groups of {p.threads_x} threads take a row each{shared}, from "
+        f"{p.slots} in shared memory, filled by bulk copies; accesses of {p.vector_width} elements."
     )
 
 

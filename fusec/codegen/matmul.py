@@ -202,8 +202,8 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
     batch = "" if problem.batches == 1 else f"{problem.batches} times "
     extents = f"{batch}{problem.m} x {problem.n} x {problem.k}"
     if problem.groups is not None:
-        extents += f", {problem.cuts} cut into {problem.groups.count} groups,"
-    twice = "two joined products of " if p.joined else ""
+        extents += f", {problem.cuts} divided into {problem.groups.count} groups,"
+    twice = "a dual GEMM of " if p.joined else ""
     return f"Schedule: {twice}{extents} in tiles of {p.tile_m} x {p.columns}, {how}."
 
 

@@ -205,10 +205,10 @@ def _sharing(plan: ReductionPlan) -> str:
         halves = ", in 16 bits" if p.partials == "half" else ""
         blocks = f"; {p.splits} blocks combine their parts of a result by {by}{halves}"
         if p.turns:
-            return f"{blocks}, in turns"
+            return f"{blocks}, serially"
         if any(order.arrives for order in plan.orders.values()):
-            return f"{blocks} in the order of arrival, so that its bits may vary from run to run"
-        return f"{blocks} in the order of arrival, on which its bits do not depend"
+            return f"{blocks} in arrival order, so that its bits may vary from run to run"
+        return f"{blocks} in arrival order, on which its bits do not depend"
     last = f"the last of {p.fan} combines theirs" if p.fan < p.splits else "the last one combines"
     return f"; {p.splits} blocks share a result, {last}"
 

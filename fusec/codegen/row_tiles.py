@@ -103,7 +103,7 @@ def turns_of_tile(
             )
     begin = (
         f"constexpr int kTileRows = {rows};",
-        "// The rows of a block come together; threads take them from where they lie then.",
+        "// One bulk copy loads all rows of the block; threads read them in shared memory.",
         f"const {kind} first_row = blockIdx.x * static_cast<{kind}>(kTileRows);",
         "const int tile_rows = rows - first_row < kTileRows ? rows - first_row : kTileRows;",
         *brought,

@@ -102,7 +102,7 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
 def _sentence(way: str, step: str) -> str:
     what = {
         "lines": "a thread for each line of the source, element by element",
-        "elements": "a thread for each element; they are added in the order of arrival",
+        "elements": "a thread for each element; they are added in arrival order",
         "sorted": "a thread for each element in the order of places; the first of a place adds",
         "compared": "a thread for each element; the first of a place adds, or the last one writes",
         "winners": {

@@ -62,7 +62,7 @@ CHAINED_COMPARISON = op_line(
     "y = 0.0 < x < 1.0", "y = (0.0 < x) & (x < 1.0)",
 )  # fmt: skip
 NUMBER_RANGE = op_line(
-    "E0312", "a number does not fit into its type",
+    "E0312", "a number does not fit in its type",
     "The type cannot hold the number, or the number is of another kind than the type.",
     "y = add(x, i8(300))", "y = add(x, i16(300))",
 )  # fmt: skip

@@ -69,7 +69,7 @@ ALIAS_NOT_AN_INPUT = _outputs(
     "[{y: {alias: y}}]", "[{y: {alias: x}}]",
 )  # fmt: skip
 ALIAS_TYPE = Code(
-    "E0410", "an output does not fit into the input that it is written into",
+    "E0410", "an output does not fit in the input that it is written into",
     "Both have the same shape and dtype.",
     file_of("y = add(x, w)", outputs="[{y: {alias: w}}]"),
     file_of("y = add(x, w)", outputs="[{y: {alias: x}}]"),

@@ -36,7 +36,7 @@ EMITTED = (".c", ".cc", ".h", ".txt")
 
 
 def digest(content: bytes) -> str:
-    """Return the digest by which a file of a folder is known."""
+    """Return the digest by which a file of a compiled fusion is known."""
     return sha256(content).hexdigest()
 
 
@@ -91,7 +91,7 @@ def check_place(folder: Path) -> None:
         raise FusecError(f"cannot read `{folder}`: {error.strerror}") from None
     parent = next(p for p in (folder.absolute().parent, *folder.absolute().parents) if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        reason = "no right to write there" if parent.is_dir() else "it is not a folder"
+        reason = "permission denied" if parent.is_dir() else "it is not a directory"
         raise FusecError(f"cannot write `{folder}` into `{parent}`: {reason}")
 
 
@@ -107,9 +107,12 @@ def _check_files(folder: Path) -> None:
                 help="choose a new folder with -o, or one that fusec wrote",
             )
         is_code = name.startswith("kernels/") or PurePath(name).suffix in EMITTED
-        if is_code and digest(read_bytes(path, "a file of a folder", CODE_BYTES)) != own[name]:
+        if (
+            is_code
+            and digest(read_bytes(path, "a file of a compiled fusion", CODE_BYTES)) != own[name]
+        ):
             raise FusecError(
-                f"`{path}` was edited since it was compiled, and would be lost",
+                f"`{path}` was edited since it was compiled; its edits would be lost",
                 help="choose another folder with -o, or remove this one",
             )
 
@@ -124,7 +127,7 @@ def _own_files(folder: Path) -> Mapping[str, str] | None:
             return {MANIFEST: "", **{str(k): str(v) for k, v in data["files"].items()}}
     except Undecodable:
         raise FusecError(
-            f"`{folder}` has a damaged {MANIFEST}: what was edited there cannot be told",
+            f"`{folder}` has a damaged {MANIFEST}: edits cannot be detected",
             help="remove the folder, or choose another one with -o",
         ) from None
 
@@ -145,8 +148,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
                 path.write_bytes(content)
             if not put_in_place(aside, folder):
                 print(
-                    f"fusec: `{folder}` was replaced in two steps: "
-                    "its file system cannot exchange folders",
+                    f"fusec: `{folder}` was not replaced atomically: its file system cannot swap "
+                    "directories",
                     file=sys.stderr,
                 )
     except OSError as error:

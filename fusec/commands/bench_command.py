@@ -16,13 +16,17 @@ from fusec.options import CompileOptions
     type=click.IntRange(1, 100_000),
     default=25,
     show_default=True,
-    help="Timed runs, of which the median counts.",
+    help="Timed runs; the median is reported.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Of the inputs."
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    default=0,
+    show_default=True,
+    help="Seed of the random inputs.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the fp64 reference.")
-@click.option("--counters", is_flag=True, help="Count bytes of memory by the profiler instead.")
+@click.option("--counters", is_flag=True, help="Measure memory traffic with the profiler instead.")
 @click.option("--out", type=PATH, metavar="FILE", help="Also write the results as JSON.")
 @diagnosed
 @compile_options
@@ -36,7 +40,7 @@ def bench_command(
     options: CompileOptions,
     report: Report,
 ) -> int:
-    """Time FILE on the GPU, beside kernels that only move the fewest bytes (docs/bench.md).
+    """Time FILE on the GPU against kernels that only move the compulsory traffic (docs/bench.md).
 
     Medians of runs with a cold L2. --counters runs Nsight Compute (`ncu`) instead, and compares
     the bytes that it counts with those that were predicted.

@@ -112,7 +112,7 @@ def _kinds(schedulers: Sequence[str]) -> str:
 
 def _print_coverage(covers: str) -> None:
     if covers:
-        print(f"  covers {covers}")
+        print(f"  {covers}")
 
 
 def _outputs(fusion: Fusion) -> Iterator[tuple[Value, str | None]]:

@@ -1,4 +1,4 @@
-"""`fusec cache`: what the cache of built kernels holds, and how to empty it."""
+"""`fusec cache`: what the kernel cache holds, and how to empty it."""
 
 from __future__ import annotations
 

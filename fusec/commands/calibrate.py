@@ -66,7 +66,7 @@ def calibrate(place: str, report: Report) -> int:
         "rates": [asdict(change) for change in changes], "links": problem,
     }  # fmt: skip
     if problem is not None:
-        print(f"links: as they were, since {problem}")
+        print(f"links: unchanged, because {problem}")
     print(f"{path}\n  = help: export FUSEC_TARGETS={folder}")
     return 0
 

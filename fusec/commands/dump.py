@@ -118,7 +118,7 @@ def environment_kinds() -> list[str]:
     for name in names:
         if name in _INSTEAD or name in _OWN:
             way = f"; see `fusec {_INSTEAD[name]}`" if name in _INSTEAD else ""
-            note_once(f"NVFUSER_DUMP: `{name}` has no counterpart{way}")
+            note_once(f"NVFUSER_DUMP: `{name}` has no equivalent{way}")
         elif name not in _NVFUSER:
             raise FusecError(
                 f"NVFUSER_DUMP: unknown name `{name}`", help="one of " + ", ".join(sorted(_NVFUSER))

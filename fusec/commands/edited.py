@@ -63,7 +63,7 @@ def check_parameters(kernel: KernelFile, cubin: bytes) -> None:
         raise FusecError(
             f"`{kernel.path}`: the parameters of `{kernel.name}` have {_bytes(taken)}, its launch "
             f"passes {_bytes(passed)}",
-            help="keep the parameters as they were, in number, order and type",
+            help="keep the number, order and types of the parameters",
         )
 
 
@@ -77,8 +77,8 @@ def _broken_edit(kernels: Sequence[KernelFile], span: Span | None, log: str) -> 
     if span is not None:
         span = Span(path, span.line, span.column, span.width, span.text)
     return FusecError(
-        f"`{path}` does not compile as it was edited",
+        f"the edited `{path}` does not compile",
         span=span,
         notes=log.splitlines()[:40],
-        help="mend the text, or compile the fusion again into another folder",
+        help="fix the source, or compile the fusion into another folder",
     )

@@ -37,7 +37,7 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
     from fusec.explain.sizes import ranges_of
 
     if chosen.html == "":
-        raise FusecError("--html names no file", help="e.g. --html explain.html")
+        raise FusecError("--html is empty", help="e.g. --html explain.html")
     questions = Questions(ranges_of(chosen.ranges), chosen.exact, chosen.build)
     programs = [p.on((t,)) for p in driver.programs(path, options) for t in options.targets]
     found = [(explain(program, questions), program) for program in programs]

@@ -60,7 +60,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     )
     @click.option(
         "--set", "sizes", multiple=True, metavar="DIM=SIZE",
-        help="Override a default size; `compile` builds for each of DIM=SIZE,SIZE,...",
+        help="Override a default size; `compile` compiles for each of DIM=SIZE,SIZE,...",
         shell_complete=completion.dims,
     )  # fmt: skip
     @click.option(
@@ -69,45 +69,54 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     )  # fmt: skip
     @click.option(
         "--with", "with_", multiple=True, metavar="PASS",
-        help=f"Run a pass that else is left out: {', '.join(ASKED)}.",
+        help=f"Enable an optional pass: {', '.join(ASKED)}.",
         shell_complete=completion.asked_passes,
     )  # fmt: skip
     @click.option(
-        "--stop-after", metavar="PASS", help="Run the passes up to this one.",
+        "--stop-after", metavar="PASS", help="Stop after this pass.",
         shell_complete=completion.passes,
     )  # fmt: skip
-    @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
-    @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
-    @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
     @click.option(
-        "--precise", is_flag=True, help="No cheaper arithmetic before results in half types."
+        "--jobs", "-j", type=click.IntRange(1), help="Number of kernels built in parallel."
+    )
+    @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
+    @click.option("--check-bounds", is_flag=True, help="Check data-dependent indices on the GPU.")
+    @click.option(
+        "--precise", is_flag=True, help="Disable fast-math approximations that feed 16-bit outputs."
     )
     @click.option(
         "--as-written",
         is_flag=True,
-        help="Each operation by itself, no passes: loops as nvFuser's first lowering has them.",
+        help="One kernel per operation, no passes, loops as in nvFuser's first lowering.",
     )
     @click.option(
-        "--schedule", type=PATH, metavar="FILE", help="Set fields of kernels: a `schedules:` file."
+        "--schedule",
+        type=PATH,
+        metavar="FILE",
+        help="Set schedule parameters from a `schedules:` file.",
     )
-    @click.option("--untuned", is_flag=True, help="Let price alone choose, not measured schedules.")
     @click.option(
-        "--overlap", is_flag=True, help="Start kernels beside the end of those before (sm_90 on)."
+        "--untuned", is_flag=True, help="Ignore measured schedules; use the cost model only."
+    )
+    @click.option(
+        "--overlap",
+        is_flag=True,
+        help="Overlap each kernel with the previous one (programmatic dependent launch, sm_90+).",
     )
     @click.option(
         "--redefine",
         type=click.Choice(["after", "before", "never"]),
         default="after",
         show_default=True,
-        help="Try other definitions of segments, or of nodes before there are segments.",
+        help="When to try alternative definitions: for segments, or for nodes before segmentation.",
     )
     @click.option(
         "--streams", type=click.IntRange(1, 64), default=4, show_default=True,
-        help="Streams on which the iterations of a loop run in turn.",
+        help="Number of streams that loop iterations rotate over.",
     )  # fmt: skip
     @click.option(
         "--sum-chunks", type=click.IntRange(1, 64), default=None, metavar="N",
-        help="Sum over ranks in N chunks, added in order: the same bits on 1 to N ranks.",
+        help="Sum over ranks in N chunks, in a fixed order: bitwise equal on 1 to N ranks.",
     )  # fmt: skip
     @click.option("--verbose", "-v", is_flag=True, help="Log each stage with its time on stderr.")
     @functools.wraps(function)
@@ -138,7 +147,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         listed = (t.strip() for t in (named or DEFAULT_TARGET).split(","))
         archs = tuple(dict.fromkeys(t for t in listed if t))
         if not archs:
-            raise FusecError("--target names no architecture", help="e.g. --target sm_80,sm_90a")
+            raise FusecError("--target is empty", help="e.g. --target sm_80,sm_90a")
         for arch in archs:
             targets.find(arch)
         given = sizes_of(sizes)

@@ -145,20 +145,20 @@ def _check_listed(folder: Path, manifest: Manifest) -> None:
     for path in manifest.files:
         place = PurePosixPath(path)
         if place.is_absolute() or ".." in place.parts:
-            reason = f"it names a file outside the folder, {path}"
+            reason = f"it refers to a file outside the folder, {path}"
             raise damaged(folder / MANIFEST, reason)
     kernels = [k for plan in manifest.plans for k in _kernels(plan)]
     sources = {k.source for k in kernels}
     needed = {FUSION, *sources, *(b.cubin for k in kernels for b in k.builds.values())}
     local = {PurePosixPath(source).parent for source in sources}
     for path in sorted(needed - manifest.files.keys()):
-        raise damaged(folder / MANIFEST, f"its files have no `{path}`")
+        raise damaged(folder / MANIFEST, f"its file list lacks `{path}`")
     for path in manifest.files.keys() - needed:
         place = PurePosixPath(path)
         is_header = place.suffix == ".cuh" and place.parent in local
         known = {*paths_of(manifest.fusion), *_target_files(manifest)}
         if not is_header and path not in known:
-            raise damaged(folder / MANIFEST, f"`{path}` is no file of a compiled folder")
+            raise damaged(folder / MANIFEST, f"`{path}` is not a file of a compiled fusion")
 
 
 def _target_files(manifest: Manifest) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _read(folder: Path, name: str) -> bytes:
         raise FusecError(f"`{folder / name}` is missing", help=AGAIN) from None
 
 
-_PART = "a file of a compiled folder"
+_PART = "a file of a compiled fusion"
 
 
 def _kernel(contents: Contents, record: KernelRecord) -> KernelFile:

@@ -47,7 +47,9 @@ def golden(
     report.facts["files"] = told
     options = replace(options, untuned=True)  # they do not change with what somebody measured
     if STDIN in files:
-        raise FusecError("golden files lie beside a file, not beside `-`", help="name the file")
+        raise FusecError(
+            "golden files are stored next to a file, not for `-`", help="name the file"
+        )
     for file in files:
         folder = golden_folder(Path(file))
         made = golden_files(file, *_as_kept(folder, options, dialects), build=build)
@@ -79,7 +81,7 @@ def golden_folder(file: Path) -> Path:
     """Return where a file's golden files lie; a script's lie beside those of its YAML twin."""
     name = file.stem if file.suffix in (".yaml", ".yml") else file.name
     if name in (".", ".."):  # of `..yaml` and `...yaml`: golden files replace what lies there
-        raise FusecError(f"`{file}` has no name that golden files could have", help="rename it")
+        raise FusecError(f"the name of `{file}` cannot be used for golden files", help="rename it")
     return file.parent / "golden" / name
 
 

@@ -134,7 +134,7 @@ def _watch(ranks: list[_Rank], monitor: Monitor) -> None:
         for rank in ranks:
             code = rank.process.returncode
             if code:
-                ended = f"rank {rank.number} has ended with exit code {code}"
+                ended = f"rank {rank.number} ended with exit code {code}"
                 died = Loss.died(rank.number)
                 monitor.lose(died if code < 0 else Loss(rank.number, ended, failed=True))
         if monitor.loss is not None:

@@ -53,7 +53,7 @@ def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
     code = launch(["doctor", "--measure", str(place), JSON], gpus, None, report)
     if code or not path.is_file():
         notes = [problem.message for problem in report.diagnostics]
-        raise EnvironmentProblem(f"the {gpus} ranks that measure links have failed", notes=notes)
+        raise EnvironmentProblem(f"the {gpus} ranks that measure links failed", notes=notes)
     given: dict[str, dict[str, float]] = read_json(path, "a file of link rates")
     path.unlink()
     with decoding(not_a(path, "a file of link rates")):

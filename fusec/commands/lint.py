@@ -37,7 +37,7 @@ def _unused_inputs(fusion: Fusion) -> Iterator[Diagnostic]:
     for entry in fusion.inputs:
         name = entry.value.name
         if not fusion.users.get(entry.value) and name not in written | sizes:
-            yield warning(f"input `{name}` is not used", span=entry.span, help="leave it out")
+            yield warning(f"input `{name}` is not used", span=entry.span, help="remove it")
 
 
 def _symbols(attribute: object) -> Iterator[str]:
@@ -68,13 +68,13 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
         if not used:
             what = ", ".join(f"`{name}`" for name in named) or f"a result of `{nodes[-1].op.name}`"
             verb = "are" if len(named) > 1 else "is"
-            yield warning(f"{what} {verb} not used", span=span, help="leave the line out")
+            yield warning(f"{what} {verb} not used", span=span, help="remove the line")
             continue
         for value in loose:
             if value.name in named:
                 place = replace(span, column=named[value.name] + 1, width=len(value.name))
                 message = f"`{value.name}` is not used"
-                yield warning(message, span=place, help="write `_` for a result that is not wanted")
+                yield warning(message, span=place, help="write `_` for an unused result")
 
 
 def _names_before(span: Span) -> dict[str, int]:
@@ -103,8 +103,8 @@ def _short_sums(fusion: Fusion) -> Iterator[Diagnostic]:
         yield warning(
             f"`{node.op.name}` over {count} elements is rounded to {kind}",
             span=node.span,
-            notes=[f"it is computed in f32, of which {kind} keeps {bits} bits{limit}"],
-            help=f"`{wide}` keeps f32; `cast` that to {kind} where it is meant",
+            notes=[f"it is computed in f32, and {kind} keeps {bits} bits{limit}"],
+            help=f"`{wide}` keeps f32; `cast` the result to {kind} if that is intended",
         )
 
 
@@ -143,7 +143,10 @@ def lint_strides(program: Compilation) -> Iterator[Diagnostic]:
         now, then, launches = times
         if then > 2 * launches:
             if now >= LEAST_SLOWER * then:
-                text = f"predicted {time_text(now)}, and {time_text(then)} were the strides known"
+                text = (
+                    f"predicted {time_text(now)}; {time_text(then)} with strides known at compile "
+                    "time"
+                )
                 yield _narrow(loose, [f"{text}: {now / then:.1f} times as long"])
             return
     # Sizes are small, or nobody knows them yet, or there is too much to ask: time does not tell.
@@ -174,7 +177,7 @@ def _narrow(loose: Sequence[Input], notes: Sequence[str]) -> Diagnostic:
     names = ", ".join(f"`{i.value.name}`" for i in loose)
     others = [(i.value.name, i.span) for i in loose[1:] if i.span is not None]
     return warning(
-        f"the strides of {names} are only known at run time, so accesses are narrow",
+        f"the strides of {names} are only known at run time: loads and stores cannot be vectorized",
         span=loose[0].span,
         notes=[*notes, *(f"`{name}` is declared at {span.place()}" for name, span in others)],
         help="`define_tensor(..., contiguity=True)` where tensors are contiguous",

@@ -76,7 +76,7 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
 
 
 def kernels_at(targets: Sequence[str], plans: int) -> str:
-    """Return where the CUDA text of a plan lies: in a folder of its own where there are several."""
+    """Return the folder of the CUDA source of a plan: its own where there are several."""
     return "kernels" if plans == 1 else f"kernels/{targets[0]}"
 
 

@@ -189,8 +189,8 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise FusecError(
-            f"`{folder}` is no compiled folder: it has no {MANIFEST}",
-            help="`fusec compile FILE -o DIR` makes one",
+            f"`{folder}` is not a compiled fusion ({MANIFEST} not found)",
+            help="`fusec compile FILE -o DIR` creates one",
         )
     data = _data(path)
     if data["schema_version"] != SCHEMA_VERSION:
@@ -201,7 +201,7 @@ def read_manifest(folder: Path) -> Manifest:
         )
     if "digest" not in data:
         raise FusecError(
-            f"`{path}` has no digest: it is damaged, or of an earlier fusec", help=AGAIN
+            f"`{path}` has no digest: it is damaged or from an earlier fusec", help=AGAIN
         )
     if data != signed(data):
         raise FusecError(f"`{path}` was changed since it was compiled", help=AGAIN)

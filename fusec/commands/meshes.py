@@ -39,8 +39,8 @@ def check_mesh(fusion: Fusion, size: int, who: str) -> None:
         if size == 1:
             return
         raise FusecError(
-            f"fusion `{fusion.name}` has no mesh, and there are {given}",
-            help=f"write `mesh: [{size}]`, and say with `shard:` how its values are divided",
+            f"fusion `{fusion.name}` has no mesh, and the run has {given}",
+            help=f"write `mesh: [{size}]`, and shard its values with `shard:`",
         )
     if sorted(mesh.ranks) == list(range(size)):
         return

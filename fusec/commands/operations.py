@@ -38,7 +38,7 @@ def list_ops(name: str | None, report: Report) -> int:
         print(f"{family}:")
         for op in ops:
             print(f"  {signature(op):<60} {op.doc.splitlines()[0]}")
-    print("names of other frameworks that stand for these (`fusec ops NAME` knows all others too):")
+    print("aliases from other frameworks (`fusec ops NAME` maps all other names too):")
     for _, entry in sorted(aliases().items()):
         print(f"  {entry.signature:<60} {' or '.join(entry.expressions)}")
     print("refused:")
@@ -92,7 +92,7 @@ def described(name: str) -> str:
         return describe(find_op(name))
     if entry.kind == "unsupported":
         raise not_ours(name, entry)
-    taken = "fusec takes this name too" if entry.kind == "alias" and "." not in name else ""
+    taken = "fusec accepts this name too" if entry.kind == "alias" and "." not in name else ""
     lines = [entry.title, *(f"  {e}" for e in entry.expressions), entry.note, taken]
     lines += [signature(TABLE[n]) for n in operations_of(entry)]
     return "".join(f"{line}\n" for line in lines if line)
@@ -131,8 +131,8 @@ def describe(op: OpDef) -> str:
         lines += [f"CUDA ({kind}): {cuda}" for kind, cuda in op.cuda.items()]
     if op.family == "pointwise":
         low, high = op.domain
-        lines += [f"random inputs from [{low:g}, {high:g}]", f"accuracy: {op.accuracy:g} ulp"]
-    lines += ["", f"example, which makes {made}:", "", text]
+        lines += [f"random inputs in [{low:g}, {high:g}]", f"accuracy: {op.accuracy:g} ulp"]
+    lines += ["", f"example, returns {made}:", "", text]
     return "\n".join(lines)
 
 

@@ -38,7 +38,7 @@ def print_prediction(package: Package) -> Segmentation:
     for segment in record.segments:
         rows += _rows(segment, kernels.get(segment.name, []))
     print("\n".join(aligned(rows, left=(0, 1, 4))))
-    print(f"total {time_text(record.seconds)}, moves {moved(record.bytes, record.floor_bytes)}")
+    print(f"total {time_text(record.seconds)}, traffic {moved(record.bytes, record.floor_bytes)}")
     return record
 
 
@@ -65,10 +65,10 @@ def print_next(path: str, sizes: Mapping[str, int]) -> None:
     file = str(Path(path, "fusion.yaml")) if Path(path).is_dir() else path
     file, path = visible(shlex.quote(file)) + set_, visible(shlex.quote(path)) + set_
     rows = [
-        (f"  fusec explain {file}", "why it is cut so, and what bounds each kernel"),
-        (f"  fusec dump {file} --cuda-kernel", "the CUDA text"),
+        (f"  fusec explain {file}", "why it was partitioned this way; what limits each kernel"),
+        (f"  fusec dump {file} --cuda-kernel", "the CUDA source"),
         (f"  fusec run {path} --print 4", "values, from the fp64 reference on this CPU"),
     ]
     print("next:")
     print("\n".join(aligned(rows, left=(0, 1))))
-    print("  On a machine with a GPU, the same command measures and verifies.")
+    print("  With a GPU, the same command measures and verifies.")

@@ -139,7 +139,9 @@ def assembled(
             if local_part(outputs[name], sharding, mesh, rank, shares).tobytes() != part.tobytes()
         ]  # fmt: skip
         if wrong:
-            copies.append(f"`{name}`: rank {wrong[0]} has other values than ranks with its part")
+            copies.append(
+                f"`{name}`: rank {wrong[0]} differs from the ranks that hold the same shard"
+            )
     return outputs, copies
 
 
@@ -155,7 +157,7 @@ def _on_gpu(options: RunOptions, report: Report) -> bool:
     if options.device == "cuda" and reason is not None:
         raise EnvironmentProblem(reason, help="--device reference does without a GPU")
     if reason is not None:
-        print(f"not run on GPUs: {reason}")
+        print(f"not run on a GPU: {reason}")
     return reason is None
 
 
@@ -217,8 +219,8 @@ def _executed(
                     seconds = measure_together(bound, transport, links, repeats)
                     facts |= {"seconds": seconds, "repeats": repeats}
                     print(
-                        f"total {time_text(seconds)}, mean of {repeats} runs one after the other "
-                        f"on the slowest of {links.size} ranks, on {device.facts.text()}"
+                        f"total {time_text(seconds)}, mean of {repeats} sequential runs on the "
+                        f"slowest of {links.size} ranks, on {device.facts.text()}"
                     )
                 if slices is not None:
                     slices += slices_of(bound, links.rank)

@@ -50,7 +50,7 @@ def run_divided(
         return None
     own = from_environment()
     if own.size > 1 and ranks is not None and ranks != own.size:
-        raise FusecError(f"--ranks {ranks}, but {own.by} has started {own.size} ranks")
+        raise FusecError(f"--ranks {ranks}, but {own.by} started {own.size} ranks")
     if ranks is not None:
         fusion = resized_to(fusion, ranks)
     program = Compilation(fusion, compile_options)
@@ -90,7 +90,9 @@ def _fusion_of(path: str, options: CompileOptions, given: int | None) -> Fusion 
     if len(fusions) != 1:
         if given is None:
             return None
-        raise Unsupported(f"`{path}` defines {len(fusions)} fusions: several ranks run one")
+        raise Unsupported(
+            f"`{path}` defines {len(fusions)} fusions: only one can run on several ranks"
+        )
     if fusions[0].phases and given is not None:
         raise Unsupported(f"phases of `{fusions[0].name}` on several ranks")
     return fusions[0]

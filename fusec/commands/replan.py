@@ -54,12 +54,12 @@ def check_targets(path: Path, manifest: Manifest) -> None:
     for listed in (manifest.targets, planned_for):
         for target in listed:
             if target not in targets.TARGETS:
-                raise damaged(path, f"there is no target `{target}`")
+                raise damaged(path, f"unknown target `{target}`")
         if {*listed} != {*planned_for}:
-            raise damaged(path, "its targets are not those of its plans")
+            raise damaged(path, "its targets differ from those of its plans")
     places = [(t, *sorted(p.sizes.items())) for p in manifest.plans for t in p.targets]
     if len({*manifest.targets}) < len(manifest.targets) or len({*places}) < len(places):
-        raise damaged(path, "its targets are not those of its plans")
+        raise damaged(path, "its targets differ from those of its plans")
 
 
 def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
@@ -111,7 +111,7 @@ def planned_again(
 def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileOptions:
     chosen = manifest.options
     if chosen.redefine not in REDEFINITIONS:
-        raise FusecError(f"`redefine` is one of {', '.join(REDEFINITIONS)}")
+        raise FusecError(f"`redefine` must be one of {', '.join(REDEFINITIONS)}")
     return CompileOptions(
         targets=recorded.targets,
         targets_given=True,
@@ -201,11 +201,11 @@ def _differs(folder: Path, manifest: Manifest, difference: str) -> FusecError:
     notes: list[str] = []
     if manifest.fusec != __version__:
         notes = [
-            f"it was compiled by fusec {manifest.fusec}; this is fusec {__version__}, which may "
-            "plan otherwise"
+            f"it was compiled by fusec {manifest.fusec}; fusec {__version__} may plan it "
+            "differently"
         ]
     return FusecError(
-        f"`{folder / MANIFEST}` is not what fusec makes of its fusion: {difference}",
+        f"`{folder / MANIFEST}` differs from what fusec compiles from its fusion: {difference}",
         notes=notes,
         help=AGAIN,
     )

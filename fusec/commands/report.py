@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fusec.run.measure import KernelTime, Timing
     from fusec.segment.roofline import Rates, Roofline
 
-HEADINGS = ("kernel", "scheduler", "time", "fewest bytes", "GB/s", "share")
+HEADINGS = ("kernel", "scheduler", "time", "compulsory traffic", "GB/s", "share")
 
 
 def count(number: int, noun: str) -> str:
@@ -51,7 +51,7 @@ def print_table(
     whole = roofline.of_fusion(program.segmented)
     least = "" if not known else (
         f" ({share_of(whole, timing.seconds, rates)}, "
-        f"fewest bytes {bytes_text(whole.fewest_bytes)})"
+        f"compulsory traffic {bytes_text(whole.fewest_bytes)})"
     )  # fmt: skip
     print(
         f"total {time_text(timing.seconds)}{least}, median of {timing.repeats} runs with a cold "
@@ -98,7 +98,7 @@ def print_verdict(package: Package, verdict: Verdict) -> None:
     print(verdict.text())
     for output in verdict.outputs:
         if not output.ok:
-            print(f"  `{output.name}` is made by {origin(package, output.name)}")
+            print(f"  `{output.name}` is computed by {origin(package, output.name)}")
 
 
 def print_host_verdict(verdict: Verdict) -> None:

@@ -50,7 +50,10 @@ if TYPE_CHECKING:
     from fusec.run.measure import Timing
     from fusec.segment.roofline import Rates
 
-_ONE = "--inputs, --outputs, --expect and --trace take one; compile it and run the folders"
+_ONE = (
+    "--inputs, --outputs, --expect and --trace take one fusion; compile the file and run the "
+    "folders"
+)
 
 
 @dataclass(frozen=True)
@@ -327,7 +330,7 @@ def _run_script(
         fusion = replace(fusion, phases=())  # all inputs are given at once
         if options.inputs or options.kind != "reals" or compile_options.sizes:
             raise FusecError(
-                "--inputs, --inputs-kind and --set have no effect: the script gives the inputs "
+                "--inputs, --inputs-kind and --set have no effect: the script passes the inputs "
                 "itself",
                 help="change them in the script, or compile it and run the folder",
             )

@@ -18,7 +18,7 @@ from fusec.options import REFERENCES, CompileOptions
     type=click.IntRange(0, 2**64 - 1),
     default=0,
     show_default=True,
-    help="Seed of the random inputs and of draws without a seed of their own.",
+    help="Seed of the random inputs and of random ops without an explicit seed.",
 )
 @click.option(
     "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True
@@ -28,7 +28,7 @@ from fusec.options import REFERENCES, CompileOptions
     type=click.Choice(["reals", "integers"]),
     default="reals",
     show_default=True,
-    help="Random inputs; integers are so small that sums and products are exact in any order.",
+    help="Random inputs; `integers` are small enough for exact sums in any order.",
 )
 @click.option(
     "--inputs",
@@ -39,7 +39,7 @@ from fusec.options import REFERENCES, CompileOptions
 @click.option(
     "--outputs", type=PATH, metavar="FILE", help="Save the outputs (.safetensors or .npz)."
 )
-@click.option("--expect", type=PATH, metavar="FILE", help="Compare with these outputs, too.")
+@click.option("--expect", type=PATH, metavar="FILE", help="Also compare with these outputs.")
 @click.option(
     "--repeat",
     type=click.IntRange(0, 100_000),
@@ -51,7 +51,7 @@ from fusec.options import REFERENCES, CompileOptions
 @click.option(
     "--verify-all",
     is_flag=True,
-    help="Compare every element: of large outputs slices are sampled, which takes about 10 s.",
+    help="Compare every element (default: sample slices of large outputs, about 10 s).",
 )
 @click.option(
     "--reference",
@@ -61,12 +61,10 @@ from fusec.options import REFERENCES, CompileOptions
 @click.option(
     "--rtol",
     type=click.FloatRange(0),
-    help="Judge by this tolerance relative to what is expected, not by the expected errors.",
+    help="Relative tolerance, instead of the expected errors.",
 )
-@click.option("--atol", type=click.FloatRange(0), help="The same, absolute; both add up.")
-@click.option(
-    "--allow-undecided", is_flag=True, help="Exit with 0 also where the verdict is not decided."
-)
+@click.option("--atol", type=click.FloatRange(0), help="Absolute tolerance; the two add up.")
+@click.option("--allow-undecided", is_flag=True, help="Exit with 0 if the verdict is inconclusive.")
 @click.option(
     "--print",
     "values",
@@ -79,14 +77,14 @@ from fusec.options import REFERENCES, CompileOptions
     "--trace",
     type=PATH,
     metavar="FILE.json",
-    help="Write when each step ran, for Chrome's tracing or Perfetto.",
+    help="Write a trace of all steps for Chrome tracing or Perfetto.",
 )
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @click.option(
     "--ranks",
     type=click.IntRange(1, 1024),
     metavar="N",
-    help="Run as N processes, the ranks of the fusion's mesh; torchrun and MPI start them, too.",
+    help="Run as N processes, one per rank of the mesh (torchrun and MPI also work).",
 )
 @diagnosed
 @annotated

@@ -79,17 +79,17 @@ class FilesCommand(click.Command):
 def _check(files: Sequence[str], given: dict[str, Any]) -> None:
     for name, option in OF_ONE_FILE.items():
         if given.get(name):
-            raise FusecError(f"{option} is of one file, {len(files)} are given")
+            raise FusecError(f"{option} takes one file, got {len(files)}")
     if len({*files}) < len(files):
-        raise FusecError("a file is given twice")
+        raise FusecError("a file is specified twice")
     if "-" in files:
-        raise FusecError("`-` is standard input, which stands alone")
+        raise FusecError("`-` (standard input) cannot be combined with other files")
     stems = [Path(file).stem for file in files]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
     if given.get("output") and twice is not None:
         raise FusecError(
-            f"two files are called `{twice}`, and would be written into one folder",
-            help="compile them one by one, each with an -o of its own",
+            f"two files are named `{twice}` and would be written to one folder",
+            help="compile them separately, each with its own -o",
         )
 
 
@@ -136,7 +136,7 @@ class _Child:
         out, err = texts
         if code is None or code < 0:
             name = visible(self.file)
-            err += f"environment: the process of `{name}` was ended by signal {-(code or 0)}\n"
+            err += f"environment: the process of `{name}` was killed by signal {-(code or 0)}\n"
             code = 4
         return Done(self.file, code, out, err)
 

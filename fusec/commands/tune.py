@@ -45,7 +45,7 @@ def tune_files(
     if reason is not None:
         raise EnvironmentProblem(
             f"tuning measures kernels on a GPU: {reason}",
-            help="schedules that were measured elsewhere are used without one",
+            help="schedules measured elsewhere are also used without a GPU",
         )
     told = report.facts["tuned"] = list[dict[str, Any]]()
     with Remote() as bench, Kernels(options.jobs) as kernels:
@@ -57,7 +57,7 @@ def tune_files(
         for outcome in tune(jobs, Tools(kernels, bench, facts, chosen.most), chosen.budget):
             told.append(_facts(outcome))
             if outcome.entry is None:
-                failed += outcome.reason != "the time is over"
+                failed += outcome.reason != "the time budget is used up"
                 print(visible(f"{outcome.job.of}: not tuned: {outcome.reason}"), flush=True)
                 continue
             own = [e for e in kept if e.place != outcome.entry.place]
@@ -65,7 +65,7 @@ def tune_files(
             write(path, kept)
             print(visible(_line(outcome.entry)), flush=True)
             for each in () if outcome.found is None else outcome.found.failed:
-                print(visible(f"  left out: {_settings(each.settings)}: {each.reason}"), flush=True)
+                print(visible(f"  failed: {_settings(each.settings)}: {each.reason}"), flush=True)
         _tell_kept(report, path, kept)
     print(visible(f"{path}: {count(len(kept), 'schedule')}"))
     return 1 if failed else 0
@@ -95,7 +95,7 @@ def _own_file(target: str) -> Path:
         check_own(path)
     except trust.Untrusted as problem:
         raise FusecError(
-            f"schedules are not written where none are read: {problem}",
+            f"measured schedules are disabled, so none are written: {problem}",
             help=trust.way_out(VARIABLE),
         ) from None
     return path
@@ -109,7 +109,7 @@ def _for_device(options: CompileOptions, capability: int) -> CompileOptions:
         return options
     target = nearest(TARGETS, capability)
     if target is None:
-        raise EnvironmentProblem(f"sm_{capability} runs no known target")
+        raise EnvironmentProblem(f"no known target runs on sm_{capability}")
     return replace(options, targets=(target.arch,))
 
 
@@ -125,8 +125,9 @@ def _jobs(paths: Sequence[str], options: CompileOptions, segments: Sequence[str]
 def _line(entry: Entry) -> str:
     return (
         f"{entry.of}: {entry.us:.2f} us, default {entry.default_us:.2f} us "
-        f"({entry.default_us / entry.us:.3f}x), {count(entry.records, 'record')}, "
-        f"price ranks {entry.rank:.2f}: {_settings(entry.parameters)}"
+        f"({entry.default_us / entry.us:.3f}x), "
+        f"{count(entry.records, 'record')}, rank correlation of the cost model {entry.rank:.2f}: "
+        f"{_settings(entry.parameters)}"
     )
 
 
@@ -140,13 +141,13 @@ def merge_files(paths: Sequence[str], output: str | None, report: Report) -> int
         raise FusecError("--merge writes a file", help="name it with -o")
     for path in paths:
         if not Path(path).is_file():
-            raise FusecError(f"tuned schedules: there is no file `{path}`")
+            raise FusecError(f"tuned schedules: no such file: `{path}`")
     every = [e for path in paths for e in store_of(Path(path)).entries()]
     kept = merged(every)
     write(Path(output), kept)
     _tell_kept(report, Path(output), kept)
     stale = sum(not e.is_current for e in kept)
-    old = f", {stale} of other templates than fusec has now" if stale else ""
+    old = f", {stale} with outdated templates" if stale else ""
     print(visible(f"{output}: {count(len(kept), 'schedule')} of {len(every)}{old}"))
     return 0
 

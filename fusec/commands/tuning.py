@@ -12,9 +12,7 @@ from fusec.options import CompileOptions
 
 @click.command("tune")
 @click.argument("files", nargs=-1, type=PATH)
-@click.option(
-    "--budget", type=click.FloatRange(0), metavar="S", help="Seconds that measuring may take."
-)
+@click.option("--budget", type=click.FloatRange(0), metavar="S", help="Time budget in seconds.")
 @click.option("--segments", metavar="S0,S1", help="Tune these segments alone.")
 @click.option(
     "--top",
@@ -23,15 +21,15 @@ from fusec.options import CompileOptions
     default=16,
     show_default=True,
     metavar="K",
-    help="Records of a segment that are measured first.",
+    help="Candidates per segment in the first round.",
 )
 @click.option("-o", "--output", type=PATH, metavar="FILE", help="File to write or add to.")
-@click.option("--merge", is_flag=True, help="Merge FILES, which `tune` has written, into one.")
+@click.option("--merge", is_flag=True, help="Merge FILES written by `tune` into one.")
 @click.option(
     "--report",
     "summarise",
     is_flag=True,
-    help="Say what price gets wrong, by FILES or those in use.",
+    help="Report cost-model mispredictions, from FILES or from those in use.",
 )
 @diagnosed
 @compile_options
@@ -55,7 +53,7 @@ def tune_command(
     if merge and summarise:
         raise FusecError("--merge and --report exclude each other")
     if not files and not summarise:
-        raise FusecError("no FILES are named", help="`fusec tune FILE...`")
+        raise FusecError("no FILES given", help="`fusec tune FILE...`")
     if output == "":
         raise FusecError("-o names no file")
     if merge:

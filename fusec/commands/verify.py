@@ -25,7 +25,7 @@ class Judging:
     """What counts as right.
 
     rtol, atol: instead of the expected errors, how far elements may be off, relative to what they
-    should be and absolute; allow_undecided: what is not decided counts as right, too; seed: of the
+    should be and absolute; allow_undecided: an inconclusive verdict counts as right; seed: of the
     slices that are sampled; everything: none are, however long it takes.
     """
 
@@ -160,7 +160,7 @@ def agree(
                 *judged, model=other.model, poison=False, seed=how.seed, limit=how.limit
             )
             if found.ok:
-                print(f"as in {path}, by another definition: with {other.text}")
+                print(f"as in {path}, by an equivalent definition: with {other.text}")
                 facts = verdict_facts(found, True, path)
                 return Compared(True, {**facts, "definition": other.text})
     if verdict.ok:
@@ -170,7 +170,7 @@ def agree(
             share = f"{output.wrong} of {output.checked} elements differ from `{path}`"
             print(f"{output.name}: {share}, first at {output.worst[0].text()}")
         elif not output.ok:
-            print(f"{output.name}: not decided whether as in {path}, {output.reason}")
+            print(f"{output.name}: inconclusive against {path}, {output.reason}")
     accepted = how.accepts(verdict)
     return Compared(accepted, verdict_facts(verdict, accepted, path))
 

@@ -32,7 +32,7 @@ JOBS = click.option(
 @click.option("--count", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--first", type=click.IntRange(0), default=0, help="Number of the first fusion.")
 @DEVICE
-@click.option("--no-build", is_flag=True, help="Stop at the CUDA text.")
+@click.option("--no-build", is_flag=True, help="Stop at the CUDA source.")
 @JOBS
 @click.option("--keep", metavar="DIR", default="fuzz-failures", show_default=True)
 @click.option("--time", "seconds", type=click.FloatRange(0), help="Seconds after which to stop.")

@@ -18,7 +18,7 @@ from fusec.target import Target, find
 
 TRIES = 12
 UNORDERED = frozenset(m.name for m in METHODS if m.order is CombineOrder.ARRIVAL)
-"""Values with which sums are added in the order of arrival."""
+"""Values with which sums are added in arrival order."""
 
 
 def with_schedule(fusion: Fusion, rng: random.Random) -> Fusion:
@@ -67,6 +67,6 @@ def name_of(segment: Segment, segmented: SegmentedFusion, fusion: Fusion) -> str
 
 
 def is_repeatable(fusion: Fusion) -> bool:
-    """Return whether every run gives the same bits: no sum is taken in the order of arrival."""
+    """Return whether every run gives the same bits: no sum is taken in arrival order."""
     unordered = any(o.value in UNORDERED for o in fusion.schedules)
     return not unordered and all(n.attributes.get("deterministic", True) for n in fusion.nodes)

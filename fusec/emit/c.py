@@ -80,8 +80,8 @@ def view_of(package: Package) -> ProgramView:
         check_program(program, fusion.mesh)
         if any(c.index is None for c in program.checks):
             raise Unsupported(
-                f"`{fusion.name}` cannot be emitted as C with --check-bounds: what the kernels "
-                "find out about indices is not read back",
+                f"`{fusion.name}` cannot be emitted as C with --check-bounds: the launcher does "
+                "not read back index errors",
             )
     check_agree(programs)
     return _Printer(package).view()
@@ -159,7 +159,7 @@ class _Printer:
             told = about(replace(buffer, alignment=alignment[buffer.name]))
             written = buffer.name in into
             if written:
-                told += f"; {into[buffer.name]} is written into it"
+                told += f"; {into[buffer.name]} is written to it"
             if generated.get(buffer.name):
                 told += f"; the {generated[buffer.name]} of random numbers"
             yield self._tensor(buffer, "void*" if written else "const void*", told, written=written)

@@ -39,7 +39,7 @@ def conditions(
         limit = f"{_LARGEST // factor}.0"
         yield f"{factors} <= {limit}", f"`{product}` is too large for 64 bits"
     for divisor in divisors(computed):
-        yield f"{print_.text(divisor)} != 0", f"`{divisor}` is 0, which nothing is divided by"
+        yield f"{print_.text(divisor)} != 0", f"division by zero: `{divisor}` is 0"
     for guard in program.guards:
         reason = f": {guard.reason}" if guard.reason else ""
         yield _guard(guard, print_), f"`{guard}` does not hold{reason}"
@@ -60,7 +60,7 @@ def _declared(facts: Iterable[DimFact], free: frozenset[str], print_: Sizes) -> 
         if fact.name not in free:
             yield f"{field} >= 0", f"`{fact.name}` is negative"
         if fact.multiple_of > 1:
-            text = f"`{fact.name}` is no multiple of {fact.multiple_of}, as it is declared"
+            text = f"`{fact.name}` is not a multiple of {fact.multiple_of}, as declared"
             yield f"{field} % {fact.multiple_of} == 0", text
 
 
@@ -73,7 +73,7 @@ def _guard(guard: Guard, print_: Sizes) -> str:
 def _strides(encode: EncodeTensorMap, print_: Sizes) -> Iterator[Held]:
     for stride in encode.map.strides:
         if not stride.is_const:
-            text = f"a stride of `{encode.map.buffer}`, {stride} bytes, is no multiple of 16"
+            text = f"a stride of `{encode.map.buffer}`, {stride} bytes, is not a multiple of 16"
             yield f"{print_.factor(stride)} % 16 == 0", text
 
 

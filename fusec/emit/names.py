@@ -31,9 +31,9 @@ def check_fusion_name(name: str) -> None:
     """Raise Unsupported where a fusion's C files would be taken for others."""
     if name.lower() in _HEADERS or name == "example":
         raise Unsupported(
-            f"fusion `{name}` cannot be emitted as C: `{name}.h` and `{name}.c` would stand for "
-            "other files",
-            help="give the fusion another name",
+            f"fusion `{name}` cannot be emitted as C: `{name}.h` and `{name}.c` would hide other "
+            "files",
+            help="rename the fusion",
         )
 
 
@@ -71,8 +71,8 @@ def check_agree(programs: Sequence[HostProgram]) -> None:
     for other in programs[1:]:
         if views_of(other) != views_of(first) or other.aliases != first.aliases:
             raise Unsupported(
-                f"`{first.name}` cannot be emitted as C for targets of which just some make an "
-                "output as a view of other memory",
+                f"`{first.name}` cannot be emitted as C for these targets: only some return an "
+                "output as a view",
                 help="compile for one target",
             )
 

@@ -118,13 +118,13 @@ class _Printer:
         if hidden is not None:
             raise Unsupported(
                 f"`{name}` cannot be emitted for TVM-FFI: output `{hidden.source}` is a view of "
-                "other memory, and its function writes into outputs that are given"
+                "other memory, and the function writes to preallocated outputs"
             )
         complex_ = next((s.of for s in self.host.scalars if s.of), None)
         if complex_ is not None:
             raise Unsupported(
-                f"`{name}` cannot be emitted for TVM-FFI: it knows no complex numbers like "
-                f"`{complex_}`"
+                f"`{name}` cannot be emitted for TVM-FFI: it does not support complex numbers "
+                f"such as `{complex_}`"
             )
         order = self._order()
         tensors = tuple(self._tensors(order))
@@ -203,8 +203,8 @@ class _Printer:
             if wanted in buffer.strides:
                 return f"stride_of({tensor.variable}, {buffer.strides.index(wanted)})"
         raise Unsupported(
-            f"`{self.view_.name}` cannot be emitted for TVM-FFI: `{size.symbol}` is the extent of "
-            "no argument, and cannot be read off them"
+            f"`{self.view_.name}` cannot be emitted for TVM-FFI: `{size.symbol}` is not an extent "
+            "of any argument"
         )
 
     def _integer(self, dtype: DType, field_: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""How far a segmentation is from the one that moves the fewest bytes, with proof."""
+"""How far a segmentation is from the one of least traffic, with proof."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _require_one_rank(fusion: Fusion) -> None:
     node = next((n for n in fusion.nodes if stands_alone(n)), None)
     if node is not None:
         raise Unsupported(
-            "the fewest bytes are not known of a fusion that is divided over ranks or streams",
+            "the exact bound does not support a fusion divided over ranks or streams",
             span=node.span,
-            notes=[f"`{node.output.name}` comes of {node.op.name}"],
+            notes=[f"`{node.output.name}` is computed by {node.op.name}"],
         )
 
 

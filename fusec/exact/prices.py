@@ -1,4 +1,4 @@
-"""The fewest bytes for which some scheduler takes a set of nodes."""
+"""The least traffic for which some scheduler takes a set of nodes."""
 
 from __future__ import annotations
 

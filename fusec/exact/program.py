@@ -90,7 +90,7 @@ class Program:
             import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
         except ImportError:
             raise EnvironmentProblem(
-                "the exact bound of a large fusion needs scipy",
+                "the exact bound of a large fusion requires scipy",
                 help="pip install 'fusec[exact]'",
             ) from None
         if len(self.rows.entries) > MOST_ENTRIES:

@@ -150,7 +150,7 @@ def _depths(
             waiting[later] -= 1
             if not waiting[later]:
                 ready.append(later)
-    assert len(depth) == len(before), "a cycle cannot be drawn in layers"
+    assert len(depth) == len(before), "a graph with a cycle has no layers"
     return depth
 
 

@@ -1,4 +1,4 @@
-"""A segmentation as one page that needs nothing else: the graph, the CUDA text, the reasons."""
+"""A segmentation as one page that needs nothing else: the graph, the CUDA source, the reasons."""
 
 from __future__ import annotations
 

@@ -108,8 +108,9 @@ def _refused(refusals: Iterable[tuple[str, Refusal]]) -> tuple[Refused, ...]:
 def _hidden(segmented: SegmentedFusion, loop: LoopTime) -> Decision:
     """Return that a loop exchanges slices beside its kernels."""
     because = (
-        f"{loop.iterations} iterations take {time_text(loop.seconds)}: exchanges of "
-        f"{time_text(loop.exchanges)} run beside kernels of {time_text(loop.kernels)}"
+        f"{loop.iterations} iterations take {time_text(loop.seconds)}: "
+        f"{time_text(loop.exchanges)} of communication overlaps {time_text(loop.kernels)} of "
+        "kernels"
     )
     names = tuple(segmented.segments[k].name for k in loop.segments)
     return Decision("overlap", names, because)

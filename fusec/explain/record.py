@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 EXACT_SECONDS = 60.0
-"""The time that the search for the fewest bytes may take."""
+"""The time that the search for the least traffic may take."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def segmentation(
     """Return the segments of a fusion, what crosses between them, and what that costs.
 
     `fusion` is a Fusion, a FusionDefinition, or the path of a file. `ranges` asks over which sizes
-    of a dim the choice stays the same; `exact` for the fewest bytes. `part` names one of several
+    of a dim the choice stays the same; `exact` for the least traffic. `part` names one of several
     fusions of a file, or a phase of a joint graph. The other options are those of `fusec.compile`.
     """
     options.setdefault("target", DEFAULT_TARGET)

@@ -23,7 +23,7 @@ def reasons(decision: Taken, takers: Collection[str] = (), *, every: bool = Fals
     """Return the reasons of a decision, schedulers that give the same one together."""
     if decision.refusals:
         found = told(decision.refusals, takers, every)
-        return alike(found) or ["no scheduler computes all of it"]
+        return alike(found) or ["no scheduler supports the whole group"]
     return [decision.because] if decision.because else []
 
 

@@ -79,7 +79,7 @@ class _Text:
             if d.action not in (*SAVING, "boundary") and not self._is_told(d)
         ]  # fmt: skip
         if rest:
-            yield "Also decided"
+            yield "Other decisions"
         for decision in rest:
             yield from _row(decision.action, names(decision.subject))
             yield from _rows("", self._reasons(decision))
@@ -87,7 +87,7 @@ class _Text:
     def rest(self) -> Iterator[str]:
         if self._left:
             left = count(self._left, "refusal")
-            yield f"{left} of schedulers for other kinds of operations: `--all` prints them"
+            yield f"{left} by unrelated schedulers not shown: use `--all`"
 
     def _is_told(self, decision: Taken) -> bool:
         """Return whether boundaries have said the same: of two segments, all is their union."""
@@ -108,8 +108,8 @@ def _overview(record: Segmentation) -> Iterator[str]:
     target = record.target
     yield f"{record.fusion} on {target['device']} ({target['arch']}): {summary(record)}"
     yield from _row("ranks", ranks_text(record.mesh)) if record.mesh else ()
-    yield from _row("moves", moved(record.bytes, record.floor_bytes))
-    yield from _row("peak", f"{bytes_text(record.peak_bytes)} live at once besides the inputs")
+    yield from _row("traffic", moved(record.bytes, record.floor_bytes))
+    yield from _row("peak memory", f"{bytes_text(record.peak_bytes)} (excluding inputs)")
     yield from _row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
     written = ", ".join(f"{output} into {given}" for output, given in record.aliases.items())
     yield from _row("in place", written) if written else ()
@@ -122,7 +122,7 @@ def _overview(record: Segmentation) -> Iterator[str]:
 def ranks_text(mesh: Mapping[str, int]) -> str:
     """Return `8 (dp: 2, tp: 4), ...` of the axes of a mesh."""
     axes = ", ".join(f"{axis}: {extent}" for axis, extent in mesh.items())
-    return f"{prod(mesh.values())} ({axes}); figures are of one, with its share of divided dims"
+    return f"{prod(mesh.values())} ({axes}); figures are per rank, for its shard"
 
 
 def summary(record: Segmentation) -> str:
@@ -137,12 +137,12 @@ def count(number: int, noun: str) -> str:
 
 
 def moved(size: int, floor: int, workspace: int = 0) -> str:
-    """Return bytes moved against the floor."""
+    """Return the traffic and the compulsory traffic."""
     scratch = f", scratch {bytes_text(workspace)}" if workspace else ""
     if not size and not floor:
         return f"nothing{scratch}"
-    share = f"{share_text(floor, size)} of it must move"
-    return f"{bytes_text(size)}, floor {bytes_text(floor)} ({share}){scratch}"
+    share = share_text(floor, size)
+    return f"{bytes_text(size)}, compulsory {bytes_text(floor)} ({share}){scratch}"
 
 
 def saved_text(record: Segmentation) -> str:
@@ -152,22 +152,29 @@ def saved_text(record: Segmentation) -> str:
     return f"{bytes_text(record.saved_bytes)} between phases: {kept}{more}"
 
 
+CHOSEN = {
+    "priced": "selected by the cost model",
+    "tuned": "tuned",
+    "set": "set by `schedules:`",
+}
+"""How a schedule was selected, by `SegmentFacts.chosen`."""
+
 EXACT_SPACE = (
-    "of all segmentations of this definition that compute reductions, products, scans and sorts "
-    "once, whatever else again; indices count as distinct"
+    "over all segmentations of this definition that compute reductions, GEMMs, scans and sorts "
+    "once and may recompute other operations; indices count as distinct"
 )
 """What the exact bound is proven over: `fusec.exact.bound`."""
 
 
 def exact_text(record: Segmentation) -> str:
-    """Return how close to the fewest bytes a segmentation is; pins do not count there."""
+    """Return how close to the least traffic a segmentation is; pins do not count there."""
     exact, found = record.exact, record.bytes
     if exact is None:
         return ""
     if exact.lower_bytes >= found:
-        best = f"{bytes_text(found)} is proven to be the fewest ({exact.method})"
+        best = f"{bytes_text(found)} is proven minimal ({exact.method})"
         return f"gap 0 %: {best}, {EXACT_SPACE}"
-    lower = f"nothing moves less than {bytes_text(exact.lower_bytes)} ({exact.method})"
+    lower = f"lower bound {bytes_text(exact.lower_bytes)} ({exact.method})"
     better = f"; {bytes_text(exact.fewest_bytes)} is possible"
     pinned = " without pins" if any(s.pin for s in record.segments) else ""
     known = better + pinned if exact.fewest_bytes < found else ""
@@ -179,21 +186,21 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     yield f"{segment.name} {segment.scheduler}{pin}"
     yield from _row("computes", computes(segment))
     if segment.exchange:
-        yield from _row("exchange", exchange(segment.exchange))
-        yield from _row("carried", carried(segment.exchange))
+        yield from _row("collective", exchange(segment.exchange))
+        yield from _row("transport", carried(segment.exchange))
     yield from _row("runs", runs(segment)) if segment.iterations > 1 else ()
-    yield from _row("moves", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
+    yield from _row("traffic", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
     yield from _row("time", time_of(segment))
     if segment.kernels:
         yield from _row("kernels", launches(segment))
-        yield from _rows("registers", map(registers, segment.occupancy))
+        yield from _rows("occupancy", map(registers, segment.occupancy))
         yield from _row("schedule", schedule(segment))
         if segment.tuned is not None and segment.tuned.reordered:
             yield from _row("sum order", reordered(segment.tuned.reordered))
         yield from _rows("orders", orders(segment))
     yield from _rows("specialized", specialised(segment))
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
-    yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
+    yield from _row("alternatives", others) if (others := rivals(segment)) else ()
 
 
 def specialised(segment: SegmentFacts) -> Iterator[str]:
@@ -206,7 +213,7 @@ def orders(segment: SegmentFacts) -> Iterator[str]:
     """Yield the orders of sums that lose bits to 16-bit parts, or whose bits vary."""
     for each in segment.orders:
         if each.arrives:
-            yield f"{each.value}: {each.order}; its bits vary from run to run"
+            yield f"{each.value}: {each.order}; bits vary between runs"
         elif each.rounded:
             yield f"{each.value}: {each.order}"
 
@@ -219,13 +226,13 @@ def exchange(facts: Exchange) -> str:
 
 
 def carried(facts: Exchange) -> str:
-    """Return `by NCCL: numbers are added, which copy engines cannot`."""
+    """Return `by NCCL: it is a reduction, which copy engines cannot do`."""
     return f"by {facts.carrier}: {facts.carrier_because}"
 
 
 def runs(segment: SegmentFacts) -> str:
     """Return how often a segment runs."""
-    return f"{segment.iterations} times, once for each slice; what it moves and takes is of all"
+    return f"{segment.iterations} times, once per slice; traffic and time are totals"
 
 
 def overridden(segment: SegmentFacts) -> str:
@@ -235,11 +242,12 @@ def overridden(segment: SegmentFacts) -> str:
 
 
 def schedule(segment: SegmentFacts) -> str:
-    """Return by what the schedule is chosen, and where it was measured."""
+    """Return how the schedule was selected, and where it was measured."""
     tuned = segment.tuned
     if tuned is None:
         halves = any((o.field, o.value) == ("partials", "half") for o in segment.overrides)
-        return f"{segment.chosen}, half work buffer" if halves else segment.chosen
+        chosen = CHOSEN[segment.chosen]
+        return f"{chosen}, 16-bit workspace" if halves else chosen
     time = time_text(tuned.us * 1e-6)
     at = "" if tuned.exact else f" at {tuned.sizes}"
     return f"tuned: {time} measured{at} on {tuned.device}, {tuned.date} (from {tuned.source})"
@@ -248,7 +256,7 @@ def schedule(segment: SegmentFacts) -> str:
 def reordered(sums: Iterable[str]) -> str:
     """Return that a measured schedule changes the last bits of some sums."""
     names = ", ".join(f"`{name}`" for name in sums)
-    return f"the measured schedule changes the last bits of {names}; `--untuned` does not"
+    return f"the measured schedule changes the last bits of {names}; use `--untuned` to avoid this"
 
 
 def launches(segment: SegmentFacts) -> str:
@@ -257,15 +265,16 @@ def launches(segment: SegmentFacts) -> str:
 
 
 def registers(kernel: KernelFacts) -> str:
-    """Return what a kernel takes of an SM, as predicted, and what it got where it was built."""
-    shared = f", {bytes_text(kernel.shared_bytes)} shared" if kernel.shared_bytes else ""
-    spilled = "; it spills: the launch bounds leave no more" if kernel.spills else ""
+    """Return the resources of a kernel and its blocks per SM, predicted or as built."""
+    size = kernel.shared_bytes
+    shared = f", {bytes_text(size)} shared memory/block" if size else ""
+    spilled = "; spills: the launch bounds allow no more" if kernel.spills else ""
     told = f"about {kernel.registers}"
     if kernel.built_registers is not None:
         told = f"{kernel.built_registers} ({told} predicted)"
     return (
-        f"{told} by each of {kernel.threads} threads{shared}: "
-        f"{count(kernel.resident_blocks, 'block')} of {kernel.name} on an SM at a time{spilled}"
+        f"{kernel.name}: {told} registers/thread, {kernel.threads} threads/block{shared}, "
+        f"{count(kernel.resident_blocks, 'block')}/SM{spilled}"
     )
 
 
@@ -273,8 +282,8 @@ def reached(facts: SegmentFacts | Segmentation) -> str:
     """Return how near to a limit the predicted time is: to tensor cores' where they bind."""
     binds = isinstance(facts, SegmentFacts) and facts.bound == "tensor_cores"
     if binds or facts.tensor_share > facts.share:
-        return f"the products at {share_text(facts.tensor_share, 1)} of the tensor cores"
-    return f"the fewest bytes at {share_text(facts.share, 1)} of the bandwidth"
+        return f"{share_text(facts.tensor_share, 1)} of peak tensor-core throughput (GEMMs)"
+    return f"{share_text(facts.share, 1)} of peak bandwidth (compulsory traffic)"
 
 
 def rivals(segment: SegmentFacts) -> str:
@@ -283,12 +292,11 @@ def rivals(segment: SegmentFacts) -> str:
 
 
 def computes(segment: SegmentFacts) -> str:
-    """Return what a segment makes from what, and by which operations."""
+    """Return the outputs, inputs and operations of a segment, as `y = f(x, b): 6 mul, 2 cast`."""
     kinds = Counter(n.op for n in segment.nodes)
     by = ", ".join(f"{n} {op}" if n > 1 else op for op, n in kinds.most_common(NAMES))
     rest = f" and {count(len(kinds) - NAMES, 'other kind')}" if len(kinds) > NAMES else ""
-    given = f" from {names(segment.inputs)}" if segment.inputs else ""
-    return f"{names(segment.outputs)}{given} by {by}{rest}"
+    return f"{names(segment.outputs)} = f({names(segment.inputs)}): {by}{rest}"
 
 
 def names(every: Sequence[str]) -> str:
@@ -300,7 +308,7 @@ def names(every: Sequence[str]) -> str:
 def time_of(segment: SegmentFacts) -> str:
     """Return the predicted time and what bounds it."""
     if segment.bound == "nothing":
-        return "nothing is launched"
+        return "no kernel is launched"
     parts = (
         f"{resource(name)} {time_text(seconds)}"
         for name, seconds in sorted(segment.time.items(), key=lambda item: -item[1])

@@ -79,11 +79,11 @@ def _numbered(part: Alias, offset: Dim, alignment: int) -> tuple[list[Guard], Di
         step = product(rest) * coefficient
         if len(rest) == len(factors) or Facts.proven(step, alignment):
             continue
-        why = f"each part of `{part.of}` begins where kernels can read it"
+        why = f"each part of `{part.of}` has an aligned address"
         if step.is_const:
             raise Unsupported(
-                f"`{part.buffer}` is a part of `{part.of}` that begins at a multiple of "
-                f"{step} bytes, where kernels ask for one of {alignment}"
+                f"`{part.buffer}` is a part of `{part.of}` aligned to {step} bytes, and kernels "
+                f"need {alignment}"
             )
         guards.append(Guard(step, "%", alignment, why))
         left -= Dim(((monomial, coefficient),))

@@ -1,4 +1,4 @@
-"""What sizes a build covers, as people say it: `any B; H = 8192 (B up to 131072)`."""
+"""The sizes of a build as text: `dynamic: B; specialized: H = 8192 (B up to 131072)`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def coverage(guards: Iterable[Guard], dims: Sequence[DimFact]) -> str:
     every = tuple(guards)
     fixed = {d.name: size for d in named if (size := fixed_size(d.name, every)) is not None}
     free = [d for d in named if d.name not in fixed]
-    parts = [f"any {_listed([d.name for d in free])}"] if free else []
-    parts += [_listed([f"{name} = {size}" for name, size in fixed.items()])] if fixed else []
+    parts = [f"dynamic: {_listed([d.name for d in free])}"] if free else []
+    sizes = _listed([f"{name} = {size}" for name, size in fixed.items()])
+    parts += [f"specialized: {sizes}"] if fixed else []
     if not parts:
         return ""
-    text = "; ".join(parts) + ("" if free else " only")
+    text = "; ".join(parts)
     limits = [f"{d.name} a multiple of {d.multiple_of}" for d in free if d.multiple_of > 1]
     limits += _limits(every, fixed, {d.name: d.default for d in dims})
     return f"{text} ({', '.join(limits)})" if limits else text
@@ -49,9 +50,9 @@ def fitting(
         dims = builds[0][1]
         given = _listed([f"{d.name} = {sizes[d.name]}" for d in dims if "." not in d.name])
         raise FusecError(
-            f"no kernels of these are built for {given}",
-            notes=[f"some are for {coverage(p.guards, dims)}" for p, dims in builds],
-            help="compile the fusion for these sizes, too: `--set DIM=SIZE,SIZE,...`",
+            f"not compiled for {given}",
+            notes=[f"compiled: {coverage(p.guards, dims)}" for p, dims in builds],
+            help="also compile the fusion for these sizes: `--set DIM=SIZE,SIZE,...`",
         )
     return min(able, key=lambda k: sum(_apart(sizes[d.name], d.default) for d in builds[k][1]))
 

@@ -16,7 +16,7 @@ def guards_of(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
     """Return the guards of all plans, those of the sizes that are built in first."""
     built_in = {name: size for plan in plans for name, size in plan.specialised.items()}
     fixed = [
-        Guard(symbol(name), "==", size, f"`{name}` is built into the kernels")
+        Guard(symbol(name), "==", size, f"the kernels are specialized for `{name}`")
         for name, size in sorted(built_in.items())
     ]
     return guards_in_all(fixed, (g for plan in plans for g in plan.guards))
@@ -34,7 +34,12 @@ def specialized_extents(original: Fusion, fusion: Fusion) -> Iterable[Guard]:
         name = entry.value.name
         for given, found in zip(entry.value.shape, shapes.get(name, ()), strict=False):
             if found.is_const and not given.is_const:
-                yield Guard(given, "==", found.value, f"an extent of `{name}` is built in")
+                yield Guard(
+                    given,
+                    "==",
+                    found.value,
+                    f"the kernels are specialized for an extent of `{name}`",
+                )
 
 
 def distinct_elements(fusion: Fusion) -> Iterable[Guard]:
@@ -57,11 +62,13 @@ def distinct_elements(fusion: Fusion) -> Iterable[Guard]:
             over = (extent - 1) * (inner * step - stride) * elements
             if over.evaluate(sizes) > 0:
                 raise FusecError(
-                    f"output `{output.value.name}` is written into `{target}`, "
-                    "whose elements overlap",
+                    f"output `{output.value.name}` is written to `{target}`, whose elements "
+                    "overlap",
                     span=output.span,
-                    help="give the input strides that keep its elements apart, or an output its "
-                    "own memory",
+                    help=(
+                        "pass an input whose elements do not overlap, or give the output its own "
+                        "memory"
+                    ),
                 )
             if not over.is_const:
-                yield Guard(over, "<=", 0, f"the elements of `{target}` lie apart")
+                yield Guard(over, "<=", 0, f"the elements of `{target}` do not overlap")

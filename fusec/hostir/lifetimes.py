@@ -59,7 +59,7 @@ def roots_of(instructions: Iterable[Instruction], given: Iterable[str] = ()) -> 
         elif isinstance(instruction, Alias):
             root = roots[instruction.of]
             if roots.setdefault(instruction.buffer, root) != root:
-                raise InternalError(f"`{instruction}`: it is a part of another buffer, too")
+                raise InternalError(f"`{instruction}`: it is also a part of another buffer")
     return roots
 
 

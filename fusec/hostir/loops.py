@@ -230,7 +230,7 @@ class Lowered:
             others = (s.fusion for s in parts if s.nodes[-1].output is not value)
             if any(i.value is target for fusion in others for i in fusion.inputs):
                 raise Unsupported(
-                    f"output `{value.name}` is written into `{target.name}` slice by slice, in a "
+                    f"output `{value.name}` is written to `{target.name}` slice by slice, in a "
                     "loop that reads it",
                     span=self.state.segmented.fusion.output_of[value].span,
                 )

@@ -84,7 +84,7 @@ def place_outputs(state: Lowering, writer: Mapping[Value, int]) -> None:
             continue
         if layout != strides:
             raise Unsupported(
-                f"output `{name}` is written into `{target.name}`, whose layout is not dense",
+                f"output `{name}` is written to `{target.name}`, whose layout is not dense",
                 span=output.span,
             )
         state.add(Buffer(name, "output", value.dtype, value.shape, strides))
@@ -124,6 +124,6 @@ def _check_in_place(state: Lowering, output: Output, target: Value, index: int) 
         if any(i.value is target for i in segment.fusion.inputs):
             raise InternalError(
                 f"segment {segment.name} reads `{target.name}` after `{output.value.name}` was "
-                "written into it",
+                "written to it",
                 span=output.span,
             )

@@ -175,12 +175,12 @@ class HostProgram:
         for guard in self.guards:
             if not guard.holds(sizes):
                 raise FusecError(
-                    f"these kernels are not built for the sizes given: `{guard}` does not hold",
+                    f"the kernels are not compiled for these sizes: `{guard}` does not hold",
                     notes=(
                         f"{guard.value} is {guard.value.evaluate(sizes)}",
                         *filter(None, [guard.reason]),
                     ),
-                    help="compile again with these sizes",
+                    help="compile for these sizes",
                 )
 
     def check_indices(self, sizes: Mapping[str, int]) -> None:

@@ -176,7 +176,7 @@ def _plain(kind: Any, data: Any, place: str) -> Any:
     if type(data) is not kind:
         raise wrong(place, _NAMES[kind], data)
     if kind is int and data not in INTEGERS:
-        raise FusecError(f"{place}: the number does not fit into 64 bits")
+        raise FusecError(f"{place}: the number does not fit in 64 bits")
     return data
 
 
@@ -184,7 +184,7 @@ def _dim(data: Any, place: str, scalars: frozenset[str]) -> Dim:
     if isinstance(data, bool) or not isinstance(data, (int, str)):
         raise wrong(place, "a size", data)
     if isinstance(data, int) and data not in INTEGERS:
-        raise FusecError(f"{place}: the number does not fit into 64 bits")
+        raise FusecError(f"{place}: the number does not fit in 64 bits")
     try:
         return parse_dim(data, scalars)
     except FusecError as error:

@@ -178,7 +178,7 @@ class _Running:
 
     def _wait(self, buffer: str) -> None:
         if not self.begun.get(buffer):
-            raise InternalError(f"`{Wait(buffer)}` waits for an exchange that was not begun")
+            raise InternalError(f"`{Wait(buffer)}` waits for a communication that was not started")
         for tag, number in self.begun.pop(buffer):
             if self._stream(number) != self.current:
                 self.waits.setdefault(self.current, set()).add(number)

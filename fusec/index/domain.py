@@ -153,7 +153,7 @@ def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) ->
                 f"`{reference.name}` {reference.type}",
             )
         if home.complete == (output.value in fusion.effects.updates):
-            some = "only what changes" if home.complete else "all"
+            some = "only the changed part" if home.complete else "all"
             return Refusal(
                 "store_map", f"the domain does not reach {some} of `{output.value.name}`"
             )
@@ -367,14 +367,14 @@ class _Spread:
             shared = ", ".join(sorted(a.name for a in kept_axes & gone_axes))
             self.trouble[node] = f"`{name}` both keeps and reduces parts of axis {shared}"
         elif not home.complete:
-            self.trouble[node] = f"the domain does not reach all of what `{name}` reduces"
+            self.trouble[node] = f"the domain does not cover all elements that `{name}` reduces"
         elif (kept_axes | gone_axes) < all_axes and not self._nested(node, kept_axes | gone_axes):
             self.trouble[node] = f"`{name}` reduces a value that does not span the domain"
         elif not home.conditions and product(
             e for i, e in enumerate(node.inputs[0].shape) if i in dims
         ) != product(a.extent for a in gone_axes):
             # The points reach every element, so where there are more of them, some reach it again.
-            self.trouble[node] = f"the domain meets what `{name}` reduces more than once"
+            self.trouble[node] = f"the domain visits elements that `{name}` reduces more than once"
         else:
             self.reduced[node] = gone_axes
             for result in node.outputs:

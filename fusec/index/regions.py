@@ -16,8 +16,8 @@ MOST_REGIONS = 64
 class By(Enum):
     """What says which elements of a box are needed."""
 
-    INDEX = "an index: two places are seldom neighbours"
-    MAP = "a map that is not affine"
+    INDEX = "a data-dependent index: accesses are not contiguous"
+    MAP = "an index map that is not affine"
     COUNT = "nothing but their number"
 
 
@@ -25,7 +25,7 @@ class By(Enum):
 class Region:
     """Elements of a value: those of a box, or some of them.
 
-    picked: dims along which an index, or a map that is not affine, says which elements of the box
+    picked: dims along which an index, or a non-affine index map, says which elements of the box
     they are. picks: how many places there are along those dims together: indices count as distinct.
     sure: False where fewer elements may be enough. by: what picks the places.
     """

@@ -271,7 +271,7 @@ def _shifted(atom: Atom, by: Dim) -> Dim:
 def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
     if isinstance(atom, Symbol):
         if atom.name not in sizes:
-            raise FusecError(f"no size is known for dim `{atom.name}`")
+            raise FusecError(f"unknown size of dim `{atom.name}`")
         return sizes[atom.name]
     left, right = atom.left.evaluate(sizes), atom.right.evaluate(sizes)
     if atom.function in ("min", "max"):

@@ -13,7 +13,7 @@ def check_shardings(fusion: Fusion) -> None:
     known = {value.name: value for value in fusion.values}
     for name, sharding in fusion.shardings.items():
         if name not in known:
-            raise FusecError(f"no operation makes the divided `{name}`", span=sharding.span)
+            raise FusecError(f"no operation produces the sharded `{name}`", span=sharding.span)
         check_sharding(known[name], sharding, fusion.mesh)
 
 
@@ -32,7 +32,9 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
         seen.add(axis)
         parts = next(p.parts for p in sharding.dims[at] if p.axis == axis)
         if axis != STREAM and axis not in sizes:
-            raise FusecError(f"{where} is divided along `{axis}`, no axis of the mesh", span=span)
+            raise FusecError(
+                f"{where} is sharded along `{axis}`, which is not an axis of the mesh", span=span
+            )
         if axis != STREAM and parts.is_const and parts != sizes[axis]:
             raise FusecError(
                 f"{where} has {parts} parts along `{axis}`, an axis of {sizes[axis]} ranks",
@@ -44,7 +46,7 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
             continue  # slices need not be equal
         if extent.is_const and parts.is_const and extent.value % parts.value:
             raise FusecError(
-                f"dim {at} of {where} has {extent} elements, which {parts} parts do not divide",
+                f"dim {at} of {where} has {extent} elements, not divisible by {parts}",
                 span=span,
             )
 
@@ -53,7 +55,7 @@ def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: M
     """Raise FusecError unless some ranks of a mesh can hold a value by themselves."""
     span = sharding.span
     if mesh is None:
-        raise FusecError(f"{where} is on some ranks, and there is no mesh", span=span)
+        raise FusecError(f"{where} is on some ranks, but the fusion has no mesh", span=span)
     wrong = next((r for r in ranks if r not in mesh.ranks), None)
     if wrong is not None or not ranks:
         found = "no rank" if wrong is None else f"rank {wrong}"
@@ -70,5 +72,8 @@ def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: M
         raise Unsupported(
             f"{where} is divided over some of the ranks: {list(ranks)} of {mesh.size}",
             span=span,
-            help="over all ranks tensors are divided; each of some ranks holds the whole",
+            help=(
+                "with `ranks`, each rank holds the whole tensor; to shard over all ranks use "
+                "`shard`"
+            ),
         )

@@ -11,7 +11,7 @@ from fusec.ir.dtype import I32, I64, U64, DType
 def to_integers(array: Any, dtype: DType) -> Any:
     """Return floats as integers of a type, towards zero.
 
-    What i32, i64 and u64 cannot hold becomes the nearest number that they can, NaN becomes 0.
+    Out-of-range values saturate in i32, i64 and u64; NaN becomes 0.
     Smaller types hold the last bits of an i32, u32 those of an i64, u64 of what is negative, too.
     """
     with np.errstate(all="ignore"):

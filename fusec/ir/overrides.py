@@ -28,25 +28,27 @@ def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
     for each in overrides:
         if each.of in inputs:
             raise FusecError(
-                f"`{each.of}` is an input: schedules are of what segments make",
+                f"`{each.of}` is an input: schedules apply to computed values",
                 span=each.of_span,
                 help="name a result of an op",
             )
         if each.of not in known and not SEGMENT.match(each.of):
             close = difflib.get_close_matches(each.of, sorted(known), n=1)
             raise FusecError(
-                f"`{each.of}` is no value, segment or scheduler",
+                f"unknown value, segment or scheduler `{each.of}`",
                 span=each.of_span,
                 help=f"did you mean `{close[0]}`?"
                 if close
-                else "name what a segment makes, `s0`, "
-                "a name of `segments:`, or a scheduler for all of its segments",
+                else "name a computed value, a segment (`s0`, or a name in `segments:`), or a "
+                "scheduler for all of its segments",
             )
         if fusion.phases and each.of not in known:
-            message = f"`{each.of}` is a segment of which phase?"
-            raise FusecError(message, span=each.of_span, help="name a value that it makes")
+            message = f"segment `{each.of}` is ambiguous: the fusion has several phases"
+            raise FusecError(
+                message, span=each.of_span, help="name a value that the segment computes"
+            )
         if not IDENTIFIER.match(each.name) or iskeyword(each.name):
-            raise FusecError(f"no schedule has a field `{each.name}`", span=each.name_span)
+            raise FusecError(f"no schedule has a parameter `{each.name}`", span=each.name_span)
         if isinstance(each.value, str) and not WORD.match(each.value):
             raise FusecError(f"no field can be `{each.value}`", span=each.span)
         earlier = first.setdefault((each.of, each.name), each)

@@ -25,13 +25,14 @@ def verify(fusion: Fusion) -> None:
     for pin in fusion.pins:
         for name in pin.values:
             if name not in defined:
-                raise FusecError(f"segment `{pin.name}` names `{name}`, which no operation makes",
+                raise FusecError(
+                    f"segment `{pin.name}` names `{name}`, which no operation produces",
                                  span=pin.span)  # fmt: skip
 
 
 def _define(value: Value, defined: dict[str, Value]) -> None:
     if not IDENTIFIER.match(value.name):
-        raise InternalError(f"the name `{value.name}` is no identifier")
+        raise InternalError(f"the name `{value.name}` is not an identifier")
     if value.name in defined:
         raise InternalError(f"`{value.name}` is defined twice")
     defined[value.name] = value
@@ -109,7 +110,7 @@ def _check_outputs(fusion: Fusion, defined: dict[str, Value]) -> None:
             raise InternalError(f"output `{value.name}` is a scalar")
         order = output.stride_order
         if order is not None and sorted(order) != list(range(value.rank)):
-            raise InternalError(f"stride_order of output `{value.name}` is no permutation")
+            raise InternalError(f"stride_order of output `{value.name}` is not a permutation")
         if output.strides is not None:
             if len(output.strides) != value.rank or order is not None:
                 count = len(output.strides)
@@ -127,5 +128,5 @@ def _check_outputs(fusion: Fusion, defined: dict[str, Value]) -> None:
                 f"output `{value.name}` is {value.type}; its alias `{target.name}` is {target.type}"
             )
         if output.alias in written:
-            raise InternalError(f"two outputs are written into `{output.alias}`")
+            raise InternalError(f"two outputs are written to `{output.alias}`")
         written.add(output.alias)

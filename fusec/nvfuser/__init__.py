@@ -20,7 +20,7 @@ def install() -> None:
             return
         if loaded is not None:
             raise FusecError(
-                f"`{root}` is imported already, from {getattr(loaded, '__file__', 'elsewhere')}",
+                f"`{root}` is already imported from {getattr(loaded, '__file__', 'elsewhere')}",
                 help="call fusec.nvfuser.install() before the first import of it",
             )
     sys.modules.update(make_modules())

@@ -91,7 +91,7 @@ def _check_slice(given: Mapping[str, Any]) -> None:
         raise FusecError(
             f"nvFuser Limitation: All slice operation strides must be of const size 1. "
             f"They are {given['strides']}",
-            help="fusec's own DSL has steps",
+            help="fusec's DSL supports steps",
         )
 
 
@@ -136,7 +136,7 @@ def _check_iota(given: Mapping[str, Any]) -> None:
 def _check_scan(given: Mapping[str, Any]) -> None:
     arg = given.get("arg")
     if isinstance(arg, Tensor) and arg.definition.knows(arg) and not arg.ndim:
-        raise FusecError("a scan of a tensor without dims: there is none to go along")
+        raise FusecError("a scan of a 0-dim tensor has no dim to run along")
 
 
 _CHECKS = {

@@ -141,7 +141,7 @@ class FusionExecutorCache:
         forms = self._ran.get(key)
         if forms is None:
             with placed():
-                raise FusecError("the fusion is not compiled for such inputs: execute it with them")
+                raise FusecError("the fusion is not compiled for these inputs: execute it first")
         return executor.describe(self._fusion.definition.graph_for(forms), what)
 
     def _last(self) -> Any:
@@ -159,7 +159,7 @@ def form(actual: Actual) -> Actual:
 
 
 def _not_kept(*_: Any) -> Any:
-    raise InternalError("an input is read that was only looked at")
+    raise InternalError("the script reads values of an input that has only a shape")
 
 
 def _key(inputs: Iterable[Any]) -> tuple[Any, ...]:
@@ -291,6 +291,6 @@ class FusionCache:
         texts = read_json(path, "a file of serialized definitions")
         with decoding(not_a(path, "a file of serialized definitions")):
             if not all(isinstance(text, str) for text in texts):
-                raise TypeError("it holds other than texts")
+                raise TypeError("it contains values that are not strings")
         for text in texts:
             self._numbers.setdefault(text, len(self._numbers))

@@ -238,7 +238,7 @@ class FusionDefinition(dsl.FusionDefinition):
         with placed():
             options.check(_enable_options, _disable_options)
         if profile:
-            warnings.warn("execute(profile=True): fusec has no such profile", stacklevel=2)
+            warnings.warn("execute(profile=True) is not supported", stacklevel=2)
         if print_repro:
             print(self.repro_script_for(given))
         if save_repro_inputs:

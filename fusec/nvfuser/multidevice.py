@@ -119,7 +119,7 @@ def shard_tensor(tensor: Any, tv: Tensor) -> Any:
     """
     with placed():
         if not isinstance(tv, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WrongType(f"a tensor is divided as one of a fusion, got {tv!r}")
+            raise WrongType(f"expected a tensor of a fusion, got {tv!r}")
         shape = tuple(dim(int(extent)) for extent in tensor.shape)
         if len(shape) != tv.ndim:
             raise FusecError(f"the tensor has {len(shape)} dims, `{tv!r}` has {tv.ndim}")

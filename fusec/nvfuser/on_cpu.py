@@ -26,7 +26,7 @@ def check_outputs(fusion: Fusion) -> None:
         raise Unsupported(
             "KernelExecutor does not support the Fusion provided. "
             f"Output `{computed[0].name}` is computed from tensors in host memory alone",
-            help="compute it outside, or give that input on the GPU",
+            help="compute it outside the fusion, or pass that input on the GPU",
         )
 
 

@@ -42,7 +42,7 @@ class FusionProfile:
 
     @property
     def kernel_profiles(self) -> list[KernelProfile]:
-        """Return the segments that ran, exchanges between ranks among them."""
+        """Return the segments that ran, communication between ranks among them."""
         names = (executor.describe(fusion(), "schedulers") for fusion in self.ran)
         return [KernelProfile(name) for listed in names for name in listed.split()]
 

@@ -50,8 +50,8 @@ def load_script(path: str | Path) -> list[Fusion]:
         )
     if stopped is not None:
         print(
-            f"note: `{visible(str(path))}` is read up to line {stopped.line}, which uses results "
-            "or a GPU; `fusec run` executes all of it",
+            f"note: `{visible(str(path))}` is executed up to line {stopped.line}, which uses "
+            "results or a GPU; `fusec run` executes all of it",
             file=sys.stderr,
         )
     return fusions
@@ -110,7 +110,7 @@ def _builtins_with_standin() -> dict[str, Any]:
 
 @cache
 def _announce_standin() -> None:
-    print("torch is not installed: inputs come from fusec's stand-in", file=sys.stderr)
+    print("torch is not installed: inputs come from fusec's replacement", file=sys.stderr)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def execute_with_dtensors(fd: FusionDefinition, in_dtensors: Iterable[Any]) -> l
             raise FusecError("DTensors without any have no mesh", help="use fd.execute([])")
         mesh = given[0].device_mesh
         if any(tensor.device_mesh != mesh for tensor in given):
-            raise FusecError("the DTensors lie over several meshes")
+            raise FusecError("the DTensors use several meshes")
     results = fd.execute([tensor.to_local() for tensor in given])
     made = importlib.import_module("torch.distributed.tensor")
     with placed():

@@ -82,25 +82,25 @@ def tanhshrink(x: Array) -> Array:
 
 @float_formula(lambda x: x.minimum(0) - (-x.abs()).exp().log1p())
 def logsigmoid(x: Array) -> Array:
-    """Return log(sigmoid(x)), exact also where sigmoid is tiny."""
+    """Return log(sigmoid(x)), accurate for large negative x."""
     return -np.logaddexp(0, np.negative(x))
 
 
 @formula(lambda x: x.clamp(0, 6))
 def relu6(x: Array) -> Array:
-    """Return x kept between 0 and 6."""
+    """Clamp x to [0, 6]."""
     return np.clip(x, 0, 6)
 
 
 @formula(lambda x, low, high: x.clamp(low, high))
 def hardtanh(x: Array, min_val: Array = -1.0, max_val: Array = 1.0) -> Array:
-    """Return x kept between two bounds."""
+    """Clamp x to two bounds."""
     return np.clip(x, min_val, max_val)
 
 
 @float_formula(lambda x: (x + 3).clamp(0, 6) / 6)
 def hardsigmoid(x: Array) -> Array:
-    """Return x / 6 + 1 / 2, kept between 0 and 1."""
+    """Return x / 6 + 1 / 2, clamped to [0, 1]."""
     return np.clip(np.add(x, 3), 0, 6) / 6
 
 
@@ -112,13 +112,13 @@ def hardswish(x: Array) -> Array:
 
 @formula(lambda x, bound: (x.abs() <= bound).where(0, x))
 def hardshrink(x: Array, lambd: Array = 0.5) -> Array:
-    """Return x, and 0 where its magnitude is at most `lambd`."""
+    """Return x, and 0 where |x| <= `lambd`."""
     return np.where(np.abs(x) <= lambd, 0, x)
 
 
 @float_formula(lambda x, bound: (x > bound).where(x - bound, (x < -bound).where(x + bound, 0)))
 def softshrink(x: Array, lambd: Array = 0.5) -> Array:
-    """Return x moved towards 0 by `lambd`, and 0 where its magnitude is smaller than that."""
+    """Return x shrunk towards 0 by `lambd`, and 0 where |x| <= `lambd`."""
     return np.sign(x) * np.maximum(np.abs(x) - lambd, 0)
 
 
@@ -136,7 +136,7 @@ def glu(x: Array, dim: Axis = -1) -> Array:
 
 @float_formula(lambda a, b: a.maximum(b) + (-_distance(a, b)).exp().log1p())
 def logaddexp(a: Array, b: Array) -> Array:
-    """Return log(exp(a) + exp(b)), exact also where an exponential overflows."""
+    """Return log(exp(a) + exp(b)) without overflow."""
     return np.logaddexp(a, b)
 
 
@@ -171,13 +171,13 @@ def hypot(a: Array, b: Array) -> Array:
 
 @formula(lambda a, b: a.isnan().where(b, b.isnan().where(a, a.minimum(b))))
 def fmin(a: Array, b: Array) -> Array:
-    """Return the smaller operand; of a number and NaN the number."""
+    """Return the smaller operand; ignores NaN if the other operand is a number."""
     return np.fmin(a, b)
 
 
 @formula(lambda a, b: a.isnan().where(b, b.isnan().where(a, a.maximum(b))))
 def fmax(a: Array, b: Array) -> Array:
-    """Return the larger operand; of a number and NaN the number."""
+    """Return the larger operand; ignores NaN if the other operand is a number."""
     return np.fmax(a, b)
 
 
@@ -190,7 +190,7 @@ def _floor_divide(a: Term, b: Term) -> Term:
 
 @formula(_floor_divide)
 def floor_divide(a: Array, b: Array) -> Array:
-    """Return the largest whole number that is not above a / b; of integers 0 where b is 0."""
+    """Return a / b rounded down to an integer; integer division by 0 returns 0."""
     return np.floor_divide(a, b)
 
 
@@ -220,7 +220,7 @@ def _nan_to_num(x: Term, nan: Term, posinf: Term | None, neginf: Term | None) ->
 def nan_to_num(
     x: Array, nan: Array = 0.0, posinf: Array | None = None, neginf: Array | None = None
 ) -> Array:
-    """Return x with other numbers for NaN and infinities: 0, and the largest ones of the type."""
+    """Replace NaN by 0, and infinities by the largest finite values of the type."""
     return np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
 
 
@@ -232,7 +232,7 @@ def addcdiv(x: Array, a: Array, b: Array, value: Array = 1.0) -> Array:
 
 @formula(lambda a, b, rtol, atol: a.eq(b).logical_or(_is_near(a, b, rtol, atol)))
 def isclose(a: Array, b: Array, rtol: Array = 1e-5, atol: Array = 1e-8) -> Array:
-    """Return whether |a - b| is at most atol + rtol * |b|; equal infinities are, NaN is not."""
+    """Return whether |a - b| <= atol + rtol * |b|; true for equal infinities, false for NaN."""
     return np.isclose(a, b, rtol=rtol, atol=atol)
 
 

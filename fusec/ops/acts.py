@@ -15,7 +15,7 @@ class Act(Enum):
     MULTIPLY = "a * b"
     DIVIDE = "a / b"
     EXPONENTIATE = "e to the power a"
-    SELECT = "b where a holds, else c"
+    SELECT = "b where a is true, else c"
     BOTH = "a and b"
     EQUAL = "a == b"
     LESS = "a < b"

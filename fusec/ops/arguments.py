@@ -44,7 +44,9 @@ def bind(
     for name, value in keywords.items():
         if name in given:
             raise FusecError(
-                f"argument `{name}` of `{op.name}` is given twice", span=span, code=ARGUMENT_TWICE
+                f"argument `{name}` of `{op.name}` is specified twice",
+                span=span,
+                code=ARGUMENT_TWICE,
             )
         if all(p.name != name for p in op.params):
             raise _unknown(op, name, span)
@@ -129,7 +131,7 @@ def signature(op: OpDef) -> str:
 def miscounted(op: OpDef, results: int, names: int) -> FusecError:
     """Return the error for a call that is given another number of names than it has results."""
     known = op.results if len(op.results) == results > 1 else ()
-    text = f"the results are {', '.join(known)}; `_` stands for one not wanted"
+    text = f"the results are {', '.join(known)}; write `_` for an unused one"
     return FusecError(
         f"`{op.name}` has {results} result{'s' * (results != 1)}, "
         f"got {names} name{'s' * (names != 1)}",
@@ -191,7 +193,7 @@ def _operand(op: OpDef, param: Param, value: Any) -> Operand:
     raise FusecError(
         f"`{param.name}` of `{op.name}` must be a tensor or a number, "
         f"got {f'an array of shape {tuple(shape)}' if shape else repr(value)}",
-        help="declare the array as an input, and give it to the run" if shape else None,
+        help="declare the array as an input and pass it at run time" if shape else None,
     )
 
 
@@ -229,7 +231,7 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
             if rank == 0 and op.family in ("reduction", "composite") and set(axes) <= {0, -1}:
                 return ()  # a 0-dim tensor is reduced as one element, as in PyTorch
             if not axes and rank and op.family == "reduction":
-                raise FusecError(f"dims of `{op.name}` is empty", help="leave it out for all dims")
+                raise FusecError(f"dims of `{op.name}` is empty", help="omit it for all dims")
             return tuple(sorted(normal_axes(op.name, axes, rank)))
         case "axis":
             return normal_axis(op.name, _axis(op, param, value, operands), rank)
@@ -290,9 +292,9 @@ def _int(op: OpDef, param: Param, value: Any) -> int:
         return value
     if isinstance(value, Dim):
         raise WrongType(
-            f"`{param.name}` of `{op.name}` must be known when the fusion is compiled, and "
-            f"`{value}` is a size of an input",
-            help="write the number, or declare a dim for it that no input has",
+            f"`{param.name}` of `{op.name}` must be a compile-time constant, and `{value}` is a "
+            "size of an input",
+            help="write the number, or declare a dim that no input uses",
             code=ARGUMENT_KIND,
         )
     raise WrongType(

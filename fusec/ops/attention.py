@@ -172,9 +172,9 @@ def sdpfa_fwd(
     is_causal: Array | None = None,
     scale: Array | None = None,
 ) -> Array:
-    """Return (softmax(scale * query @ key^T + bias, masked) @ value, log of the softmax's sums).
+    """Return (softmax(scale * query @ key^T + mask) @ value, the log-sum-exp of the rows).
 
-    A bool mask lets through where it is true, any other one is added; a causal row i sees the keys
+    A bool mask keeps scores where it is true, other masks are added; causal row i attends to keys
     up to i. Two more results are the seed [2] and the offset [] of the dropout, for the backward.
     """
     p = 0.0 if dropout_p is None else float(dropout_p)
@@ -216,9 +216,9 @@ def scaled_dot_product_attention(
     is_causal: Array = False,
     scale: Array | None = None,
 ) -> Array:
-    """Return softmax(scale * query @ key^T, masked) @ value, the first result of `sdpfa_fwd`.
+    """Return softmax(scale * query @ key^T + mask) @ value, the first result of `sdpfa_fwd`.
 
-    A bool mask lets through where it is true, any other one is added; a causal row i sees the keys
+    A bool mask keeps scores where it is true, other masks are added; causal row i attends to keys
     up to i. Without a scale it is 1 / sqrt(features).
     """
     given = (query, key, value, None, attn_mask, dropout_p, is_causal, scale)
@@ -274,7 +274,7 @@ def sdpfa_bwd(
     philox_offset: Array | None = None,
     scale: Array | None = None,
 ) -> Array:
-    """Return the gradients of query, key and value from what `sdpfa_fwd` took and gave."""
+    """Return the gradients of query, key and value from the operands and results of `sdpfa_fwd`."""
     factor = 1 / np.sqrt(np.shape(query)[-1]) if scale is None else scale
     p = 0.0 if dropout_p is None else float(dropout_p)
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * factor

@@ -320,7 +320,7 @@ class GraphBuilder(DrawBuilder):
         value = self.resolve(value)
         if isinstance(value, Const) or value.is_scalar:
             raise FusecError(
-                "a scalar cannot be an output", span=span, help="make a 0-dim tensor with full"
+                "a scalar cannot be an output", span=span, help="create a 0-dim tensor with `full`"
             )
         preferred = self._orders.get(self._slot_of[value])
         used = {self._slot_of[o.value] for o in self._outputs}
@@ -334,7 +334,8 @@ class GraphBuilder(DrawBuilder):
         order = preferred if stride_order is None else tuple(stride_order)
         if order is not None and sorted(order) != list(range(value.rank)):
             raise FusecError(
-                f"stride_order {list(order)} of output `{value.name}` is no permutation", span=span
+                f"stride_order {list(order)} of output `{value.name}` is not a permutation",
+                span=span,
             )
         self._outputs.append(Output(value, target, order, span))
         return value
@@ -349,21 +350,23 @@ class GraphBuilder(DrawBuilder):
                 code=ALIAS_NOT_AN_INPUT,
             )
         if found.generator:
-            raise FusecError(f"`{name}` is the generator's and cannot be written", span=span)
+            raise FusecError(
+                f"`{name}` belongs to the random generator and cannot be written", span=span
+            )
         source = self._value(found.value)
         if source.rank == value.rank:
             for left, right in zip(source.shape, value.shape, strict=True):
                 self.bindings.unify(left, right)
         if self._value(source).type != self._value(value).type:
             raise FusecError(
-                f"output `{value.name}` cannot be written into `{name}`",
+                f"output `{value.name}` cannot be written to `{name}`",
                 span=span,
                 notes=[f"{self._value(value)}", f"{self._value(source)}"],
                 help="shape and dtype must agree; cast or broadcast the output",
                 code=ALIAS_TYPE,
             )
         if any(o.alias == name for o in self._outputs):
-            raise FusecError(f"two outputs are written into input `{name}`", span=span)
+            raise FusecError(f"two outputs are written to input `{name}`", span=span)
         return name
 
     def pin(self, pin: Pin) -> None:

@@ -29,7 +29,7 @@ Shape = tuple[Dim, ...]
 
 
 def _alone(*_: Any, **__: Any) -> Any:
-    raise InternalError("one rank alone cannot evaluate an operation between ranks")
+    raise InternalError("a single rank cannot evaluate an operation between ranks")
 
 
 def _compute(operands: Operands, _: DType) -> tuple[DType, ...]:
@@ -65,7 +65,7 @@ def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
     """Return the shape with one part of a dim; a symbol is declared a multiple, where it is one."""
     own = shape[at].divide(parts)
     if own is None and shape[at].is_const:
-        raise FusecError(f"an extent of {shape[at]} is not divided into {parts} equal parts")
+        raise FusecError(f"an extent of {shape[at]} is not divisible into {parts} equal parts")
     part = floordiv(shape[at], parts) if own is None else own
     return (*shape[:at], part, *shape[at + 1 :])
 
@@ -126,25 +126,25 @@ ALL_GATHER = _op(
     _gathered, _AXIS, _RANKS,
 )  # fmt: skip
 ALL_REDUCE = _op(
-    "all_reduce", FAMILY, "Return the sum, product or extreme over the ranks along `axis`.",
+    "all_reduce", FAMILY, "Reduce over the ranks along `axis`, with the result on all.",
     _same, _AXIS, _RANKS, _REDUCTION,
 )  # fmt: skip
 REDUCE_SCATTER = _op(
-    "reduce_scatter", FAMILY, "Reduce over the ranks along `axis`, of which each gets its block.",
+    "reduce_scatter", FAMILY, "Reduce over the ranks along `axis`; each rank gets its block.",
     _scattered, _AXIS, _RANKS, _REDUCTION,
 )  # fmt: skip
 BROADCAST = _op(
     "broadcast_rank", FAMILY,
-    "Return on all ranks along `axis` the tensor of the one at place `root`; those in `to` use it.",
+    "Broadcast the tensor of rank index `root` along `axis`; the ranks in `to` use it.",
     _same, _AXIS, _RANKS, Param("root", "int"), Param("to", "ints"),
 )  # fmt: skip
 ALL_TO_ALL = _op(
-    "all_to_all", FAMILY, "Give block j to the rank at place j along `axis`; get one of each.",
+    "all_to_all", FAMILY, "Send block j to rank index j along `axis`, and receive one of each.",
     _same, _AXIS, _RANKS,
 )  # fmt: skip
 PEER_VIEWS = _op(
     "peer_views", FAMILY,
-    "Return the tensor as each rank along `axis` has it, in order of place, to be read in place.",
+    "Return the tensor of each rank along `axis`, by rank index, as peer memory.",
     _same, _AXIS, _RANKS, per_rank=True,
 )  # fmt: skip
 RECEIVE_SLICE = _op(
@@ -160,15 +160,15 @@ SEND_SLICE = _op(
     _sent, _AXIS, _RANKS, _PIECES,
 )  # fmt: skip
 RANK_SLICE = _op(
-    "rank_slice", PLACEMENT, "Return the rank's own of `parts` equal parts of a dim.",
+    "rank_slice", PLACEMENT, "Return the rank's shard of a dim with `parts` equal shards.",
     _sliced, _DIM, _PARTS, _AXIS, lies="inside",
 )  # fmt: skip
 STREAM_SLICE = _op(
-    "stream_slice", PLACEMENT, "Return the part of a dim that an iteration of a loop has.",
+    "stream_slice", PLACEMENT, "Return the slice of a dim for an iteration of a loop.",
     _sliced_by_stream, _DIM, _PARTS, _UNEVEN, lies="inside",
 )  # fmt: skip
 STREAM_STACK = _op(
-    "stream_stack", PLACEMENT, "Return, after a loop, the parts of all iterations beside another.",
+    "stream_stack", PLACEMENT, "Return, after a loop, the slices of all iterations concatenated.",
     _stacked, _DIM, _PARTS, _OF, lies="around",
 )  # fmt: skip
 

@@ -56,7 +56,7 @@ def imag(x: Array) -> Array:
 
 @_elementwise(JOIN)
 def complex(real: Array, imag: Array) -> Array:
-    """Return the complex number of two parts: c128 of f64, else c64."""
+    """Return the complex number with these parts: c128 for f64, else c64."""
     joined = np.empty(np.broadcast_shapes(np.shape(real), np.shape(imag)), np.complex128)
     joined.real, joined.imag = real, imag
     return joined

@@ -38,7 +38,7 @@ def _expand_mean(
 
 @composite(expand=_expand_mean)
 def mean(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Return the sum over `dims` divided by the count; of integers in f32."""
+    """Return the mean over `dims`; f32 for integers."""
     return np.mean(arg, axis=dims, keepdims=keepdim)
 
 
@@ -52,7 +52,7 @@ def _expand_softmax(builder: GraphBuilder, x: Operand, dim: int) -> Operand:
 
 @composite(expand=_expand_softmax)
 def softmax(x: Array, dim: Axis) -> Array:
-    """Return exp(x) over its sum along `dim`."""
+    """Return exp(x) divided by its sum along `dim`."""
     powers = np.exp(x - np.max(x, axis=dim, keepdims=True))
     return powers / np.sum(powers, axis=dim, keepdims=True)
 
@@ -82,7 +82,7 @@ def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
     first = len(shape) - len(norm_shape)
     if first < 0 or not norm_shape or tuple(shape[first:]) != tuple(norm_shape):
         raise FusecError(
-            f"norm_shape {text(tuple(norm_shape))} of `{name}` is not the end of the shape",
+            f"norm_shape {text(tuple(norm_shape))} of `{name}` is not a suffix of the shape",
             notes=[described([x])],
         )
     return list(range(first, len(shape)))
@@ -144,7 +144,7 @@ def _expand_rms_norm(
 
 @composite(expand=_expand_rms_norm, equal=_normalized)
 def rms_norm(x: Array, norm_shape: Shape, weight: Array | None = None, eps: Array = 1e-5) -> Array:
-    """Return x over the root of its mean square over the last dims, times the weight."""
+    """Return x divided by its root mean square over the last dims, times the weight."""
     dims = tuple(range(np.ndim(x) - len(norm_shape), np.ndim(x)))
     y = x / np.sqrt(np.mean(np.square(x), axis=dims, keepdims=True) + eps)
     return y if weight is None else y * weight
@@ -170,7 +170,7 @@ def _expand_gelu(builder: GraphBuilder, x: Operand, approximate: str) -> Operand
 
 @composite(expand=_expand_gelu)
 def gelu(x: Array, approximate: str = "none") -> Array:
-    """Return x times the normal distribution's share below x; `tanh` approximates that share."""
+    """Return x * Phi(x), Phi the standard normal CDF; `tanh` selects the tanh approximation."""
     if approximate == "none":
         return 0.5 * x * (1 + special.erf(x * math.sqrt(0.5)))
     return 0.5 * x * (1 + np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x * x * x)))

@@ -50,7 +50,7 @@ def _infer_matmul(operands: Operands, attributes: Attributes) -> tuple[Type, ...
         raise FusecError("`matmul` of a 0-dim tensor", notes=[described(operands)])
     inner, rows = left[-1], right[-2 if len(right) > 1 else 0]
     if inner != rows:
-        rows_help = "`linear` multiplies by the rows of its weights, [N, K]"
+        rows_help = "`linear` takes weights [N, K]"
         help = rows_help if inner in right[-1:] else None
         raise mismatch("matmul", inner, rows, "the summed extents must agree", operands, help)
     outer = [left[:-2], right[:-2]]
@@ -109,7 +109,7 @@ def _merge_weight_dims(
         _check_bias(tuple(given))
         if given[2].shape != weight[:-1]:
             raise FusecError(
-                "the bias of `linear` must have the dims of the weight but K",
+                "the bias of `linear` must have the dims of the weight except K",
                 notes=[described(given)],
             )
     merged = product((*leading, rows))

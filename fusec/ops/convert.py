@@ -28,11 +28,11 @@ def _compute(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
 
 
 def _cast(x: Array, dtype: DType) -> Array:
-    """Convert, rounding to nearest even; floats to integers towards zero, complex by real part.
+    """Convert: floats round to nearest even, integers truncate, complex keeps the real part.
 
-    What i32, i64 and u64 cannot hold becomes the nearest number that they can, NaN becomes 0.
+    Out-of-range values saturate in i32, i64 and u64; NaN becomes 0.
     Smaller types hold the last bits of an i32, u32 those of an i64, u64 of what is negative, too.
-    What f8e4m3 cannot hold becomes its largest value, of f8e5m2 an infinity, as in PyTorch.
+    Out-of-range values saturate in f8e4m3 and become infinite in f8e5m2, as in PyTorch.
     """
     if dtype == BOOL:
         return np.not_equal(x, 0)

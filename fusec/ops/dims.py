@@ -37,7 +37,7 @@ def _expand_transpose(builder: GraphBuilder, arg: Operand, dim0: int, dim1: int)
 
 @composite(expand=_expand_transpose)
 def transpose(arg: Array, dim0: Axis, dim1: Axis) -> Array:
-    """Exchange two dims."""
+    """Transpose two dims."""
     return np.swapaxes(arg, dim0, dim1)
 
 
@@ -47,7 +47,8 @@ def _expand_movedim(
     rank = len(tensor_shape("movedim", arg))
     if len(source) != len(destination):
         raise FusecError(
-            f"`movedim`: {len(source)} dims to {len(destination)} places", notes=[described([arg])]
+            f"`movedim`: {len(source)} dims to {len(destination)} positions",
+            notes=[described([arg])],
         )
     moved = dict(
         zip(
@@ -63,7 +64,7 @@ def _expand_movedim(
 
 @composite(expand=_expand_movedim)
 def movedim(arg: Array, source: Ints, destination: Ints) -> Array:
-    """Move dims to other places; the others keep their order."""
+    """Move dims to new positions; the others keep their order."""
     return np.moveaxis(arg, tuple(source), tuple(destination))
 
 
@@ -81,7 +82,7 @@ def _expand_flatten(builder: GraphBuilder, arg: Operand, start_dim: int, end_dim
 
 @composite(expand=_expand_flatten)
 def flatten(arg: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
-    """Join the dims from `start_dim` to `end_dim`, both counted in, to one."""
+    """Flatten the dims from `start_dim` to `end_dim` (inclusive) into one."""
     shape = np.shape(arg) or (1,)
     last = end_dim % len(shape)
     return np.reshape(arg, (*shape[: start_dim % len(shape)], -1, *shape[last + 1 :]))
@@ -108,7 +109,7 @@ def _expand_stack(builder: GraphBuilder, *tensors: Operand, dim: int) -> Operand
 
 @composite(expand=_expand_stack)
 def stack(*tensors: Array, dim: int = 0) -> Array:
-    """Join tensors of one shape along a new dim."""
+    """Concatenate tensors of one shape along a new dim."""
     return np.stack(tensors, axis=dim)
 
 
@@ -136,7 +137,7 @@ def _expand_narrow(
 
 @composite(expand=_expand_narrow)
 def narrow(arg: Array, dim: Axis, start: Size, length: Size) -> Array:
-    """Return `length` elements along `dim` from `start` on."""
+    """Return `length` elements along `dim` from `start`."""
     first = start % np.shape(arg)[dim] if start < 0 else start
     return np.take(arg, range(first, first + length), axis=dim)
 
@@ -182,7 +183,7 @@ def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> 
     count = extent.divide(length)
     if count is None or not count.is_const or count.value < 1:
         raise Unsupported(
-            f"`{name}` of an extent {extent} by {length}: the number of parts is not known",
+            f"`{name}` of an extent {extent} by {length}: the number of parts is not a constant",
             help=f"write slices, or declare the dim `{extent}` as a multiple of a named part",
         )
     return [length] * count.value
@@ -190,7 +191,7 @@ def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> 
 
 @composite(expand=_expand_split, many=True)
 def split(arg: Array, split_size: Shape, dim: Axis = 0) -> Array:
-    """Cut a tensor along `dim` into parts of one size, or of the sizes listed.
+    """Split a tensor along `dim` into parts of one size, or of the sizes listed.
 
     There are as many results as parts; the last of parts of one size may be shorter.
     """
@@ -228,7 +229,7 @@ def _dim(value: int) -> Dim:
 
 @composite(expand=_expand_chunk, many=True)
 def chunk(arg: Array, chunks: Size, dim: Axis = 0) -> Array:
-    """Cut a tensor along `dim` into `chunks` equal parts, one result for each.
+    """Split a tensor along `dim` into `chunks` equal parts, one result each.
 
     A number that is not a multiple of `chunks` gives a shorter last part, and may give fewer parts.
     """
@@ -241,7 +242,7 @@ def _expand_unbind(builder: GraphBuilder, arg: Operand, dim: int) -> tuple[Opera
     extent = tensor_shape("unbind", arg)[dim]
     if not extent.is_const:
         raise Unsupported(
-            f"`unbind` of an extent {extent}: the number of results is not known",
+            f"`unbind` of an extent {extent}: the number of results is not a constant",
             help="`select(x, index, dim)` is one of them; declare the extent as a number",
         )
     return tuple(builder.apply("select", arg, k, dim=dim) for k in range(extent.value))
@@ -249,7 +250,7 @@ def _expand_unbind(builder: GraphBuilder, arg: Operand, dim: int) -> tuple[Opera
 
 @composite(expand=_expand_unbind, many=True)
 def unbind(arg: Array, dim: Axis = 0) -> Array:
-    """Return all slices along `dim`, without that dim, one result for each."""
+    """Return all slices along `dim`, without that dim, one result each."""
     return tuple(np.moveaxis(arg, dim, 0))
 
 
@@ -281,7 +282,7 @@ def _expand_roll(
 
 @composite(expand=_expand_roll)
 def roll(arg: Array, shifts: Ints, dims: Ints) -> Array:
-    """Move elements along dims by a number of places; what leaves at the end enters in front."""
+    """Shift elements along dims; elements shifted past the end wrap to the front."""
     return np.roll(arg, tuple(shifts), tuple(dims))
 
 
@@ -298,5 +299,5 @@ def _expand_repeat_interleave(
 
 @composite(expand=_expand_repeat_interleave)
 def repeat_interleave(arg: Array, repeats: Size, dim: Axis) -> Array:
-    """Repeat each element along `dim` a number of times, one beside the other."""
+    """Repeat each element along `dim` consecutively."""
     return np.repeat(arg, repeats, axis=dim)

@@ -30,15 +30,17 @@ class DrawBuilder(InputBuilder):
         if not self._draws:
             if declared := [i.value.name for i in self._inputs if i.generator]:
                 raise FusecError(
-                    "a draw without a seed, where the fusion itself declares the generator's "
+                    "a random op without a seed, in a fusion that declares the generator's "
                     f"{' and '.join(f'`{n}`' for n in declared)}",
-                    help="give every draw an rng_seed and an rng_offset, as in "
-                    "rng_offset=add(rng_offset, 3) with a number that no other draw adds",
+                    help=(
+                        "pass an rng_seed and an rng_offset to every random op, as in "
+                        "rng_offset=add(rng_offset, 3), with a different number for each"
+                    ),
                 )
             for part in PARTS:
                 self.generator_input(self.fresh_name(f"rng_{part}"), part)
         if self._draws >= DRAWS_PER_CALL:
-            raise Unsupported(f"more than {DRAWS_PER_CALL} draws without a seed in one fusion")
+            raise Unsupported(f"more than {DRAWS_PER_CALL} random ops without a seed in one fusion")
         number, self._draws = self._draws, self._draws + 1
         seed, offset = (self._value(i.value) for i in self._inputs if i.generator)
         return seed, offset, number
@@ -46,7 +48,7 @@ class DrawBuilder(InputBuilder):
     def generator_input(self, name: str, part: str, span: Span | None = None) -> Value:
         """Declare the generator's `seed` or `offset`: a u64[] that no caller gives."""
         if any(i.generator == part for i in self._inputs):
-            raise FusecError(f"two inputs are the generator's {part}", span=span)
+            raise FusecError(f"two inputs are declared as the generator's {part}", span=span)
         value = self.input(name, U64, (), span=span)
         self._inputs[-1] = replace(self._inputs[-1], generator=part)
         return value

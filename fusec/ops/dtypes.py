@@ -117,7 +117,8 @@ def _full_width(name: str, operands: Operands) -> DType:
     dtype = _floating(name, operands)
     if dtype.is_half:
         raise Unsupported(
-            f"`{name}` of {dtype}: half types are computed in f32, and steps differ",
+            f"`{name}` of {dtype}: 16-bit floats are computed in f32, where the spacing of "
+            "values differs",
             code=NOT_IN_HALF,
         )
     return dtype
@@ -126,7 +127,7 @@ def _full_width(name: str, operands: Operands) -> DType:
 def _single(name: str, operands: Operands) -> DType:
     dtype = _floating(name, operands)
     if dtype.compute != F32:
-        raise Unsupported(f"`{name}` of {dtype}: only f32 and half types have fewer bits to take")
+        raise Unsupported(f"`{name}` of {dtype}: expected f32 or a 16-bit float")
     return dtype
 
 

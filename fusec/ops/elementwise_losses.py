@@ -39,13 +39,13 @@ def _reduced(loss: Array, reduction: str) -> Array:
 
 @_loss(lambda x, target: (x - target) * (x - target))
 def mse_loss(x: Array, target: Array, reduction: str = "mean") -> Array:
-    """Return the squared differences: their mean, their sum, or each with `none`."""
+    """Return the mean of squared differences, their sum, or (`none`) each of them."""
     return _reduced(np.square(np.subtract(x, target)), reduction)
 
 
 @_loss(lambda x, target: (x - target).abs())
 def l1_loss(x: Array, target: Array, reduction: str = "mean") -> Array:
-    """Return the magnitudes of the differences: their mean, their sum, or each with `none`."""
+    """Return the mean of absolute differences, their sum, or (`none`) each of them."""
     return _reduced(np.abs(np.subtract(x, target)), reduction)
 
 

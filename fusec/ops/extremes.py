@@ -42,10 +42,10 @@ def _found(function: Any, arg: Array, dims: Dims, keepdim: bool) -> Array:
     accuracy=0,
 )
 def argmax(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
-    """Return where the largest value over `dims` is first, as i64; NaN wins.
+    """Return the first index of the maximum over `dims`, as i64; propagates NaN.
 
-    Over several dims (all if left out) the position counts their elements in row-major order.
-    Of no elements there is none: an error.
+    Over several dims (default: all) the index is in row-major order.
+    It is an error for no elements.
     """
     return _found(np.argmax, arg, dims, keepdim)
 
@@ -58,9 +58,9 @@ def argmax(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     accuracy=0,
 )
 def argmin(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
-    """Return where the smallest value over `dims` is first, as i64; NaN wins.
+    """Return the first index of the minimum over `dims`, as i64; propagates NaN.
 
-    Over several dims (all if left out) the position counts their elements in row-major order.
-    Of no elements there is none: an error.
+    Over several dims (default: all) the index is in row-major order.
+    It is an error for no elements.
     """
     return _found(np.argmin, arg, dims, keepdim)

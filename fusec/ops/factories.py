@@ -53,7 +53,7 @@ def _infer_full(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     fills="fill_value",
 )
 def full(shape: Shape, fill_value: Array, dtype: DType | None = None) -> Array:
-    """Return a tensor of one value; without `dtype`, floats become f32."""
+    """Return a tensor filled with one value; default dtype f32 for floats."""
     return np.full(tuple(shape), fill_value)
 
 
@@ -89,7 +89,7 @@ def _in_64_bits(operands: Operands, dtype: DType) -> tuple[DType, ...]:
     text=texts.IOTA,
 )
 def iota(length: Size, start: Array = 0, step: Array = 1, dtype: DType | None = None) -> Array:
-    """Return start, start + step, ... as a 1-dim tensor; i64 without `dtype`.
+    """Return start, start + step, ... as a 1-dim tensor; default dtype i64.
 
     Computed in 64 bits and rounded once.
     """

@@ -24,7 +24,7 @@ class Factors:
         rank = len(self._shape)
         if not -rank <= at < rank:
             raise FusecError(
-                f"`{self._name}` has {rank} dim{'s' * (rank != 1)}, and none of number {at}",
+                f"`{self._name}` has {rank} dim{'s' * (rank != 1)}: dim {at} is out of range",
                 span=span,
             )
         return at % rank
@@ -34,8 +34,8 @@ class Factors:
         assert self._mesh is not None
         known = [name for name, _ in self._mesh.axes]
         if axis == STREAM:
-            help = "a loop over streams divides by `stream`, not by `shard`"
-            raise FusecError("a stream is no axis of the mesh", span=span, help=help)
+            help = "a loop over streams is declared with `stream`, not with `shard`"
+            raise FusecError("a stream is not an axis of the mesh", span=span, help=help)
         if axis not in known:
             close = difflib.get_close_matches(axis, known, n=1)
             raise FusecError(
@@ -65,7 +65,7 @@ class Factors:
     def _divide(self, at: int, axis: str | None, parts: Dim, span: Span | None) -> None:
         if axis in self._spans:
             first = self._spans[axis]
-            kind = "streams divide" if axis == STREAM else f"the mesh axis `{axis}` divides"
+            kind = "streams divide" if axis == STREAM else f"the mesh axis `{axis}` shards"
             notes = () if first is None else (f"first at {first.place()}",)
             raise FusecError(f"{kind} `{self._name}` twice", span=span, notes=notes)
         left = self._left[at]
@@ -74,7 +74,7 @@ class Factors:
         if own is None and left.is_const and parts.is_const and not uneven:
             of = f"{left} elements" if left == self._shape[at] else f"{left} elements left"
             raise FusecError(
-                f"dim {at} of `{self._name}` has {of}, which {parts} parts do not divide",
+                f"dim {at} of `{self._name}` has {of}, not divisible by {parts}",
                 span=span,
             )
         if axis is not None:

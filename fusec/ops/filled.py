@@ -26,7 +26,7 @@ def _expand_zeros(builder: GraphBuilder, shape: Sequence[Dim], dtype: DType | No
 
 @composite(expand=_expand_zeros)
 def zeros(shape: Shape, dtype: DType | None = None) -> Array:
-    """Return a tensor of zeros, f32 without `dtype`."""
+    """Return a tensor of zeros; default dtype f32."""
     return np.zeros(tuple(shape))
 
 
@@ -36,7 +36,7 @@ def _expand_ones(builder: GraphBuilder, shape: Sequence[Dim], dtype: DType | Non
 
 @composite(expand=_expand_ones)
 def ones(shape: Shape, dtype: DType | None = None) -> Array:
-    """Return a tensor of ones, f32 without `dtype`."""
+    """Return a tensor of ones; default dtype f32."""
     return np.ones(tuple(shape))
 
 
@@ -49,7 +49,7 @@ def _full_like(
 
 @composite(expand=_full_like)
 def full_like(x: Array, fill_value: Array, dtype: DType | None = None) -> Array:
-    """Return a tensor of one value in the shape and, without `dtype`, the type of x."""
+    """Return a tensor filled with one value, with the shape and (default) the dtype of x."""
     return np.full(np.shape(x), fill_value)
 
 
@@ -59,7 +59,7 @@ def _expand_zeros_like(builder: GraphBuilder, x: Operand, dtype: DType | None) -
 
 @composite(expand=_expand_zeros_like)
 def zeros_like(x: Array, dtype: DType | None = None) -> Array:
-    """Return zeros in the shape and, without `dtype`, the type of x."""
+    """Return zeros with the shape and (default) the dtype of x."""
     return np.zeros(np.shape(x))
 
 
@@ -69,7 +69,7 @@ def _expand_ones_like(builder: GraphBuilder, x: Operand, dtype: DType | None) ->
 
 @composite(expand=_expand_ones_like)
 def ones_like(x: Array, dtype: DType | None = None) -> Array:
-    """Return ones in the shape and, without `dtype`, the type of x."""
+    """Return ones with the shape and (default) the dtype of x."""
     return np.ones(np.shape(x))
 
 
@@ -96,9 +96,9 @@ def _number(builder: GraphBuilder, size: Dim) -> Operand | int:
 def arange(
     start: Size, end: Size | None = None, step: Size = 1, dtype: DType | None = None
 ) -> Array:
-    """Return start, start + step, ... before `end`; of one number, 0 to before that. i64.
+    """Return start, start + step, ... below `end` as i64; start is 0 with one argument.
 
-    For other numbers than sizes there is `iota`.
+    For values other than sizes use `iota`.
     """
     return np.arange(start) if end is None else np.arange(start, end, step)
 
@@ -112,7 +112,7 @@ def _expand_eye(builder: GraphBuilder, n: Dim, m: Dim | None, dtype: DType | Non
 
 @composite(expand=_expand_eye)
 def eye(n: Size, m: Size | None = None, dtype: DType | None = None) -> Array:
-    """Return an n x m matrix with ones on the diagonal, f32 without `dtype`; m is n without it."""
+    """Return an n x m matrix with ones on the diagonal; default dtype f32, default m is n."""
     return np.eye(n, m)
 
 
@@ -125,5 +125,5 @@ def _one_hot(index: Term, num_classes: Dim) -> Term:
 
 @formula(_one_hot)
 def one_hot(index: Array, num_classes: Size) -> Array:
-    """Return i64 with a last dim of classes: 1 at the class that `index` names, else 0."""
+    """Return i64 with a last dim of classes: 1 at the class `index`, else 0."""
     return np.equal(np.expand_dims(index, -1), np.arange(num_classes)).astype(np.int64)

@@ -45,7 +45,7 @@ def not_ours(
         )
     text = written or " or ".join(f"`{e}`" for e in entry.expressions)
     return FusecError(
-        f"`{name}` is {entry.framework}'s name, and no operation of fusec",
+        f"`{name}` is {entry.framework}'s name, not an operation of fusec",
         span=span,
         notes=[f"it is {entry.title}"] if written and entry.kind != "same" else (),
         help=f"write {text}" + (f"; {entry.note}" if entry.note else ""),

@@ -86,10 +86,10 @@ def grouped_mm(
     beta: Array | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Multiply group by group; offsets hold the end of each group, in increasing order.
+    """Multiply matrices by group; offsets hold the end of each group, in increasing order.
 
     [M, K] @ [G, K, N] groups rows, [G, M, K] @ [K, N] columns; [M, K] @ [K, N] groups the summed
-    elements, for [G, M, N]. What lies behind the last group is 0. Scales have one element, or one
+    elements, for [G, M, N]. Results past the last group are 0. Scales have one element, or one
     for each row of mat1 and column of mat2; with them the result is bf16 without `dtype`.
     """
     a, b = np.asarray(mat1), np.asarray(mat2)
@@ -97,7 +97,7 @@ def grouped_mm(
     ends = [int(e) for e in offsets]
     starts = [0, *ends][: len(ends)]
     if any(not s <= e <= extent for s, e in zip(starts, ends, strict=True)):
-        raise FusecError(f"`grouped_mm`: offsets {ends} do not increase from 0 to at most {extent}")
+        raise FusecError(f"`grouped_mm`: offsets {ends} must increase from 0 to at most {extent}")
     spans = [slice(s, e) for s, e in zip(starts, ends, strict=True)]
     if a.ndim == b.ndim:
         return (

@@ -106,7 +106,7 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
     text=texts.INDEX_SELECT,
 )  # fmt: skip
 def index_select(arg: Array, index: Array, dim: Axis) -> Array:
-    """Return the slices of `arg` along `dim` that a 1-dim index names; no negative index.
+    """Return the slices of `arg` along `dim` selected by a 1-dim, non-negative index.
 
     An index out of bounds is an error in the reference and with --check-bounds, else undefined.
     """
@@ -178,15 +178,15 @@ def _infer_gather(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 def gather(arg: Array, index: Array, dim: Axis) -> Array:
     """Return, in the shape of the index, arg[i, index[i, j], ...] with the index in place of `dim`.
 
-    Beside `dim` the index may be smaller than `arg`, and then reads its first elements.
+    In other dims the index may be smaller than `arg`, and then reads its first elements.
     An index out of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     array, places = np.asarray(arg), checked("gather", index, np.shape(arg)[dim])
     within = array[tuple(slice(None if k == dim else e) for k, e in enumerate(places.shape))]
     if within.shape != _with(places.shape, dim, within.shape[dim]):
         raise FusecError(
-            f"`gather`: an index of shape {list(places.shape)} exceeds {list(array.shape)}"
-            f" beside dim {dim}"
+            f"`gather`: an index of shape {list(places.shape)} exceeds {list(array.shape)} in a "
+            f"dim other than {dim}"
         )
     return np.take_along_axis(within, places, axis=dim)
 
@@ -204,7 +204,9 @@ def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     require_index(name, operands[1])
     for left, right in _beside(operands, attributes):
         if left != right:
-            raise mismatch(name, left, right, f"extents beside dim {axis} must agree", operands)
+            raise mismatch(
+                name, left, right, f"extents of all dims except {axis} must agree", operands
+            )
     shape, index = operands[0].shape, operands[1].shape
     extents = (
         index[k] if k == axis else broadcast_extents(name, [shape[k], index[k]], operands)
@@ -221,7 +223,7 @@ def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 def take_along_axis(arg: Array, index: Array, dim: Axis) -> Array:
     """Return arg[i, index[i, j], ...] with the index in place of `dim`.
 
-    Extents beside `dim` are equal, or 1 and broadcast.
+    Extents of other dims are equal, or 1 and broadcast.
     An index out of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     array, places = np.asarray(arg), checked("take_along_axis", index, np.shape(arg)[dim])
@@ -240,7 +242,7 @@ def _prepare_embedding(builder: Any, slots: list[list[Operand] | None], given: A
     if slots[3] is not None:
         raise Unsupported(
             "`embedding_fwd` with max_norm: it rescales rows of the weight in place",
-            help="clip the rows' norms before the embedding",
+            help="clip the norms of the rows before the embedding",
         )
     # The others only steer the backward: nodes that differ in nothing else are the same.
     slots[2:] = [None] * len(slots[2:])
@@ -270,7 +272,7 @@ def embedding_fwd(
     scale_grad_by_freq: Array | None = None,
     sparse: Array | None = None,
 ) -> Array:
-    """Return the rows of the weight that the input names; what steers the backward is ignored.
+    """Return the rows of the weight selected by the input; backward-only options are ignored.
 
     An index out of bounds is an error in the reference and with --check-bounds, else undefined.
     """

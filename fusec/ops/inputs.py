@@ -59,7 +59,7 @@ class InputBuilder:
             raise FusecError(f"dim `{name}`: {default} is not a size", span=span)
         if multiple_of < 1 or default % multiple_of:
             raise FusecError(
-                f"dim `{name}`: the default {default} is no multiple of {multiple_of}", span=span
+                f"dim `{name}`: the default {default} is not a multiple of {multiple_of}", span=span
             )
         self._dims[name] = DimFact(name, default, multiple_of, anonymous, tuple(buckets))
         if multiple_of > 1:
@@ -75,9 +75,9 @@ class InputBuilder:
             return
         if fact.buckets:
             raise FusecError(
-                f"dim `{name}` is a constant, as no input has it, and cannot have buckets",
+                f"dim `{name}` is a constant (no input uses it) and cannot have buckets",
                 span=span,
-                help=f"leave `buckets` out, and build once for each value with `--set {name}=...`",
+                help=f"remove `buckets`, and compile once per value with `--set {name}=...`",
             )
         self.bindings.fix(name, fact.default)
 
@@ -108,9 +108,7 @@ class InputBuilder:
             return self._scalar_input(name, dtype, default, low, high, span)
         sizes = tuple(self.bindings.size(dim(d)) for d in shape)
         if on_cpu and sizes:
-            raise FusecError(
-                f"input `{name}`: only a 0-dim tensor may be in host memory", span=span
-            )
+            raise FusecError(f"input `{name}`: only a 0-dim tensor may be in CPU memory", span=span)
         if strides is not None and len(strides) != len(sizes):
             raise FusecError(
                 f"input `{name}` has {len(sizes)} dims and {len(strides)} strides", span=span

@@ -29,7 +29,7 @@ def strides_of(
     rank = len(shape)
     order = list(stride_order) if stride_order else list(range(rank - 1, -1, -1))
     if sorted(order) != list(range(rank)):
-        raise FusecError(f"stride_order {order} is no permutation of 0 to {rank - 1}")
+        raise FusecError(f"stride_order {order} is not a permutation of 0 to {rank - 1}")
     flags = [True] * rank if contiguity is None else list(contiguity)
     if len(flags) != rank:
         raise FusecError(f"contiguity has {len(flags)} entries for {rank} dims")

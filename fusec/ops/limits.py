@@ -52,14 +52,14 @@ def check_layout(entry: Input, sizes: Mapping[str, int]) -> None:
             raise FusecError(
                 f"the stride of dim {axis} of `{name}` is negative: "
                 + (f"{step}" if stride.is_const else f"{stride} is {step}"),
-                help="tensors are read forwards; `flip` turns one around",
+                help="strides must be non-negative; use `flip` to reverse a dim",
             )
         reach += max(extent.evaluate(sizes) - 1, 0) * step
     if reach * entry.value.dtype.size >= 2**63:
         raise FusecError(
-            f"`{name}` is too large: it reaches over {reach * entry.value.dtype.size} bytes with "
-            f"its strides {shape_text(entry.strides)}",
-            help="no memory is as large: strides count elements, not bytes",
+            f"`{name}` is too large: it spans {reach * entry.value.dtype.size} bytes with strides "
+            f"{shape_text(entry.strides)}",
+            help="strides are in elements, not bytes",
         )
 
 
@@ -89,10 +89,10 @@ def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
             extent = operand.shape[empty[0]]
             size = "" if extent.is_const else f", which is {extent} at these sizes"
             raise FusecError(
-                f"`{node.op.name}` over dim {empty[0]} of extent 0{size}: "
-                "no elements have no largest or smallest one",
+                f"`{node.op.name}` over dim {empty[0]} of extent 0{size}: the maximum and minimum "
+                "of no elements are undefined",
                 span=node.span,
-                help="pad the tensor with the value that is meant for no elements",
+                help="pad the tensor with the desired identity value",
                 code=EMPTY_EXTREMUM,
             )
 

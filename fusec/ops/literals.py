@@ -18,7 +18,7 @@ def literal(value: Any) -> Const:
         return Const(value, BOOL)
     if isinstance(value, int):
         if not I64.integers.start <= value < U64.integers.stop:
-            raise FusecError(f"the integer {value} does not fit into 64 bits")
+            raise FusecError(f"the integer {value} does not fit in 64 bits")
         return _integer(value, I64)
     if isinstance(value, complex):
         return Const(value, C128)
@@ -54,13 +54,13 @@ def _typed(op: OpDef, name: str, given: Const, dtype: DType) -> Const:
         if value.imag != 0 or not float(value.real).is_integer():
             raise FusecError(
                 f"`{name}` of `{op.name}` is {number}, and must be an integer",
-                help="write a whole number, or compute in a type of floats and cast the result",
+                help="write an integer, or compute in a float type and cast the result",
             )
         value = int(value.real)
     if name == op.fills and value not in dtype.integers:
         raise FusecError(
-            f"`{name}` of `{op.name}` is {number}, which {dtype} does not hold",
-            help=f"{dtype} holds {dtype.integers.start} to {dtype.integers.stop - 1}",
+            f"`{name}` of `{op.name}` is {number}, out of range for {dtype}",
+            help=f"the range of {dtype} is {dtype.integers.start} to {dtype.integers.stop - 1}",
         )
     wrapped = dtype.wrap(value)
     is_same = isinstance(given.value, int) and wrapped == given.value

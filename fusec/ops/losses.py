@@ -120,9 +120,9 @@ def _loss(name: str, log_probs: Array, target: Array, ignore_index: int, reducti
 def cross_entropy(
     logits: Array, target: Array, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
-    """Return the cross entropy of softmax(logits) [N, C, ...] against class numbers [N, ...].
+    """Return the cross entropy of softmax(logits) [N, C, ...] and class indices [N, ...].
 
-    Samples whose target is `ignore_index` count nothing. The mean is over the others. A target out
+    Samples whose target is `ignore_index` are ignored, also in the mean. A target out
     of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     axis = min(1, np.ndim(logits) - 1)
@@ -135,9 +135,9 @@ def cross_entropy(
 def nll_loss(
     log_probs: Array, target: Array, ignore_index: int = -100, reduction: str = "mean"
 ) -> Array:
-    """Return the negative of log_probs [N, C, ...] at class numbers [N, ...].
+    """Return the negative of log_probs [N, C, ...] at class indices [N, ...].
 
-    Samples whose target is `ignore_index` count nothing. The mean is over the others. A target out
+    Samples whose target is `ignore_index` are ignored, also in the mean. A target out
     of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     return _loss("nll_loss", log_probs, target, ignore_index, reduction)

@@ -58,11 +58,11 @@ def _zero(like: Operand) -> bool | int | float:
 
 @composite(expand=_expand_triu)
 def triu(arg: Array, diagonal: Array = 0) -> Array:
-    """Return the matrices of the last two dims with 0 below a diagonal, counted upwards from 0."""
+    """Return the upper triangle of the last two dims, zero below diagonal `diagonal`."""
     return np.triu(arg, int(diagonal))
 
 
 @composite(expand=_expand_tril)
 def tril(arg: Array, diagonal: Array = 0) -> Array:
-    """Return the matrices of the last two dims with 0 above a diagonal, counted upwards from 0."""
+    """Return the lower triangle of the last two dims, zero above diagonal `diagonal`."""
     return np.tril(arg, int(diagonal))

@@ -46,7 +46,7 @@ def mesh_of_ranks(ranks: Sequence[int], span: Span | None = None) -> Mesh:
                 f"a rank is at least 0 and below {MOST_RANKS}, found {rank}", span=span
             )
     if len(set(ranks)) < len(ranks):
-        raise FusecError(f"a rank stands twice in a mesh: {list(ranks)}", span=span)
+        raise FusecError(f"a rank appears twice in a mesh: {list(ranks)}", span=span)
     return replace(mesh_of_shape([len(ranks)], span), ranks=tuple(ranks))
 
 
@@ -66,6 +66,4 @@ def check_axis(name: str, span: Span | None = None) -> None:
     """Raise FusecError unless an axis of a mesh may have this name."""
     check_name(name, "mesh axis", span)
     if name == STREAM:
-        raise FusecError(
-            f"mesh axis name `{name}` is taken: it is what loops divide tensors along", span=span
-        )
+        raise FusecError(f"mesh axis name `{name}` is reserved for loops over streams", span=span)

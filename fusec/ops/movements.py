@@ -67,7 +67,7 @@ def _infer_in_dim(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     text=texts.BROADCAST_IN_DIM,
 )  # fmt: skip
 def broadcast_in_dim(arg: Array, shape: Shape, broadcast_dims: Ints) -> Array:
-    """Put dim i at `broadcast_dims[i]` of `shape`, and repeat along all other dims."""
+    """Map dim i to `broadcast_dims[i]` of `shape`, and broadcast along all other dims."""
     extents = [1] * len(shape)
     for place, extent in zip(broadcast_dims, np.shape(arg), strict=True):
         extents[place] = extent
@@ -98,7 +98,7 @@ def _canonical_expand(operands: Operands, attributes: Attributes) -> Attributes:
 def _infer_expand(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     for extent, wanted in _aligned_extents(operands, attributes):
         if extent != wanted:
-            raise mismatch("expand", extent, wanted, "only extents of 1 expand", operands)
+            raise mismatch("expand", extent, wanted, "only dims of extent 1 can expand", operands)
     return (Type(dtype_of(operands[0]), attributes["shape"]),)
 
 
@@ -108,7 +108,7 @@ def _infer_expand(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     text=texts.EXPAND,
 )  # fmt: skip
 def expand(arg: Array, shape: Shape) -> Array:
-    """Repeat along dims of extent 1, and along new leading dims; -1 keeps an extent."""
+    """Broadcast dims of extent 1 and new leading dims; -1 keeps an extent."""
     return np.broadcast_to(arg, tuple(shape))
 
 
@@ -130,6 +130,6 @@ def _infer_squeeze(operands: Operands, attributes: Attributes) -> tuple[Type, ..
 
 @movement(infer=_infer_squeeze, equal=_squeezed, access=access.SQUEEZE, text=texts.SQUEEZE)
 def squeeze(arg: Array, dims: Dims, squeeze_expanded: bool = False) -> Array:
-    """Remove dims of extent 1; with `squeeze_expanded` also dims along which values repeat."""
+    """Remove dims of extent 1; with `squeeze_expanded` also expanded dims."""
     index = tuple(0 if axis in (dims or ()) else slice(None) for axis in range(np.ndim(arg)))
     return np.asarray(arg)[index]

@@ -52,7 +52,7 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
     """Raise FusecError unless a fusion, dim, value, segment or phase may have this name."""
     if name in RESERVED:
         raise FusecError(
-            f"{what} name `{name}` is a word of the fusion language",
+            f"{what} name `{name}` is a keyword of fusion files",
             span=span,
             help=f"try `{name}_`",
             code=INVALID_NAME,
@@ -61,12 +61,12 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
         raise FusecError(
             f"{what} name `{name}` is not an identifier",
             span=span,
-            help="use letters, digits and underscores, not a digit first",
+            help="use letters, digits and underscores; do not begin with a digit",
             code=INVALID_NAME,
         )
     if name in KEYWORDS:
         raise FusecError(
-            f"{what} name `{name}` is a word of CUDA C++",
+            f"{what} name `{name}` is a keyword of CUDA C++",
             span=span,
             help=f"try `{name}_`",
             code=INVALID_NAME,
@@ -81,7 +81,7 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
     most = MOST_LETTERS if what in _OF_FILES else MOST_LETTERS_INSIDE
     if len(name) > most:
         raise FusecError(
-            f"a {what} name of {len(name)} letters is too long",
+            f"a {what} name of {len(name)} characters is too long",
             span=span,
             help=f"at most {most}",
             code=INVALID_NAME,

@@ -61,7 +61,7 @@ def _check_parameters(place: _Channels, x: Operand, given: Sequence[Operand | No
                 notes=[described([x, operand])],
             )
     if (given[2] is None) != (given[3] is None):
-        raise FusecError(f"`{place.name}`: running_mean and running_var belong together")
+        raise FusecError(f"`{place.name}`: pass both running_mean and running_var, or neither")
 
 
 def _normalised(
@@ -205,7 +205,9 @@ def _expand_instance_norm(
     place = _channels("instance_norm", arg, channels_last, batch=False)
     given = (weight, bias, running_mean, running_var)
     if not use_input_stats and running_mean is None:
-        raise FusecError("`instance_norm` without input statistics needs running ones")
+        raise FusecError(
+            "`instance_norm` without input statistics needs running_mean and running_var"
+        )
     return _normalised(builder, place, arg, given, (momentum, eps), use_input_stats)
 
 
@@ -243,7 +245,7 @@ def _expand_group_norm(
     num_groups = with_constants(builder, num_groups)
     if dim(0).at_least(num_groups) or mod(channels, num_groups).at_least(1):
         raise FusecError(
-            f"`group_norm`: {channels} channels do not fall into {num_groups} groups",
+            f"`group_norm`: {channels} channels are not divisible into {num_groups} groups",
             notes=[described([arg])],
         )
     grouped = [batch, num_groups, floordiv(channels, num_groups), *rest]

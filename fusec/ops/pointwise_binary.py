@@ -62,7 +62,7 @@ def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
     parts=complex_formulas.ADD,
 )
 def add(a: Array, b: Array) -> Array:
-    """Add two operands; integers wrap; of bools, their or."""
+    """Add two operands; integers wrap; logical or for bools."""
     return np.add(a, b)
 
 
@@ -103,7 +103,7 @@ def sub(a: Array, b: Array) -> Array:
     parts=complex_formulas.MUL,
 )
 def mul(a: Array, b: Array) -> Array:
-    """Multiply two operands; integers wrap; of bools, their and."""
+    """Multiply two operands; integers wrap; logical and for bools."""
     return np.multiply(a, b)
 
 
@@ -128,7 +128,7 @@ def mul(a: Array, b: Array) -> Array:
     parts=complex_formulas.DIV,
 )
 def div(a: Array, b: Array) -> Array:
-    """Divide a by b; integers are cut towards zero, and give 0 where b is 0.
+    """Divide a by b; integer division truncates towards zero and returns 0 where b is 0.
 
     The lowest integer divided by -1 wraps to itself.
     """
@@ -156,7 +156,7 @@ def div(a: Array, b: Array) -> Array:
     parts=complex_formulas.DIV,
 )
 def truediv(a: Array, b: Array) -> Array:
-    """Divide a by b as floats, also integers."""
+    """Divide a by b in floating point, also for integers."""
     return np.true_divide(a, b)
 
 
@@ -172,7 +172,7 @@ def truediv(a: Array, b: Array) -> Array:
     between=between.signed_remainder,
 )
 def fmod(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of a; of integers 0 where b is 0."""
+    """Return the remainder of a / b with the sign of a; 0 for integers where b is 0."""
     return np.fmod(a, b)
 
 
@@ -188,7 +188,7 @@ def fmod(a: Array, b: Array) -> Array:
     between=between.remainder,
 )
 def mod(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of a, as C's %; of integers 0 where b is 0."""
+    """Return the remainder of a / b with the sign of a, as C's %; 0 for integers where b is 0."""
     return np.fmod(a, b)
 
 
@@ -202,7 +202,7 @@ def mod(a: Array, b: Array) -> Array:
     between=between.remainder,
 )
 def remainder(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0.
+    """Return the remainder of a / b with the sign of b, as Python's %; 0 for integers if b is 0.
 
     A remainder of 0 has the sign of a, as in PyTorch.
     """
@@ -216,7 +216,7 @@ def remainder(a: Array, b: Array) -> Array:
     sizes=sizes.ceildiv, accuracy=0,
 )  # fmt: skip
 def ceilDiv(a: Array, b: Array) -> Array:
-    """Divide integers that are not negative, rounding up; 0 where b is 0."""
+    """Divide non-negative integers, rounding up; 0 where b is 0."""
     one = np.asarray(1, np.asarray(a).dtype)
     return np.floor_divide(np.subtract(np.add(a, b), one), b)
 
@@ -260,7 +260,7 @@ def _root(
     instead=_root,
 )
 def pow(a: Array, b: Array) -> Array:
-    """Return a to the power b; integers wrap, negative powers of them are cut to integers.
+    """Return a to the power b; integers wrap, their negative powers truncate.
 
     A scalar exponent of 0.5 or -0.5 is `sqrt` or `rsqrt`, also at -0 and -inf.
     """
@@ -314,7 +314,7 @@ def nextafter(a: Array, b: Array) -> Array:
     exact=exact.either,
 )
 def minimum(a: Array, b: Array) -> Array:
-    """Return the smaller operand; NaN wins."""
+    """Return the smaller operand; propagates NaN."""
     return np.minimum(a, b)
 
 
@@ -328,7 +328,7 @@ def minimum(a: Array, b: Array) -> Array:
     exact=exact.either,
 )
 def maximum(a: Array, b: Array) -> Array:
-    """Return the larger operand; NaN wins."""
+    """Return the larger operand; propagates NaN."""
     return np.maximum(a, b)
 
 
@@ -342,5 +342,5 @@ def maximum(a: Array, b: Array) -> Array:
     exact=exact.either,
 )
 def gcd(a: Array, b: Array) -> Array:
-    """Return the greatest common divisor, not negative."""
+    """Return the non-negative greatest common divisor."""
     return np.gcd(a, b)

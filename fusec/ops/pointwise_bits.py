@@ -17,7 +17,7 @@ from fusec.ops.lazy import np
     text=Text(infix="&"),
 )
 def bitwise_and(a: Array, b: Array) -> Array:
-    """Return the and of every bit."""
+    """Return the bitwise and."""
     return np.bitwise_and(a, b)
 
 
@@ -30,7 +30,7 @@ def bitwise_and(a: Array, b: Array) -> Array:
     text=Text(infix="|"),
 )
 def bitwise_or(a: Array, b: Array) -> Array:
-    """Return the or of every bit."""
+    """Return the bitwise or."""
     return np.bitwise_or(a, b)
 
 
@@ -43,7 +43,7 @@ def bitwise_or(a: Array, b: Array) -> Array:
     text=Text(infix="^"),
 )
 def bitwise_xor(a: Array, b: Array) -> Array:
-    """Return the exclusive or of every bit."""
+    """Return the bitwise exclusive or."""
     return np.bitwise_xor(a, b)
 
 
@@ -56,7 +56,7 @@ def bitwise_xor(a: Array, b: Array) -> Array:
     text=Text(infix="<<"),
 )
 def bitwise_left_shift(a: Array, b: Array) -> Array:
-    """Shift a left by b bits; from the width of the type on, nothing is left."""
+    """Shift a left by b bits; 0 for shifts of the type's width or more."""
     return np.left_shift(a, b)
 
 
@@ -69,7 +69,7 @@ def bitwise_left_shift(a: Array, b: Array) -> Array:
     text=Text(infix=">>"),
 )
 def bitwise_right_shift(a: Array, b: Array) -> Array:
-    """Shift a right by b bits, keeping its sign."""
+    """Shift a right by b bits (arithmetic shift)."""
     return np.right_shift(a, b)
 
 
@@ -81,7 +81,7 @@ def bitwise_right_shift(a: Array, b: Array) -> Array:
     discontinuous=True,
 )
 def logical_right_shift(a: Array, b: Array) -> Array:
-    """Shift a right by b bits, filling with zeros."""
+    """Shift a right by b bits, filling with zeros (logical shift)."""
     value = np.asarray(a)
     unsigned = np.dtype(f"u{value.dtype.itemsize}")
     return np.right_shift(value.view(unsigned), np.asarray(b).astype(unsigned)).view(value.dtype)

@@ -48,7 +48,7 @@ def ne(a: Array, b: Array) -> Array:
     exact=exact.truth,
 )
 def lt(a: Array, b: Array) -> Array:
-    """Return whether a is below b."""
+    """Return whether a is less than b."""
     return np.less(a, b)
 
 
@@ -61,7 +61,7 @@ def lt(a: Array, b: Array) -> Array:
     exact=exact.truth,
 )
 def le(a: Array, b: Array) -> Array:
-    """Return whether a is at most b."""
+    """Return whether a is less than or equal to b."""
     return np.less_equal(a, b)
 
 
@@ -74,7 +74,7 @@ def le(a: Array, b: Array) -> Array:
     exact=exact.truth,
 )
 def gt(a: Array, b: Array) -> Array:
-    """Return whether a is above b."""
+    """Return whether a is greater than b."""
     return np.greater(a, b)
 
 
@@ -87,7 +87,7 @@ def gt(a: Array, b: Array) -> Array:
     exact=exact.truth,
 )
 def ge(a: Array, b: Array) -> Array:
-    """Return whether a is at least b."""
+    """Return whether a is greater than or equal to b."""
     return np.greater_equal(a, b)
 
 

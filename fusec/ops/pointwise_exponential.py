@@ -62,7 +62,7 @@ def exp2(x: Array) -> Array:
 
 @pointwise(cuda=builtin("expm1"), dtype=FLOAT, cost=Cost(27, 1), text=texts.function("expm1"))
 def expm1(x: Array) -> Array:
-    """Return e to the power x, minus 1, exact also near 0."""
+    """Return e to the power x, minus 1, accurate near 0."""
     return np.expm1(x)
 
 
@@ -103,7 +103,7 @@ def log10(x: Array) -> Array:
     text=texts.function("log1p"),
 )
 def log1p(x: Array) -> Array:
-    """Return log(1 + x), exact also near 0."""
+    """Return log(1 + x), accurate near 0."""
     return np.log1p(x)
 
 

@@ -44,7 +44,7 @@ def _size(x: Array, result: Array) -> Array:
     terms=_size,
 )
 def gelu_approx(x: Array) -> Array:
-    """Return x times the normal distribution's share below x, in few instructions."""
+    """Return x * Phi(x), Phi the standard normal CDF, in fewer instructions."""
     return x * (0.5 * special.erfc(-x * math.sqrt(0.5)))
 
 
@@ -56,7 +56,7 @@ def gelu_approx(x: Array) -> Array:
     text=texts.function("erfc"),
 )
 def erfc(x: Array) -> Array:
-    """Return 1 - erf(x), exact also where it is tiny."""
+    """Return 1 - erf(x), accurate for large x."""
     return special.erfc(x)
 
 

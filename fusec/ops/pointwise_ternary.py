@@ -21,7 +21,7 @@ from fusec.ops.lazy import np
     complex_error=ComplexError(0),
 )
 def where(condition: Array, x: Array, y: Array) -> Array:
-    """Return x where the condition holds, else y."""
+    """Return x where the condition is true, else y."""
     return np.where(condition, x, y)
 
 
@@ -53,7 +53,7 @@ def lerp(start: Array, end: Array, weight: Array) -> Array:
     exact=exact.either,
 )
 def clamp(x: Array, min: Array, max: Array) -> Array:
-    """Return x kept between two bounds; NaN stays."""
+    """Clamp x to two bounds; propagates NaN."""
     return np.minimum(np.maximum(x, min), max)
 
 

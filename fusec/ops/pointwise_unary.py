@@ -28,9 +28,9 @@ def rounding(name: str) -> dict[str, str]:
     parts=complex_formulas.ABS,
 )  # fmt: skip
 def abs(x: Array) -> Array:
-    """Return the absolute value; of a complex number its distance from 0.
+    """Return the absolute value; the modulus for complex numbers.
 
-    The lowest integer has none, and stays.
+    The lowest integer wraps to itself.
     """
     return np.abs(x)
 
@@ -50,7 +50,7 @@ def abs(x: Array) -> Array:
     parts=complex_formulas.NEG,
 )
 def neg(x: Array) -> Array:
-    """Return the negative; unsigned integers wrap, and the lowest signed one stays."""
+    """Return the negative; integers wrap."""
     return np.negative(x)
 
 
@@ -95,7 +95,7 @@ def reciprocal(x: Array) -> Array:
     exact=exact.either,
 )
 def relu(x: Array) -> Array:
-    """Return max(x, 0); NaN stays."""
+    """Return max(x, 0); propagates NaN."""
     return np.maximum(x, np.asarray(0, np.asarray(x).dtype))
 
 
@@ -108,7 +108,7 @@ def relu(x: Array) -> Array:
     exact=exact.whole,
 )
 def ceil(x: Array) -> Array:
-    """Return the smallest whole number that is not below x."""
+    """Return x rounded up to an integer."""
     return np.ceil(x) if np.asarray(x).dtype.kind == "f" else x
 
 
@@ -121,7 +121,7 @@ def ceil(x: Array) -> Array:
     exact=exact.whole,
 )
 def floor(x: Array) -> Array:
-    """Return the largest whole number that is not above x."""
+    """Return x rounded down to an integer."""
     return np.floor(x) if np.asarray(x).dtype.kind == "f" else x
 
 
@@ -134,7 +134,7 @@ def floor(x: Array) -> Array:
     exact=exact.whole,
 )
 def round(x: Array) -> Array:
-    """Return the nearest whole number, halves to even."""
+    """Return x rounded to the nearest integer, ties to even."""
     return np.round(x)
 
 
@@ -147,7 +147,7 @@ def round(x: Array) -> Array:
     exact=exact.whole,
 )
 def trunc(x: Array) -> Array:
-    """Return x without its fraction."""
+    """Return x rounded towards zero to an integer."""
     return np.trunc(x) if np.asarray(x).dtype.kind == "f" else x
 
 
@@ -160,7 +160,7 @@ def trunc(x: Array) -> Array:
     between=between.fraction,
 )
 def frac(x: Array) -> Array:
-    """Return the fraction of x, with the sign of x."""
+    """Return the fractional part of x, with the sign of x."""
     return x - np.trunc(x)
 
 

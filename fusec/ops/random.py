@@ -39,7 +39,7 @@ def generator_pair(builder: GraphBuilder) -> tuple[Operand, Operand]:
 def _seeded(builder: Any, slots: list[list[Operand] | None], given: Attributes) -> None:
     """Let a call without a seed draw from the generator."""
     if (slots[2] is None) != (slots[3] is None):
-        raise FusecError("rng_seed and rng_offset belong together", help="give both or neither")
+        raise FusecError("rng_seed without rng_offset, or the reverse", help="pass both or neither")
     if slots[2] is None:
         seed, offset = generator_pair(builder)
         slots[2], slots[3] = [seed], [offset]
@@ -116,10 +116,10 @@ def uniform(
     rng_offset: Array | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Return numbers spread evenly from minval to before maxval; f32 without `dtype`.
+    """Return uniform random numbers in [minval, maxval); default dtype f32.
 
-    What would round up to maxval is the largest number below it instead.
-    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    A value that would round up to maxval becomes the largest value below it.
+    Without rng_seed and rng_offset, every run generates new numbers from the program's generator.
     """
     assert rng_seed is not None
     assert rng_offset is not None
@@ -168,9 +168,9 @@ def normal(
     rng_offset: Array | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Return numbers of a normal distribution; f32 without `dtype`.
+    """Return normally distributed random numbers; default dtype f32.
 
-    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    Without rng_seed and rng_offset, every run generates new numbers from the program's generator.
     """
     assert rng_seed is not None
     assert rng_offset is not None
@@ -192,18 +192,18 @@ def _like(name: str, draw: str) -> Any:
 
 @composite(expand=_like("rand_like", "uniform"))
 def rand_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | None = None) -> Array:
-    """Return numbers from 0 to before 1 in the shape and type of `arg`.
+    """Return uniform random numbers in [0, 1) with the shape and dtype of `arg`.
 
-    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    Without rng_seed and rng_offset, every run generates new numbers from the program's generator.
     """
     return _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
 
 
 @composite(expand=_like("randn_like", "normal"))
 def randn_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | None = None) -> Array:
-    """Return numbers of the standard normal distribution in the shape and type of `arg`.
+    """Return standard normal random numbers with the shape and dtype of `arg`.
 
-    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    Without rng_seed and rng_offset, every run generates new numbers from the program's generator.
     """
     return _numbers(philox.normals, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
 
@@ -248,7 +248,7 @@ def dropout(
     rng_seed: Array | None = None,
     rng_offset: Array | None = None,
 ) -> Array:
-    """Return (arg with a share p of its elements set to 0 and the others scaled, the mask).
+    """Return (arg with each element zeroed with probability p, the others scaled; the mask).
 
     The scale is 1 / (1 - p) if it is left out. Without rng_seed and rng_offset every run draws
     anew, from the program's generator.

@@ -66,7 +66,7 @@ def _expand_stride_order(
     rank = len(tensor_shape("stride_order", arg))
     if sorted(stride_order) != list(range(rank)):
         raise FusecError(
-            f"`stride_order` {list(stride_order)} is no permutation of 0 to {rank - 1}",
+            f"`stride_order` {list(stride_order)} is not a permutation of 0 to {rank - 1}",
             notes=[described([arg])],
         )
     copy = builder.apply("set", arg)

@@ -84,7 +84,7 @@ def _worst(name: str, infinity: float) -> float:
     text=Text(reduction=("add", 0.0)),
 )
 def sum(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Sum over `dims` (all if left out); integers and bools are summed in i64."""
+    """Sum over `dims` (default: all); integers and bools are summed in i64."""
     return total(np.asarray(arg), dims, keepdims=keepdim)
 
 
@@ -97,7 +97,7 @@ def sum(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | Non
     text=Text(reduction=("mul", 1.0)),
 )
 def prod(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Multiply over `dims` (all if left out); integers and bools in i64."""
+    """Multiply over `dims` (default: all); integers and bools in i64."""
     return np.prod(arg, axis=dims, keepdims=keepdim)
 
 
@@ -109,7 +109,7 @@ def prod(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | No
     text=Text(reduction=("fmax", float("-inf"))),
 )
 def max(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Return the largest value over `dims`; NaN wins. Of no elements there is none: an error."""
+    """Return the maximum over `dims`; propagates NaN. It is an error for no elements."""
     return _extremum("max", "max", arg, dims, keepdim)
 
 
@@ -121,7 +121,7 @@ def max(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | Non
     text=Text(reduction=("fmin", float("inf"))),
 )
 def min(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
-    """Return the smallest value over `dims`; NaN wins. Of no elements there is none: an error."""
+    """Return the minimum over `dims`; propagates NaN. It is an error for no elements."""
     return _extremum("min", "min", arg, dims, keepdim)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_FP4 = "4-bit floats and block scales in a tensor core's own layout have no kernels"
+_FP4 = "4-bit floats and block scales in the tensor core layout have no kernels"
 _BLOCKS = (
     "4-bit floats and scales in f8e8m0 have no kernels; reshape to blocks, then max, div and cast "
     "give fp8 with scales in f32"

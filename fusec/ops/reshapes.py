@@ -29,7 +29,7 @@ def _canonical_reshape(operands: Operands, attributes: Attributes) -> Attributes
     total = product(tensor_shape("reshape", operands[0]))
     rest = product(extent for extent in shape if extent != -1)
     if rest == 0:
-        raise FusecError(f"`reshape`: the -1 in {text(shape)} is ambiguous beside an extent of 0")
+        raise FusecError(f"`reshape`: the -1 in {text(shape)} is ambiguous, as another extent is 0")
     if total.is_const and rest.is_const and total.value % rest.value:
         raise _sizes_differ(operands, shape)
     at = unknown[0]
@@ -114,5 +114,5 @@ def set_(arg: Array) -> Array:
     text=texts.SEGMENT_SET,
 )
 def segment_set(arg: Array) -> Array:
-    """Copy the operand and end a segment there: producer and consumers never share a kernel."""
+    """Copy the operand and force a segment boundary between producer and consumers."""
     return arg

@@ -91,7 +91,7 @@ def _finished(
             added = builder.apply("mul", added, _single(builder, beta, wide))
         product = builder.apply("add", product, added)
     elif beta is not None:
-        raise FusecError("beta scales the bias, and there is none")
+        raise FusecError("beta without a bias")
     return _wide(builder, product, dtype)
 
 
@@ -166,7 +166,7 @@ def scaled_mm(
     beta: Array | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Multiply matrices times scales: one each, of rows, columns or blocks; bf16 without `dtype`.
+    """Multiply scaled matrices, with scales per tensor, row, column or block; default dtype bf16.
 
     alpha (mat1 scale1) @ (mat2 scale2) + beta bias. A scale has one element, or the dims of its
     matrix with divisors of their extents: [M, 1] scales rows, [M, K // 128] blocks of 128.

@@ -33,7 +33,7 @@ def _running(name: str, default: DefaultType) -> Infer:
             if dtype_of(initial).is_float and not default(own).is_float:
                 raise FusecError(
                     f"init of `{name}` is a float, its result {default(own)}",
-                    help="cast the operand, or give an integer",
+                    help="cast the operand, or pass an integer",
                 )
         return (Type(default(own), shape),)
 
@@ -53,7 +53,7 @@ def _begun(function: Any, arg: Array, dim: int, init: Array | None) -> Array:
     text=texts.scan("add"),
 )  # fmt: skip
 def cumsum(arg: Array, dim: Axis, init: Array | None = None) -> Array:
-    """Return init plus the sum of the elements up to each one; integers and bools in i64."""
+    """Return the inclusive prefix sum plus init; integers and bools in i64."""
     sums = running(np.asarray(arg), dim)
     return sums if init is None else sums + init
 
@@ -64,7 +64,7 @@ def cumsum(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     text=texts.scan("mul"),
 )  # fmt: skip
 def cumprod(arg: Array, dim: Axis, init: Array | None = None) -> Array:
-    """Return init times the product of the elements up to each one; integers and bools in i64."""
+    """Return the inclusive prefix product times init; integers and bools in i64."""
     return _begun(np.multiply, arg, dim, init)
 
 
@@ -74,7 +74,7 @@ def cumprod(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     text=texts.scan("fmax"),
 )  # fmt: skip
 def cummax(arg: Array, dim: Axis, init: Array | None = None) -> Array:
-    """Return the largest of init and the elements up to each one; NaN wins."""
+    """Return the running maximum, including init; propagates NaN."""
     return _begun(np.maximum, arg, dim, init)
 
 
@@ -84,5 +84,5 @@ def cummax(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     text=texts.scan("fmin"),
 )  # fmt: skip
 def cummin(arg: Array, dim: Axis, init: Array | None = None) -> Array:
-    """Return the smallest of init and the elements up to each one; NaN wins."""
+    """Return the running minimum, including init; propagates NaN."""
     return _begun(np.minimum, arg, dim, init)

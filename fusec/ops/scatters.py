@@ -68,8 +68,8 @@ def _places(name: str, arg: Array, index: Array, dim: int) -> tuple[Any, ...]:
     for axis, (small, large) in enumerate(zip(chosen.shape, array.shape, strict=True)):
         if axis != dim and small > large:
             raise FusecError(
-                f"`{name}`: an index of shape {list(chosen.shape)} exceeds {list(array.shape)}"
-                f" beside dim {dim}"
+                f"`{name}`: an index of shape {list(chosen.shape)} exceeds {list(array.shape)} in "
+                f"a dim other than {dim}"
             )
     places = list(np.ogrid[tuple(slice(e) for e in chosen.shape)])
     places[dim] = chosen
@@ -97,9 +97,8 @@ def _written(name: str, src: Array, index: Array) -> Array:
 def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
     """Return `arg` with src[i, j] at [i, index[i, j]], the index in place of `dim`.
 
-    Where several elements meet, the last one along `dim` wins. The source may be a number. An index
-    out of bounds is an error in the reference and with --check-bounds, else what happens is
-    undefined.
+    For colliding indices, the last element along `dim` is written. The source may be a number. An
+    index out of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     result = np.array(arg)
     places, source = _places("scatter", arg, index, dim), _written("scatter", src, index)
@@ -120,9 +119,9 @@ def scatter_add(
 ) -> Array:
     """Return `arg` with src[i, j] added at [i, index[i, j]], the index in place of `dim`.
 
-    Sums are taken in the order of the source, so that they are the same from run to run; with
-    deterministic=false those of f32 and f64 in the order of arrival. An index out of bounds is an
-    error in the reference and with --check-bounds, else what happens is undefined.
+    Sums are taken in source order and are bitwise reproducible; with
+    deterministic=false those of f32 and f64 in arrival order. An index out of bounds is an
+    error in the reference and with --check-bounds, else undefined.
     """
     result = np.array(arg)
     places, source = _places("scatter_add", arg, index, dim), _written("scatter_add", src, index)
@@ -164,9 +163,9 @@ def _infer_index_add(operands: Operands, attributes: Attributes) -> tuple[Type, 
 def index_add(arg: Array, index: Array, src: Array, dim: Axis, deterministic: bool = True) -> Array:
     """Return `arg` with slice i of the source added to its slice index[i] along `dim`.
 
-    Sums are taken in the order of the source, so that they are the same from run to run; with
-    deterministic=false those of f32 and f64 in the order of arrival. An index out of bounds is an
-    error in the reference and with --check-bounds, else what happens is undefined.
+    Sums are taken in source order and are bitwise reproducible; with
+    deterministic=false those of f32 and f64 in arrival order. An index out of bounds is an
+    error in the reference and with --check-bounds, else undefined.
     """
     result = np.array(arg)
     chosen = checked("index_add", index, result.shape[dim])

@@ -32,8 +32,9 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
             raise Unequal(
                 f"operands of `{name}` do not broadcast",
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
-                help="extents must be equal or literally 1; reshape, or declare both by one name"
-                + "; halves of D are equal where D is declared with `multiple_of: 2`" * cut,
+                help="extents must be equal or literally 1; reshape, or declare both with one dim"
+                + "; `D // 2` and `D - D // 2` are equal if D is declared with `multiple_of: 2`"
+                * cut,
                 code=NO_BROADCAST,
             )
     return wide[0]
@@ -85,7 +86,7 @@ def normal_axes(name: str, axes: Sequence[int], rank: int, what: str = "dim") ->
     normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
     for axis in normal:
         if normal.count(axis) > 1:
-            raise FusecError(f"{what} {axis} of `{name}` is given twice", code=AXIS_TWICE)
+            raise FusecError(f"{what} {axis} of `{name}` is specified twice", code=AXIS_TWICE)
     return normal
 
 

@@ -79,7 +79,7 @@ def _computed(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand:
             raise FusecError(
                 f"dim `{size}` is not the extent of any input's dim and cannot be used as a value",
                 span=span,
-                help="inputs have it as a part of an extent only; declare an input scalar for it",
+                help="inputs use it only within an extent; declare a scalar input for it",
             )
         return operand_of_size(builder, alone, span)
 

@@ -44,7 +44,7 @@ def _infer_argsort(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     text=texts.ARGSORT,
 )  # fmt: skip
 def argsort(arg: Array, dim: Axis = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Return, as i64, where the elements in order come from; always in a stable order."""
+    """Return the indices that sort the elements, as i64; always stable."""
     return _order(arg, dim, descending)
 
 
@@ -58,7 +58,7 @@ def _infer_sort(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     results=("values", "indices"), cost=Cost(20), accuracy=0.0,
 )  # fmt: skip
 def sort(arg: Array, dim: Axis = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Return (the elements in order, where they come from as i64); always in a stable order."""
+    """Return (the sorted elements, their indices as i64); always stable."""
     order = _order(arg, dim, descending)
     return np.take_along_axis(np.asarray(arg), order, axis=dim), order
 
@@ -92,9 +92,9 @@ def too_large(k: int, extent: int, axis: int, notes: list[str]) -> FusecError:
     text=texts.TOPK,
 )  # fmt: skip
 def topk(arg: Array, k: Size, dim: Axis = -1, largest: bool = True, sorted: bool = True) -> Array:
-    """Return (the k largest or smallest elements, where they come from as i64); always in order.
+    """Return (the k largest or smallest elements, their indices as i64); always sorted.
 
-    Of equal elements the first ones are taken; NaN counts as larger than everything.
+    Ties take the first elements; NaN compares greater than all numbers.
     """
     array = np.asarray(arg)
     if k > array.shape[dim]:

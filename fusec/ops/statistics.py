@@ -63,7 +63,7 @@ def _divided(squares: Array, count: int, correction: int) -> Array:
     cost=Cost(6),
 )
 def var(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = False) -> Array:
-    """Return the variance over `dims`: squared deviations over the count less `correction`."""
+    """Return the variance over `dims`, divided by the count minus `correction`."""
     _, squares, count = _moments(arg, dims, keepdim)
     return _divided(squares, count, correction)
 

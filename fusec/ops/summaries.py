@@ -56,7 +56,7 @@ def _norm(x: Term, p: float, dims: tuple[int, ...], keepdim: bool) -> Term:
 
 @float_formula(_norm)
 def norm(x: Array, p: float = 2.0, dims: Dims = None, keepdim: bool = False) -> Array:
-    """Return the p-norm over `dims`; of p=inf the largest magnitude."""
+    """Return the p-norm over `dims`; p=inf is the largest magnitude."""
     if math.isinf(p):
         return (np.max if p > 0 else np.min)(np.abs(x), axis=dims, keepdims=keepdim)
     return np.sum(np.abs(x) ** p, axis=dims, keepdims=keepdim) ** (1 / p)
@@ -64,7 +64,7 @@ def norm(x: Array, p: float = 2.0, dims: Dims = None, keepdim: bool = False) -> 
 
 @float_formula(lambda x, eps, p, dim: x / _norm(x, p, (dim,), keepdim=True).maximum(eps))
 def normalize(x: Array, p: float = 2.0, dim: Axis = 1, eps: Array = 1e-12) -> Array:
-    """Return x over its p-norm along `dim`, which counts as at least `eps`."""
+    """Return x divided by max(its p-norm along `dim`, `eps`)."""
     length = np.sum(np.abs(x) ** p, axis=dim, keepdims=True) ** (1 / p)
     return x / np.maximum(length, eps)
 
@@ -76,7 +76,7 @@ def _cosine(a: Term, b: Term, eps: Term, dim: int) -> Term:
 
 @float_formula(_cosine)
 def cosine_similarity(a: Array, b: Array, dim: Axis = 1, eps: Array = 1e-8) -> Array:
-    """Return the cosine of the angle between rows along `dim`; lengths count as at least `eps`."""
+    """Return the cosine similarity along `dim`; norms are at least `eps`."""
     lengths = [np.maximum(np.sqrt(np.sum(np.square(x), axis=dim)), eps) for x in (a, b)]
     return np.sum(np.multiply(a, b), axis=dim) / (lengths[0] * lengths[1])
 
@@ -90,11 +90,11 @@ def softmin(x: Array, dim: Axis) -> Array:
 
 @formula(lambda x, dims: x.ne(0).sum(dims=dims, dtype=I64))
 def count_nonzero(x: Array, dims: Dims = None) -> Array:
-    """Return how many elements over `dims` are not 0, as i64."""
+    """Return the number of nonzero elements over `dims`, as i64."""
     return np.asarray(np.count_nonzero(x, axis=dims), np.int64)
 
 
 @formula(lambda x, dims, keepdim: x.isnan().where(0, x).sum(dims=dims, keepdim=keepdim))
 def nansum(x: Array, dims: Dims = None, keepdim: bool = False) -> Array:
-    """Return the sum over `dims` of what is not NaN."""
+    """Return the sum over `dims`, ignoring NaN."""
     return np.nansum(x, axis=dims, keepdims=keepdim)

@@ -39,9 +39,10 @@ def _in_units(x: Array) -> tuple[Array, Array]:
     terms=_ties,
 )
 def tf32(x: Array) -> Array:
-    """Return x rounded to 10 bits behind the point, to nearest: tensor cores multiply these.
+    """Return x rounded to TF32 (10 mantissa bits, to nearest), for tensor cores.
 
-    Where both factors of a product in f32 are such, it is off by 2^-11 of each, and is quicker.
+    An f32 GEMM with both operands in TF32 runs on tensor cores, with a relative error of 2^-11 per
+    operand.
     """
     with np.errstate(all="ignore"):
         scaled, exponents = _in_units(x)

@@ -52,7 +52,7 @@ def _inside(index: Dim, extent: Dim) -> Dim:
     elif dim(0).at_least(index) and index != 0:
         raise FusecError(
             f"`slice` up to or from {index}, which is 0 or negative",
-            help=f"counted from the front that is {extent + index}",
+            help=f"counted from the start that is {extent + index}",
         )
     return index if _at_most(index, extent) else minimum(index, extent)
 
@@ -120,9 +120,9 @@ def slice(
     strides: Ints | None = None,
     manual_normalization: bool = False,
 ) -> Array:
-    """Return the elements from start to before end in steps; indices count as in Python.
+    """Return the elements from start (inclusive) to end (exclusive) with a step, as in Python.
 
-    With `manual_normalization` the caller warrants 0 <= start <= end <= extent.
+    With `manual_normalization` the caller guarantees 0 <= start <= end <= extent.
     """
     steps = (1,) * len(start_indices) if strides is None else strides
     index = tuple(
@@ -152,7 +152,9 @@ def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     for axis, extent in enumerate(shape):
         padded = extent + widths[2 * axis] + widths[2 * axis + 1]
         if padded.is_const and padded.value < 0:
-            raise FusecError(f"`pad` cuts dim {axis} to {padded}", notes=[described(operands[:1])])
+            raise FusecError(
+                f"`pad` shrinks dim {axis} to {padded}", notes=[described(operands[:1])]
+            )
         extents.append(padded)
     return (Type(dtype_of(operands[0]), tuple(extents)),)
 
@@ -166,7 +168,7 @@ def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     fills="value",
 )
 def pad(arg: Array, pad_widths: Shape, value: Array = 0) -> Array:
-    """Add `value` around the tensor: (before, after) pairs, last dim first; negative widths cut.
+    """Pad with `value`: (before, after) pairs, last dim first; negative widths crop.
 
     The attribute of a node, and so this reference, holds a pair for every dim in order.
     """
@@ -205,7 +207,9 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
             )
     for left, right in _beside(operands, attributes):
         if left != right:
-            raise mismatch("cat", left, right, f"extents beside dim {axis} must agree", operands)
+            raise mismatch(
+                "cat", left, right, f"extents of all dims except {axis} must agree", operands
+            )
     total = dim(0)
     for operand in operands:
         total = total + operand.shape[axis]
@@ -214,7 +218,7 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 
 @movement(infer=_infer_cat, equal=_beside, access=access.CAT, links=links.cat, text=texts.CAT)
 def cat(*tensors: Array, dim: Axis = 0) -> Array:
-    """Join tensors along `dim`."""
+    """Concatenate tensors along `dim`."""
     return np.concatenate(tensors, axis=dim)
 
 
@@ -252,9 +256,9 @@ def _may_lie(start: Dim, inner: Dim, outer: Dim) -> bool:
     text=texts.UPDATE_SLICE,
 )
 def update_slice(arg: Array, src: Array, start_indices: Shape) -> Array:
-    """Return `arg` with `src` from the start indices on, which count from the front.
+    """Return `arg` with a slice replaced by `src`, at non-negative start indices.
 
-    The slice must lie within `arg`. Written into `arg` itself, it alone is moved.
+    The slice must be within `arg`. If the output aliases `arg`, only the slice is written.
     """
     result = np.array(arg)
     ends = tuple(s + e for s, e in zip(start_indices, np.shape(src), strict=True))

@@ -55,6 +55,6 @@ def folded(sign: str, operands: Sequence[Operand], span: Span) -> Const | None:
     except ZeroDivisionError:
         raise FusecError("division by zero", span=span, code=ZERO_DIVISION) from None
     except OverflowError:
-        raise FusecError("the number does not fit into f64", span=span, code=NUMBER_RANGE) from None
+        raise FusecError("the number does not fit in f64", span=span, code=NUMBER_RANGE) from None
     except FusecError as error:
         raise error.at(span) from None

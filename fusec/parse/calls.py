@@ -110,7 +110,8 @@ class Calls:
         if op.family != "composite" and names is not None and len(names) != len(op.results):
             count, results = len(op.results), ", ".join(op.results)
             raise FusecError(
-                f"`{op.name}` gives {count} result{'s' * (count > 1)}, the line names {len(names)}",
+                f"`{op.name}` returns {count} value{'s' * (count > 1)}, "
+                f"but the line assigns {len(names)}",
                 span=span,
                 help=f"name {'them' if count > 1 else 'one'}, as in `{results} = {op.name}(...)`",
                 code=RESULT_COUNT,
@@ -163,7 +164,7 @@ class Calls:
             keyword_seen |= argument.keyword is not None
             if name in given:
                 raise FusecError(
-                    f"argument `{name}` of `{op.name}` is given twice",
+                    f"argument `{name}` of `{op.name}` is specified twice",
                     span=self._span(argument.keyword or argument.value),
                     help=signature(op),
                     code=ARGUMENT_TWICE,
@@ -194,8 +195,8 @@ class Calls:
         if position >= len(names):
             count = len(names)
             raise FusecError(
-                f"`{op.name}` takes {count} argument{'s' * (count != 1)}, "
-                f"got {position + 1} or more",
+                f"`{op.name}` takes {count} argument{'s' * (count != 1)}, got {position + 1} or "
+                "more",
                 span=self._span(argument.value),
                 help=signature(op),
                 code=TOO_MANY_ARGUMENTS,
@@ -208,7 +209,7 @@ class Calls:
         if param.kind == "operands":
             if not isinstance(tree, Items):
                 raise FusecError(
-                    f"`{param.name}` of `{op.name}` is a list of tensors",
+                    f"`{param.name}` of `{op.name}` must be a list of tensors",
                     span=self._span(tree),
                     help=f"write `{op.name}([a, b])`",
                     code=NOT_A_LIST,
@@ -225,7 +226,7 @@ class Calls:
     def _single(self, tree: Tree, op: OpDef, param: Param) -> Operand:
         if isinstance(tree, Items):
             raise FusecError(
-                f"`{param.name}` of `{op.name}` is one tensor, not a list",
+                f"`{param.name}` of `{op.name}` must be one tensor, not a list",
                 span=self._span(tree),
                 help=signature(op),
                 code=LIST_FOR_TENSOR,
@@ -263,9 +264,9 @@ class Calls:
         results = self._call(tree, None)
         if len(results) != 1:
             raise FusecError(
-                f"`{tree.name.text}` gives {len(results)} results and cannot be nested",
+                f"`{tree.name.text}` returns {len(results)} values and cannot be nested",
                 span=self._span(tree),
-                help="give it a line of its own",
+                help="write it on its own line",
                 code=NESTED_RESULTS,
             )
         return results[0]
@@ -380,7 +381,7 @@ class Calls:
     def _dtype(self, tree: Tree, op: OpDef, param: Param) -> DType:
         if not isinstance(tree, Name):
             raise FusecError(
-                f"`{param.name}` of `{op.name}` is a dtype",
+                f"`{param.name}` of `{op.name}` must be a dtype",
                 span=self._span(tree),
                 help="one of " + ", ".join(DTYPES),
             )

@@ -129,7 +129,7 @@ class Declarations:
                 code=INVALID_SIZE,
             )
         if value >= 2**63:
-            raise FusecError(f"{what} does not fit into 64 bits", span=node.span, code=INVALID_SIZE)
+            raise FusecError(f"{what} does not fit in 64 bits", span=node.span, code=INVALID_SIZE)
         return value
 
     def _derived(self, name: str, node: Scalar) -> Dim:
@@ -200,7 +200,7 @@ class Declarations:
             raise FusecError(f"`{name}` is a tensor: only dims and scalars can be set")
         if "strides" in given and ("contiguity" in given or "stride_order" in given):
             raise FusecError(
-                "`strides` already say the layout",
+                "`strides` already define the layout",
                 span=given["strides"].span,
                 help="remove `contiguity` and `stride_order`",
                 code=LAYOUT_TWICE,
@@ -236,7 +236,8 @@ class Declarations:
             raise FusecError("seed and offset of the generator are `u64[]`", span=where)
         for other in given.keys() - {"type", "generator"}:
             raise FusecError(
-                f"`{name}` is given by the generator and has no `{other}`", span=given[other].span
+                f"`{name}` comes from the random generator and has no `{other}`",
+                span=given[other].span,
             )
         return self.builder.generator_input(name, str(node.value), span)
 
@@ -267,7 +268,7 @@ class Declarations:
                     break
             parser.expect("]", " or `,`")
         elif parser.token.text == "(":
-            raise parser.unexpected("`[`", f"a shape stands in brackets: `{word.text}[B, H]`")
+            raise parser.unexpected("`[`", f"write the shape in brackets: `{word.text}[B, H]`")
         if parser.take("="):
             tree = parser.expression()
             if isinstance(tree, Items) and dtype.is_complex:
@@ -398,7 +399,7 @@ def _order(node: YamlNode | None, rank: int) -> list[int] | None:
 def stride_order(node: YamlNode, rank: int) -> list[int]:
     """Return nvFuser's stride order: the rank of each dim counted from the fastest."""
     items = _per_dim(node, "stride_order", "the tensor", rank).items
-    order = [integer(i, "the position of a dim, 0 for the fastest") for i in items]
+    order = [integer(i, "the position of a dim in memory, 0 for the innermost") for i in items]
     if sorted(order) != list(range(rank)):
         raise FusecError(
             f"stride_order is a permutation of 0 to {rank - 1}, found {order}",
@@ -413,7 +414,7 @@ def _check_override(name: str, value: int, multiple_of: int) -> None:
         raise FusecError(f"cannot set `{name}` to {value}: it is not a size", code=SET_VALUE)
     if value % multiple_of:
         raise FusecError(
-            f"cannot set `{name}` to {value}: the file says that it is a multiple of {multiple_of}",
+            f"cannot set `{name}` to {value}: it is declared as a multiple of {multiple_of}",
             help=f"nearest: {max(multiple_of, round(value / multiple_of) * multiple_of)}",
             code=SET_VALUE,
         )

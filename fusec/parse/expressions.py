@@ -101,7 +101,7 @@ class Parser:
         first = self.token
         if first.kind == "name" and self._tokens[self._next + 1].text == "(":
             raise FusecError(
-                "an op line names its result",
+                "an op line must name its result",
                 span=self.span(first),
                 help=f"write `y = {first.text}(...)`",
                 code=UNNAMED_RESULT,
@@ -135,7 +135,7 @@ class Parser:
             raise FusecError(
                 f"calls nested deeper than {MAX_DEPTH} levels",
                 span=self.span(self.token),
-                help="give intermediate values a line of their own",
+                help="write intermediate values on their own lines",
             )
 
     def _infix(self, level: int) -> Tree:
@@ -253,7 +253,7 @@ class Parser:
             value = number_of(token.text)
             if value == float("inf"):
                 raise FusecError(
-                    f"{token.text} does not fit into f64",
+                    f"{token.text} does not fit in f64",
                     span=self.span(token),
                     help="write `inf`",
                     code=NUMBER_RANGE,

@@ -99,7 +99,7 @@ def integer(node: YamlNode, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong(node, what)
     if not -(2**63) <= value < 2**63:
-        raise FusecError(f"{what}: the number does not fit into 64 bits", span=node.span)
+        raise FusecError(f"{what}: the number does not fit in 64 bits", span=node.span)
     return value
 
 

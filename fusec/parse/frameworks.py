@@ -66,7 +66,7 @@ def bind(
     for word, value in keywords.items():
         name = _parameter(word, names) if op is None else parameter_called(op, word)
         if name not in names or name in given:
-            what = "is given twice" if name in given else "is unknown"
+            what = "is specified twice" if name in given else "is unknown"
             raise FusecError(f"argument `{word}` of `{entry.name}` {what}", help=entry.title)
         given[name] = value
     for parameter in entry.parameters:

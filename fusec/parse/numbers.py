@@ -21,7 +21,7 @@ def typed_number(
         if isinstance(value, bool) or not isinstance(value, int):
             raise FusecError(f"expected an integer for {dtype}", span=span, code=NUMBER_RANGE)
         if value not in dtype.integers:
-            raise FusecError(f"{value} does not fit into {dtype}", span=span, code=NUMBER_RANGE)
+            raise FusecError(f"{value} does not fit in {dtype}", span=span, code=NUMBER_RANGE)
         return value
     if isinstance(value, bool):
         raise FusecError(f"expected a number for {dtype}", span=span, code=NUMBER_RANGE)

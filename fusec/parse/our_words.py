@@ -106,7 +106,7 @@ class OurWords:
         written = self._written(entry, tree, tree)
         if written is None or _text(tree) in written:
             return error
-        help = f"if this is {entry.title}, write {written}"
+        help = f"if you mean {entry.title}, write {written}"
         return error.changed(help=help)
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:

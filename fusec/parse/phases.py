@@ -37,7 +37,7 @@ def phases_of(node: YamlNode, fusion: Fusion) -> tuple[Phase, ...]:
     if missing:
         raise FusecError(f"output `{missing[0]}` is in no phase", span=root.span, help=_HELP)
     if len(phases) < 2:
-        raise FusecError("phases come in twos or more", span=root.span, help=_HELP)
+        raise FusecError("a joint graph needs at least two phases", span=root.span, help=_HELP)
     return tuple(phases)
 
 
@@ -50,7 +50,7 @@ def _names(
         name = fields.text(item, f"the name of an {kind}")
         if name not in known:
             raise FusecError(
-                f"`{name}` is no {kind} of the fusion",
+                f"`{name}` is not an {kind} of the fusion",
                 span=item.span,
                 help=fields.did_you_mean(name, list(known)) or f"one of {', '.join(known)}",
             )

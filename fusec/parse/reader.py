@@ -241,7 +241,7 @@ class _Reader:
         if not entries:
             self.problems.check()
             raise FusecError(
-                "there are no outputs", span=node.span, help=_OUTPUTS_HELP, code=NO_OUTPUTS
+                "the fusion has no outputs", span=node.span, help=_OUTPUTS_HELP, code=NO_OUTPUTS
             )
         for key, options in entries:
             with self.problems.collect(key.span):
@@ -271,7 +271,7 @@ class _Reader:
             raise FusecError(
                 f"`{node.text}` is not an input",
                 span=node.span,
-                help="an output can be written into the memory of an input only",
+                help="an output can only alias an input",
                 code=ALIAS_NOT_AN_INPUT,
             )
         return value
@@ -285,7 +285,7 @@ class _Reader:
         )
 
 
-_OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write into an input"
+_OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write to an input"
 _SECTIONS = {
     "dims": ("dims (a mapping)", "write `dims: {B: 4096, H: 1024}`, or one `name: size` per line"),
     "inputs": ("inputs (a mapping)", "write one `name: bf16[B, H]` per line, without `- `"),

@@ -47,5 +47,5 @@ def with_schedules(fusion: Fusion, path: str) -> Fusion:
 def _setting(node: YamlNode) -> Setting:
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, (bool, int, str)):
-        raise fields.wrong(node, "an integer, a word, true or false", _HELP)
+        raise fields.wrong(node, "an integer, a string, true or false", _HELP)
     return fields.integer(node, "an integer") if type(value) is int else value

@@ -38,19 +38,23 @@ def schema() -> dict[str, Any]:
             "items": {"$ref": "#/definitions/op"},
         },
         "outputs": _outputs(),
-        "shardings": _named("How values are divided.", "#/definitions/sharding"),
-        "segments": _named("Values pinned into one kernel, by segment.", "#/definitions/segment"),
+        "shardings": _named("Shardings of values.", "#/definitions/sharding"),
+        "segments": _named(
+            "Values pinned to one segment, by segment name.", "#/definitions/segment"
+        ),
         "boundaries": {
-            "description": "`explicit`: groups of kernels end at segment_set alone.",
+            "description": "`explicit`: groups of segments end only at segment_set.",
             "enum": list(BOUNDARIES),
         },
         "schedules": {
-            "description": "Fields that kernels are to have, by value, segment or scheduler.",
+            "description": "Schedule parameters, by value, segment or scheduler.",
             "type": ["object", "null"],
             "propertyNames": {"$ref": "#/definitions/name"},
             "additionalProperties": {"$ref": "#/definitions/schedule"},
         },
-        "phases": _named("Parts that run by themselves, in order.", "#/definitions/phase"),
+        "phases": _named(
+            "Parts of a joint graph, run separately, in order.", "#/definitions/phase"
+        ),
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -73,7 +77,7 @@ def schema() -> dict[str, Any]:
             "segment": _segment(),
             "phase": _phase(),
             "schedule": {
-                "description": "Fields with values; `fusec dump --schedule-space` lists both.",
+                "description": "Parameters; `fusec dump --schedule-space` lists them.",
                 "type": "object",
                 "propertyNames": {"$ref": "#/definitions/name"},
                 "additionalProperties": {"type": ["integer", "string", "boolean"]},
@@ -116,21 +120,21 @@ def _type() -> dict[str, Any]:
 
 def _dim() -> dict[str, Any]:
     facts = {
-        "default": {**_SIZE, "description": "The size that is planned for."},
+        "default": {**_SIZE, "description": "The size that kernels are planned for."},
         "multiple_of": {"type": "integer", "minimum": 1, "description": "A known divisor."},
         "buckets": {
             "type": "array",
             "items": _SIZE,
-            "description": "Sizes that get a build of their own.",
+            "description": "Sizes that are compiled separately.",
         },
         "anonymous": {
             "type": "boolean",
-            "description": "A size that may turn out equal to another, as a -1 of a script.",
+            "description": "A size that may be equal to another, such as a -1 of a script.",
         },
     }
     return {
         "anyOf": [_SIZE, _EXPRESSION, _object(facts, "default")],
-        "description": "A default size, facts of a size, or an expression of other dims.",
+        "description": "A default size, properties of a size, or an expression of other dims.",
     }
 
 
@@ -145,31 +149,31 @@ def _input() -> dict[str, Any]:
         "contiguity": {
             "type": "array",
             "items": {"type": ["boolean", "null"]},
-            "description": "In memory order: true follows the faster dims, false has a stride of "
-            "its own, null is broadcast or expanded.",
+            "description": "By dim: true is contiguous with the next inner dim, false has its own "
+            "stride, null is broadcast or expanded.",
         },
         "stride_order": {
             "type": "array",
             "items": {"type": "integer", "minimum": 0},
-            "description": "The position of each dim in memory, 0 for the fastest.",
+            "description": "The position of each dim in memory, 0 for the innermost.",
         },
         "range": {
             "type": "array",
             "items": {"type": "number"},
             "minItems": 2,
             "maxItems": 2,
-            "description": "The interval of random values.",
+            "description": "The interval of random inputs.",
         },
         "default": {
             "type": ["number", "boolean", "array"],
             "items": {"type": "number"},
             "maxItems": 2,
-            "description": "The value of a scalar that is not given; of a complex one its parts.",
+            "description": "The default of a scalar; real and imaginary parts if complex.",
         },
-        "on_cpu": {"type": "boolean", "description": "A 0-dim tensor in host memory."},
+        "on_cpu": {"type": "boolean", "description": "A 0-dim tensor in CPU memory."},
         "generator": {
             "enum": ["seed", "offset"],
-            "description": "A u64[] that the program's random generator gives, not the caller.",
+            "description": "A u64[] that the program's random generator provides, not the caller.",
         },
         **_divided(),
     }
@@ -217,12 +221,12 @@ def _output_options() -> dict[str, Any]:
                 {
                     "alias": {
                         "$ref": "#/definitions/name",
-                        "description": "The input whose memory the output is written into.",
+                        "description": "The input that the output aliases.",
                     },
                     "stride_order": {
                         "type": "array",
                         "items": {"type": "integer", "minimum": 0},
-                        "description": "The position of each dim in memory, 0 for the fastest.",
+                        "description": "The position of each dim in memory, 0 for the innermost.",
                     },
                     **_divided(),
                 }
@@ -239,7 +243,7 @@ def _outputs() -> dict[str, Any]:
     }
     single = {**options, "maxProperties": 1}
     return {
-        "description": "Values that the fusion writes.",
+        "description": "Values that the fusion returns.",
         "anyOf": [
             {
                 "type": "array",
@@ -254,8 +258,8 @@ def _outputs() -> dict[str, Any]:
 def _mesh() -> dict[str, Any]:
     size = {"type": "integer", "minimum": 1}
     return {
-        "description": "Ranks that run the fusion together, in a grid: `[4]` has one axis, `mesh`, "
-        "`[2, 4]` has mesh_y and mesh_x; `{dp: 2, tp: 4}` names them.",
+        "description": "Device mesh: `[4]` has one axis, `mesh`; `[2, 4]` has mesh_y and mesh_x; "
+        "`{dp: 2, tp: 4}` names the axes.",
         "anyOf": [
             {"type": "array", "items": size, "minItems": 1, "maxItems": len(DEFAULT_AXES)},
             {
@@ -286,15 +290,15 @@ def _shard() -> dict[str, Any]:
     factor = {**_object({"whole": parts, "stream": parts}), "minProperties": 1, "maxProperties": 1}
     axis = {"$ref": "#/definitions/name"}
     return _by_dim(
-        "The mesh axis that divides each dim, or several, outermost first; `{}`: every rank has "
-        "the whole.",
+        "The mesh axis that shards each dim, or several, outermost first; `{}`: replicated on "
+        "every rank.",
         {"anyOf": [axis, {"type": "array", "items": {"anyOf": [axis, factor]}}]},
     )
 
 
 def _ranks() -> dict[str, Any]:
     return {
-        "description": "The ranks that alone hold a value, of a mesh of one axis.",
+        "description": "The ranks that hold a value, for a mesh with one axis.",
         "type": "array",
         "items": {"type": "integer", "minimum": 0},
         "minItems": 1,
@@ -302,7 +306,7 @@ def _ranks() -> dict[str, Any]:
 
 
 def _stream() -> dict[str, Any]:
-    slices = _by_dim("The slices of a dim that a loop takes on streams.",
+    slices = _by_dim("The number of slices of a dim in a loop over streams.",
                      {"anyOf": [_PARTS, _EXPRESSION]})  # fmt: skip
     return {"anyOf": [{"type": "integer"}, slices]}
 
@@ -310,8 +314,8 @@ def _stream() -> dict[str, Any]:
 def _phase() -> dict[str, Any]:
     names = {"type": "array", "items": {"$ref": "#/definitions/name"}}
     block = {
-        "inputs": {**names, "description": "Inputs that no earlier phase is given."},
-        "outputs": {**names, "description": "Outputs that the phase makes."},
+        "inputs": {**names, "description": "Inputs that no earlier phase takes."},
+        "outputs": {**names, "description": "Outputs that the phase computes."},
     }
     return {"anyOf": [names, _object(block, "outputs")]}
 

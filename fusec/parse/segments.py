@@ -90,9 +90,9 @@ def _open(options: Mapping) -> bool:
         raise FusecError(f"`open` is true or false, got `{text}`", span=node.span)
     if text == "true" and scheduler is not None:
         raise FusecError(
-            "an open segment has no scheduler of its own",
+            "an open segment cannot have a scheduler",
             span=scheduler.span,
-            help="leave out `open` to fix what the segment holds, or `scheduler`",
+            help="remove `open` to fix the contents of the segment, or remove `scheduler`",
         )
     return text == "true"
 
@@ -106,12 +106,12 @@ def _group(item: Scalar, fusion: Fusion, made: dict[str, tuple[str, ...]]) -> tu
         raise FusecError(
             f"undefined value `{item.text}`",
             span=item.span,
-            help=fields.did_you_mean(item.text, names) or "segments list results of ops",
+            help=fields.did_you_mean(item.text, names) or "list results of ops",
             code=SEGMENT_VALUE,
         )
     if value in fusion.input_of:
         raise FusecError(
-            f"`{item.text}` is an input: segments list results of ops",
+            f"`{item.text}` is an input: list results of ops",
             span=item.span,
             code=SEGMENT_INPUT,
         )

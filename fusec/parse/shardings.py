@@ -25,7 +25,7 @@ WHOLE = "whole"
 _MESH_HELP = "write `mesh: [4]`, `mesh: [2, 4]` (axes mesh_y, mesh_x), or `mesh: {dp: 2, tp: 4}`"
 _SHARD_HELP = "write `shard: {0: mesh}`, or `{0: [dp, tp]}` for dp outermost"
 _STREAM_HELP = "write `stream: {0: 4}`, or `stream: 0` for as many slices as dim 0 has elements"
-_RANKS_HELP = "write `ranks: [0]` for a value that rank 0 alone holds"
+_RANKS_HELP = "write `ranks: [0]` for a value that only rank 0 holds"
 _SAID_HELP = "write `h: {shard: {1: mesh}}` or `h: {stream: {0: 4}}`"
 
 
@@ -77,7 +77,7 @@ class Shardings:
         if not isinstance(value, Value) or value.is_scalar:
             where = shard or stream or ranks
             assert where is not None
-            raise FusecError(f"`{name}` is a scalar and cannot be divided", span=where.span)
+            raise FusecError(f"`{name}` is a scalar and cannot be sharded", span=where.span)
         factors = Factors(name, value.shape, self.mesh)
         dims = _Dims(name, factors, self)
         for key, node in (("shard", shard), ("stream", stream)):
@@ -95,10 +95,10 @@ class Shardings:
         first = next((s.span for v, s in self._said if self._now(v) is value), None)
         if first is not None:
             raise FusecError(
-                f"how `{name}` is divided is said twice",
+                f"`{name}` has two shardings",
                 span=sharding.span,
-                notes=(f"first said at {first.place()}",),
-                help="say it in one place",
+                notes=(f"first declared at {first.place()}",),
+                help="keep one of them",
             )
         self._said.append((value, sharding))
 
@@ -109,10 +109,10 @@ class Shardings:
         for entry in fields.mapping(node, "shardings (a mapping)", _SAID_HELP).entries:
             with problems.collect(entry.key.span):
                 name = entry.key.text
-                given = fields.mapping(entry.value, f"how `{name}` is divided", _SAID_HELP)
+                given = fields.mapping(entry.value, f"the sharding of `{name}`", _SAID_HELP)
                 fields.check_fields(given, FIELDS, f"the sharding of `{name}`")
                 if not given.entries:
-                    raise fields.wrong(given, f"how `{name}` is divided", _SAID_HELP)
+                    raise fields.wrong(given, f"the sharding of `{name}`", _SAID_HELP)
                 self.read(name, find(entry.key), given, entry.key.span)
 
     @property
@@ -158,7 +158,7 @@ class _Dims:
             at = self._dim(entry.key)
             if at in seen:
                 raise FusecError(
-                    f"dim {at} of `{self._name}` is given twice",
+                    f"dim {at} of `{self._name}` is specified twice",
                     span=entry.key.span,
                     notes=(f"first given at {seen[at].place()}",),
                 )

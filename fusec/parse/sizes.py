@@ -55,7 +55,7 @@ class Sizes:
         """Return the Dim of an expression of sizes."""
         if isinstance(tree, Literal) and type(tree.value) is int:
             if not -(2**63) <= tree.value < 2**63:
-                raise FusecError("the size does not fit into 64 bits", span=self._span(tree))
+                raise FusecError("the size does not fit in 64 bits", span=self._span(tree))
             return dim(tree.value)
         if isinstance(tree, Name):
             return self._named(tree)
@@ -64,7 +64,7 @@ class Sizes:
             if tree.operator not in _OPERATORS:
                 end = tree.place + len(tree.operator)
                 raise NotASize(
-                    f"`{tree.operator}` does not give a size",
+                    f"`{tree.operator}` is not a size",
                     span=self._source.span(tree.place, end),
                     help="sizes are divided with `//`" if tree.operator == "/" else None,
                     code=NOT_A_SIZE,
@@ -133,7 +133,7 @@ class Sizes:
             return self._apply(name, _FUNCTIONS[name], left, right, tree)
         if name not in ops.TABLE:
             raise NotASize(
-                f"unknown function `{name}` of sizes",
+                f"unknown size function `{name}`",
                 span=self._span(tree.name),
                 help="one of " + ", ".join(_FUNCTIONS),
                 code=NOT_A_SIZE,
@@ -141,7 +141,7 @@ class Sizes:
         known = self._nested(tree).type.dim
         if known is None:
             raise NotASize(
-                f"`{name}` does not give a size here",
+                f"`{name}` is not a size here",
                 span=self._span(tree),
                 help="sizes are dims, integers and integer scalars computed from them",
                 code=NOT_A_SIZE,

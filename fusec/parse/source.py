@@ -78,7 +78,7 @@ def source_of_text(text: str, file: str) -> Source:
         raise FusecError(
             f"line separator U+{ord(found[0]):04X}",
             span=source.span(found.start()),
-            help=f'in a text write it as `"{visible(found[0])}"`',
+            help=f'in a string write it as `"{visible(found[0])}"`',
         )
     if not source.text.strip():
         begin = "`from fusec import FusionDefinition`" if file.endswith(".py") else "`fusion: name`"

@@ -42,7 +42,9 @@ def _entries(key: Sequence[Any], ndim: int, what: str) -> list[Any]:
         raise FusecError(f"{used} indices for a tensor of {ndim} dims", notes=[what])
     places = [k for k, entry in enumerate(key) if entry is ...]
     if len(places) > 1:
-        raise FusecError("an index with more than one `...`", help="write one, and `:` for others")
+        raise FusecError(
+            "an index with more than one `...`", help="write one, and `:` for other dims"
+        )
     at = places[0] if places else len(key)
     return [*key[:at], *[slice(None)] * left, *key[at + 1 :]]
 
@@ -71,14 +73,16 @@ def _check(entry: Any) -> None:
     if _is_list(entry) or _has_dims(entry):
         raise Unsupported(
             "indexing with a list or a tensor",
-            help="index_select(t, index, dim) takes a 1-dim index, gather one of t's rank; in "
-            "place of a mask where(mask, a, b) chooses by element",
+            help=(
+                "use index_select(t, index, dim) for a 1-dim index, gather for an index of t's "
+                "rank, where(mask, a, b) for a mask"
+            ),
         )
     if isinstance(entry, slice):
         _check_step(cast("slice[Any, Any, Any]", entry).step)
     elif not (entry is None or entry is ... or _is_place(entry)):
         raise FusecError(
-            f"{entry!r} is no index", help="indices are integers, slices, `...` and None"
+            f"{entry!r} is not an index", help="an index is an integer, a slice, `...` or None"
         )
 
 
@@ -86,7 +90,7 @@ def _check_step(step: Any) -> None:
     if step is not None and (not isinstance(step, int) or step < 1):
         raise Unsupported(
             f"a slice with the step {step!r}",
-            help="steps are positive constants; flip(t, dims) turns a dim around",
+            help="steps must be positive constants; flip(t, dims) reverses a dim",
         )
 
 

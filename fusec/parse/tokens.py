@@ -76,7 +76,7 @@ def _foreign(text: str, position: int) -> str | None:
     if character in "'\"":
         quoted = _QUOTED.match(text, position)
         example = "`cast(x, f32)`" if quoted is None else f"write `{quoted[1]}`"
-        return f"op lines hold no quoted text, dtypes and names stand bare: {example}"
+        return f"do not quote dtypes and names in op lines: write {example}"
     if character == "\\":
         return "write the op line without escapes"
     if character == "!":

@@ -41,7 +41,7 @@ def without_dash(source: Source, start: int) -> FusecError:
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
     return FusecError(
-        "the op line lacks its `- `", span=span, help=f"write `- {first}`", code=MISSING_DASH
+        "the op line is missing its `- `", span=span, help=f"write `- {first}`", code=MISSING_DASH
     )
 
 
@@ -59,10 +59,10 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     text, context = source.text, problem.context or ""
     here = text[offset : offset + 1]
     if here == "\t":
-        return "a tab indents this line", "YAML indents with blanks: replace the tab"
+        return "a tab indents this line", "indent with spaces, not tabs"
     if "flow mapping" in context and here == "[" and _TYPE.search(text, 0, offset):
         return (
-            "`{...}` ends a value at `[`",
+            "in `{...}`, a value ends at `[`",
             'quote the type, as in `{type: "bf16[B, H]"}`, or write one entry per line',
         )
     if "flow" in context:
@@ -88,7 +88,7 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
                 "a list in brackets ends the op line at `]`",
                 "name several results without brackets: `a, b = op(x)`",
             )
-        return "expected `- `", "every op stands on its own line: `- y = op(x)`"
+        return "expected `- `", "write every op on its own line: `- y = op(x)`"
     if "did not find expected key" in (problem.problem or ""):
         return "expected a key", "check the indentation, and that brackets are balanced"
     return f"not YAML: {problem.problem or problem.context}", None
@@ -103,7 +103,7 @@ def _without_blank(source: Source, problem: yaml.MarkedYAMLError, offset: int) -
         if found is not None:
             start = source.start_of(line)
             return FusecError(
-                f"no blank after `{found[1]}`",
+                f"no space after `{found[1]}`",
                 span=source.span(start + found.start(1), start + found.end(1)),
                 help=f"write `{found[1]} value`",
             )

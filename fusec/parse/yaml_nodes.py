@@ -142,7 +142,7 @@ def _build(source: Source) -> YamlNode:
             raise FusecError(
                 "a second document begins here",
                 span=source.span(event.start_mark.index, event.end_mark.index),
-                help="a fusion file holds one fusion: remove the `---`, or split the file",
+                help="a fusion file has one fusion: remove the `---`, or split the file",
             )
         if isinstance(event, yaml.CollectionStartEvent):
             _check_properties(source, event, anchors, None)
@@ -170,7 +170,7 @@ def _build(source: Source) -> YamlNode:
         else:
             root = node
     if root is None:
-        raise FusecError(f"`{source.file}` holds no fusion, only comments")
+        raise FusecError(f"`{source.file}` has no fusion, only comments")
     return root
 
 

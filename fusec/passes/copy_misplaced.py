@@ -67,18 +67,18 @@ def _misplaced(fusion: Fusion, node: Node) -> str | None:
     entry, producer = fusion.input_of.get(value), fusion.producer.get(value)
     if node.op.lies == "inside":
         late = value.name in fusion.effects.overwritten
-        return f"an output is written into `{value.name}`" if late else None
+        return f"an output is written to `{value.name}`" if late else None
     if node.op.lies == "around":
         if producer is None or stands_alone(producer) or _is_view(producer):
-            return f"no kernel makes `{value.name}`"
+            return f"no kernel computes `{value.name}`"
         others = value in fusion.output_of or len(fusion.users[value]) > 1
-        return f"`{value.name}` is needed elsewhere, too" if others else None
+        return f"`{value.name}` has other readers" if others else None
     if node.op is PEER_VIEWS and _lies_inside(fusion, value):
-        return f"`{value.name}` may lie in an input, or in a part of another tensor"
+        return f"`{value.name}` may alias an input or a part of another tensor"
     strides = fusion.effects.strides(value) if entry is None else entry.strides
     if not _is_dense(value, strides):
         return f"`{value.name}` is not dense"
-    return f"`{value.name}` lies in host memory" if entry is not None and entry.on_cpu else None
+    return f"`{value.name}` is in CPU memory" if entry is not None and entry.on_cpu else None
 
 
 def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
@@ -94,9 +94,9 @@ def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
     if output.part is not None:
         return f"`{name}` is a part of complex numbers"
     if output.value in fusion.effects.into:
-        return f"`{name}` is written into `{fusion.effects.buffer(output.value)}`"
+        return f"`{name}` is written to `{fusion.effects.buffer(output.value)}`"
     if output.stride_order is not None and strides != own_strides(output):
-        return f"`{name}` must lie in memory in another order"
+        return f"`{name}` needs a different memory layout"
     return None
 
 

@@ -111,10 +111,10 @@ def _text(node: Node, seen: Mapping[Value, _Seen]) -> str:
         dtype = value.dtype.compute.part.name
         wider = "" if dtype == "f64" else ", or f64,"
         return (
-            f"at {name} terms of up to {terms:.2g} nearly cancel: their roundings in {dtype} are a"
-            f" large part of results of up to {largest:.2g}; inputs nearer to 0{wider} would decide"
+            f"at {name}, terms of up to {terms:.2g} nearly cancel: rounding to {dtype} dominates "
+            f"results of up to {largest:.2g}; try inputs nearer to 0{wider}"
         )
     if seen[value].is_open:
-        near = "within their errors of a pole or a jump"
-        return f"at {name} values lie {near}; other inputs would decide"
-    return f"errors grow at {name}, for operands of up to {terms:.2g}; smaller ones would decide"
+        near = "within their errors of a pole or discontinuity"
+        return f"at {name}, values are {near}; try other inputs"
+    return f"errors grow at {name}, for operands of up to {terms:.2g}; try smaller inputs"

@@ -40,7 +40,7 @@ def complex_error(node: Node, values: Sequence[Array], raw: Array) -> tuple[floa
     if not node.output.dtype.is_rounded or (declared is not None and not declared.ulps):
         return 0.0, np.abs(raw)
     if declared is None:
-        message = f"no error is known of `{node.op.name}` on complex numbers"
+        message = f"no error model for `{node.op.name}` of complex numbers"
         raise Unsupported(message, span=node.span)
     least = _LEAST_NORMAL[node.output.dtype.part.name]
     with np.errstate(all="ignore"):

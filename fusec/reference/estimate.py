@@ -75,7 +75,7 @@ class Estimate:
     """A value with its expected error; None stands for zeros.
 
     independent, common: variances. alike: how much of `common` is so along some axes alone; what
-    makes an estimate anew may leave it out, and all of it is common then. ancestors: a bit for each
+    makes an estimate anew may remove it, and all of it is common then. ancestors: a bit for each
     node whose result is inexact and that this one was computed from: errors of values that have
     none in common are independent. part: what one of 64 parts of the last reduction adds, as far as
     it reaches this value. rounds_to: the half type that the value, held as computed, is rounded to
@@ -83,7 +83,7 @@ class Estimate:
     largest sum is less than LIMIT standard deviations; None where none is known. factor: the
     variance of one relative error that elements have in common along the axes where it has one
     element, as weights have that are divided by one sum; `common` holds what it makes of the value.
-    What makes an estimate anew may leave it out. shared: how `common` is made up, where one error
+    What makes an estimate anew may remove it. shared: how `common` is made up, where one error
     is known with its sign in every element; what makes an estimate anew may leave that out, too.
     """
 

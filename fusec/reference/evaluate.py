@@ -32,7 +32,7 @@ def input_array(entry: Input, given: Mapping[str, Any], sizes: Sizes) -> Array:
     else:
         scalar = known_scalar(value, sizes)
         if scalar is None and entry.default is None:
-            raise FusecError(f"no value is given for input `{value.name}`")
+            raise FusecError(f"input `{value.name}` is missing")
         array = numpy.asarray(entry.default if scalar is None else host(scalar))
     expected = extents(value.type, sizes)
     if array.shape != expected:

@@ -59,8 +59,8 @@ def require(fusion: Fusion, needed: float) -> None:
     if needed > SHARE * free:
         raise EnvironmentProblem(
             f"the reference of `{fusion.name}` takes about {_gigabytes(needed)} at these sizes",
-            notes=[f"{_gigabytes(free)} of memory are free"],
-            help="smaller sizes by --set, or run without verifying",
+            notes=[f"{_gigabytes(free)} of memory is available"],
+            help="use smaller sizes with --set, or run without verification",
         )
 
 

@@ -127,7 +127,7 @@ class Nodes:
                 if node.output in self._scaled:
                     found = (_scaled_first(found[0], taken[1]),)
             else:
-                message = f"no expected error is known for operation `{node.op.name}`"
+                message = f"no error model for operation `{node.op.name}`"
                 raise Unsupported(message, span=node.span)
         return self.marked(node, found)
 

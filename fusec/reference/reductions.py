@@ -43,7 +43,7 @@ def start(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) ->
             case Combine.SOME | Combine.EVERY:
                 return state | _truth(node, operand, axes)
             case _:
-                message = f"no expected error is known for reduction `{node.op.name}`"
+                message = f"no error model for reduction `{node.op.name}`"
                 raise Unsupported(message, span=node.span)
 
 

@@ -1,4 +1,4 @@
-"""Compare results with what is expected of them: verified, different, or not decided."""
+"""Compare results with what is expected of them: verified, different, or inconclusive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ cores that share a memory take up to 1.5 times as long: less than 10 s in all.""
 LEAST_AGREEMENT = 0.2
 """The same between two results that both are rounded, one of them after every operation."""
 
-VERIFIED, DIFFERS, NOT_DECIDED = "verified", "differs", "not decided"
+VERIFIED, DIFFERS, NOT_DECIDED = "verified", "differs", "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class Worst:
         place = ", ".join(str(i) for i in self.index)
         slack = f" +- {self.limit:.3g}" if self.limit else ""
         return f"[{place}]: {_number(self.found)}, expected {_number(self.expected)}{slack}"
+
+
+def _rounded(number: float) -> str:
+    """Return a positive number with two significant digits and no exponent."""
+    return f"{float(f'{number:.2g}'):.15g}"
 
 
 def _number(value: Any) -> str:
@@ -81,7 +86,7 @@ class OutputVerdict:
 
     @property
     def word(self) -> str:
-        """Return `verified`, `differs` or `not decided`."""
+        """Return `verified`, `differs` or `inconclusive`."""
         return DIFFERS if self.wrong else NOT_DECIDED if self.reason else VERIFIED
 
     @property
@@ -94,9 +99,9 @@ class OutputVerdict:
         """Return why right elements prove nothing."""
         if self.open > max(self.checked * OPEN_SHARE, 2):
             share = f"{self.open} of {self.checked}"
-            why = f"of {share} elements nothing is known: they lie at a pole or a jump"
+            why = f"{share} elements are within their errors of a pole or discontinuity"
         elif self.power > self.least:
-            why = f"a scale error of {self.power:.2g} would not show"
+            why = f"a scale error of {self.power:.2g} is below the detection limit"
         else:
             return None
         return f"{why} ({self.cause})" if self.cause else why
@@ -107,12 +112,12 @@ class OutputVerdict:
             share = f"{self.wrong} of {self.checked} elements differ"
             line = f"{self.name}: {share}, max error {self.error:.3g}"
         elif self.reason is not None:
-            line = f"{self.name}: not decided, {self.reason}"
+            line = f"{self.name}: inconclusive, {self.reason}"
         else:
             line = f"{self.name}: ok, max error {self.error:.3g}, {self.ratio:.2g} sigma"
-            line += f"; would show a scale error of {self.power:.1g}"
-            if self.lost is not None:
-                line += f", {self.lost:.1g} of a 64th of the last sum"
+            line += f"; detection limit: {self.power:.1g} relative scale error"
+            if self.lost:
+                line += f", one lost partial sum in {_rounded(64 / self.lost)}"
         if self.unwritten:
             line += f", {self.unwritten} never written"
         return "\n".join((line, *(f"  {w.text()}" for w in self.worst)))
@@ -128,7 +133,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Return `differs` where an output does, else `not decided` where one is not."""
+        """Return `differs` where an output does, else `inconclusive` where one is not."""
         words = {o.word for o in self.outputs}
         return next((w for w in (DIFFERS, NOT_DECIDED) if w in words), VERIFIED)
 
@@ -313,7 +318,7 @@ def _wide(array: Array) -> Array:
 def _checked(value: Value, arrays: Mapping[str, Any], sizes: Sizes) -> Array:
     """Return the array for an output; FusecError where it cannot be one."""
     if value.name not in arrays:
-        raise FusecError(f"no result is given for output `{value.name}`")
+        raise FusecError(f"output `{value.name}` is missing")
     found, shape = numpy.asarray(arrays[value.name]), extents(value.type, sizes)
     if found.shape != shape:
         raise FusecError(

@@ -1,4 +1,4 @@
-"""Building and running: NVRTC, the cache of built kernels, execution.
+"""Building and running: NVRTC, the kernel cache, execution.
 
 Nothing here imports a CUDA package before it is used.
 """

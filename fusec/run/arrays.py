@@ -100,7 +100,8 @@ def _strided(flat: Array, shape: Sequence[int], strides: Sequence[int]) -> Array
     """Return a view of memory with strides in elements; FusecError where it leaves the memory."""
     if min(strides, default=0) < 0 or span(shape, strides) > flat.size:
         raise FusecError(
-            f"strides {list(strides)} of shape {list(shape)} leave a memory of {flat.size} elements"
+            f"strides {list(strides)} of shape {list(shape)} exceed a buffer of {flat.size} "
+            "elements"
         )
     # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
     size = flat.dtype.itemsize
@@ -151,7 +152,7 @@ def as_declared(name: str, array: Array, dtype: DType) -> Array:
     raise FusecError(
         f"`{name}` has dtype {array.dtype}, declared {dtype} ({dtype.long})",
         help=f"store it as {dtype.long}"
-        + (f", in an npz file its bits as uint{dtype.bits}" if dtype.is_half else ""),
+        + (f", in an npz file as its bits in uint{dtype.bits}" if dtype.is_half else ""),
     )
 
 

@@ -144,7 +144,7 @@ class Cache:
         try:
             trust.check(self.directory)
         except trust.Untrusted as problem:
-            trust.warn_unused("the cache of built kernels", problem, VARIABLE)
+            trust.warn_unused("the kernel cache", problem, VARIABLE)
             return False
         return True
 
@@ -199,9 +199,7 @@ def _say_unwritable(directory: Path, error: OSError) -> None:
             return
         _SAID.add(directory)
     reason = error.strerror or str(error)
-    print(
-        f"fusec: built kernels are not kept: cannot write `{directory}`: {reason}", file=sys.stderr
-    )
+    print(f"fusec: kernel cache disabled: cannot write `{directory}`: {reason}", file=sys.stderr)
 
 
 def _encode(compiled: Compiled) -> bytes:

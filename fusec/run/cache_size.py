@@ -42,7 +42,8 @@ def size_limit(environment: Mapping[str, str] = os.environ) -> int:
     found = _SIZE.fullmatch(text)
     if found is None:
         raise FusecError(
-            f"{VARIABLE}={text} is no size", help="bytes, or e.g. 500M or 2G; 0 keeps nothing"
+            f"{VARIABLE}={text} is not a size",
+            help="expected bytes, or e.g. 500M or 2G; 0 disables the cache",
         )
     base = 1024 if found[3] else 1000
     return int(float(found[1]) * base ** _UNITS.index(found[2].lower()))

@@ -96,7 +96,7 @@ class Device:
         """Open device `index`."""
         reason = device_available()
         if reason is not None:
-            raise EnvironmentProblem(reason, help="run with --device reference to do without a GPU")
+            raise EnvironmentProblem(reason, help="use --device reference to run without a GPU")
         self.driver, self.index = load_driver(), index
         self._modules: dict[Any, Any] = {}
         self.pool = Pool(self)
@@ -330,7 +330,7 @@ def gpu_of(local_rank: int, ranks: int) -> int:
     """
     count = count_gpus()
     if 1 < count < ranks:
-        raise EnvironmentProblem(f"{ranks} ranks are on a host that has {count} GPUs")
+        raise EnvironmentProblem(f"{ranks} ranks on a host with {count} GPUs")
     return local_rank if count > 1 else 0
 
 

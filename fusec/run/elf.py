@@ -50,7 +50,7 @@ class Elf:
     def sections(self) -> tuple[Section, ...]:
         """Return the sections, in the order of their table."""
         if self.image[:6] != b"\x7fELF\x02\x01":
-            raise ValueError("no ELF file of 64 bits")
+            raise ValueError("not a 64-bit ELF file")
         (start,) = struct.unpack_from("<Q", self.image, _SECTIONS_AT)
         size, count, names = struct.unpack_from("<HHH", self.image, _SECTION_COUNTS_AT)
         headers = [_SECTION.unpack_from(self.image, start + k * size) for k in range(count)]

@@ -75,8 +75,8 @@ def member_for(step: Step, member: Member | None) -> Member:
     """Return the rank that a step is for; FusecError where none is."""
     if member is None:
         raise FusecError(
-            f"`{step.instruction}` needs other ranks",
-            help="run it on several: fusec run --ranks",
+            f"`{step.instruction}` needs several ranks",
+            help="run it with `fusec run --ranks N`",
         )
     return member
 

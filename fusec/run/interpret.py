@@ -187,7 +187,7 @@ class _Interpreter:
             case Wait():
                 return self._wait(step)
             case other:
-                raise InternalError(f"`{other}` is not for segments: the program is expanded")
+                raise InternalError(f"`{other}` launches a segment in an expanded program")
 
     def _allocate(self, name: str) -> Region:
         """Give a buffer memory: temporaries what the program's placement says."""

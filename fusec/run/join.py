@@ -43,11 +43,13 @@ def find_monitor(ranks: Ranks, seconds: float, rank: socket.socket) -> socket.so
             wire.close(link)
         if refused:
             raise RankFailure(
-                f"the ranks at {where} know another token",
-                help="give all ranks the same FUSEC_RANK_TOKEN, and each run a port of its own",
+                f"the ranks at {where} have a different token",
+                help=(
+                    "use the same FUSEC_RANK_TOKEN for all ranks, and a different port for each run"
+                ),
             )
         # The launcher serves before it starts ranks: where it does not, it is gone.
         if (closed and ranks.launched) or time.monotonic() > limit:
-            raise RankFailure(f"rank {ranks.rank} found no other rank at {where}")
+            raise RankFailure(f"rank {ranks.rank} could not reach any rank at {where}")
         if select.select([rank], [], [], _STEP)[0]:
             raise RankFailure(f"rank {ranks.rank} has ended")

@@ -49,7 +49,7 @@ def pack_size(name: str, value: int, *, wide: bool) -> Any:
     if not -(2**bits) <= value < 2**bits:
         raise FusecError(
             f"kernel argument `{name}` is {value}, which does not fit {bits + 1} bits",
-            help="compile again with these sizes",
+            help="compile for these sizes",
         )
     return (ctypes.c_longlong if wide else ctypes.c_int)(value)
 

@@ -41,7 +41,7 @@ class Message:
         return decoding(self._malformed)
 
     def _malformed(self, reason: str) -> RankFailure:
-        return RankFailure(f"rank {self.origin} has sent a malformed message", notes=(reason,))
+        return RankFailure(f"rank {self.origin} sent a malformed message", notes=(reason,))
 
 
 class Links:
@@ -237,7 +237,7 @@ class Links:
         """
         if self._watchdog is None:
             return None
-        own = Loss(self.rank, f"rank {self.rank} has failed", (reason,), failed=True)
+        own = Loss(self.rank, f"rank {self.rank} failed", (reason,), failed=True)
         first = self._watchdog.report(own)
         return None if first.failed else first.error()
 
@@ -306,7 +306,7 @@ class Links:
             self._changed.wait_for(lambda: self.failed or other in self._left, self.patience)
         gone = Loss.died(other)
         if other in self._left:
-            gone = Loss(other, f"rank {other} has ended before the others")
+            gone = Loss(other, f"rank {other} ended before the others")
         self._watchdog.report(gone)
         return self._watchdog.failure()
 

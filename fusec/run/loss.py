@@ -48,7 +48,7 @@ class Loss:
     @classmethod
     def died(cls, rank: int) -> Loss:
         """Return that the process of a rank is gone."""
-        return cls(rank, f"rank {rank} has died")
+        return cls(rank, f"rank {rank} died")
 
 
 def name_ranks(ranks: list[int]) -> str:

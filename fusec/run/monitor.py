@@ -171,7 +171,7 @@ class Monitor:
             answer: dict[str, Any] = {}
             if missing:
                 who = f"{name_ranks(missing)} of {self._size}"
-                answer["problem"] = f"{who} did not come within {self._seconds:g} s"
+                answer["problem"] = f"{who} did not connect within {self._seconds:g} s"
             else:
                 answer["ranks"] = [dict(self._members[rank].hello) for rank in range(self._size)]
             for member in self._members.values():
@@ -193,11 +193,11 @@ class Monitor:
             member = _Member(link, hello, time.monotonic())
             problem = ""
             if size != self._size:
-                problem = f"rank {rank} was told of {size} ranks, not of {self._size}"
+                problem = f"rank {rank} was started with {size} ranks, not {self._size}"
             elif not 0 <= rank < size:
                 problem = f"there is no rank {rank} among {size}"
             elif rank in self._members:
-                problem = f"two processes say that they are rank {rank}"
+                problem = f"two processes have rank {rank}"
             if problem:
                 self._tell(member, {"problem": problem})
                 wire.end(link)
@@ -303,7 +303,7 @@ class Monitor:
         """Return that a rank hangs: the one at the end of those that wait for one another."""
         culprit = self._culprit(rank, status)
         who = "the ranks hang" if culprit < 0 else f"rank {culprit} hangs"
-        how = "if ranks compute longer than that between exchanges, set FUSEC_RANK_TIMEOUT"
+        how = "if ranks compute longer than that between collectives, set FUSEC_RANK_TIMEOUT"
         return Loss(culprit, who, (how,))
 
     def _culprit(self, rank: int, status: Status) -> int:
@@ -360,7 +360,7 @@ def _describe(survivors: Mapping[int, Status]) -> list[str]:
     """Return what ranks were doing, those that did the same in one line."""
     doing = dict[str, list[int]]()
     for rank, status in survivors.items():
-        text = f"in `{status.doing}`" if status.doing else "in no exchange"
+        text = f"in `{status.doing}`" if status.doing else "not in a collective"
         if 0 < status.limit < status.idle:
             text += f", for more than {status.limit:g} s"
         doing.setdefault(text, []).append(rank)

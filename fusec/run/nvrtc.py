@@ -160,7 +160,7 @@ def _bindings() -> Any:
     except (ImportError, OSError, RuntimeError) as problem:
         reason = (str(problem).splitlines() or [type(problem).__name__])[0]
         raise EnvironmentProblem(
-            "NVRTC, the compiler of CUDA text, is not available", notes=[reason], help=_INSTALL
+            "NVRTC, the CUDA run-time compiler, is not available", notes=[reason], help=_INSTALL
         ) from problem
     return nvrtc
 
@@ -208,7 +208,7 @@ def _compile_error(source: str, name: str, flags: Sequence[str], log: str) -> Co
         column = len(text) - len(text.lstrip()) + 1
         span = Span(f"{name}.cu", line, column, max(1, len(text.strip())), text)
     return CompileError(
-        f"NVRTC does not compile {name}.cu: {what}",
+        f"NVRTC cannot compile {name}.cu: {what}",
         span=span,
         notes=[*log.splitlines()[:40], f"flags: {' '.join(flags)}"],
         log=log,

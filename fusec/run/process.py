@@ -29,7 +29,7 @@ def check_ranks(name: str, mesh: Mesh) -> None:
     size = from_environment().size
     if size != mesh.size:
         raise FusecError(
-            f"{name}: the mesh has {mesh.size} ranks, and this run has {size}",
+            f"{name}: the mesh has {mesh.size} ranks, but this run has {size}",
             help=f"torchrun --nproc-per-node {mesh.size}",
         )
 

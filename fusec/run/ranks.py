@@ -150,7 +150,7 @@ def _meeting(given: Mapping[str, str], starter: _Starter, one_host: bool) -> tup
         return host, DEFAULT_PORT
     port = _whole(given, "MASTER_PORT", least=1)
     if port > 65535:
-        raise FusecError(f"MASTER_PORT={port} is no port: at most 65535")
+        raise FusecError(f"MASTER_PORT={port} is not a port: the maximum is 65535")
     return host, port
 
 
@@ -159,7 +159,7 @@ def _whole(given: Mapping[str, str], name: str, beside: str = "", least: int = 0
         raise _missing(name, beside)
     text = given[name].strip()
     if not (text.isascii() and text.isdecimal()) or int(text) < least:
-        raise FusecError(f"{name}={given[name]!r}: expected a whole number of at least {least}")
+        raise FusecError(f"{name}={given[name]!r}: expected an integer of at least {least}")
     return int(text)
 
 

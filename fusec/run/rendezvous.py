@@ -111,9 +111,11 @@ def check_token(ranks: Ranks) -> None:
     known = "are" if ranks.local_size else "may be"
     raise FusecError(
         f"the {ranks.size} ranks {known} on several hosts, and FUSEC_RANK_TOKEN is not set",
-        notes=("without a token anybody who reaches their ports can join them",),
-        help="set FUSEC_RANK_TOKEN to the same random text on all ranks, "
-        "e.g. that of `openssl rand -hex 16`",
+        notes=("without a token, anyone who can reach their ports can join",),
+        help=(
+            "set FUSEC_RANK_TOKEN to the same random string on all ranks, e.g. from `openssl "
+            "rand -hex 16`"
+        ),
     )
 
 
@@ -141,5 +143,5 @@ def _listen_near(host: str, port: int) -> socket.socket:
             return socket.create_server((host, tried), backlog=128)
     raise FusecError(
         f"the ports from {port} to {min(port + PORTS, 65536) - 1} are in use",
-        help="set MASTER_PORT to a port that is free",
+        help="set MASTER_PORT to a free port",
     )

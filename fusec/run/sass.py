@@ -24,7 +24,7 @@ def sass(cubin: bytes) -> str:
         done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = done.stderr.strip().replace(str(path), "the cubin")
-        raise EnvironmentProblem("nvdisasm does not read the cubin", notes=reason.splitlines())
+        raise EnvironmentProblem("nvdisasm cannot read the cubin", notes=reason.splitlines())
     return done.stdout
 
 

@@ -17,7 +17,7 @@ def scalar_values(program: HostProgram, inputs: Mapping[str, Any], sizes: Sizes)
         given = inputs.get(scalar.of or scalar.name)
         value = sizes.get(scalar.name, scalar.default) if given is None else given
         if value is None:
-            raise FusecError(f"no value is given for scalar input `{scalar.of or scalar.name}`")
+            raise FusecError(f"scalar input `{scalar.of or scalar.name}` is missing")
         if scalar.of and given is not None:
             value = getattr(complex(given), scalar.part)
         values[scalar.name] = value

@@ -108,7 +108,7 @@ def _names(name: str, slices: Iterable[Slice]) -> Iterator[dict[str, Any]]:
         args = {"name": f"{name}, rank {rank}"}
         yield {"name": "process_name", "ph": "M", "pid": rank, "tid": 0, "args": args}
     for rank, stream in rows:
-        args = {"name": f"stream {stream}" if stream else "stream 0, the caller's"}
+        args = {"name": f"stream {stream}" if stream else "stream 0 (the caller's)"}
         yield {"name": "thread_name", "ph": "M", "pid": rank, "tid": stream, "args": args}
 
 

@@ -69,7 +69,8 @@ class Watchdog:
             assert self._answer is not None
         if "problem" in self._answer:
             raise RankFailure(
-                f"the ranks did not meet: {self._answer['problem']}", help=self._answer.get("help")
+                f"the ranks did not connect: {self._answer['problem']}",
+                help=self._answer.get("help"),
             )
         return self._answer["ranks"]
 

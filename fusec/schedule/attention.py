@@ -93,7 +93,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
         """Return why there is no kernel."""
         if not target.has_wgmma:
             return Refusal("target", f"{target.arch} has no wgmma")
-        return Refusal("shared memory", "no tile of keys fits")
+        return Refusal("shared memory", "no tile of keys fits in shared memory and registers")
 
     def completed(
         self, problem: AttentionProblem, parameters: AttentionParameters

@@ -110,7 +110,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
         """Return why there is no kernel."""
         if not target.has_wgmma:
             return Refusal("target", f"{target.arch} has no wgmma")
-        return Refusal("shared memory", "no tiles fit")
+        return Refusal("shared memory", "no tile sizes fit in shared memory and registers")
 
     def completed(
         self, problem: BackwardProblem, parameters: BackwardParameters

@@ -163,10 +163,13 @@ def trouble(
     for walk in p.walks:
         held = held_words(p, features, values, walk)
         if held + _OTHER_REGISTERS[reads] > p.consumer_registers:
-            because = f"{held} registers of sums and weights; a thread has {p.consumer_registers}"
+            because = (
+                f"accumulators and weights need {held} registers; a thread has "
+                f"{p.consumer_registers}"
+            )
             return Refusal("registers", because)
         needed = walk_layout(p, features, values, query_values, walk).bytes
         if needed > target.shared:
-            because = f"{needed} bytes of shared memory; an SM has {target.shared}"
+            because = f"{needed} bytes of shared memory needed; an SM has {target.shared}"
             return Refusal("shared memory", because)
     return None

@@ -124,12 +124,17 @@ def find_backward(fusion: Fusion) -> Backward | Refusal:
     later = {n for p in products for n in products if n is not p and n.output in behind(fusion, p)}
     inner = [n for n in products if n not in later]
     if len(products) != PRODUCTS or len(inner) != 2:
-        because = f"{len(products)} matrix products, {len(later)} behind others, not 5 and 3"
+        because = (
+            f"the pattern needs 5 GEMMs, 3 of them dependent; found {len(products)} and "
+            f"{len(later)}"
+        )
         return Refusal("contraction", because)
     outer = [n for n in products if n in later]
     lefts = [n.operands[0] for n in outer]
     if not all(isinstance(v, Value) and v not in fusion.input_of for v in lefts):
-        return Refusal("contraction", "a product of what another gives has it on the left")
+        return Refusal(
+            "contraction", "a GEMM on the result of another must take it as its left operand"
+        )
     # Shares are made of the first product alone, pulls of both.
     second, first = sorted(inner, key=lambda n: sum(o.output in behind(fusion, n) for o in outer))
     between = _between(fusion, first, second, outer)
@@ -152,12 +157,12 @@ def _between(
         return epilogue
     for node in epilogue.fusion.nodes:
         if node.op.family not in ON_CHIP or node.op.family == "reduction":
-            return Refusal("operation", f"`{node.op.name}` is not computed between the products")
+            return Refusal("operation", f"`{node.op.name}` is not computed between the GEMMs")
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
         return domain
     if len(domain.axes) < 2 or moved.sums.shape != epilogue.sums.shape:
-        return Refusal("domain", f"`{second.output.name}` is no matrix of queries and keys")
+        return Refusal("domain", f"`{second.output.name}` is not a matrix of queries and keys")
     part = Part(epilogue, domain)
     lowering = part.lowering(1)
     roles: dict[str, tuple[Node, Value, Instance]] = {}
@@ -173,10 +178,10 @@ def _between(
                 name = "queries" if not of_keys else "keys" if moved.sums in read else "values"
                 roles[name] = node, value, weights
     if set(roles) != {"queries", "keys", "values"}:
-        because = "its weights are not those of queries, and twice of keys"
+        because = "its weights do not match the queries' (once) and the keys' (twice)"
         return Refusal("contraction", because)
     if roles["queries"][2] is not roles["keys"][2]:
-        return Refusal("contraction", "queries and keys are pulled by different weights")
+        return Refusal("contraction", "gradients of queries and keys use different weights")
     between = Between(part, moved.sums, roles["values"][1], roles["keys"][1])
     weights = between.weights(lowering)
     if {weights.shares.dtype, weights.pulls.dtype} != {F32}:
@@ -265,7 +270,7 @@ def _operands(
         depth = Var("k", node.operands[0].shape[-1])
         left, right, columns = coordinates_of(node, domain.axes, depth)
         if columns != 1:
-            return Refusal("operation", "a product of vectors is not attention")
+            return Refusal("operation", "a matrix-vector product is not attention")
         for place, at, own in ((0, left, query), (1, right, key)):
             where = located(fusion, node.inputs[place], at)
             if isinstance(where, Refusal):
@@ -296,7 +301,7 @@ def _result(
         return operand
     same = (operand.buffer, operand.batch, operand.row, operand.depth)
     if columns != 1 or same != (right.buffer, right.batch, right.depth, right.row):
-        because = f"`{node.output.name}` is no product with `{right.buffer.name}`"
+        because = f"`{node.output.name}` is not a GEMM with `{right.buffer.name}`"
         return Refusal("operand", because)
     outputs = tuple(o for o in fusion.outputs if o.value in behind(fusion, node))
     part = find_part(replace(fusion, outputs=outputs), node)
@@ -304,7 +309,7 @@ def _result(
         return part
     extents = [a.extent for a in part.domain.axes]
     if extents != [*(a.extent for a in (*batch, row)), feature.extent]:
-        return Refusal("domain", f"`{node.output.name}` has no rows and features")
+        return Refusal("domain", f"`{node.output.name}` does not have dims of rows and features")
     return part
 
 

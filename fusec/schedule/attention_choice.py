@@ -127,15 +127,17 @@ def trouble(p: AttentionParameters, attention: Attention, target: Target) -> Ref
     features, values = attention.features.value, attention.value_features.value
     held = values // 2 + p.tile_keys // 2 + p.tile_keys // 4
     if held + 40 > p.consumer_registers:
-        because = f"{held} registers of sums and scores; a thread has {p.consumer_registers}"
+        because = (
+            f"accumulators and scores need {held} registers; a thread has {p.consumer_registers}"
+        )
         return Refusal("registers", because)
     if p.ping_pong and p.warpgroups == 1:
-        return Refusal("ping_pong", "one warpgroup has nobody to take turns with")
+        return Refusal("ping_pong", "ping-pong needs at least two warpgroups")
     extents = (attention.n, attention.value_features)
     if any(c % p.vector_width for e in extents for _, c in e.terms):
-        return Refusal("access", f"{p.vector_width} does not divide {attention.n} keys")
+        return Refusal("access", f"{p.vector_width} keys are not divisible by {attention.n}")
     needed = shared_layout(p, features, values).bytes
     if needed > target.shared:
-        because = f"{needed} bytes of shared memory; an SM has {target.shared}"
+        because = f"{needed} bytes of shared memory needed; an SM has {target.shared}"
         return Refusal("shared memory", because)
     return None

@@ -34,7 +34,7 @@ def recognised(
     if refusal is not None:
         return refusal
     if segment.effects.overwritten:
-        return Refusal("aliases", f"an input is written, which other {beside} may still read")
+        return Refusal("aliases", f"an input is written while other {beside} may still read it")
     fusion, _ = specialise(segment, dynamic_symbols(segment))
     try:
         found = find(fusion)
@@ -47,7 +47,7 @@ def count_trouble(products: Fusion, wanted: int, word: str) -> Refusal | None:
     """Return why a fusion has not as many products as are wanted, or None."""
     found = sum(n.op.family == "contraction" for n in products.nodes)
     if found != wanted:
-        return Refusal("contraction", f"{found} matrix products, not {word}")
+        return Refusal("contraction", f"the pattern needs {word} GEMMs, found {found}")
     return None
 
 
@@ -66,15 +66,15 @@ def copy_trouble(
     for extent in features:
         if not extent.is_const or extent.value not in known:
             options = ", ".join(map(str, known))
-            return Refusal("features", f"{extent} features a head; there are {options}")
+            return Refusal("features", f"{extent} features per head; supported: {options}")
     facts = Facts(fusion.hints)
     for operand, along in operands:
         if operand.k_major is not along or not is_readable(operand, facts):
             name = operand.buffer.name
-            return Refusal("operand", f"`{name}` has no rows of features that bulk copies read")
+            return Refusal("operand", f"the rows of `{name}` are not aligned for bulk copies")
     sizes = [e.evaluate(fusion.hints) for e in extents]
     if min(sizes) == 0 or max(sizes) > MOST_COORDINATE:
-        return Refusal("extents", "a tensor without elements, or with too many for bulk copies")
+        return Refusal("extents", "a tensor is empty, or too large for bulk copies")
     return None
 
 

@@ -93,7 +93,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
                 shared = best_splits(found, problem.decode, problem.hints, target)
                 offers = [replace(found, splits=splits) for splits in shared]
                 return min(offers, key=lambda p: self._seconds(problem, p, target))
-        return Refusal("shared memory", "no tile of keys fits")
+        return Refusal("shared memory", "no tile of keys fits in shared memory and registers")
 
     def _seconds(self, problem: DecodeProblem, p: DecodeParameters, target: Target) -> float:
         return seconds(p, problem.decode, traffic(problem.segment), problem.hints, target)

@@ -93,9 +93,9 @@ def trouble(p: DecodeParameters, decode: Decode, target: Target) -> Refusal | No
     """Return the rule by which no kernel has some parameters, or None."""
     extents = (decode.graph.n, decode.graph.value_features)
     if any(c % p.vector_width for e in extents for _, c in e.terms):
-        return Refusal("access", f"{p.vector_width} does not divide {decode.graph.n} keys")
+        return Refusal("access", f"{p.vector_width} keys are not divisible by {decode.graph.n}")
     needed = shared_layout(p, decode).bytes
     if needed > target.shared:
-        because = f"{needed} bytes of shared memory; an SM has {target.shared}"
+        because = f"{needed} bytes of shared memory needed; an SM has {target.shared}"
         return Refusal("shared memory", because)
     return None

@@ -139,7 +139,7 @@ class Decode:
         other = _not_lowered(self.fusion, source.value)
         if other is not None:
             because = f"`{source.value.name}` is computed by `{other.op.name}`"
-            return Refusal("operand", f"{because}; it is to be in memory")
+            return Refusal("operand", f"{because}; it must be in memory")
         at = tuple(c.substitute(binding) for c in source.at)
         found = Lowering(self.fusion, self.graph.scores.domain, binding).at(source.value, at, ())
         while found.kind == "op" and found.node is not None and found.node.op.converts:
@@ -148,7 +148,7 @@ class Decode:
                 break
             found = wide
         if found.kind != "load" or found.conditions:
-            return Refusal("operand", f"`{source.value.name}` is computed; it is to be in memory")
+            return Refusal("operand", f"`{source.value.name}` is computed; it must be in memory")
         return found
 
 
@@ -188,10 +188,10 @@ def find_decode(fusion: Fusion) -> Decode | Refusal:
     if isinstance(graph, Refusal):
         return graph
     if not graph.m.is_const or not 0 < graph.m.value <= MOST_ROWS:
-        return Refusal("queries", f"{graph.m} queries a head; tensor cores take {MOST_ROWS}")
+        return Refusal("queries", f"{graph.m} queries per head; a tensor-core tile has {MOST_ROWS}")
     for extent in (graph.features, graph.value_features):
         if not extent.is_const or extent.value % 16 or not 0 < extent.value <= 256:
-            because = f"{extent} features a head; they are multiples of 16 up to 256"
+            because = f"{extent} features per head; must be a multiple of 16, at most 256"
             return Refusal("features", because)
     for group in _groups(graph):
         decode = Decode(fusion, graph, group)
@@ -200,7 +200,7 @@ def find_decode(fusion: Fusion) -> Decode | Refusal:
             return _not_halves(decode) or decode
         if refusal.rule != "heads":
             return refusal
-    return Refusal("heads", "no heads of queries share their keys")
+    return Refusal("heads", "no query heads share keys")
 
 
 def _groups(graph: AttentionGraph) -> Iterator[int]:
@@ -221,7 +221,7 @@ def _shared(decode: Decode) -> Refusal | None:
         if isinstance(operand, Refusal):
             return operand
         if head in operand.variables:
-            return Refusal("heads", f"`{operand.name}` has keys of its own for each head")
+            return Refusal("heads", f"`{operand.name}` has separate keys for each head")
     return None
 
 
@@ -234,7 +234,7 @@ def _not_halves(decode: Decode) -> Refusal | None:
             return operand
         kinds.add(operand.dtype)
         if start_of(operand, Facts(decode.fusion.hints)) is None:
-            because = f"`{operand.name}` has no rows of features that begin at 16 bytes"
+            because = f"the rows of `{operand.name}` are not aligned to 16 bytes"
             return Refusal("operand", because)
     if len(kinds) != 1 or not kinds <= {BF16, F16}:
         return Refusal("dtype", "queries, keys and values are not all bf16, or all f16")

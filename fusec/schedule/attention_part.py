@@ -80,7 +80,7 @@ def find_part(fusion: Fusion, node: Node, *, reduces: bool = False) -> Part | Re
         return epilogue
     for other in epilogue.fusion.nodes:
         if other.op.family not in ON_CHIP:
-            return Refusal("operation", f"`{other.op.name}` is not computed between the products")
+            return Refusal("operation", f"`{other.op.name}` is not computed between the GEMMs")
         if other.op.family == "reduction" and not reduces:
             because = f"`{other.op.name}` reduces what follows `{node.output.name}`"
             return Refusal("operation", because)
@@ -88,7 +88,7 @@ def find_part(fusion: Fusion, node: Node, *, reduces: bool = False) -> Part | Re
     if isinstance(domain, Refusal):
         return domain
     if len(domain.axes) < 2:
-        return Refusal("domain", f"`{node.output.name}` has no rows and columns")
+        return Refusal("domain", f"`{node.output.name}` is not a matrix")
     part = Part(epilogue, domain)
     return _read_elsewhere(part, node.output.name) or part
 
@@ -105,6 +105,6 @@ def _read_elsewhere(part: Part, name: str) -> Refusal | None:
             return Refusal("outputs", error.diagnostic.message)
         loads = (i for i in lowering.made.values() if i.kind == "load" and i.value is sums)
         if any(i.address != home for i in loads):
-            because = f"`{output.value.name}` is made of several places of `{name}`"
+            because = f"`{output.value.name}` reads several elements of `{name}`"
             return Refusal("outputs", because)
     return None

@@ -145,7 +145,7 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     """Return the attention that a segment is, wherever its operands lie, or why it is none."""
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(products) != 2:
-        because = f"the segment has {len(products)} matrix products, not two"
+        because = f"the pattern needs two GEMMs, found {len(products)}"
         return Refusal("contraction", because)
     first, second = products
     for node in products:
@@ -153,7 +153,9 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
             return Refusal("operation", f"`{node.op.name}` with a bias or groups is not attention")
     weights = second.operands[0]
     if not isinstance(weights, Value) or weights in fusion.input_of:
-        return Refusal("contraction", f"`{second.output.name}` is not a product of the first's")
+        return Refusal(
+            "contraction", f"`{second.output.name}` is not a GEMM on the result of the first"
+        )
     later = behind(fusion, second)
     rows = tuple(o for o in fusion.outputs if o.value not in later)
     scores = find_part(replace(fusion, outputs=(Output(weights), *rows)), first, reduces=True)
@@ -168,7 +170,7 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     if trouble is not None:
         return trouble
     if any(o.rank < 2 for n in products for o in n.inputs):
-        return Refusal("operation", "a product of vectors is not attention")
+        return Refusal("operation", "a matrix-vector product is not attention")
     softmax = find_softmax(scores, weights, scores.lowering(1))
     if isinstance(softmax, Refusal):
         return softmax
@@ -196,7 +198,7 @@ def _not_aligned(scores: Part, outputs: Part, weights: Value) -> Refusal | None:
     )
     extents = [a.extent for a in axes[:-1]]
     if not same or extents != [a.extent for a in outputs.domain.axes[:-1]]:
-        return Refusal("domain", f"`{weights.name}` is rearranged between the products")
+        return Refusal("domain", f"`{weights.name}` is rearranged between the GEMMs")
     return None
 
 
@@ -235,7 +237,7 @@ def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | 
             "of two literals is f64: cast it to f32)"
         )
         return Refusal("softmax", because)
-    because = f"`{weights.name}` is no softmax along the keys of what the first product gives"
+    because = f"`{weights.name}` is not a softmax along the keys of the result of the first GEMM"
     return Refusal("softmax", because)
 
 

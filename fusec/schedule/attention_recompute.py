@@ -39,7 +39,7 @@ def recomputed_scores(fusion: Fusion, product: Node) -> tuple[Redefinition, ...]
             again.append(node.output.name)
     if not has_softmax or not again:
         return ()
-    because = f"`{again[0]}` is of the backward of an attention, which computes its scores itself"
+    because = f"`{again[0]}` belongs to an attention backward, which recomputes its scores"
     name = product.output.name
     return (Redefinition("scores_again", name, because, _rule(name, tuple(again)), whole=True),)
 

@@ -18,11 +18,13 @@ def shape_trouble(threads_x: int, threads_y: int) -> Refusal | None:
     """Return why a block cannot have this shape, by the rules of device/reduce.cuh, or None."""
     threads = threads_x * threads_y
     if threads > MAX_THREADS:
-        return Refusal("block", f"a block has at most {MAX_THREADS} threads, not {threads}")
+        return Refusal("block", f"a block has at most {MAX_THREADS} threads, got {threads}")
     if threads % 32:
-        return Refusal("block", f"a block is of whole warps, and {threads} threads are not")
+        return Refusal("block", f"{threads} threads per block are not a multiple of the warp size")
     if threads_x & (threads_x - 1) and threads_x % 32:
-        because = f"{threads_x} threads side by side are no power of two and no whole warps"
+        because = (
+            f"threads_x = {threads_x} is neither a power of two nor a multiple of the warp size"
+        )
         return Refusal("block", because)
     return None
 
@@ -34,11 +36,11 @@ def access_trouble(width: int, widest: int) -> Refusal | None:
     return Refusal("access", f"vectors have at most {widest} elements here")
 
 
-def shared_trouble(bytes_: int, what: str = "the sums of a block") -> Refusal | None:
+def shared_trouble(bytes_: int, what: str = "the partial results of a block") -> Refusal | None:
     """Return why arrays of shared memory are too large, or None."""
     if bytes_ <= STATIC_SHARED:
         return None
-    return Refusal("shared memory", f"{what} are {bytes_} bytes of {STATIC_SHARED}")
+    return Refusal("shared memory", f"{what} need {bytes_} bytes, the limit is {STATIC_SHARED}")
 
 
 def column_sums(nodes: Iterable[Node], width: int, threads_x: int, threads_y: int) -> int:

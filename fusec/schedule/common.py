@@ -167,7 +167,7 @@ def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None
     for node in fusion.nodes:
         access = node.op.access
         if access is not None and access.beside is not None and len(node.operands) > MOST_ARMS:
-            because = f"`{node.output.name}` is a cat of {len(node.operands)} tensors: a kernel"
+            because = f"`{node.output.name}` concatenates {len(node.operands)} tensors: a kernel"
             return Refusal("arms", f"{because} takes {MOST_ARMS}")
     return None
 
@@ -177,18 +177,20 @@ def foreign_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
     allowed = set(families)
     for node in fusion.nodes:
         if node.op.family not in allowed:
-            return Refusal("operation", f"`{node.op.name}` ({node.op.family}) is not this family's")
+            return Refusal(
+                "operation", f"the scheduler does not support `{node.op.name}` ({node.op.family})"
+            )
         for value in node.outputs:
             if (
                 value.dtype.kind == "complex"
                 or value.dtype.bits < 8
                 or value.dtype.name == "f8e8m0"
             ):
-                return Refusal("dtype", f"{value.dtype} of `{value.name}` has no kernel yet")
+                return Refusal("dtype", f"no kernel supports {value.dtype} of `{value.name}` yet")
     for given in fusion.inputs:
         kind = given.value.dtype
         if kind.kind == "complex" or kind.bits < 8 or kind.name == "f8e8m0":
-            return Refusal("dtype", f"{kind} of `{given.value.name}` has no kernel yet")
+            return Refusal("dtype", f"no kernel supports {kind} of `{given.value.name}` yet")
     return None
 
 

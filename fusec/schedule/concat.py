@@ -109,21 +109,21 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
 def _wide_cat(segment: Fusion) -> Node | Refusal:
     """Return the node that makes the only output of tensors beside one another."""
     if len(segment.outputs) != 1:
-        return Refusal("concat", f"{len(segment.outputs)} outputs instead of one")
+        return Refusal("concat", f"expected one output, found {len(segment.outputs)}")
     output = segment.outputs[0]
     node = segment.producer.get(output.value)
     access = None if node is None else node.op.access
     if node is None or access is None or access.beside is None:
-        return Refusal("concat", f"`{output.value.name}` is no cat")
+        return Refusal("concat", f"`{output.value.name}` is not a concatenation")
     if len(node.operands) <= MOST_ARMS:
-        because = f"{len(node.operands)} tensors are no more than one kernel takes: {MOST_ARMS}"
+        because = f"one kernel can take all {len(node.operands)} tensors: the limit is {MOST_ARMS}"
         return Refusal("concat", because)
     target = segment.effects.into.get(output.value)
     if target is not None:
-        because = f"`{output.value.name}` is written into `{target.value.name}`"
+        because = f"`{output.value.name}` is written to `{target.value.name}`"
         return Refusal("in_place", because)
     if output.value in segment.users:
-        return Refusal("concat", f"`{output.value.name}` is read where it is made")
+        return Refusal("concat", f"`{output.value.name}` is read in the segment that computes it")
     return node
 
 

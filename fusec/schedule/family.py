@@ -86,7 +86,7 @@ class Family(ABC, Generic[P, R, L]):
         for free in parameters.free:
             value = getattr(parameters, free.name)
             if value not in free.values:
-                return Refusal("value", f"{free.name} is never {setting_text(value)}")
+                return Refusal("value", f"{free.name} cannot be {setting_text(value)}")
         return self.trouble(problem, parameters, target)
 
     def candidates(
@@ -137,9 +137,9 @@ class Family(ABC, Generic[P, R, L]):
         found = self.completed(problem, replace(likeliest, **settings))
         for name, value in settings.items():
             if getattr(found, name) != value:
-                because = f"{name} can only be {getattr(found, name)} here"
+                because = f"{name} must be {getattr(found, name)} here"
                 return self.legal(problem, found, target) or Refusal("follows", because)
-        return self.legal(problem, found, target) or Refusal("value", "no kernel has it")
+        return self.legal(problem, found, target) or Refusal("value", "no kernel supports it")
 
     def propose(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET

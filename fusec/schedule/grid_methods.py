@@ -98,49 +98,49 @@ MATMUL, REDUCTION, COLUMN_SUMS = "matmul", "reduction", "inner_outer_persistent"
 _ARRIVAL = CombineOrder.ARRIVAL
 METHODS = (
     GridMethod(
-        MATMUL, "slices", "the last cluster to arrive adds the slices of all, in their order",
+        MATMUL, "slices", "the last CTA cluster to arrive adds all slices, in order",
         halves=HalfPartials.ONCE, compared=True,
     ),
     GridMethod(
-        MATMUL, "serial_tma", "clusters add to one buffer in turns, by reducing bulk copies",
+        MATMUL, "serial_tma", "clusters add to one buffer serially, by reducing bulk copies",
         BULK, takes_turns=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
         compared=True,
     ),
     GridMethod(
-        MATMUL, "serial", "clusters add to one buffer in turns, by loads and stores",
+        MATMUL, "serial", "clusters add to one buffer serially, by loads and stores",
         takes_turns=True,
     ),
     GridMethod(
-        MATMUL, "two_kernel", "a second kernel adds the slices of all clusters, in their order",
+        MATMUL, "two_kernel", "a second kernel adds the slices of all clusters, in order",
         halves=HalfPartials.ONCE, compared=True,
     ),
     GridMethod(
-        MATMUL, "parallel", "clusters add to one buffer when they are done, by vector atomics",
+        MATMUL, "parallel", "clusters add to one buffer as they end, by vector atomics",
         "atom.global.add.v4.f32", order=_ARRIVAL, capability=90,
     ),
     GridMethod(
-        MATMUL, "ranges", "SMs have equal ranges of steps; two that share a tile add their parts",
+        MATMUL, "ranges", "stream-K: SMs have equal ranges of K; two that share a tile add up",
     ),
     GridMethod(
-        REDUCTION, "last_block", "the last block to arrive combines the parts of all, in order",
+        REDUCTION, "last_block", "the last block to arrive combines all partial results, in order",
         compared=True,
     ),
     GridMethod(
-        REDUCTION, "tree", "the last of some blocks combines theirs, the last of those the rest",
+        REDUCTION, "tree", "tree: the last block of each group combines it, the last group all",
         compared=True,
     ),
     GridMethod(
-        REDUCTION, "serial_tma", "blocks combine into one buffer in turns, by reducing bulk copies",
+        REDUCTION, "serial_tma", "blocks combine into one buffer serially, by reducing bulk copies",
         BULK, takes_turns=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
         operations=BULK_OPERATIONS,
     ),
     GridMethod(
-        REDUCTION, "parallel", "blocks combine into one buffer when done, by reducing bulk copies",
+        REDUCTION, "parallel", "blocks combine into one buffer as they end by reducing bulk copies",
         BULK, order=_ARRIVAL, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
         operations=BULK_OPERATIONS,
     ),
     GridMethod(
-        REDUCTION, "serial", "blocks combine into one buffer in turns, by loads and stores",
+        REDUCTION, "serial", "blocks combine into one buffer serially, by loads and stores",
         takes_turns=True,
     ),
     GridMethod(
@@ -148,7 +148,7 @@ METHODS = (
         compared=True,
     ),
     GridMethod(
-        COLUMN_SUMS, "overlap", "the same, launched while the rows are being finished",
+        COLUMN_SUMS, "overlap", "the same, overlapping the end of the row kernel",
         capability=90, compared=True,
     ),
 )  # fmt: skip

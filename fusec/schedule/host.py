@@ -1,4 +1,4 @@
-"""The schedulers of what the host does between kernels: exchanges between ranks, and placement."""
+"""The schedulers of what the host does between kernels: collectives, and placement."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         """Return the exchange, or why the segment is none."""
         if len(segment.nodes) == 1 and communicates(segment.nodes[0]):
             return Problem(segment, segment)
-        return Refusal("operation", "it is not one exchange between ranks")
+        return Refusal("operation", "it is not a single collective")
 
     def likeliest(self, problem: Problem, target: Target) -> Exchanged:
         """Return what the operation says: there is nothing to choose."""
@@ -144,7 +144,7 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
         """Return the operation, or why the segment is none."""
         if len(segment.nodes) == 1 and places(segment.nodes[0]):
             return Problem(segment, segment)
-        return Refusal("operation", "it does not say alone where a tensor lies")
+        return Refusal("operation", "it does not only define the placement of a tensor")
 
     def likeliest(self, problem: Problem, target: Target) -> Placed:
         """Return what the operation says: there is nothing to choose."""

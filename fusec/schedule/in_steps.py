@@ -96,7 +96,9 @@ def outside_first(segment: Fusion, fusion: Fusion) -> tuple[Redefinition, ...]:
         if piece:
             alike = [n for n, others in domain.reduced.items() if others == axes]
             steps = {n.output.name: _dims(n, domain, axes - inside) for n in alike}
-            because = f"rows come in pieces of {piece} bytes; what lies outside is reduced first"
+            because = (
+                f"rows are contiguous in chunks of {piece} bytes; the outer dims are reduced first"
+            )
             return _redefinition(alike, steps, because)
     return ()
 
@@ -111,7 +113,7 @@ def shared_first(segment: Fusion, fusion: Fusion) -> tuple[Redefinition, ...]:
     for node, axes in domain.reduced.items():
         for common in {axes & sums for sums in own.values() if axes & sums != sums}:
             steps = {n.output.name: _dims(n, domain, common) for n in own}
-            because = f"`{node.output.name}` reduces some of the same axes of what it reads"
+            because = f"`{node.output.name}` reduces some of the axes that its input reduces"
             redefinition = _redefinition(own, steps, because)
             if redefinition:
                 return redefinition

@@ -97,12 +97,19 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             return found
         if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
             # Those that have no row left do not wait for the others.
-            return Refusal("block", "rows of several warps are taken one at a time: threads_y is 1")
+            return Refusal(
+                "block", "rows of several warps are processed one at a time: threads_y must be 1"
+            )
         if p.grid_reduce == "overlap" and target.capability < OVERLAPPING:
-            return Refusal("grid_reduce", f"kernels of {target.arch} do not overlap")
+            return Refusal(
+                "grid_reduce", f"{target.arch} does not support programmatic dependent launch"
+            )
         threads = p.threads_x * p.threads_y
         if threads * p.blocks > target.threads:
-            because = f"{p.blocks} blocks have {threads * p.blocks} threads, an SM {target.threads}"
+            because = (
+                f"{p.blocks} blocks/SM need {threads * p.blocks} threads, the limit is "
+                f"{target.threads}"
+            )
             return Refusal("blocks", because)
         lowering = lowered(problem.main, problem.domain, problem.bands, p.vector_width)[0]
         work = work_of(problem, lowering, p.vector_width)
@@ -110,14 +117,19 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         needed = registers(problem, work, elements, p.constants, p.row)
         most = min(MOST_THREAD_REGISTERS, register_limit(threads // 32 * p.blocks, target))
         if needed > most:
-            return Refusal("registers", f"a thread needs about {needed} registers of {most}")
+            return Refusal(
+                "registers", f"a thread needs about {needed} registers, the limit is {most}"
+            )
         slots = p.stages * threads * elements * sum(i.dtype.size for i in work.ring)
         if slots * p.blocks > target.shared:
             room = target.shared
-            because = f"the ring of {p.blocks} blocks has {slots * p.blocks} bytes of {room}"
+            because = (
+                f"the shared-memory ring of {p.blocks} blocks needs {slots * p.blocks} bytes, the "
+                f"limit is {room}"
+            )
             return Refusal("shared memory", because)
         if (p.stages > 0 or p.row == "ring") and not slots:
-            return Refusal("stages", "no row is brought by copies: there is no ring without stages")
+            return Refusal("stages", "no row is loaded by bulk copies: the ring has no stages")
         sums = (n for s in problem.sets for n in s.nodes)
         return shared_trouble(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
 

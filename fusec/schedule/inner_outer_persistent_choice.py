@@ -155,7 +155,7 @@ def likeliest(split: Split, target: Target) -> InnerOuterParameters | Refusal:
         if best is not None:
             break
     if best is None:
-        return Refusal("registers", "a row and its column accumulators do not fit into a block")
+        return Refusal("registers", "a row and its column accumulators do not fit in a block")
     shape = best[1]
     ranges, rows = _ranges(split, work, shape, target)
     wide, _ = needs_wide_index(split.main)

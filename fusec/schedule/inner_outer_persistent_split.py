@@ -134,24 +134,25 @@ def _axes(domain: Domain) -> tuple[tuple[Var, ...], tuple[Chosen, ...]] | Refusa
     axes = [a for a in domain.axes if a.extent != 1]
     for node in domain.reduced:
         if node.op.combine is None or not node.op.combine.keeps_one:
-            return Refusal("reduction", f"`{node.op.name}` has no partial results to add up")
+            return Refusal("reduction", f"`{node.op.name}` has no partial results to combine")
     sets = {s for s in domain.reduced.values() if s}
     along = {s for s in sets if axes and axes[-1] in s}
     chain = tuple(sorted(sets - along, key=len))
     if not chain:
-        return Refusal("no column sums", "no reduction is over rows alone")
+        return Refusal("no column sums", "no reduction is over rows only")
     if len(along) > 1:
         return Refusal("reduction_axes", "the reductions along rows reduce different axes")
     for small, large in pairwise(chain):
         if not small < large:
             return Refusal(
-                "reduction_axes", f"{_text(small)} and {_text(large)} are column sets side by side"
+                "reduction_axes",
+                f"{_text(small)} and {_text(large)} are independent column reductions",
             )
     if along:
         columns = along.pop()
         if columns & chain[-1]:
             shared = _text(columns & chain[-1])
-            return Refusal("reduction_axes", f"{shared} is reduced along rows and along columns")
+            return Refusal("reduction_axes", f"{shared} is reduced along both rows and columns")
         return tuple(a for a in axes if a in columns), chain
     first = max(k for k, axis in enumerate(axes) if axis in chain[-1])
     return tuple(axes[first + 1 :]), chain
@@ -180,11 +181,11 @@ def _late(fusion: Fusion, domain: Domain, chain: tuple[Chosen, ...]) -> Late | R
         found = {late[v] for v in node.inputs if v in late}
         name = node.output.name
         if node in domain.reduced and found:
-            return Refusal("column_sums", f"`{name}` reduces what follows from column sums")
+            return Refusal("column_sums", f"`{name}` reduces a value that depends on column sums")
         if domain.reduced.get(node) in chain:
             found = {chain.index(domain.reduced[node])}
         if len(found) > 1:
-            return Refusal("column_sums", f"`{name}` needs the sums of two column sets")
+            return Refusal("column_sums", f"`{name}` needs the results of two column reductions")
         if found:
             late |= dict.fromkeys(node.outputs, next(iter(found)))
     return late
@@ -216,7 +217,7 @@ def _column_set(
             if node in domain.reduced:
                 return Refusal(
                     "column_sums",
-                    f"what follows from column sums also needs `{node.output.name}` of each row",
+                    f"a value that depends on column sums also needs `{node.output.name}` per row",
                 )
             nodes.append(node)
             needed |= set(node.inputs)
@@ -276,7 +277,7 @@ def _finish_trouble(split: Split) -> Refusal | None:
             name = output.value.name
             home = split.domain.homes[output.value].variables
             if home != frozenset({*each.bands.outer, *each.bands.reduced}):
-                return Refusal("column_sums", f"`{name}` lies on other axes than its column sums")
+                return Refusal("column_sums", f"`{name}` has different axes than its column sums")
             for instance in instances_under([lowering.at_home(output.value)]):
                 if not instance.variables <= bound:
                     return Refusal(
@@ -299,5 +300,5 @@ def _alias_trouble(split: Split) -> Refusal | None:
             for given in other.inputs if other is not stage else ():
                 if given.value.name in stage.effects.overwritten:
                     name = given.value.name
-                    return Refusal("in_place", f"`{name}` is written before its last reading")
+                    return Refusal("in_place", f"`{name}` is written before its last read")
     return None

@@ -134,36 +134,41 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if found is not None:
             return found
         if p.online and problem.online is None:
-            return Refusal("online", "no sum of exponentials is taken less their maximum")
+            return Refusal("online", "there is no sum of exponentials with its maximum subtracted")
         problem = _form(problem, p)
         if p.tile_rows and p.storage != "registers":
-            return Refusal("tile_rows", "rows of tiles are taken into registers")
+            return Refusal("tile_rows", "tiled rows must be in registers")
         if p.storage == "ring":
             if p.shifted:
-                return Refusal("ring", "bulk copies bring rows at multiples of 16 bytes")
-            kept = "values are kept beside rows in registers only"
+                return Refusal("ring", "bulk copies need rows aligned to 16 bytes")
+            kept = "keep_values requires rows in registers"
             found = ring.trouble(problem, p, target)
             return found or (Refusal("keep_values", kept) if p.keep_values else None)
         if (p.slots, p.groups, p.cluster, p.keep_columns) != (0, 1, 1, False):
-            return Refusal("ring", "slots, groups, clusters and kept columns are those of a ring")
+            return Refusal(
+                "ring", "slots, groups, clusters and kept columns apply to ring storage only"
+            )
         if p.storage == "registers":
             held = held_with(problem, p.vector_width)
             if p.keep_values and not held.again:
-                return Refusal("keep_values", "no row has values of special functions to keep")
+                return Refusal("keep_values", "no row has special-function results to keep")
             needed = p.chunks * (held.again if p.keep_values else held.row)
             if needed > MOST_THREAD_REGISTERS:
-                because = f"{needed} words of a row do not fit into a thread's registers"
+                because = f"{needed} words of a row do not fit in the registers of a thread"
                 return Refusal("registers", because)
             return _tile_trouble(problem, p, target) if p.tile_rows else None
         if p.keep_values:
-            return Refusal("keep_values", "values are kept beside rows in registers only")
+            return Refusal("keep_values", "keep_values requires rows in registers")
         if p.storage == "none":
             return problem.hazard(on_chip=False)
         if p.threads_y > 1:
-            return Refusal("block", "a block has one row in shared memory: threads_y is 1")
+            return Refusal("block", "a block has one row in shared memory: threads_y must be 1")
         row = row_bytes(problem, p.vector_width)
         if row > target.shared:
-            return Refusal("shared memory", f"a row has {row} bytes, an SM {target.shared}")
+            return Refusal(
+                "shared memory",
+                f"a row needs {row} bytes of shared memory, an SM has {target.shared}",
+            )
         return None
 
     def plan(
@@ -285,7 +290,7 @@ def _tile_trouble(
 ) -> Refusal | None:
     """Return why no block has such tiles of rows, or None."""
     if p.shifted:
-        return Refusal("tile_rows", "rows of tiles are taken as they are, not by shifted vectors")
+        return Refusal("tile_rows", "tiled rows do not support unaligned vectors")
     about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
     return tile_trouble(problem, *about, target.shared)
 

@@ -218,7 +218,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             product.staged(facts)
         guards = problem.index[1]
         assumed = tuple(
-            Guard(value, "%", by, "vector accesses need aligned rows")
+            Guard(value, "%", by, "vectorized accesses need aligned rows")
             for value, by in facts.assumed
         )
         if problem.wide and parameters.kernel in HOPPER:
@@ -342,12 +342,14 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
         target = segment.effects.into.get(output.value)
         if target is not None and target.value.name in operands:
             name = target.value.name
-            return Refusal("alias", f"`{output.value.name}` is written into `{name}`, an operand")
+            return Refusal("alias", f"`{output.value.name}` is written to `{name}`, an operand")
     alike = {value for value, _ in repeated(epilogue.fusion, problem.domain)}
     effects = epilogue.fusion.effects
     for output in effects.in_place:
         if output.value in alike:
-            return Refusal("alias", f"`{output.value.name}` would be written repeatedly in place")
+            return Refusal(
+                "alias", f"`{output.value.name}` would be written in place more than once"
+            )
     lowering = Lowering(epilogue.fusion, problem.domain, bind(problem, 1)[0])
     layout = epilogue.fusion.input_of[epilogue.sums].strides
     own = {sums: lowering.address(sums, layout) for sums in epilogue.all_sums}
@@ -376,5 +378,7 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
         loads.append(Touch(instance.name, instance.address))
     for store in stores:
         if conflict(store, loads) is not None:
-            return Refusal("alias", f"`{store.buffer}` is read elsewhere than it is written")
+            return Refusal(
+                "alias", f"`{store.buffer}` is read at other elements than it is written"
+            )
     return None

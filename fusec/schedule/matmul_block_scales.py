@@ -92,7 +92,7 @@ def scales_of(
         axis, count = _counted(atom)
         known = (axis == depth and count > 1) or axes == [axis]
         if axis is None or not known or axis in strides:
-            because = f"`{buffer.name}` has not one scale for as many neighbours along K"
+            because = f"`{buffer.name}` does not have one scale per block along K"
             return Refusal("operand", because)
         strides[axis] = (count, stride)
     rows, row = strides.get(axes[0], (1, dim(0))) if axes else (1, dim(0))
@@ -111,7 +111,7 @@ def zeros_of(found: FoundZeros | None, own: tuple[Var, ...], depth: Var) -> Zero
     if packed == "depth":
         values = replace(values, group=values.group // 2)
     if packed == "row" and values.rows != 2:
-        return Refusal("operand", f"`{values.buffer.name}` has not one zero point for each row")
+        return Refusal("operand", f"`{values.buffer.name}` does not have one zero point per row")
     return Zeros(values, packed, found.flipped, found.added, found.raised)
 
 

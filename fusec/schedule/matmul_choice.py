@@ -58,7 +58,7 @@ COMPARED_METHODS = tuple(m.name for m in MATMUL_METHODS.values() if m.compared)
 TURNS = tuple(m.name for m in MATMUL_METHODS.values() if m.takes_turns)
 """The methods by which clusters wait for each other."""
 UNORDERED = tuple(m.name for m in MATMUL_METHODS.values() if m.on_request)
-"""Those by which sums are added in the order of arrival, so that results differ between runs: only
+"""Those by which sums are added in arrival order, so that results differ between runs: only
 where that is asked for."""
 HALVED = tuple(
     name
@@ -299,7 +299,7 @@ def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
 
 def coordinate_guards(extents: Iterable[Dim]) -> tuple[Guard, ...]:
     """Return the guards that keep the coordinates of copies in bulk within 32 bits."""
-    because = "coordinates of copies in bulk have 32 bits"
+    because = "coordinates of bulk tensor copies have 32 bits"
     return tuple(Guard(e, "<=", MOST_COORDINATE, because) for e in extents if not e.is_const)
 
 
@@ -324,15 +324,17 @@ def trouble(
     columns = TILE_COLUMNS[p.kernel]
     if p.tile_n not in columns:
         options = ", ".join(map(str, columns))
-        return Refusal("tile", f"kernel `{p.kernel}` has no tile_n {p.tile_n}, but {options}")
+        return Refusal(
+            "tile", f"kernel `{p.kernel}` does not support tile_n {p.tile_n}; it supports {options}"
+        )
     if p.splits == 1 and p.split_method != SPLIT_METHODS[0]:
-        return Refusal("splits", "one cluster has nobody to hand its sums to")
+        return Refusal("splits", "split-K with one cluster has nothing to combine")
     halves = _no_half_partials(p, problem) if p.leaves_halves else ""
     if halves:
         return Refusal("partials", halves)
     swapped = _no_swap(p, problem) or _no_shares(p)
     if swapped or (p.tile_m == 8) > (p.kernel == "vector"):
-        return Refusal("tile", swapped or f"kernel `{p.kernel}` has no tile_m 8")
+        return Refusal("tile", swapped or f"kernel `{p.kernel}` does not support tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     own = own or computed_trouble(p, problem)
     own = own or ranges_trouble(p, problem)
@@ -343,20 +345,22 @@ def trouble(
         return streamed
     most = MOST_PARTS if p.kernel == "wgmma" else 1
     if p.kernel not in ("split_k", "vector") and (p.cluster > 1 or p.splits > most):
-        return Refusal("splits", f"kernel `{p.kernel}` does not split K by so much")
+        return Refusal("splits", f"kernel `{p.kernel}` does not support so many splits of K")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)
     if p.cluster * p.splits > max(1, steps):
         because = f"{p.cluster * p.splits} CTAs share {steps} steps along K"
         return Refusal("splits", because)
     if p.vector_width not in p.widths:
-        because = f"kernel `{p.kernel}` has no vector_width {p.vector_width}"
+        because = f"kernel `{p.kernel}` does not support vector_width {p.vector_width}"
         return Refusal("access", because)
     if not divides(problem.n, p.vector_width):
-        return Refusal("access", f"{p.vector_width} does not divide {problem.n} columns")
+        return Refusal("access", f"{problem.n} columns are not divisible by {p.vector_width}")
     if p.kernel != "vector" and (p.stages == 1) != (p.kernel == "simt"):
-        return Refusal("stages", f"kernel `{p.kernel}` has no {p.stages} stages")
+        return Refusal("stages", f"kernel `{p.kernel}` does not support {p.stages} stages")
     if shared_bytes(p, problem) > target.shared:
-        because = f"{shared_bytes(p, problem)} bytes of shared memory; an SM has {target.shared}"
+        because = (
+            f"{shared_bytes(p, problem)} bytes of shared memory needed; an SM has {target.shared}"
+        )
         return Refusal("shared memory", because)
     return None
 
@@ -365,34 +369,35 @@ def _no_half_partials(p: MatmulParameters, problem: Product) -> str:
     """Return why clusters cannot leave halves of their sums, empty where they can."""
     dtype = problem.node.output.dtype
     if p.kernel != "split_k":
-        return f"kernel `{p.kernel}` leaves its sums in f32; `split_k` may leave halves"
+        return f"kernel `{p.kernel}` has f32 partial sums; `split_k` supports 16-bit ones"
     if p.splits == 1:
-        return "one cluster leaves no sums"
+        return "one cluster has no partial sums"
     if p.split_method not in HALVED:
         others = ", ".join(f"`{method}`" for method in HALVED)
-        return f"`{p.split_method}` leaves its sums in f32; {others} may leave halves"
+        return f"`{p.split_method}` has f32 partial sums; {others} support 16-bit ones"
     if not (dtype.is_half and dtype.bits == 16):
-        return f"`{problem.node.output.name}` is {dtype}, not of 16 bits"
+        return f"`{problem.node.output.name}` is {dtype}, not a 16-bit float"
     return ""
 
 
 def _no_swap(p: MatmulParameters, problem: Product) -> str:
     """Return why a tile cannot have so few rows, empty where it can."""
     if p.kernel == "split_k" and p.tile_m % 16:
-        return f"kernel `split_k` has multiples of 16 rows, not {p.tile_m}"
+        return f"kernel `split_k` needs tile_m to be a multiple of 16, not {p.tile_m}"
     if not p.swapped or p.kernel == "wgmma":
         return ""
     if p.moves_registers and p.takes_turns:
         return (
-            f"with {p.tile_m} rows a thread holds no second share of sums, as `slices` needs none"
+            f"with tile_m {p.tile_m}, a thread cannot hold a second set of accumulators; `slices` "
+            "does not need one"
         )
     wide = 0 if p.converted or problem.narrow is not None else MOST_SWAPPED_ROWS
     columns = (128, 256) if p.tile_m <= wide else (128,)
     if p.tile_n not in columns:
         found = " or ".join(map(str, columns))
-        return f"with {p.tile_m} rows, two warpgroups multiply {found} columns, not {p.tile_n}"
+        return f"with tile_m {p.tile_m}, two warpgroups need tile_n {found}, not {p.tile_n}"
     if p.tile_m % 64 and not problem.a.k_major:
-        return f"`{problem.a.buffer.name}` lies in blocks of 64 rows, not {p.tile_m}"
+        return f"`{problem.a.buffer.name}` is stored in blocks of 64 rows, not {p.tile_m}"
     return ""
 
 
@@ -403,8 +408,8 @@ def _no_shares(p: MatmulParameters) -> str:
         or p.tile_m * p.tile_n % (4 * p.products * MULTIPLIERS * p.cluster) == 0
     ):
         return ""
-    what = "pairs of quads of two products" if p.joined else "quads"
-    return f"{p.cluster} CTAs of a cluster have not as many {what} of sums of {p.tile_m} rows"
+    what = "pairs of quads of a dual GEMM" if p.joined else "quads"
+    return f"{p.cluster} CTAs per cluster need as many {what} of accumulators, for {p.tile_m} rows"
 
 
 def shared_bytes(p: MatmulParameters, problem: Product) -> int:

@@ -60,8 +60,8 @@ def find_computed(fusion: Fusion, value: Value) -> Computed | Refusal | None:
     maker, rows = fusion.producer[value], product(value.shape[:-1]).evaluate(fusion.hints)
     if rows > MOST_ROWS:
         because = (
-            f"`{value.name}` is computed by `{maker.op.name}`: of more than {MOST_ROWS} rows, here "
-            f"{rows}, it is written once, where each tile of columns would compute it again"
+            f"`{value.name}` is computed by `{maker.op.name}`: with more than {MOST_ROWS} rows "
+            f"(here {rows}) it is stored once instead of recomputed for each tile of columns"
         )
         return Refusal("operand", because)
     read = {v for n in nodes for v in n.inputs}
@@ -94,21 +94,23 @@ def no_computing(problem: Product, facts: Facts) -> str:
         return ""
     name = f"`{computed.value.name}` is computed by `{computed.maker.op.name}`"
     if problem.dtype != computed.value.dtype or problem.is_converted:
-        return f"{name}, and what is multiplied by it has another type"
+        return f"{name}, and the other operand has a different type"
     if not facts.multiple(problem.k, WIDTH):
-        return f"{name}, whose {problem.k} columns are no multiple of {WIDTH}"
+        return f"{name}, whose {problem.k} columns are not a multiple of {WIDTH}"
     try:
         _, root, _, lane = computed_rows(problem)
     except Unsupported as error:
         return f"{name}: {error.diagnostic.message}"
     for each in instances_under([root]):
         if each.gathered or each.branches or each.conditions:
-            return f"{name}, of elements whose places depend on tests, or on other elements"
+            return f"{name}, with element positions that depend on conditions or other elements"
         if each.kind != "load":
             continue
         assert each.address is not None
         if access_class(each.address, (), lane, WIDTH, facts) == "scalar":
-            return f"{name}, and `{each.name}` does not lie along K in chunks of {WIDTH} elements"
+            return (
+                f"{name}, and `{each.name}` is not contiguous along K in chunks of {WIDTH} elements"
+            )
     return ""
 
 
@@ -117,11 +119,11 @@ def computed_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
     if problem.computed is None or p.kernel != "split_k":
         return None
     if p.multicast != "none":
-        return Refusal("multicast", "what two CTAs share is copied, and not computed")
+        return Refusal("multicast", "a multicast operand must be copied, not computed")
     if p.tile_m > MOST_ROWS:
-        because = f"{WRITERS} warps compute {MOST_ROWS} rows of a stage, not {p.tile_m}"
+        because = f"{WRITERS} warps compute {MOST_ROWS} rows per stage, not {p.tile_m}"
         return Refusal("tile", because)
     if p.stages < WRITERS:
-        because = f"{WRITERS} warps that compute rows have a stage each, and there are {p.stages}"
+        because = f"{WRITERS} producer warps need a stage each, but there are {p.stages}"
         return Refusal("stages", because)
     return None

@@ -41,12 +41,12 @@ def _no_total(product: Product, total: Total) -> Refusal | None:
     """Return why a product's kernel cannot reduce its results tile by tile, or None."""
     name = total.node.output.name
     if product.joined is not None or product.cuts:
-        return Refusal("totals", f"`{name}` reduces results of groups, or of joined products")
+        return Refusal("totals", f"`{name}` reduces results of a grouped or dual GEMM")
     homes, sums = product.domain.homes, product.epilogue.sums
     if homes[total.value] != homes[sums] or len(product.column_axes) != 1:
-        return Refusal("totals", f"`{total.value.name}` has not the rows of the product's result")
+        return Refusal("totals", f"`{total.value.name}` does not have the rows of the GEMM result")
     if not total.along_row and total.lead != len(product.batch_axes):
-        return Refusal("totals", f"`{name}` reduces columns over other axes than rows")
+        return Refusal("totals", f"`{name}` reduces columns over axes other than the rows")
     return None
 
 
@@ -83,16 +83,16 @@ def _apart(first: Product, second: Product) -> str:
     """Return why two products do not go through one pipeline, empty where they do."""
     names = f"`{first.node.output.name}` and `{second.node.output.name}`"
     if first.groups is not None or second.groups is not None:
-        return f"{names} are products of groups, which are not joined"
+        return f"{names} are grouped GEMMs, which have no dual GEMM kernel"
     if first.a != second.a or first.k != second.k:
-        return f"{names} are 2 matrix products, and not of one first operand"
+        return f"{names} are two GEMMs without a common first operand"
     if first.tf32 != second.tf32:
-        return f"{names} are 2 matrix products, of one of which 10 bits of the factors count"
+        return f"{names} are two GEMMs, only one of them in TF32"
     sides = [(p.batch_axes, p.row_axes, p.column_axes, p.node.output.type) for p in (first, second)]
     if sides[0] != sides[1]:
-        return f"{names} are 2 matrix products of different shapes or types"
+        return f"{names} are two GEMMs of different shapes or types"
     if _layout(first.b) != _layout(second.b):
-        return f"`{first.b.buffer.name}` and `{second.b.buffer.name}` lie in memory differently"
+        return f"`{first.b.buffer.name}` and `{second.b.buffer.name}` have different memory layouts"
     return ""
 
 
@@ -113,12 +113,12 @@ def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
     if problem.joined is None:
         return None
     if p.has_second:
-        because = "who adds slices up in a kernel of its own has the sums of one product"
+        because = "two-kernel split-K does not support a dual GEMM"
         return Refusal("splits", because)
     if p.kernel == "wgmma" and not p.staged:
-        return Refusal("staged", "joined products have their sums visited as staged rows")
+        return Refusal("staged", "a dual GEMM needs a staged epilogue")
     by = join_multiple(problem, p.pair_rows)
     if p.tile_n % by:
-        because = f"{p.tile_n} columns of two products are no multiple of {by}"
+        because = f"{p.tile_n} columns of a dual GEMM are not a multiple of {by}"
         return Refusal("tile", because)
     return None

@@ -21,63 +21,66 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in problem.operands))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     if halves and {o.buffer.dtype for o in problem.operands} == {F32}:
-        halves = "f32 is multiplied exactly; `tf32` of both operands asks for tensor cores"
+        halves = "f32 GEMMs do not use tensor cores; apply `tf32` to both operands to use them"
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
     across = [o.buffer.name for o in problem.operands if not o.k_major]
     if problem.narrow is not None or problem.dtype == F32:
         if not hopper and across:
-            hopper = f"wgmma takes {found} operands along K alone, and `{across[0]}` lies across it"
+            hopper = f"wgmma needs {found} operands contiguous along K, and `{across[0]}` is not"
     elif problem.has_converted_weights:
         hopper = hopper or no_conversion(problem, facts)
     elif not hopper and problem.is_converted:
-        hopper = f"copies in bulk do not convert {found} operands"
+        hopper = f"bulk copies do not convert {found} operands"
     if not hopper and not all(has_tensor_map(o, facts) for o in problem.operands):
-        hopper = "an operand's rows do not begin at multiples of 16 bytes"
+        hopper = "the rows of an operand are not aligned to 16 bytes"
     if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
-        hopper = hopper or "coordinates of copies in bulk have 32 bits"
+        hopper = hopper or "coordinates of bulk tensor copies have 32 bits"
     empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
     if empty:
-        hopper = halves = "nothing is multiplied"
+        hopper = halves = "K is 0"
     if problem.cuts == "depth":
-        hopper = hopper or "copies in bulk do not end where a group of summed elements does"
-    split = hopper or ("groups are not split" if problem.cuts else "")
+        hopper = hopper or "bulk copies cannot end at a group boundary along K"
+    split = hopper or ("split-K does not support groups" if problem.cuts else "")
     if problem.has_converted_weights:
-        hopper = hopper or "weights are converted by kernel `split_k` alone"
-    vector = halves or ("f32 is not streamed" if problem.dtype == F32 else "")
+        hopper = hopper or "only kernel `split_k` converts weights"
+    vector = halves or ("the kernel does not support f32" if problem.dtype == F32 else "")
     if not vector:
         chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
         vector = no_vector(problem, chunked=chunked) or no_stream(problem, facts)
     if problem.computed is not None:
-        alone = "rows are computed in front of it by kernels `vector` and `split_k` alone"
+        alone = "only kernels `vector` and `split_k` support a fused producer"
         if problem.joined is not None or problem.totals:
-            split = vector = "and not of joined products, nor where results are reduced"
+            split = vector = "and not for dual GEMMs or fused reductions"
         alone += f", {split}" if split and vector else ""
         return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
     if problem.scales and problem.has_converted_weights:
-        alone = "scales along K of integers are applied by kernels `vector` and `split_k` alone"
+        alone = "only kernels `vector` and `split_k` support block scales of integers along K"
         return {"wgmma": alone, "split_k": split, "vector": vector, "mma": alone, "simt": alone}
     if problem.scales:
-        alone = "scales along K are applied where wgmma's sums are promoted"
+        alone = "block scales along K are applied when wgmma accumulators are promoted"
         if problem.narrow is None:
-            hopper = split = "scales along K are those of integers of B, or of two 8-bit floats"
+            hopper = split = "block scales along K need integers in B, or two 8-bit float operands"
         elif any(o.group not in (0, PROMOTED) for o in problem.operands):
             hopper = split = (
-                f"sums are promoted every {PROMOTED} elements of K, scales are of others"
+                f"accumulators are promoted every {PROMOTED} elements of K, which does not match "
+                "the scale blocks"
             )
         if problem.joined is not None:
-            hopper = split = hopper or "scales along K of joined products are not applied"
+            hopper = split = hopper or "a dual GEMM does not support block scales along K"
         return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
     if problem.totals:
         if problem.staged_width == 1:
-            hopper = hopper or f"{problem.n} columns are no pairs, by which they are reduced"
-        alone = hopper or "results are reduced tile by tile by kernel `wgmma` alone"
+            hopper = hopper or f"a fused reduction needs an even number of columns, got {problem.n}"
+        alone = hopper or "only kernel `wgmma` supports a fused reduction of the result"
         return {"wgmma": hopper, "split_k": alone, "vector": alone, "mma": alone, "simt": alone}
     if problem.joined is None:
-        exact = "" if empty or problem.dtype != F32 else "10 bits of f32 are for tensor cores"
+        exact = "" if empty or problem.dtype != F32 else "TF32 needs tensor cores"
         return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": exact}
     if not hopper and not problem.slots.sizes:
-        hopper = "joined products need an output or operand with aligned rows along the result's"
-    alone = split or "joined products have kernels `wgmma` and `split_k` alone"
+        hopper = (
+            "a dual GEMM needs an output or epilogue operand with aligned rows along the result's"
+        )
+    alone = split or "only kernels `wgmma` and `split_k` support a dual GEMM"
     return {"wgmma": hopper, "split_k": split, "vector": alone, "mma": alone, "simt": alone}
 
 

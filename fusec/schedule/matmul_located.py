@@ -34,7 +34,7 @@ def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
         if branch is None or branch.conditions or not isinstance(branch.operand, Value):
             return Refusal(
                 "operand",
-                f"operand `{name}` is computed by `{node.op.name}`; the product reads its operands "
+                f"operand `{name}` is computed by `{node.op.name}`; the GEMM reads its operands "
                 "from memory",
             )
         value, at = branch.operand, branch.coordinates

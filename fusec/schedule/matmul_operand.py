@@ -81,7 +81,9 @@ def weighed(operand: Operand, found: Found, own: tuple[Var, ...], depth: Var) ->
     packed = "" if found.packed is None else "depth" if found.packed == depth else "row"
     made = replace(operand, scales=scales, zeros=zeros, packed=packed, flipped=found.flipped)
     if len({s.group for s in made.factors if s.group}) > 1:
-        because = f"`{operand.buffer.name}` has scales and zero points of other groups along K"
+        because = (
+            f"the scales and zero points of `{operand.buffer.name}` have different groups along K"
+        )
         return Refusal("operand", because)
     return made
 

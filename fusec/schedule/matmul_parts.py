@@ -69,7 +69,7 @@ class InParts:
 
 
 def _source(segment: Fusion, value: Value) -> tuple[Value, int]:
-    """Return what a value is read from that is only moved and cast, and the fewest bytes of it."""
+    """Return what a value that is only moved and cast is read from, and its least bytes."""
     fewest = elements(value, segment.hints) * value.dtype.size
     while (node := segment.producer.get(value)) is not None and len(node.inputs) == 1:
         if not node.op.converts and node.op.access is None:

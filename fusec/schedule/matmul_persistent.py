@@ -30,13 +30,15 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if p.kernel != "wgmma":
         if (p.ping_pong, p.multicast, p.staged, p.band) != PLAIN:
             what = "ping_pong, multicast, staged and band"
-            return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `{p.kernel}`")
+            return Refusal(
+                "kernel", f"{what} are parameters of kernel `wgmma`, not of `{p.kernel}`"
+            )
         return None
     if p.splits > 1 and (problem.cuts or p.split_method != "slices"):
-        because = "tiles of the last wave are divided where none are of groups, and leave slices"
+        because = "stream-K of the last wave does not support groups, and needs `slices`"
         return Refusal("splits", because)
     if p.splits > 1 and not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
-        return Refusal("splits", "the tiles of a last wave are counted where sizes are known")
+        return Refusal("splits", "stream-K of the last wave needs static sizes")
     rows = TILE_ROWS[p.ping_pong]
     if p.swapped:
         swapped = _no_swap(p, problem)
@@ -46,15 +48,21 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         how = "with" if p.ping_pong else "without"
         options = " or ".join(map(str, rows))
         return Refusal(
-            "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
+            "tile", f"{how} ping_pong, kernel `wgmma` needs tile_m {options}, not {p.tile_m}"
         )
     held, most = p.sums, most_sums(p, problem)
     if held > most:
-        return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
+        return Refusal(
+            "tile", f"a thread would need {held} accumulators; {most} fit with the epilogue"
+        )
     if p.vector_width == 8 and p.tile_n % 32:
-        return Refusal("access", f"four lanes exchange 32 columns, which {p.tile_n} are no part of")
+        return Refusal(
+            "access", f"a staged epilogue needs tile_n to be a multiple of 32, got {p.tile_n}"
+        )
     if problem.cuts and (p.ping_pong or p.multicast != "none"):
-        return Refusal("groups", "tiles of groups have neither the same steps nor a common operand")
+        return Refusal(
+            "groups", "grouped GEMM tiles have different K extents and no common operand"
+        )
     apart = _no_halves(p)
     if apart is not None:
         return apart
@@ -62,10 +70,10 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if own is not None:
         return own
     if p.staged and not problem.slots.sizes and not problem.totals:
-        return Refusal("staged", "no tensor of the epilogue has rows along the result's")
+        return Refusal("staged", "no epilogue tensor has rows along the result's")
     width = problem.staged_width
     if p.staged and p.vector_width != width:
-        because = f"staged rows are filled by {width} columns, not {p.vector_width}"
+        because = f"a staged epilogue needs tile_n {width}, not {p.vector_width}"
         return Refusal("staged", because)
     return None
 
@@ -73,11 +81,11 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
 def _no_swap(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile's operands cannot be swapped, or None."""
     if problem.cuts or problem.narrow is not None or problem.dtype == F32 or p.staged:
-        because = "swapped operands are of one product of 16 bits, whose rows are not staged"
+        because = "swap-AB needs a single 16-bit GEMM without a staged epilogue"
         return Refusal("tile", because)
     by = 64 if p.ping_pong else 128
     if p.tile_n % by or p.tile_n // by > 2:
-        because = f"with {p.tile_m} rows, a tile has {by} or {2 * by} columns, not {p.tile_n}"
+        because = f"with tile_m {p.tile_m}, tile_n must be {by} or {2 * by}, not {p.tile_n}"
         return Refusal("tile", because)
     return None
 
@@ -85,9 +93,9 @@ def _no_swap(p: MatmulParameters, problem: Product) -> Refusal | None:
 def _no_totals(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a tile's results are not reduced as they are to be, or None."""
     if problem.totals and not p.staged:
-        return Refusal("staged", "results are reduced where they are visited as staged rows")
+        return Refusal("staged", "a fused reduction needs a staged epilogue")
     if problem.totals and p.columns % COLUMNS:
-        because = f"results are reduced by {COLUMNS} columns, of which {p.columns} are no multiple"
+        because = f"a fused reduction needs tile_n to be a multiple of {COLUMNS}, got {p.columns}"
         return Refusal("tile", because)
     return None
 
@@ -96,16 +104,18 @@ def _no_pairs(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why two CTAs cannot share an operand of a split product, or None."""
     if (p.ping_pong, p.staged, p.band) != (False, False, 8):
         what = "ping_pong, staged and band"
-        return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `split_k`")
+        return Refusal("kernel", f"{what} are parameters of kernel `wgmma`, not of `split_k`")
     if p.cluster > 1:
-        return Refusal("multicast", "the CTAs of a cluster share K or an operand, not both")
+        return Refusal(
+            "multicast", "the CTAs of a cluster split K or multicast an operand, not both"
+        )
     if p.ctas > 2:
-        return Refusal("multicast", "four tiles of a split product are not summed together")
+        return Refusal("multicast", "split-K does not support clusters of four tiles")
     if problem.narrow is not None:
-        return Refusal("multicast", "split products of 8-bit floats share no operand")
+        return Refusal("multicast", "split-K of 8-bit floats does not support multicast")
     if p.converted and not (p.moves_registers and p.multicast == "a"):
         return Refusal(
-            "multicast", "of converted weights tiles of more than 128 rows share A alone"
+            "multicast", "with converted weights, tiles of more than 128 rows can only multicast A"
         )
     return _no_halves(p)
 
@@ -114,7 +124,7 @@ def _no_halves(p: MatmulParameters) -> Refusal | None:
     """Return why CTAs cannot each load a part of an operand, or None."""
     for parts, shared in ((p.pair_columns, p.tile_m), (p.pair_rows, p.tile_n)):
         if shared % (8 * parts):
-            because = f"{parts} parts of {shared} columns do not begin at whole swizzles"
+            because = f"{parts} parts of {shared} columns are not aligned to the swizzle"
             return Refusal("multicast", because)
     return None
 
@@ -136,12 +146,15 @@ def no_promotion(p: MatmulParameters, problem: Product) -> Refusal | None:
     if problem.narrow is None or p.kernel not in ("wgmma", "split_k"):
         return None
     if p.ping_pong:
-        because = "of 8-bit floats, one warpgroup multiplies while the other promotes its sums"
+        because = (
+            "8-bit floats need ping-pong: one warpgroup multiplies while the other promotes its "
+            "accumulators"
+        )
         return Refusal("kernel", because)
     columns = p.tile_m if p.swapped else p.tile_n
     held = (p.row_blocks + 1) * columns // 2
     most = MOST_OF_THREE if p.consumers == 3 else MOST_SUMS
     if held > most:
-        because = f"a thread would hold {held} sums, those to promote too; {most} fit"
+        because = f"a thread would need {held} accumulators, including promoted ones; {most} fit"
         return Refusal("tile", because)
     return None

@@ -211,10 +211,10 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     """Return the matrix product of a segment, or why it is none."""
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(products) != 1:
-        return Refusal("contraction", f"the segment has {len(products)} matrix products, not one")
+        return Refusal("contraction", f"the scheduler needs one GEMM, found {len(products)}")
     node = products[0]
     if node.op.product is None:
-        return Refusal("operation", f"`{node.op.name}` is not this family's")
+        return Refusal("operation", f"the scheduler does not support `{node.op.name}`")
     axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(node.output.shape))
     depth = Var("k", node.operands[0].shape[-1])
     if node.op.lookup is not None:
@@ -281,7 +281,7 @@ def _problem(
     few = {is_tf32(fusion, value) for value in node.inputs[:2]}
     buffers = {a.buffer.dtype, b.buffer.dtype}
     if True in few and F32 in buffers and (False in few or len(buffers) > 1):
-        because = "tensor cores take 10 bits of both operands in f32, not of one"
+        because = "TF32 needs both f32 operands, not one"
         return Refusal("operand", because)
     return Product(
         node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups,
@@ -314,7 +314,7 @@ def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> P
     buffer, address = ends
     stride = address.coefficient(group)
     if stride is None:
-        return Refusal("operand", f"`{buffer.name}` has no single stride along the groups")
+        return Refusal("operand", f"`{buffer.name}` does not have a single stride along the groups")
     groups = Groups(buffer, address.constant, stride, group.extent, cuts)
     return _problem(fusion, node, result, depth, (Found(a), Found(b)), batch, groups)
 

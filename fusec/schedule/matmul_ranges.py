@@ -27,13 +27,13 @@ def ranges_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
     if not p.in_ranges:
         return None
     if p.kernel != "split_k" or not p.converted:
-        because = "`ranges` are of weights of 8 and 4 bits, of kernel `split_k`"
+        because = "`ranges` (stream-K) needs 8-bit or 4-bit weights and kernel `split_k`"
         return Refusal("splits", because)
     if p.splits != PARTS or p.ctas > 1 or p.leaves_halves:
-        because = f"`ranges` have CTAs by themselves, splits of {PARTS}, and sums in f32"
+        because = f"`ranges` (stream-K) needs no clusters, splits of {PARTS}, and f32 partial sums"
         return Refusal("splits", because)
     if problem.cuts or problem.batches != 1:
-        return Refusal("splits", "`ranges` are of one product")
+        return Refusal("splits", "`ranges` (stream-K) does not support a dual GEMM")
     if not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
-        return Refusal("splits", "the tiles of `ranges` are counted where sizes are known")
+        return Refusal("splits", "`ranges` (stream-K) needs static sizes")
     return None

@@ -93,7 +93,10 @@ def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:
         return ()
     names = tuple(dict.fromkeys(o.buffer.name for o in odd))
     which = " and ".join(f"`{name}`" for name in names)
-    because = f"rows of {which} begin anywhere, those of a copy at multiples of {CHUNK_BYTES} bytes"
+    because = (
+        f"rows of {which} are unaligned; the rows of an aligned copy begin at multiples of "
+        f"{CHUNK_BYTES} bytes"
+    )
     rule = _copy_rule(node.output.name, names)
     return (Redefinition("aligned", node.output.name, because, rule),)
 
@@ -111,8 +114,10 @@ def copies_along_depth(product: Product, node: Node) -> tuple[Redefinition, ...]
     if not sides:
         return ()
     names = " and ".join(dict.fromkeys(f"`{both[s].buffer.name}`" for s in sides))
-    because = f"wgmma takes 10 bits of f32 along K, in rows at multiples of {CHUNK_BYTES} bytes; "
-    because += f"copies of {names} lie so"
+    because = (
+        f"wgmma needs TF32 operands contiguous along K, with rows aligned to {CHUNK_BYTES} bytes; "
+    )
+    because += f"copies of {names} have that layout"
     rule = _along_depth_rule(node.output.name, sides)
     return (Redefinition("along_k", node.output.name, because, rule),)
 

@@ -137,7 +137,7 @@ def totals_in_tiles(fusion: Fusion, found: Product) -> tuple[Redefinition, ...]:
     names = ", ".join(f"`{name}`" for name in chosen)
     parts = {True: f"{COLUMNS} columns of a row", False: f"{ROWS} rows of a column"}
     each = " and ".join(parts[along] for along in dict.fromkeys(chosen.values()))
-    because = f"the product's kernel reduces {each} for {names}; its results are not read again"
+    because = f"the GEMM kernel reduces {each} for {names}; its results are not read again"
     rule = _rule(chosen, lead)
 
     def meant(segment: Fusion) -> bool:

@@ -42,14 +42,14 @@ def no_vector(problem: Product, *, chunked: bool) -> str:
     """
     if problem.is_converted and not problem.has_converted_weights:
         names = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
-        return f"a stream does not convert {names} operands"
+        return f"the streaming kernel does not convert {names} operands"
     if problem.cuts:
-        return "groups have no stream of their own"
+        return "the streaming kernel does not support groups"
     streamed = () if problem.has_converted_weights else (problem.b,)
     along = next((o for o in (problem.a, *streamed) if not _is_along_k(o)), None)
     if along is not None:
         return f"`{along.buffer.name}` is not contiguous along K"
-    return "" if chunked else "an operand's rows are not whole chunks of 16 bytes"
+    return "" if chunked else "the rows of an operand are not a multiple of 16 bytes"
 
 
 def _is_along_k(operand: Operand) -> bool:
@@ -59,20 +59,24 @@ def _is_along_k(operand: Operand) -> bool:
 def vector_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a stream cannot be cut so, or None."""
     if p.converted and problem.b.packed == "row" and p.tile_n < COLUMNS[-1]:
-        because = f"of {p.tile_n} columns, two in a byte, a lane would take less than a word"
+        because = f"with {p.tile_n} packed columns, a lane would load less than a word"
         return Refusal("tile", because)
     if p.tile_m not in ROWS:
-        return Refusal("tile", f"kernel `vector` has no tile_m {p.tile_m}, but 8, 16, 32")
+        return Refusal(
+            "tile", f"kernel `vector` does not support tile_m {p.tile_m}; it supports 8, 16, 32"
+        )
     if p.stages not in PARTS:
-        return Refusal("stages", f"kernel `vector` has 1, 2 or 4 stages, not {p.stages}")
+        return Refusal("stages", f"kernel `vector` supports 1, 2 or 4 stages, not {p.stages}")
     if p.cluster != 1 or p.split_method != "slices":
-        return Refusal("splits", "kernel `vector` splits K by slices of blocks alone")
+        return Refusal("splits", "kernel `vector` supports only `slices` for split-K")
     if p.tile_m * p.tile_n > MOST_SUMS:
-        because = f"{p.tile_m} x {p.tile_n} sums of each warp; shared memory has {MOST_SUMS}"
+        because = f"{p.tile_m} x {p.tile_n} partial sums per warp; shared memory has {MOST_SUMS}"
         return Refusal("tile", because)
     held = held_words(p) + held_sums(p)
     if held > MOST_WORDS:
-        return Refusal("stages", f"a thread would hold {held} words of parts in flight and sums")
+        return Refusal(
+            "stages", f"a thread would need {held} words for loads in flight and accumulators"
+        )
     return None
 
 

@@ -18,16 +18,17 @@ ACROSS = 8
 def no_conversion(problem: Product, facts: Facts) -> str:
     """Return why copies in bulk cannot bring what becomes halves, empty where they can."""
     if not problem.a.k_major:
-        return (
-            f"weights are multiplied by rows along K, and `{problem.a.buffer.name}` lies across it"
-        )
+        return f"the other operand must be contiguous along K, and `{problem.a.buffer.name}` is not"
     if problem.b.packed == "row" and problem.b.k_major:
-        return f"`{problem.b.buffer.name}` lies along K, and its bytes hold neighbours of columns"
+        return (
+            f"`{problem.b.buffer.name}` is contiguous along K, but packs two adjacent columns per "
+            "byte"
+        )
     group = problem.b.group
     if group % FRAGMENT or (group and STAGE % group and group % STAGE):
-        return f"scales of {group} elements of K, where a stage has {STAGE}"
+        return f"scale blocks of {group} elements of K do not match a stage of {STAGE}"
     if group and group < STAGE and not facts.multiple(problem.k, STAGE):
-        return f"{problem.k} elements of K are no whole stages of {STAGE}"
+        return f"{problem.k} elements of K are not a multiple of a stage of {STAGE}"
     return ""
 
 
@@ -39,14 +40,14 @@ def no_stream(problem: Product, facts: Facts) -> str:
     if not b.k_major:
         columns = LANE * (2 if b.packed == "row" else 1)
         if not facts.multiple(problem.n, columns):
-            return f"{problem.n} columns are no whole chunks of {LANE} bytes"
+            return f"{problem.n} columns are not a multiple of chunks of {LANE} bytes"
         own = ACROSS
     elif b.packed == "row":
-        return f"`{b.buffer.name}` lies along K, and its bytes hold neighbours of columns"
+        return f"`{b.buffer.name}` is contiguous along K, but packs two adjacent columns per byte"
     else:
         own = LANE * (2 if b.packed else 1)
     if b.group % own:
-        return f"scales of {b.group} elements of K, of which a lane takes {own}"
+        return f"scale blocks of {b.group} elements of K do not match the {own} elements per lane"
     if not facts.multiple(problem.k, own):
-        return f"{problem.k} elements of K, of which a lane takes {own}"
+        return f"{problem.k} elements of K are not a multiple of the {own} elements per lane"
     return ""

@@ -77,16 +77,16 @@ def _layout(segment: Fusion, output: Output) -> Layout | Refusal | None:
         return None
     if value in segment.effects.into:
         target = segment.effects.buffer(value)
-        return Refusal("alias", f"`{value.name}` is written into `{target}`")
+        return Refusal("alias", f"`{value.name}` is written to `{target}`")
     if output.part is not None:
-        return Refusal("part", f"`{value.name}` is written into `{output.part.of}`")
+        return Refusal("part", f"`{value.name}` is written to `{output.part.of}`")
     layout = view_of(segment, value, frozenset(i.value for i in segment.given))
     if layout is None:
-        return Refusal("computed", f"`{value.name}` {value.type} is no view of an input")
+        return Refusal("computed", f"`{value.name}` {value.type} is not a view of an input")
     if output.strides is not None:
-        return Refusal("strides", f"`{value.name}` must lie in a larger tensor")
+        return Refusal("strides", f"`{value.name}` must be a part of a larger tensor")
     if output.stride_order is not None and layout.strides != own_strides(output):
-        return Refusal("stride_order", f"`{value.name}` must lie in memory in another order")
+        return Refusal("stride_order", f"`{value.name}` needs a different memory layout")
     return layout
 
 

@@ -42,7 +42,7 @@ def sums_of_one_hot(segment: Fusion) -> tuple[Redefinition, ...]:
         compared = product(node.inputs[0].shape).evaluate(segment.hints)
         if compared >= LEAST_COMPARED:
             name = node.output.name
-            because = f"an atomic for each row takes the place of {compared} comparisons"
+            because = f"one atomic per row replaces {compared} comparisons"
             found.append(Redefinition("scatter", name, because, _rule(name)))
     return tuple(found)
 

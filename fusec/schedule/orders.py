@@ -56,7 +56,7 @@ class PlannedStage:
         if self.cut:
             text += f" within every {self.cut}"
         if self.arrives:
-            text += " in the order of arrival"
+            text += " in arrival order"
         trees = [f"trees of depth {self.depth}"] if self.depth else []
         kept = [f"kept in {self.kept}"] if self.kept else []
         kept += [f"each turn rounds to {self.rounded}"] if self.rounded else []

@@ -91,7 +91,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             return fusion
         problem = as_rows(segment, two_pass(fusion), stores=True)
         if isinstance(problem, RowsProblem) and problem.inner:
-            return Refusal("reduction_axes", "the reduced axes run along memory")
+            return Refusal("reduction_axes", "the reduction is over the contiguous axis")
         return problem
 
     def general(self, problem: RowsProblem) -> RowsProblem:
@@ -151,7 +151,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         if not kept:
             return Refusal("storage", "no vector of a column is read twice")
         if p.rows_per_thread * kept > MOST_THREAD_REGISTERS:
-            because = f"{p.rows_per_thread * kept} words do not fit into a thread's registers"
+            because = f"{p.rows_per_thread * kept} words do not fit in the registers of a thread"
             return Refusal("registers", because)
         return None
 

@@ -54,7 +54,7 @@ def _add(known: dict[str, Override], override: Override, segment: Segment) -> No
     other = known.get(override.name)
     differs = other is not None and segment.scheduler != other.of != override.of
     if other is not None and differs and _file(other.span) == _file(override.span):
-        place = [f"`{other.of}` is in {segment.name}, too, and sets {setting_text(other.value)}"]
+        place = [f"`{other.of}` is also in {segment.name}, which sets {setting_text(other.value)}"]
         message = f"`{override.name}` of {segment.name} is set twice"
         raise FusecError(message, span=override.span, notes=place)
     known[override.name] = override
@@ -80,7 +80,7 @@ def _segments_of(override: Override, segmented: SegmentedFusion) -> Sequence[Seg
     if found is None:
         listed = ", ".join(f"{s.name} ({s.scheduler})" for s in every)
         raise FusecError(
-            f"no segment is or makes `{of}`",
+            f"no segment is named `{of}` or computes it",
             span=override.of_span,
             notes=["a pass may have removed it, or no output needs it"],
             help=f"the segments are {listed}",
@@ -112,7 +112,7 @@ def _first_refused(segment: Segment, overrides: tuple[Override, ...], target: Ta
         refusal = scheduler.refusal(segment.fusion, target, settings)
         if refusal is not None:
             return _refused(override, refusal, segment, settings, target)
-    raise InternalError("overrides that are refused together are refused one after another")
+    raise InternalError("schedule parameters that are rejected together are rejected one by one")
 
 
 def as_stored(segment: Segment, price: Estimate) -> Estimate:
@@ -131,7 +131,7 @@ def _check(
         close = difflib.get_close_matches(override.name, names, n=1)
         help = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(names) or 'none'}"
         raise FusecError(
-            f"`{segment.scheduler}` ({segment.name}) has no field `{override.name}` to set",
+            f"`{segment.scheduler}` ({segment.name}) has no parameter `{override.name}`",
             span=override.name_span,
             help=help,
             code=SCHEDULE_FIELD,
@@ -162,7 +162,7 @@ def _refused(
         f"`{segment.scheduler}` ({segment.name}) with {override.name} "
         f"{setting_text(override.value)}: {refusal.because} ({refusal.rule})",
         span=override.span,
-        help=f"{override.name} may be {allowed} here",
+        help=f"valid values of {override.name} here: {allowed}",
         code=SCHEDULE_REFUSED,
     )
 

@@ -226,21 +226,21 @@ def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
         return Refusal("access", because)
     if not p.break_point:
         if p.shifted:
-            return Refusal("access", "one flat loop (break_point 0) has no rows that begin")
+            return Refusal("access", "a 1D loop (break_point 0) has no rows")
         if p.threads_y == 1:
             return None
-        return Refusal("block", "one flat loop (break_point 0) has no rows: threads_y is 1")
+        return Refusal("block", "a 1D loop (break_point 0) has no rows: threads_y must be 1")
     columns = product(a.extent for a in axes[p.break_point :])
     if p.shifted:
         if p.vector_width == 1 or p.threads_y > 1:
-            return Refusal("access", "rows whose vectors are shifted are side by side by blocks")
+            return Refusal("access", "unaligned vectors need one row per block")
         if start_of(problem.fusion, problem.domain, p.break_point, p.vector_width) is None:
-            return Refusal("access", "no vectors of loads and stores begin at the same places")
+            return Refusal("access", "the vectors of loads and stores have different alignments")
     elif p.vector_width > 1 and not Facts(problem.hints).multiple(columns, p.vector_width):
-        because = f"rows of {columns} elements are no whole vectors of {p.vector_width}"
+        because = f"rows of {columns} elements are not a multiple of vectors of {p.vector_width}"
         return Refusal("access", because)
     if columns.evaluate(problem.hints) > MAX_GRID_Y * p.threads_x * p.vector_width:
-        return Refusal("grid", f"rows of {columns} elements take more than {MAX_GRID_Y} blocks")
+        return Refusal("grid", f"rows of {columns} elements need more than {MAX_GRID_Y} blocks")
     return None
 
 
@@ -253,7 +253,8 @@ def vector_facts(
     facts = Facts(fusion.hints)
     _cost(fusion, domain, parameters.break_point, parameters.vector_width, facts, MOST_REGISTERS)
     return tuple(
-        Guard(value, "%", by, "vector accesses need aligned rows") for value, by in facts.assumed
+        Guard(value, "%", by, "vectorized accesses need aligned rows")
+        for value, by in facts.assumed
     )
 
 

@@ -63,7 +63,7 @@ def splits_of_depth(
             Redefinition(
                 f"split_k_{parts}",
                 node.output.name,
-                f"{tiles} tiles leave {sms} SMs idle; {parts} parts of K are products of their own",
+                f"{tiles} tiles leave {sms} SMs idle; {parts} parts of K become separate GEMMs",
                 _split_rule(node.output.name, parts, part),
             )
         )
@@ -194,7 +194,7 @@ def sums_of_few(segment: Fusion) -> tuple[Redefinition, ...]:
         if exact and node.attributes.get("dtype") is None:
             name, because = (
                 node.output.name,
-                f"sums of {few} elements are {few.value - 1} additions",
+                f"a sum of {few} elements becomes {few.value - 1} additions",
             )
             found.append(Redefinition("additions", name, because, _additions_rule(name)))
     return tuple(found)
@@ -229,8 +229,12 @@ def reads_of_peers(node: Node, fusion: Fusion) -> tuple[Redefinition, ...]:
     if not alike or alike[0] is not node:
         return ()
     names = frozenset(n.output.name for n in alike)
-    because = f"kernels read the parts of {node.attributes['ranks']} ranks where they lie, between "
-    because += "two barriers" + (f"; so for {len(names)} sums alike" if len(names) > 1 else "")
+    because = (
+        f"kernels read the parts of {node.attributes['ranks']} ranks from peer memory, between "
+    )
+    because += "two barriers" + (
+        f"; the same for {len(names)} similar sums" if len(names) > 1 else ""
+    )
     return (Redefinition(PEER_READS, node.output.name, because, _peers_rule(names)),)
 
 
@@ -272,7 +276,7 @@ def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
     The kernel's plan does so by itself (`two_pass`): the data are on chip, so that a second pass
     costs no traffic, and a Welford update costs a division an element.
     """
-    because = "squared distances from the mean: the rows stay on chip for a second pass"
+    because = "two-pass variance: the rows stay on chip for a second pass"
     return tuple(
         Redefinition("two_pass", n.output.name, because)
         for n in segment.nodes
@@ -287,7 +291,7 @@ def exponentials_online(segment: Fusion) -> tuple[Redefinition, ...]:
     """
     return tuple(
         Redefinition(
-            "online", total.output.name, f"in one reading with the maximum `{top.output.name}`"
+            "online", total.output.name, f"in one pass with the maximum `{top.output.name}`"
         )
         for top, total in pairs_of(segment).items()
     )

@@ -134,7 +134,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         """Return why no kernel has some parameters, or None."""
         p = parameters
         if p.inner and p.unrolled != UNROLLED:
-            return Refusal("unrolled", "rows at a time are those of columns that are reduced")
+            return Refusal("unrolled", "rows_at_once applies to column reductions only")
         found = method_trouble(problem, p, target)
         if found is not None:
             return found
@@ -142,9 +142,9 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         if found is not None or not p.tile_rows:
             return found
         if p.splits > 1 or p.shifted:
-            return Refusal("tile_rows", "rows of tiles are not split, and taken as they are")
+            return Refusal("tile_rows", "tiled rows do not support splits or unaligned vectors")
         if p.streaming:
-            return Refusal("streaming", "what comes by tiles is copied, and not loaded")
+            return Refusal("streaming", "tiled rows use bulk copies, not loads")
         about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
         return tile_trouble(problem, *about, target.shared)
 
@@ -311,7 +311,7 @@ def _trouble(problem: RowsProblem) -> Refusal | None:
         return Refusal("persistence", "an element is read or written after the reduction")
     unwritten = _without_loop(fusion, lowering, rows)
     if unwritten is not None:
-        return Refusal("empty", f"nothing is reduced beside elements of `{unwritten.name}`")
+        return Refusal("empty", f"there is no reduction besides elements of `{unwritten.name}`")
     if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
         return Refusal("conditions", "a reduction reads only a part of the domain")
     return in_place_hazard(fusion, lowering, on_chip=False)

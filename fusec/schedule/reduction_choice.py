@@ -73,7 +73,7 @@ FEW_ROWS = 16
 class ReductionParameters(Parameters):
     """The choices of a reduction kernel.
 
-    inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows
+    inner: whether the reduction is over the contiguous axis (threads_x along it, threads_y rows
     per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
     unrolled: rows at a time of columns that a thread loads before it uses them; splits: blocks that
     share one result; grid_reduce: how they combine their partial results. shifted: whether vectors

@@ -32,9 +32,9 @@ def method_trouble(problem: RowsProblem, p: ReductionParameters, target: Target)
     """Return why blocks cannot combine their partial results by the method that is set, or None."""
     rule, method = "grid_reduce", p.method
     if p.splits == 1 and p.grid_reduce != FIRST_METHOD:
-        return Refusal(rule, "one block for each result has no others to combine with")
+        return Refusal(rule, "with one block per result there is nothing to combine")
     if p.grid_reduce == "tree" and p.fan >= p.splits:
-        return Refusal(rule, f"{p.splits} blocks for each result make no tree")
+        return Refusal(rule, f"{p.splits} blocks per result are too few for a tree")
     if target.capability < method.capability:
         return Refusal(rule, f"{target.arch} has no {method.instruction}")
     for node in reduced_nodes(problem):
@@ -78,7 +78,7 @@ def _no_half_partials(problem: RowsProblem, p: ReductionParameters) -> Refusal |
     """Return why partial results cannot have 16 bits, or None."""
     rule = "partials"
     if p.splits == 1:
-        return Refusal(rule, "one block for each result leaves no partial results")
+        return Refusal(rule, "with one block per result there are no partial results")
     if p.method.halves is HalfPartials.NEVER:
         having = [
             f"`{name}`"
@@ -90,11 +90,11 @@ def _no_half_partials(problem: RowsProblem, p: ReductionParameters) -> Refusal |
     for node in reduced_nodes(problem):
         dtype = node.output.dtype
         if node.op.combine is not Combine.SUM:
-            return Refusal(rule, f"`{node.output.name}` is no sum")
+            return Refusal(rule, f"`{node.output.name}` is not a sum")
         if not (dtype.is_half and dtype.bits == 16):
             return Refusal(rule, f"`{node.output.name}` is {dtype}, not f16 or bf16")
     if len({node.output.dtype for node in reduced_nodes(problem)}) > 1:
-        return Refusal(rule, "sums of one kernel are of f16 and of bf16")
+        return Refusal(rule, "one kernel has both f16 and bf16 sums")
     return None
 
 

@@ -114,4 +114,4 @@ def find_scheduler(name: str) -> PlanningScheduler:
     for scheduler in (*schedulers(), *host_schedulers()):
         if scheduler.name == name:
             return scheduler
-    raise InternalError(f"there is no scheduler `{name}`")
+    raise InternalError(f"unknown scheduler `{name}`")

@@ -43,7 +43,7 @@ def reuse_in_place(segmented: SegmentedFusion, target: Target) -> SegmentedFusio
     return replace(segmented, segments=tuple(segments), decisions=every)
 
 
-BECAUSE = "reads it last, each element for that which overwrites it"
+BECAUSE = "is its last reader, and reads each element before overwriting it"
 
 
 def _last_readers(segmented: SegmentedFusion) -> Mapping[str, int]:

@@ -104,11 +104,9 @@ def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Ref
     brought = {i for i in found if piece_of(problem, i, width)}
     for load in phases.cached:
         if row in load.variables and load not in brought and not _stays_near(problem, load, row):
-            return Refusal(
-                "ring", f"the rows of `{load.name}` are no pieces at multiples of 16 bytes"
-            )
+            return Refusal("ring", f"the rows of `{load.name}` are not chunks aligned to 16 bytes")
     if not brought:
-        return Refusal("ring", "no row comes from memory")
+        return Refusal("ring", "no row is loaded from memory")
     return tuple(sorted(brought, key=reading_order))
 
 
@@ -175,21 +173,23 @@ def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) 
     if target.capability < BULK_COPIES:
         return Refusal("ring", f"{target.arch} has no bulk copies")
     if p.threads_y > 1 or p.threads_x % 32:
-        return Refusal("block", "a group has one row, and whole warps: threads_y is 1")
+        return Refusal("block", "a group has one row and whole warps: threads_y must be 1")
     if p.slots < 1 or p.slots % p.groups:
         # Of two that take turns at a slot one might take the phase before for its own.
-        return Refusal("groups", "each group has slots of its own, as many as the others")
+        return Refusal("groups", "the slots must be a multiple of the groups")
     if p.threads_x * p.groups + 32 > 1024:
-        return Refusal("block", "a block has at most 1024 threads, 32 of them to bring rows")
+        return Refusal("block", "a block has at most 1024 threads, including 32 that load rows")
     if problem.rows.columns.value % (p.cluster * p.vector_width):
-        return Refusal("cluster", f"a row is no {p.cluster} parts of whole vectors")
+        return Refusal("cluster", f"a row is not divisible into {p.cluster} parts of whole vectors")
     if p.keep_columns and not columns_of(problem, p.vector_width):
-        return Refusal("keep_columns", "nothing that bulk copies bring is the same for all rows")
+        return Refusal("keep_columns", "no bulk-copied input is shared by all rows")
     found = layout(problem, p)
     if isinstance(found, Refusal):
         return found
     if found.bytes > target.shared:
-        because = f"{p.slots} slots have {found.bytes} bytes, an SM {target.shared}"
+        because = (
+            f"{p.slots} slots need {found.bytes} bytes of shared memory, an SM has {target.shared}"
+        )
         return Refusal("shared memory", because)
     return None
 

@@ -114,7 +114,7 @@ class Tiled:
 def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
     """Return what passes through shared memory with vectors of a width, or why it cannot."""
     if not problem.inner:
-        return Refusal("tile", "columns do not run along memory")
+        return Refusal("tile", "columns are not contiguous")
     return tiled_in(problem, *problem.loops(width))
 
 
@@ -127,7 +127,7 @@ def tiled_in(
     """
     rule, columns, (row, chunk, lane) = "tile", problem.rows.columns, loops
     if not columns.is_const:
-        return Refusal(rule, "the columns of a tile are known beforehand")
+        return Refusal(rule, "tiled rows need a static number of columns")
     loads: list[TiledLoad] = []
     for load in dict.fromkeys(i for p in phases.loads for i in _ordered(p)):
         assert load.address is not None
@@ -135,7 +135,7 @@ def tiled_in(
             continue
         found = _tiled_load(problem, load, (row, chunk, lane))
         if found is None:
-            return Refusal(rule, f"rows of `{load.name}` do not lie side by side")
+            return Refusal(rule, f"the rows of `{load.name}` are not contiguous")
         loads.append(found)
     stores: list[TiledStore] = []
     for output in problem.fusion.outputs:
@@ -145,7 +145,7 @@ def tiled_in(
             continue
         pitch = _pitch(address, (row, chunk, lane))
         if conditions or pitch is None or pitch != columns.value or address.constant != 0:
-            return Refusal(rule, f"rows of `{output.value.name}` do not lie side by side")
+            return Refusal(rule, f"the rows of `{output.value.name}` are not contiguous")
         stores.append(TiledStore(output.value, pitch))
     if not loads:
         return Refusal(rule, "no rows are loaded")
@@ -225,17 +225,21 @@ def tile_trouble(
     if taken > THREAD_ELEMENTS:
         return Refusal(rule, f"a thread takes at most {THREAD_ELEMENTS} elements of a row")
     if threads_x > WARP or rows % threads_y:
-        return Refusal(rule, f"{rows} rows are no whole turns of a block, {threads_x} threads each")
+        return Refusal(
+            rule, f"{rows} rows are not a multiple of the rows per block, {threads_x} threads each"
+        )
     threads = threads_x * threads_y
     if found.turned and threads != power_below(threads):
-        return Refusal(rule, f"{threads} threads do not take columns of {rows} rows side by side")
+        return Refusal(rule, f"{threads} threads cannot process columns of {rows} adjacent rows")
     sizes = [i.instance.dtype.size for i in found.loads] + [
         s.value.dtype.size for s in found.stores
     ]
     if any(rows * size % COPY for size in sizes):
-        return Refusal(rule, f"{rows} rows do not begin at multiples of {COPY} bytes")
+        return Refusal(rule, f"tiles of {rows} rows are not aligned to {COPY} bytes")
     if found.bytes(rows) > shared:
-        return Refusal(rule, f"{rows} rows have {found.bytes(rows)} bytes, an SM {shared}")
+        return Refusal(
+            rule, f"{rows} rows need {found.bytes(rows)} bytes of shared memory, an SM has {shared}"
+        )
     return None
 
 

@@ -327,7 +327,7 @@ def in_place_hazard(
             because = f"`{target}` is written in place but also read at another index"
             return Refusal("in_place", because)
         if not once and output.value in alike and any(i.buffer == target for i in loads):
-            because = f"`{target}` is read while others write the same into it"
+            because = f"`{target}` is read while other threads write it"
             return Refusal("in_place", because)
         if conflict(store, again) is not None:
             because = f"`{target}` is written in place and read again after a reduction"

@@ -62,7 +62,7 @@ class RowsProblem(Problem):
         self, width: int, shifted: bool = False
     ) -> tuple[Lowering, Phases, tuple[Var, Var, Var]]:
         """Return the values in the loops over rows and vectors of a width, their phases, and the
-        loop variables: row, chunk and lane. Where columns do not run along memory, the rows are
+        loop variables: row, chunk and lane. Where columns are not contiguous, the rows are
         what is reduced.
         """
         if self.inner:
@@ -96,7 +96,9 @@ class RowsProblem(Problem):
         widest: the widest vectors of rows that lie elsewhere than in memory.
         """
         if shifted and (width == 1 or (self.inner and threads_x < 2 * width)):
-            because = f"the ends of rows of shifted vectors of {width} take a thread an element"
+            because = (
+                f"the ends of rows need one thread per element with unaligned vectors of {width}"
+            )
             return Refusal("access", because)
         widest = widest or (self.shifted if shifted else self.vectors[0])
         found = access_trouble(width, widest) or shape_trouble(threads_x, threads_y)
@@ -174,7 +176,7 @@ class RowsProblem(Problem):
             return found
         swept = {chunk, lane} if self.inner else {row}
         if not any(i.variables & swept for loads in phases.loads[1:] for i in loads):
-            return Refusal("persistence", "nothing is read again after its reduction")
+            return Refusal("persistence", "no tensor is reused after the reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
             return Refusal("conditions", "a reduction reads only a part of the domain")
         return None

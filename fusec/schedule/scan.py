@@ -184,10 +184,13 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         if found is not None:
             return found
         if p.chunks * p.vector_width * size > 4 * MOST_THREAD_REGISTERS:
-            because = f"{p.chunks * p.vector_width} sums do not fit into a thread's registers"
+            because = (
+                f"{p.chunks * p.vector_width} partial results do not fit in the registers of a "
+                "thread"
+            )
             return Refusal("registers", because)
         if p.tiles > 1 and not (p.inner and p.threads_y == 1 and p.threads_x >= 32):
-            return Refusal("tiles", "blocks share rows along memory only, with warps of one row")
+            return Refusal("tiles", "blocks can share contiguous rows only, with warps of one row")
         if p.inner or p.threads_y == 1:
             return None
         return shared_trouble(p.threads_x * p.threads_y * p.vector_width * size)
@@ -252,7 +255,7 @@ def prepare(segment: Fusion) -> Scan | Refusal:
     """Return a segment around its scan, or why it has no kernel."""
     scans = _scans(segment)
     if len(scans) != 1:
-        return Refusal("scans", f"{len(scans)} scans instead of one")
+        return Refusal("scans", f"expected one scan, found {len(scans)}")
     if is_empty(segment):
         return Refusal("empty", "a tensor has no elements")
     axis: int = scans[0].attributes["dim"]

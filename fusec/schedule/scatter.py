@@ -44,7 +44,7 @@ class ScatterParameters(Parameters):
     """The choices of a scatter.
 
     way: `lines` (a thread writes a line of the source in its order), `elements` (integers, and
-    floats where that is asked for, are added in the order of arrival), `winners` (the last element
+    floats where that is asked for, are added in arrival order), `winners` (the last element
     that claims a place writes it), `compared` (an element looks for others with its place), or
     `sorted` (places are put in order, and each one's sum is taken in the order of the source).
     vector_width: lines side by side that a thread writes by one access.

@@ -43,7 +43,7 @@ class Beside:
 def beside(fusion: Fusion, outputs: tuple[Output, ...]) -> Beside | Refusal:
     """Return some outputs of a fusion with known sizes, or why no flat loop computes them."""
     if any(o.alias is not None for o in outputs):
-        return Refusal("in_place", "what is beside a scatter has memory of its own")
+        return Refusal("in_place", "a fused pointwise output of a scatter must have its own memory")
     part = needed(fusion, outputs)
     read = {v for n in part.nodes for v in n.inputs} | {o.value for o in part.outputs}
     part = replace(part, inputs=fusion.effects.inputs_for(read, outputs))
@@ -52,7 +52,7 @@ def beside(fusion: Fusion, outputs: tuple[Output, ...]) -> Beside | Refusal:
         return domain
     flat = Beside(part, domain, 1)
     if not 0 < flat.elements <= INT32_MAX // 2:
-        return Refusal("size", f"{flat.elements} elements are made beside a scatter")
+        return Refusal("size", f"{flat.elements} elements are computed in addition to the scatter")
     size = min(v.dtype.size for v in (*(i.value for i in part.inputs), *(o.value for o in outputs)))
     wider = (replace(flat, width=w) for w in (8, 4, 2) if w * size <= 16)
     return next((b for b in wider if _has_vectors(b)), flat)

@@ -156,11 +156,11 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     """Return a segment around its scatter, or why it has no kernels."""
     nodes = [n for n in segment.nodes if n.op.family == "scatter"]
     if not nodes:
-        return Refusal("scatters", "0 scatters instead of one")
+        return Refusal("scatters", "expected one scatter, found 0")
     results = {n.output for n in nodes}
     others = tuple(o for o in segment.outputs if o.value not in results)
     if len(segment.outputs) - len(others) != len(nodes) or (others and len(others) > MOST_BESIDE):
-        return Refusal("outputs", "what is scattered is read when all of it is written")
+        return Refusal("outputs", "the scattered tensor is read after all of it is written")
     if (others or len(nodes) > 1) and (refusal := _apart(segment, nodes)):
         return refusal
     if is_empty(replace(segment, inputs=(), nodes=tuple(nodes))):
@@ -209,13 +209,11 @@ def _apart(segment: Fusion, nodes: list[Node]) -> Refusal | None:
         for n in nodes
     )
     if not alike or first.op.combine is not None or of_slices(first):
-        return Refusal(
-            "scatters", f"{len(nodes)} scatters that differ in more than what they write"
-        )
+        return Refusal("scatters", f"{len(nodes)} scatters differ in more than their destination")
     if len(segment.effects.updates) != len(nodes):
-        return Refusal("scatters", f"{len(nodes)} scatters that are not all in place")
+        return Refusal("scatters", f"{len(nodes)} scatters are not all in place")
     kept = segment.effects.overwritten | {n.output.name for n in nodes}
     read = [v for n in segment.nodes for v in n.inputs[1 if n in nodes else 0 :]]
     if any(v.name in kept for v in read):
-        return Refusal("in_place", "what one of them overwrites is read")
+        return Refusal("in_place", "a tensor that one of them overwrites is also read")
     return None

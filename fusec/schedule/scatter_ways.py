@@ -49,20 +49,20 @@ class Way:
 def _lines_trouble(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
     if scatter.adds and dtype.is_half:
-        return Refusal("dtype", f"sums of {dtype} in memory are rounded after each element")
+        return Refusal("dtype", f"atomic sums of {dtype} are rounded after each element")
     return None
 
 
 def _compared_trouble(scatter: Scatter) -> Refusal | None:
     if not scatter.in_place:
-        return Refusal("way", "elements are compared where a tensor is written in place")
+        return Refusal("way", "the compare algorithm needs a tensor that is written in place")
     return None
 
 
 def _winners_trouble(scatter: Scatter) -> Refusal | None:
     if scatter.adds:
-        return Refusal("way", "of elements that are added, none wins")
-    return Refusal("size", "more than 2^31 places") if scatter.places > INT32_MAX else None
+        return Refusal("way", "a sum has no last writer")
+    return Refusal("size", "more than 2^31 positions") if scatter.places > INT32_MAX else None
 
 
 def _elements_trouble(scatter: Scatter) -> Refusal | None:
@@ -70,9 +70,9 @@ def _elements_trouble(scatter: Scatter) -> Refusal | None:
     if not scatter.adds:
         return NOT_ADDED
     if not ((dtype.is_integer and dtype.bits >= 32) or dtype in (F32, F64)):
-        return Refusal("dtype", f"{dtype} is not added in memory by one instruction")
+        return Refusal("dtype", f"{dtype} has no atomic add")
     if dtype.is_float and scatter.node.attributes["deterministic"]:
-        return Refusal("deterministic", "sums in the order of arrival differ between runs")
+        return Refusal("deterministic", "sums in arrival order differ between runs")
     return None
 
 
@@ -83,7 +83,7 @@ def _sorted_trouble(scatter: Scatter) -> Refusal | None:
     return None if dtype.is_float else Refusal("dtype", f"{dtype} is exact in any order")
 
 
-NOT_ADDED = Refusal("way", "elements are not added: the last one is to be written")
+NOT_ADDED = Refusal("way", "not a sum: the last element must be written")
 
 
 def widest_vector(scatter: Scatter) -> int:
@@ -97,9 +97,9 @@ def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
     if width == 1:
         return None
     if way == "elements":
-        return Refusal("access", "what arrives in any order is added one by one")
+        return Refusal("access", "sums in arrival order are added one by one")
     if way == "winners" and not (scatter.in_place and scatter.of_slices):
-        return Refusal("access", "each line has claims of its own")
+        return Refusal("access", "each line has its own claims")
     return access_trouble(width, widest_vector(scatter))
 
 

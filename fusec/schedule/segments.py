@@ -49,7 +49,7 @@ def _plans(part: Segment, target: Target) -> Iterator[KernelPlan]:
             continue
         known.append(plan.parameters)
         sizes = (
-            Guard(symbol(name), "==", size, "the kernel is specialised to this size")
+            Guard(symbol(name), "==", size, "the kernel is specialized for this size")
             for name, size in plan.specialised.items()
         )
         yield replace(plan, guards=(*sizes, *plan.guards))

@@ -97,9 +97,9 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
         if reduces and (refusal := reduction_trouble(parts)):
             return refusal
         if parts.length > INT32_MAX // 2:
-            return Refusal("row", f"a row has {parts.length} elements, places take 32 bits")
+            return Refusal("row", f"a row has {parts.length} elements, more than 32-bit positions")
         if parts.rows.evaluate(parts.hints) > INT32_MAX:
-            return Refusal("rows", "there is a block for each row, and a grid has 2^31 - 1 blocks")
+            return Refusal("rows", "one block per row: a grid has at most 2^31 - 1 blocks")
         return parts
 
     def likeliest(self, problem: Parts, target: Target) -> SortParameters | TopParameters:
@@ -168,19 +168,21 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
 
 def _trouble(parts: Parts, p: SortParameters, target: Target) -> Refusal | None:
     if parts.reduces:
-        return Refusal("reduction", "only lanes that share a row have all of it for a sum")
+        return Refusal("reduction", "a fused sum needs all of a row in the lanes of a warp")
     tile = p.threads * p.items
     if p.tiles == 1:
         if tile < parts.length:
-            return Refusal("tile", f"a block has {tile} elements, a row {parts.length}")
+            return Refusal("tile", f"a block has {tile} elements, a row has {parts.length}")
         if tile > 1 << 16:
-            return Refusal("tile", f"places of {tile} elements do not fit into 16 bits")
+            return Refusal("tile", f"positions of {tile} elements do not fit in 16 bits")
         if shared_bytes(p) > target.shared:
-            because = f"a row takes {shared_bytes(p)} bytes, an SM has {target.shared}"
+            because = (
+                f"a row needs {shared_bytes(p)} bytes of shared memory, an SM has {target.shared}"
+            )
             return Refusal("shared memory", because)
         return None
     if p.threads != DIGITS:
-        return Refusal("block", f"a thread has one digit in each pass: threads is {DIGITS}")
+        return Refusal("block", f"a thread handles one digit per pass: threads must be {DIGITS}")
     # SortedTile of device/sort.cuh, with places of 32 bits, and where each digit goes.
     bytes_ = tile * (p.key_bits // 8 + 4) + 4 * (DIGITS // 32 * DIGITS + 2 * DIGITS + 16)
     return shared_trouble(bytes_, "the elements of a tile")

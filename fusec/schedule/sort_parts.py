@@ -84,7 +84,7 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
     """Return a segment around its one node of `family`, or why there is no such view of it."""
     nodes = [n for n in segment.nodes if n.op.family == family]
     if len(nodes) != 1:
-        return Refusal("operations", f"{len(nodes)} operations that order rows instead of one")
+        return Refusal("operations", f"expected one sort or top-k, found {len(nodes)}")
     if is_empty(segment):
         return Refusal("empty", "a tensor has no elements")
     axis: int = nodes[0].attributes["dim"]

@@ -106,7 +106,7 @@ def reduction_trouble(parts: Parts) -> Refusal | None:
                     "reduction_axes", f"`{node.op.name}` reduces other axes than the sort"
                 )
     if key_bits(parts.node.inputs[0].dtype) > 32 or _lanes(parts, width_of(parts)[0]) is None:
-        return Refusal("lanes", "the rows are too long for lanes of a warp to hold them")
+        return Refusal("lanes", "the rows do not fit in the registers of a warp")
     return None
 
 
@@ -115,23 +115,26 @@ def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
     own = p.items * p.vector_width
     if p.lanes:
         if p.lanes < parts.keep:
-            return Refusal("lanes", f"a thread has at most one of the {parts.keep} results")
+            return Refusal("lanes", f"more threads than {parts.keep} results are needed")
         if p.lanes * own < parts.length:
-            return Refusal("items", f"{p.lanes} threads do not hold {parts.length} elements")
+            return Refusal("items", f"{p.lanes} threads cannot hold {parts.length} elements")
         if p.splits > 1:
-            return Refusal("splits", "the lanes of a warp have a whole row")
+            return Refusal("splits", "a row must fit in the lanes of a warp")
         if own > MOST_SORTED:
-            return Refusal("items", f"a thread orders at most {MOST_SORTED} elements")
+            return Refusal("items", f"a thread sorts at most {MOST_SORTED} elements")
     else:
         if parts.reduces:
-            return Refusal("lanes", "only lanes that share a row have all of it for a sum")
+            return Refusal("lanes", "a fused sum needs all of a row in the lanes of a warp")
         if p.threads < parts.keep:
-            return Refusal("block", f"a thread brings at most one of the {parts.keep} results")
+            return Refusal("block", f"a thread contributes at most one of the {parts.keep} results")
         if p.buffer < parts.keep + p.threads:
-            because = f"{p.buffer} entries hold no {parts.keep} results beside one of each thread"
+            because = (
+                f"a buffer of {p.buffer} entries is too small for {parts.keep} results and one "
+                "per thread"
+            )
             return Refusal("buffer", because)
         if own > 2 * OWN:
-            return Refusal("items", f"a thread keeps at most {2 * OWN} elements")
+            return Refusal("items", f"a thread holds at most {2 * OWN} elements")
     return access_trouble(p.vector_width, width_of(parts)[0])
 
 

@@ -180,7 +180,7 @@ def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
 
 
 def is_inner(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
-    """Return whether the reduced axes run along memory in the largest input."""
+    """Return whether the reduction is over the contiguous axis in the largest input."""
     axis = _contiguous_axis(fusion, domain)
     return axis is None or axis in rows.reduced or not rows.kept
 

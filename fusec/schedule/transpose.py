@@ -124,7 +124,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         if min(s.evaluate(crossing.hints) for s in sides) < 8:
             return Refusal("tile", "a side of the tile has fewer than 8 elements")
         if not matches(crossing, 1, 1):
-            because = "its reshapes hide which loads run along the tile's lines"
+            because = "reshapes hide which loads are contiguous along the tile"
             return Refusal("access", because)
         return crossing
 
@@ -145,7 +145,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             tried_ones = _with_tiles(problem, widest, widest, shifted=True)
         tried_ones = tried_ones or _with_tiles(problem, read, write, shifted=False)
         if not tried_ones:
-            return Refusal("tile", f"no tile has accesses of {read} and {write} elements")
+            return Refusal("tile", f"no tile supports accesses of {read} and {write} elements")
         fewest = min(_units(problem, p) for p in tried_ones)
         found: TransposeParameters | None = None
         for tried in tried_ones:
@@ -175,12 +175,10 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             ("write_width", parameters.write_width, write),
         ):
             if width > most:
-                return Refusal("access", f"{name} is at most {most} where elements lie so")
+                return Refusal("access", f"{name} is at most {most} for this layout")
         if not matches(problem, parameters.read_width, parameters.write_width):
-            because = f"no tile is read by {parameters.read_width} and written by"
-            return Refusal(
-                "access", f"{because} {parameters.write_width} elements where they lie so"
-            )
+            because = f"no tile is read along {parameters.read_width} and written along"
+            return Refusal("access", f"{because} {parameters.write_width} elements for this layout")
         return Tile(parameters, problem.sizes).trouble
 
     def plan(
@@ -248,24 +246,24 @@ def _least_stored(crossing: Crossing) -> int:
 def _shift_trouble(crossing: Crossing) -> Refusal | None:
     """Return why no vectors of a crossing are shifted, or None."""
     if len(crossing.fusion.outputs) > 1:
-        return Refusal("access", "vectors of several outputs are not shifted alike")
+        return Refusal("access", "the vectors of several outputs have different alignments")
     parts = [i.part for i in crossing.fusion.inputs] + [o.part for o in crossing.fusion.outputs]
     if any(part is not None for part in parts):
-        return Refusal("access", "parts of complex numbers lie apart")
+        return Refusal("access", "real and imaginary parts are not contiguous")
     lowering, (column, line, lane) = read_lowering(crossing, 1)
     for output in crossing.fusion.outputs:
         lowering.at_home(output.value)
     if any(lowering.stored_where(o.value) for o in crossing.fusion.outputs):
-        return Refusal("access", "only some threads store what is the same along an axis")
+        return Refusal("access", "a broadcast output is stored by some threads only")
     loads = tiled_loads(lowering, {line: 1, lane: 1}, column)
     if any(i.address is None or i.address.coefficient(column) is None for i in loads):
-        return Refusal("access", "columns lie at no even distance")
+        return Refusal("access", "columns do not have a constant stride")
     return None
 
 
 def _lines_trouble(p: TransposeParameters) -> Refusal | None:
     if min(p.read_width, p.write_width) == 1:
-        return Refusal("access", "a single element is not shifted")
+        return Refusal("access", "a single element cannot be unaligned")
     return None
 
 
@@ -319,7 +317,7 @@ def _with_any_batch(strict: Crossing) -> Crossing:
     def made(fusion: Fusion) -> Crossing | Refusal:
         found = cross(strict.segment, fusion)
         alike = isinstance(found, Refusal) or [len(found.lines), len(found.columns)] == sides
-        return found if alike else Refusal("axes", "which axes are as one depends on sizes")
+        return found if alike else Refusal("axes", "axes merge only for some sizes")
 
     def loops(found: Crossing) -> Loops:
         widths = widest_accesses(found, Facts(found.hints))
@@ -341,9 +339,11 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
     strided, _ = strided_loads(fusion, domain)
     lines = {s.axis for s in strided if s.axis is not None}
     if column is None or not lines:
-        return Refusal("no transposition", "every load runs along the stores' innermost axis")
+        return Refusal(
+            "no transposition", "every load is contiguous along the innermost axis of the stores"
+        )
     if len(lines) > 1:
-        return Refusal("axes", "the loads run along more than two axes")
+        return Refusal("axes", "the loads are contiguous along more than two axes")
     line = lines.pop()
     if any(s.load.conditions for s in strided if s.axis is line):
         return Refusal("conditions", "a transposed load reads only a part of the tile")
@@ -359,7 +359,8 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
         address = linearize(home.coordinates, fusion.effects.strides(output.value))
         if address.coefficient(column) != 1:
             return Refusal(
-                "store_map", f"`{output.value.name}` is not stored along the tile's columns"
+                "store_map",
+                f"`{output.value.name}` is not contiguous along the columns of the tile",
             )
         if output.value in fusion.effects.into:
             return Refusal("in_place", f"`{output.value.name}` is written in place")

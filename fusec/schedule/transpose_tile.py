@@ -124,10 +124,10 @@ class Tile:
             return Refusal("shared memory", "the tiles of all transposed loads do not fit")
         side = max(p.tile_lines // p.read_width, p.tile_columns // p.write_width, 32)
         if self.threads < (32 if p.shifted else side):
-            because = f"{self.threads} threads would not move {side} vectors side by side"
+            because = f"{self.threads} threads cannot move {side} adjacent vectors"
             return Refusal("block", because)
         if max(self.read_words, self.write_words) > 2 * MOST_HELD:
-            return Refusal("registers", f"a thread would hold {self.read_words} words at once")
+            return Refusal("registers", f"a thread would hold {self.read_words} words")
         return None
 
 

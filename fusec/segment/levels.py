@@ -63,14 +63,14 @@ def _asked(groups: Groups, piece: Piece, other: Piece, should_merge: ShouldMerge
         raise FusecError(
             f"should_merge raised {type(error).__name__}: {message}",
             span=next((n.span for n in groups.members([second]) if n.span is not None), None),
-            notes=[f"asked of {_named(groups, first)} and {_named(groups, second)}"],
+            notes=[f"called with {_named(groups, first)} and {_named(groups, second)}"],
             help="it takes two fusions and returns whether they should be one segment",
         ) from error
 
 
 def _named(groups: Groups, piece: Piece) -> str:
     names = ", ".join(f"`{v.name}`" for v in groups.results([piece]))
-    return f"the group that makes {names}"
+    return f"the group that computes {names}"
 
 
 def host_segments(groups: Groups, order: list[Piece]) -> SegmentedFusion:

@@ -46,7 +46,7 @@ def of_several(counts: Mapping[Node, Dim], nodes: Iterable[Node]) -> FusecError:
     other = next(n for n in rest if counts.get(n) != counts.get(first))
     names = f"`{first.output.name}` and `{other.output.name}`"
     return FusecError(
-        f"a pinned segment holds {names}, which run {times(counts, (first, other))}",
+        f"a pinned segment contains {names}, which run {times(counts, (first, other))}",
         span=other.span,
-        notes=["what a loop over slices computes shares no kernel with what runs beside it"],
+        notes=["operations in a loop over slices cannot share a kernel with operations outside it"],
     )

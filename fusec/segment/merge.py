@@ -98,18 +98,18 @@ class Merges:
             name = self.groups.graph.fusion.name
             said = self.may_merge(self.groups.fusion_of(chosen, name))
             if said is not True:
-                return said or "the caller forbids it"
+                return said or "`should_merge` returned False"
         return None
 
     def _fixed(self, chosen: Chosen) -> str:
         families = sorted({n.op.family for p in chosen for n in p.nodes if stands_alone(n)})
-        return f"{families[0]} stands alone" if families else "a pin fixes one of them"
+        return f"{families[0]} stands alone" if families else "one of them is pinned"
 
     def _apart(self, chosen: Chosen) -> str:
         counts, nodes = loops(self.groups.graph.fusion), [n for p in chosen for n in p.nodes]
         if len({counts.get(n) for n in nodes}) > 1:
             return f"they run {times(counts, nodes)}"
-        return "they are groups of their own at the host level"
+        return "they are separate groups at the host level"
 
     def gain(self, chosen: Chosen) -> float | None:
         """Return the seconds that a merge saves; None where it may not be."""
@@ -125,7 +125,11 @@ class Merges:
         offer = self.offer(chosen)
         names = tuple(v.name for v in self.groups.results(chosen))
         unpriced = any(not self.of_piece(p).accepted for p in chosen)
-        saved = "nobody takes the parts alone" if unpriced else f"saves {gain * 1e6:.2f} us"
+        saved = (
+            "no scheduler supports the parts separately"
+            if unpriced
+            else f"saves {gain * 1e6:.2f} us"
+        )
         because = f"{offer.scheduler}, {offer.seconds * 1e6:.2f} us: {saved}"
         self.decisions.append(Decision(action, names, because))
         refined = any(p.again or len(p.owned) > len(p.nodes) for p in chosen)

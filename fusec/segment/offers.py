@@ -69,7 +69,7 @@ class Surroundings:
         if all(product(o.value.shape).evaluate(segment.hints) == 0 for o in segment.outputs):
             return None
         for name in self.written(segment):
-            because = f"a view of `{name}` would see what is written into it"
+            because = f"a view of `{name}` would see later writes to it"
             return Refusal("alias", because)
         bases = frozenset(i.value for i in segment.inputs)
         for output in segment.outputs:
@@ -78,7 +78,7 @@ class Surroundings:
             # Readers assume a buffer of its own: dense, and aligned for vector accesses.
             dense = layout is None or layout.strides == segment.effects.strides(value)
             if layout is not None and not (dense and layout.offset == 0):
-                because = f"`{value.name}` is read by another segment, but is no dense view"
+                because = f"`{value.name}` is read by another segment, but is not a dense view"
                 return Refusal("layout", because)
         return None
 
@@ -169,7 +169,7 @@ def takes_long(proposal: Estimate) -> bool:
 
 def _long(proposal: Estimate) -> Refusal:
     build = proposal.build
-    apart = f"for its parts {build.apart:.1f} s"
+    apart = f"{build.apart:.1f} s for its parts"
     limit = apart if build.seconds <= MOST_LENGTH else f"the limit is {MOST_LENGTH} s"
     return Refusal(NVRTC, f"NVRTC would take about {build.seconds:.1f} s, {limit}")
 
@@ -180,6 +180,6 @@ def in_place_hazard(segment: Fusion) -> Refusal | None:
     It may where every element of the input is read for the element that overwrites it alone.
     """
     for output in segment.effects.unsafe():
-        names = f"`{output.value.name}` is written into `{segment.effects.buffer(output.value)}`"
-        return Refusal("in_place", f"{names}, which is read for other elements too")
+        names = f"`{output.value.name}` is written to `{segment.effects.buffer(output.value)}`"
+        return Refusal("in_place", f"{names}, which is also read at other elements")
     return None

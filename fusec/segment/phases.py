@@ -66,7 +66,7 @@ def _cut(
                 f"phase `{phase.name}` needs `{entry.value.name}`, an input of the later phase "
                 f"`{owner.name}`",
                 span=phase.span,
-                help="a phase is made of its own inputs and of what earlier phases make",
+                help="a phase uses its own inputs and results of earlier phases",
             )
     for after in later:
         for name in after.outputs:
@@ -74,7 +74,7 @@ def _cut(
             node = fusion.producer[value]
             if value in needed and not is_injective(node):
                 raise FusecError(
-                    f"output `{name}` of phase `{after.name}` is made in phase `{phase.name}`",
+                    f"output `{name}` of phase `{after.name}` is computed in phase `{phase.name}`",
                     span=after.span,
                     help=f"list it in `{phase.name}`",
                 )

@@ -41,7 +41,7 @@ def named_values(
                 raise FusecError(
                     message,
                     span=pin.span,
-                    help="name values that operations make",
+                    help="name results of operations",
                     code=SEGMENT_INPUT,
                 )
             if name in results:
@@ -57,7 +57,7 @@ def named_values(
 def _unknown(pin: Pin, name: str, known: Iterable[str]) -> FusecError:
     close = difflib.get_close_matches(name, list(known), n=1)
     help = f"did you mean `{close[0]}`?" if close else "name values of `ops:`"
-    message = f"segment `{pin.name}` names `{name}`, which no operation makes"
+    message = f"segment `{pin.name}` names `{name}`, which no operation produces"
     return FusecError(message, span=pin.span, help=help, code=SEGMENT_VALUE)
 
 
@@ -65,7 +65,7 @@ def fix(fusion: Fusion, schedulers: Sequence[str], gone: Iterable[str] = ()) -> 
     """Return the graph and the groups that the pins of `fusion` fix."""
     for pin in fusion.pins:
         if pin.scheduler is not None and pin.scheduler not in schedulers:
-            message = f"segment `{pin.name}`: there is no scheduler `{pin.scheduler}`"
+            message = f"segment `{pin.name}`: unknown scheduler `{pin.scheduler}`"
             raise FusecError(
                 message,
                 span=pin.span,
@@ -81,7 +81,7 @@ def fix(fusion: Fusion, schedulers: Sequence[str], gone: Iterable[str] = ()) -> 
             raise FusecError(
                 f"`{value.name}` is pinned to segments {names}",
                 span=named[value][-1].span,
-                notes=["only what is cheap to compute again may stand in several segments"],
+                notes=["only values that are cheap to recompute may be in several segments"],
             )
     groups: list[tuple[Group, Pin]] = []
     for pin in fusion.pins:
@@ -130,7 +130,7 @@ def _convex(graph: Graph, group: Group, pin: Pin, taken: dict[Node, Pin]) -> Gro
     if foreign:
         other = taken[foreign[0]]
         raise FusecError(
-            f"segments `{pin.name}` and `{other.name}` need each other's results",
+            f"segments `{pin.name}` and `{other.name}` depend on each other",
             span=pin.span,
             notes=[f"`{foreign[0].output.name}` lies on a path out of and back into `{pin.name}`"],
             code=SEGMENT_CYCLE,

@@ -112,7 +112,7 @@ def demanded_bytes(needed: Demanded, strides: tuple[int, ...], size: int) -> int
 def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
     """Return the bytes of places that an index picks: of each its own sectors.
 
-    Of a map that is not affine it is not known how many elements lie in a row: its box is charged.
+    Of a non-affine index map it is not known how many elements lie in a row: its box is charged.
     """
     least = size
     if region.by is By.MAP:

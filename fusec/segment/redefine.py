@@ -178,7 +178,7 @@ def _try(
         return None
     meant = redefinition.meant
     if meant is not None and not any(meant(s.fusion) for s in other.segments):
-        because = f"{redefinition.name}: no kernel is cheaper for it"
+        because = f"{redefinition.name}: no kernel becomes cheaper"
         log.append(Decision("undo", (redefinition.value,), because))
         return None
     before, after = found.seconds(target), other.seconds(target)

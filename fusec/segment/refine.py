@@ -29,7 +29,7 @@ from fusec.segment.split import Splitter
 
 ROUNDS = 8
 """Times that all segments are looked at; few need more than two."""
-TIMES = {"split": "one kernel takes {old:.2f} us, apart {new:.2f} us"}
+TIMES = {"split": "one kernel takes {old:.2f} us, separate kernels {new:.2f} us"}
 """How the times of a move are put, where they are no plain `rather than`."""
 MAX_TIED = 16
 """Groups up to which what was found around one is remembered for others of that structure."""
@@ -286,7 +286,7 @@ class _Refinement:
         """Return why a move is not to be, or None; closes: whether it may close a cycle."""
         for piece in old:
             if piece not in new and piece.fixed:
-                return "a pinned segment would have nothing left to do"
+                return "a pinned segment would become empty"
         for piece, offer in sorted(new.items()):
             alone = frozenset({piece})
             if not offer.accepted:
@@ -296,7 +296,7 @@ class _Refinement:
         # What is computed again comes from before; only a reader of what is written into may not.
         # And what is no longer computed again, or by a part alone, may come from whoever needs it.
         if (closes or self.groups.graph.fusion.effects.writers) and self.groups.order() is None:
-            return "segments would need each other's results"
+            return "segments would depend on each other"
         slower = _seconds(new) - _seconds(old)
         fewer = _bytes(new) < _bytes(old)
         if slower > MARGIN:
@@ -347,5 +347,5 @@ def rematerialised(groups: Groups, order: list[Piece]) -> tuple[Rematerialised, 
 
 def _because(value: Value, saved: int, groups: Groups) -> str:
     stored = value in groups.graph.final or value in groups.readers
-    spared = "its reading" if stored else "its writing and reading"
-    return f"{spared} would move {saved:,} bytes more than what is read for it instead"
+    spared = "its read" if stored else "its write and reads"
+    return f"{spared} would move {saved:,} bytes more than reading its operands instead"

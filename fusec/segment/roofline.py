@@ -1,4 +1,4 @@
-"""How near to its limits work runs: to moving the fewest bytes, to multiplying on tensor cores."""
+"""How near to its limits work runs: peak bandwidth, and peak tensor-core throughput."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Roofline:
     tensor_flops: int = 0
 
     def share(self, seconds: float, rates: Rates) -> float:
-        """Return which part of `seconds` moving the fewest bytes takes at the full bandwidth."""
+        """Return which part of `seconds` the compulsory traffic takes at peak bandwidth."""
         return self.fewest_bytes / (rates.bandwidth * seconds) if seconds else 0.0
 
     def tensor_share(self, seconds: float, rates: Rates) -> float:

@@ -135,7 +135,7 @@ def _in_parts(fusion: Fusion, seconds: float, ways: _Ways) -> SegmentedFusion | 
     def is_part(part: Fusion) -> bool | str:
         if names - {n.output.name for n in part.nodes}:
             return ways.may_merge is None or ways.may_merge(part)
-        return "the whole is what is to be parted"
+        return "the whole graph is the candidate to split"
 
     try:
         return _search(fusion, replace(ways, whole=seconds, may_merge=is_part), None)
@@ -263,7 +263,7 @@ def _take_whole(merges: Merges, start: _Start) -> bool:
         return not free and not start.pins
     nodes = sum(len(p.nodes) for p in free)
     if nodes > WHOLE:
-        because = f"of {nodes} nodes, more than {WHOLE}: only parts of it are offered"
+        because = f"{nodes} nodes, more than {WHOLE}: only its parts are considered"
         merges.decisions.append(Decision("split", (groups.graph.fusion.name,), because))
         return False
     return _take(merges, free)
@@ -291,14 +291,14 @@ def _order_aliases(fusion: Fusion) -> tuple[Fusion, tuple[Decision, ...]]:
     work, copies = copy_last(fusion)
     if not copies:
         first = fusion.pins[0] if fusion.pins else None
-        message = "the pinned segments need each other's results"
+        message = "the pinned segments depend on each other"
         raise FusecError(message, span=None if first is None else first.span)
     return work, _decisions(copies)
 
 
 def _decisions(copies: Iterable[Copied]) -> tuple[Decision, ...]:
     """Return why outputs are copied last."""
-    because = "is read after, or elsewhere than, the writer would write"
+    because = "is read after the write, or at other elements"
     return tuple(
         Decision("copy", (c.temporary, c.output), f"`{c.target}` {because}") for c in copies
     )
@@ -382,10 +382,10 @@ def _require_takers(merges: Merges, start: _Start, uncopied: frozenset[Node]) ->
 def _nobody(group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None) -> Unsupported:
     notes = [f"{name}: {refusal}" for name, refusal in offer.refusals]
     if pin is not None:
-        message = f"no scheduler takes the pinned segment `{pin.name}`"
+        message = f"no scheduler supports the pinned segment `{pin.name}`"
         return Unsupported(message, span=pin.span, notes=notes, code=NO_SCHEDULER)
     node = next(n for n in part.nodes if n in group)
-    message = f"no scheduler takes `{node.op.name}` (`{node.output.name}` {node.output.type})"
+    message = f"no scheduler supports `{node.op.name}` (`{node.output.name}` {node.output.type})"
     return Unsupported(message, span=node.span, notes=notes, code=NO_SCHEDULER)
 
 
@@ -402,7 +402,7 @@ def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:
 def _why_separate(merges: Merges, chosen: Chosen | None) -> tuple[str, Refusals]:
     """Return why groups stayed apart, and by scheduler where it is that nobody takes them."""
     if chosen is None:
-        return "too many groups lie between them", ()
+        return "too many groups are between them", ()
     because = merges.forbidden(chosen)
     if because is not None:
         return because, ()
@@ -411,4 +411,7 @@ def _why_separate(merges: Merges, chosen: Chosen | None) -> tuple[str, Refusals]
         named = merges.named_offer(chosen)
         return named.reasons(), named.refusals
     separate = sum(merges.of_piece(p).seconds for p in sorted(chosen))
-    return f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {separate * 1e6:.2f} us", ()
+    return (
+        f"one kernel takes {offer.seconds * 1e6:.2f} us, separate kernels {separate * 1e6:.2f} us",
+        (),
+    )

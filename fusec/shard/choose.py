@@ -246,8 +246,8 @@ def check_loop(node: Node, axes: Axes, said: Sharding | None) -> None:
 def carried_dependence(node: Node, at: int, name: str, said: Sharding) -> FusecError:
     """Return the error for a loop over a dim of `name` along which a node runs."""
     return FusecError(
-        f"a loop over dim {at} of `{name}` carries a dependence: `{node.op.name}` runs along it",
+        f"a loop over dim {at} of `{name}` carries a dependence through `{node.op.name}`",
         span=said.span or node.span,
-        notes=[f"`{name}` is divided so: {said}"],
-        help="divide another dim into slices",
+        notes=[f"the sharding of `{name}`: {said}"],
+        help="slice another dim",
     )

@@ -133,26 +133,31 @@ class _Chunker:
 
         axis_name, *others = how.axes
         if others:
-            raise refused(f"is summed over {len(how.axes)} axes of ranks", "divide it along one")
+            raise refused(f"is summed over {len(how.axes)} mesh axes", "shard it along one")
         if how.reduction != "sum" or not _has_chunks(node):
-            raise refused(f"is a `{node.op.name}` over ranks", "matmul, linear and sum have chunks")
+            raise refused(
+                f"is a `{node.op.name}` over ranks", "only matmul, linear and sum support chunks"
+            )
         assert self.fusion.mesh is not None
         ranks = self.fusion.mesh.extent(axis_name)
         if self.count % ranks:
             raise FusecError(
-                f"{OPTION} {self.count}: {ranks} ranks along `{axis_name}` do not share "
-                f"{self.count} chunks equally", span=node.span, help=f"a multiple of {ranks}",
+                f"{OPTION} {self.count}: {self.count} chunks are not divisible among {ranks} "
+                f"ranks along `{axis_name}`", span=node.span, help=f"a multiple of {ranks}",
             )  # fmt: skip
         for k, axis in _summed(how):
             sharding = how.operands[k]
             assert sharding is not None
             extent = node.operands[k].shape[axis]
             if len(sharding.dims[axis]) > 1:
-                raise refused(f"is divided inside of a whole factor: {sharding}", "divide it first")
+                raise refused(
+                    f"is sharded inside a `whole` factor: {sharding}", "shard the outer factor"
+                )
             if extent.divide(self.count) is None:
                 raise FusecError(
-                    f"{OPTION} {self.count}: `{name}` sums over {extent} elements, which are not "
-                    f"{self.count} equal chunks", span=node.span, help="a divisor of it",
+                    f"{OPTION} {self.count}: `{name}` sums over {extent} elements, "
+                    f"not divisible into {self.count} equal chunks",
+                    span=node.span, help="a divisor of it",
                 )  # fmt: skip
 
     def _split(self, operand: Operand, axis: int) -> Value:
@@ -185,8 +190,8 @@ class _Chunker:
             b = self.graph.apply("permute", b, dims=(0, 2, 1))
         if a.rank < 3 or b.rank < 3:
             raise Unsupported(
-                f"{OPTION}: `{node.output.name}` is a product with a vector", span=node.span,
-                help="give it a dim of one element",
+                f"{OPTION}: `{node.output.name}` is a matrix-vector product", span=node.span,
+                help="add a dim of one element",
             )  # fmt: skip
         rows = a.shape[1:-1]
         if a.rank > b.rank == 3:
@@ -194,7 +199,7 @@ class _Chunker:
             a = self.graph.apply("reshape", a, new_shape=flat)
         if a.rank != b.rank:
             raise Unsupported(
-                f"{OPTION}: the batches of `{node.output.name}` are repeated", span=node.span,
+                f"{OPTION}: the batches of `{node.output.name}` are broadcast", span=node.span,
                 help="expand the operand with fewer dims",
             )  # fmt: skip
         name = f"{node.output.name}_chunks"

@@ -119,11 +119,11 @@ class _Partitioner:
             span = output.span if where is None or where.span is None else where.span
             if own.along(STREAM) is not None:
                 raise Unsupported(
-                    f"output `{name}` is written into `{output.alias}` slice by slice", span=span
+                    f"output `{name}` is written to `{output.alias}` slice by slice", span=span
                 )
             if own.dims != given.without(STREAM).dims:
                 raise Unsupported(
-                    f"output `{name}` is written into `{output.alias}`, which is divided otherwise",
+                    f"output `{name}` is written to `{output.alias}`, which is divided otherwise",
                     span=span,
                     notes=[f"`{name}`: {own}", f"`{output.alias}`: {given}"],
                 )

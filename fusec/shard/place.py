@@ -69,7 +69,7 @@ def local_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> di
             continue
         if sizes[name] % ranks:
             raise FusecError(
-                f"dim `{name}` is {sizes[name]}, which {ranks} ranks do not divide",
+                f"dim `{name}` is {sizes[name]}, not divisible by {ranks} ranks",
                 help=f"a multiple of {ranks}",
             )
         own[name] = sizes[name] // ranks
@@ -110,7 +110,7 @@ def _factored(
         for part in parts:
             size = mesh.extent(part.axis) if part.axis is not None else part.parts.evaluate(sizes)
             if left % size:
-                raise FusecError(f"an extent of {extent} is not divided into {size} equal parts")
+                raise FusecError(f"an extent of {extent} is not divisible into {size} equal parts")
             left //= size
             shape.append(size)
             places.append(slice(None) if part.axis is None else place[part.axis])

@@ -99,7 +99,7 @@ class Resharder:
         part = wanted.dims[at][place]
         if not slices_first(wanted):
             raise Unsupported(
-                f"slices of `{name}` that are parts of a whole factor: {wanted}", span=wanted.span
+                f"slices of `{name}` that are parts of a `whole` factor: {wanted}", span=wanted.span
             )
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
         pieces = pieces_of(part, ring.parts, at)

@@ -62,7 +62,7 @@ def _divide(
         if chosen is None:
             size = "" if extent.is_const else f", {extent.evaluate(fusion.hints)} by default,"
             raise FusecError(
-                f"{where}: an extent of {extent}{size} is not divided into {count} equal parts",
+                f"{where}: an extent of {extent}{size} is not divisible into {count} equal parts",
                 span=said.span,
             )
         factors[chosen] = factors.get(chosen, 1) * need
@@ -148,7 +148,7 @@ def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
     extent = value.shape[at]
     size = "" if extent.is_const else f", {extent.evaluate(fusion.hints)} by default,"
     return FusecError(
-        f"dim {at} of `{name}`: an extent of {extent}{size} is not divided into {parts} equal "
+        f"dim {at} of `{name}`: an extent of {extent}{size} is not divisible into {parts} equal "
         "slices",
         span=fusion.shardings[name].span,
     )

@@ -132,8 +132,8 @@ def own_file(arch: str, folder: Path | None = None) -> Path | None:
     own = environment("FUSEC_TARGETS") if folder is None else folder
     if folder is None and own is not None and not Path(own).is_dir():
         raise FusecError(
-            f"FUSEC_TARGETS: `{own}` is no folder",
-            help="`fusec doctor --measure DIR` writes target files; unset it for those of fusec",
+            f"FUSEC_TARGETS: `{own}` is not a directory",
+            help="`fusec doctor --measure DIR` writes target files; unset it to use those of fusec",
         )
     path = None if own is None else Path(own) / f"{arch}.toml"
     return path if path is not None and path.exists() else None
@@ -154,7 +154,7 @@ def load(arch: str, folder: Path | None = None) -> Target:
     try:
         rates = {family: {**known, **measured.get(family, {})} for family, known in rates.items()}
     except (AttributeError, TypeError):
-        raise FusecError(f"target file `{path}`: `reach` holds tables of numbers") from None
+        raise FusecError(f"target file `{path}`: `reach` must contain tables of numbers") from None
     clusters = _clusters(data.pop("clusters", {}), path)
     links = {**shipped["links"], **_tables(data.pop("links", {}), path)}
     values = {name: shipped[name] for name in TAKEN_OVER} | data
@@ -175,7 +175,9 @@ def load(arch: str, folder: Path | None = None) -> Target:
 
 def _tables(given: object, path: Path) -> dict[str, object]:
     if not isinstance(given, dict):
-        raise FusecError(f"target file `{path}`: `links` holds a table per kind of exchange")
+        raise FusecError(
+            f"target file `{path}`: `links` must have a table per kind of communication"
+        )
     return cast("dict[str, object]", given)
 
 

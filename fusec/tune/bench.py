@@ -90,7 +90,7 @@ class OneJob:
             return None
         for name, array in expected.items():
             if _is_far(found[name], array):
-                return f"`{name}` is far from what the default plan makes"
+                return f"`{name}` is far from the result of the default plan"
         model = driver.model_of(built.host, self.sizes)
         verdict = compare(
             self.job.fusion, self.sizes, self.inputs, found, model=model, limit=LIMIT, seed=SEED
@@ -99,7 +99,7 @@ class OneJob:
             return None
         if verdict.word == DIFFERS:
             return verdict.text()
-        return "they are not the default plan's, and whether they are right cannot be decided"
+        return "they differ from the default plan's, and verification is inconclusive"
 
     def results(self, built: Built) -> Mapping[str, Array]:
         """Return the outputs of a record's kernels, run once on poisoned memory."""

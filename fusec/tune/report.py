@@ -68,8 +68,8 @@ class Mispredicted:
     def text(self) -> str:
         """Return one line."""
         return (
-            f"{self.scheduler}: default plan over the best of its measured space {self.lost:.3f} "
-            f"in geometric mean, {self.most:.3f} at most; price orders records by {self.rank:.2f} "
+            f"{self.scheduler}: default plan vs. the fastest measured: {self.lost:.3f} geometric "
+            f"mean, {self.most:.3f} maximum; rank correlation of the cost model {self.rank:.2f} "
             f"({self.segments} segments)"
         )
 

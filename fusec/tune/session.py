@@ -82,7 +82,7 @@ def tune(jobs: Sequence[Job], tools: Tools, budget: float | None = None) -> Iter
     for number, job in enumerate(jobs):
         now = tools.now()
         if ends is not None and now >= ends:
-            yield Outcome(job, None, None, "the time is over")
+            yield Outcome(job, None, None, "the time budget is used up")
             continue
         share = None if ends is None else now + (ends - now) / (len(jobs) - number)
         following = jobs[number + 1 : number + 2]

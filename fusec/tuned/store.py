@@ -56,7 +56,7 @@ class Store:
         ends = [*starts[1:], len(self.text)]
         for number, line in enumerate(self.text[: (starts or ends)[0]].split("\n"), start=1):
             if line.strip() and not line.startswith("#"):
-                raise damaged(self.path, number, line, "a file begins with `[[entry]]`", 0)
+                raise damaged(self.path, number, line, "a file must begin with `[[entry]]`", 0)
         lines = 1
         found: list[Block] = []
         for start, end, before in zip(starts, ends, [0, *starts], strict=False):

@@ -114,7 +114,7 @@ class Race:
             return True
         phase = self.phases.get(step.barrier)
         if phase is None:
-            self.say("barrier init", step.line, "this mbarrier is never initialised")
+            self.say("barrier init", step.line, "this mbarrier cannot be initialised")
             phase = self.phases[step.barrier] = Phase(1, 1)
         if step.kind == "wait":
             if phase.number & 1 == step.value:

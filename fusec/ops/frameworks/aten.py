@@ -273,7 +273,7 @@ fma.default(a, b, c) = a * b + c
 
 UNSUPPORTED = {
     "convolutions have no kernels": "convolution.default convolution_backward.default",
-    "windows that slide have no kernels": "max_pool2d_with_indices.default "
+    "sliding windows have no kernels": "max_pool2d_with_indices.default "
     "max_pool2d_with_indices_backward.default avg_pool2d.default avg_pool2d_backward.default "
     "upsample_nearest2d.vec upsample_bilinear2d.vec grid_sampler_2d.default",
     "the shape of its result depends on the data": "nonzero.default histc.default "

@@ -142,7 +142,7 @@ identity(x) = set(x)
 """
 
 JAX_UNSUPPORTED = {
-    "convolutions and windows that slide have no kernels": """
+    "convolutions and sliding windows have no kernels": """
         conv conv_general_dilated conv_transpose reduce_window
     """,
     "a fusion has no control flow": """
@@ -151,7 +151,7 @@ JAX_UNSUPPORTED = {
     "calls among ranks come from `mesh` and `shardings` (docs/sharding.md)": """
         psum pmax pmin pmean all_gather all_to_all ppermute psum_scatter axis_index
     """,
-    "gradients are not recorded: a fusion has the graph that it is given, forward or backward": """
+    "gradients are not recorded: a fusion contains an explicit graph, forward or backward": """
         grad value_and_grad jacfwd jacrev hessian vjp jvp
     """,
 }

@@ -8,7 +8,7 @@ UNSUPPORTED = {
         miopen_convolution_relu miopen_convolution_transpose miopen_depthwise_convolution
         mkldnn_convolution fold unfold unfold_copy
     """,
-    "windows that slide have no kernels; of windows side by side, reshape and reduce": """
+    "sliding windows have no kernels; for non-overlapping windows, reshape and reduce": """
         avg_pool2d avg_pool3d lp_pool2d lp_pool3d max_pool2d max_pool3d max_pool1d_with_indices
         max_pool2d_with_indices max_pool3d_with_indices max_unpool1d max_unpool2d max_unpool3d
         adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices
@@ -27,10 +27,10 @@ UNSUPPORTED = {
         masked_select nonzero nonzero_static segment_reduce unique unique_consecutive unique_dim
         unravel_index is_nonzero item tolist sparse_mask
     """,
-    "it picks by order: write `s, i = sort(x, dim)` and `select(s, k, dim)`, or `topk`": """
+    "order statistics: write `s, i = sort(x, dim)` and `select(s, k, dim)`, or `topk`": """
         kthvalue median mode nanmedian nanquantile quantile
     """,
-    "searching in sorted rows has no kernel; of few boundaries, sum comparisons": """
+    "searching in sorted rows has no kernel; for a few boundaries, sum comparisons": """
         bucketize searchsorted
     """,
     "factorizations, inverses and solvers of matrices have no kernels": """
@@ -67,13 +67,13 @@ UNSUPPORTED = {
         ctc_loss miopen_ctc_loss multi_margin_loss multilabel_margin_loss
         triplet_margin_with_distance_loss pdist
     """,
-    "what a scatter makes of elements that meet is a sum here: `scatter_add`, `index_add`": """
+    "colliding indices can only be summed: `scatter_add`, `index_add`": """
         index_reduce scatter_reduce put as_strided_scatter diagonal_scatter fill_diagonal_
     """,
     "the gradient of samples along a dim is a difference of slices": """
         gradient
     """,
-    "quantized tensors are scales beside low-precision values here (docs/products.md)": """
+    "quantized tensors are low-precision values with separate scales (docs/products.md)": """
         choose_qparams_optimized empty_quantized fake_quantize_per_channel_affine
         fake_quantize_per_tensor_affine fused_moving_avg_obs_fake_quant int_repr is_quantized
         q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
@@ -101,7 +101,7 @@ UNSUPPORTED = {
     "dims are named under `dims:`, and shapes are checked by these names": """
         align_as align_tensors align_to has_names names refine_names rename rename_
     """,
-    "shapes and types are known when a fusion is read: nothing asks for them at run time": """
+    "shapes and types are static: a fusion does not query them at run time": """
         broadcast_shapes can_cast device dim dtype get_device is_complex is_conj is_cpu is_cuda
         is_distributed is_floating_point is_inference is_ipu is_leaf is_meta is_mps is_neg
         is_same_size is_signed is_storage is_tensor is_vulkan_available is_xla is_xpu layout
@@ -115,12 +115,12 @@ UNSUPPORTED = {
         cpu cuda ipu mtia xpu to_device record_stream get_default_device set_default_device
         get_device_module
     """,
-    "gradients are not recorded: a fusion has the graph that it is given, forward or backward": """
+    "gradients are not recorded: a fusion contains an explicit graph, forward or backward": """
         backward enable_grad grad grad_dtype inference_mode is_grad_enabled
         is_inference_mode_enabled no_grad register_hook register_post_accumulate_grad_hook
         reinforce requires_grad requires_grad_ retain_grad retains_grad detach_copy vmap
     """,
-    "it is a setting or a tool of PyTorch, no operation on tensors": """
+    "it is a setting or a tool of PyTorch, not an operation on tensors": """
         BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor DoubleStorage
         DoubleTensor Event FloatStorage FloatTensor Generator GradScaler IntStorage IntTensor
         LongStorage LongTensor ShortStorage ShortTensor Stream SymBool SymFloat SymInt Tensor
@@ -143,7 +143,7 @@ UNSUPPORTED = {
 """Names by the reason why they are not supported."""
 
 IN_PLACE = (
-    "tensors of a fusion do not change; an output may go into an input's memory, with "
-    "`- y: {alias: x}` under `outputs:`"
+    "tensors of a fusion are immutable; to write to an input's memory, use `- y: {alias: x}` "
+    "under `outputs:`"
 )
 """What is said of a name with `_` at its end, whose plain name is known."""

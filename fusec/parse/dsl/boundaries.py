@@ -34,7 +34,7 @@ class Boundaries:
         """
         with placed() as place:
             if open and scheduler is not None:
-                raise FusecError("an open segment has no scheduler of its own")
+                raise FusecError("an open segment cannot have a scheduler")
             self._steps.perform(
                 lambda: tuple(value_of(v).name for v in values),
                 lambda names: self._steps.build.builder.pin(
@@ -54,7 +54,9 @@ class Boundaries:
         with placed() as place:
             for name, value in fields.items():
                 if not isinstance(value, (bool, int, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                    raise FusecError(f"{name} is an integer, a word or a bool, not {value!r}")
+                    raise FusecError(
+                        f"{name} must be an integer, a string or a bool, not {value!r}"
+                    )
             span = span_of(place)
             self._steps.perform(
                 lambda: of if isinstance(of, str) else value_of(of).name,
@@ -97,5 +99,5 @@ def value_of(handle: Any) -> Value:
     """Return the value of a handle that stands for a tensor of the fusion."""
     operand = handle.operand if isinstance(handle, Handle) else handle
     if not isinstance(operand, Value):
-        raise FusecError(f"a tensor of the fusion is needed here, got {handle!r}")
+        raise FusecError(f"expected a tensor of the fusion, got {handle!r}")
     return operand

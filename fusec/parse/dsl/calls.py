@@ -45,7 +45,7 @@ def _squeeze(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
 def _cat(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
     positional, named = list(args), dict(options)
     if named.pop("manual_padding", False) or any(positional[2:]):
-        raise Unsupported("`cat` with manual_padding", help="cat tensors that are not padded")
+        raise Unsupported("`cat` with manual_padding", help="concatenate unpadded tensors")
     return positional[:2], named
 
 
@@ -75,7 +75,9 @@ def _scale(args: Sequence[Any], options: Mapping[str, Any], *, before: int) -> A
     asked = {name: named.pop(name, None) for name in _SCALES_OF_THE_RESULT}
     for name in ("output_block_scale_size", "output_gamma"):
         if asked[name]:
-            raise Unsupported(f"a product with `{name}`", help="compute the scales of the result")
+            raise Unsupported(
+                f"a GEMM with `{name}`", help="compute the scales of the result separately"
+            )
     end = before + len(_SCALES_OF_THE_RESULT)
     return [*args[:before], *args[end:]], named
 
@@ -199,18 +201,18 @@ def scalar_const(value: Any, dtype: DType | None) -> Const:
     """Return a literal of the given type, or of Python's for the value."""
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, (bool, int, float, complex)):
-        raise FusecError(f"a scalar's value is a number, got {value!r}")
+        raise FusecError(f"the value of a scalar must be a number, got {value!r}")
     if dtype is None:
         return literal(value)
     convert = {"bool": bool, "uint": int, "int": int, "float": float, "complex": complex}
     try:
         made: Any = convert[dtype.kind](value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError, OverflowError):
-        raise FusecError(f"{value!r} is no {dtype} value") from None
+        raise FusecError(f"{value!r} is not a {dtype} value") from None
     if dtype == dtypes.BOOL or not dtype.is_integer:
         return Const(made, dtype)
     if made not in dtype.integers:
-        raise FusecError(f"{value!r} does not fit into {dtype}")
+        raise FusecError(f"{value!r} does not fit in {dtype}")
     return Const(made, dtype)
 
 
@@ -220,7 +222,7 @@ def as_size(value: Any, what: str) -> Dim | int:
         size = value.dim
         if size is None:
             raise FusecError(
-                f"{what} depends on data: {value!r} is not known from sizes",
+                f"{what} depends on data: {value!r} is not a function of sizes",
                 help="sizes come from constants, shapes and integer scalar inputs",
             )
         value = size

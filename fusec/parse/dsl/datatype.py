@@ -80,5 +80,5 @@ def need_dtype(value: Any) -> DType:
     """Return the element type that a script means, where there must be one."""
     dtype = as_dtype(value)
     if dtype is None:
-        raise FusecError("an element type is needed here, not DataType.Null")
+        raise FusecError("expected an element type, not DataType.Null")
     return dtype

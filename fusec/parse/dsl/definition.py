@@ -317,7 +317,7 @@ class FusionDefinition(Executed):
             if is_list(alias_input):
                 stride_order, alias_input = list[int](alias_input), None
             if not isinstance(output, Handle):
-                raise FusecError(f"an output is a tensor of the fusion, got {output!r}")
+                raise FusecError(f"an output must be a tensor of the fusion, got {output!r}")
 
             def read() -> tuple[Operand, Value | None]:
                 alias = None if alias_input is None else value_of(alias_input)

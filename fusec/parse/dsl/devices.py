@@ -22,7 +22,7 @@ def index_of(device: Any) -> int | None:
     named = re.fullmatch(r"cuda(?::(\d+))?", str(device))
     if named is None:
         raise FusecError(
-            f"`{device}` is no GPU", help="`device` is cuda, cuda:1 or a number; or leave it out"
+            f"`{device}` is not a GPU", help="pass cuda, cuda:1 or a number, or omit `device`"
         )
     return None if named[1] is None else int(named[1])
 
@@ -36,8 +36,8 @@ def check_device(given: Sequence[Any], index: int | None) -> int | None:
         index = own if index is None else index
         if own != index:
             raise FusecError(
-                f"an input is on cuda:{own}, the fusion is to run on cuda:{index}",
-                help="put all inputs on one GPU, and leave `device` out",
+                f"an input is on cuda:{own}, but the fusion runs on cuda:{index}",
+                help="move all inputs to one GPU and omit `device`",
             )
     return index
 

@@ -76,7 +76,7 @@ class Divided:
         """
         with placed() as place:
             if not isinstance(of, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise FusecError(f"a tensor of the fusion is divided, got {of!r}")
+                raise FusecError(f"expected a tensor of the fusion, got {of!r}")
             span = span_of(place)
             held = None if ranks is None else tuple(ranks)
             self._said[of] = lambda value, mesh: replace(
@@ -128,7 +128,7 @@ class Divided:
             known = shardings.setdefault(value.name, sharding)
             if known.dims != sharding.dims:
                 raise FusecError(
-                    f"`{value.name}` is divided as {known}, and as {sharding}", span=sharding.span
+                    f"`{value.name}` has two shardings: {known} and {sharding}", span=sharding.span
                 )
         mesh = self._common_mesh()
         if mesh is None:
@@ -184,7 +184,7 @@ class Divided:
                 raise Unsupported(
                     f"an allocation domain of another order than the dims of `{name}`",
                     span=loops.order_span,
-                    help="it can be said of outputs",
+                    help="only outputs support it",
                 )
             last = len(loops.order) - 1
             order = tuple(last - loops.order.index(k) for k in range(last + 1))
@@ -245,7 +245,7 @@ class Divided:
                 raise Unsupported(
                     f"tensors on several meshes in one fusion ({{{first}}} and {{{mesh}}})",
                     span=span,
-                    help="name all axes in one mesh, of which each tensor takes some",
+                    help="declare one mesh with all axes; each tensor uses some of them",
                 )
         last = max(rank for mesh, _ in given for rank in mesh.ranks)
         return mesh_of_shape([max(last + 1, executor.ranks().size)], given[0][1])
@@ -279,7 +279,7 @@ def _factors(
 def _factor(factors: Factors, at: int, item: Any, mesh: Mesh | None, span: Span | None) -> None:
     if isinstance(item, str):
         if mesh is None:
-            help = "say it first: fd.set_mesh([4])"
+            help = "call fd.set_mesh([4]) first"
             raise FusecError("the fusion has no mesh to shard over", span=span, help=help)
         factors.shard(at, item, span)
     elif isinstance(item, Mapping) and set(item) == {STREAM}:  # pyright: ignore[reportUnknownArgumentType]
@@ -288,7 +288,9 @@ def _factor(factors: Factors, at: int, item: Any, mesh: Mesh | None, span: Span 
         factors.keep(at, _size(item["whole"]), span)
     else:
         help = 'write fd.shard(t, {0: "mesh"}), or {0: [{"whole": 2}, "mesh"]}'
-        raise FusecError(f"a factor of a dim is a mesh axis, got {item!r}", span=span, help=help)
+        raise FusecError(
+            f"expected a mesh axis as a factor of a dim, got {item!r}", span=span, help=help
+        )
 
 
 def _size(value: Any) -> Dim:

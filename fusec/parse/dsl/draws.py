@@ -51,4 +51,4 @@ def next_pair(generator: Any) -> tuple[int, int]:
 
 
 def _cannot_write(_: Any) -> None:
-    raise InternalError("an output is written into the generator's state")
+    raise InternalError("an output is written to the generator's state")

@@ -138,7 +138,7 @@ def _check(
                 notes=[f"first at {output.worst[0].text()}"],
             )
         if output.word == NOT_DECIDED:
-            warnings.warn(f"output `{output.name}` is not decided: {output.reason}", stacklevel=4)
+            warnings.warn(f"output `{output.name}` is inconclusive: {output.reason}", stacklevel=4)
 
 
 def _by_other(
@@ -163,7 +163,7 @@ def _by_other(
         own = Model(early=other.model.early)  # kernels of attention round weights early, too
         if is_right(theirs, other.model) and is_right(found, own):
             if other.text:
-                text = f"the references follow another definition: with {other.text}"
+                text = f"the references match an equivalent definition: with {other.text}"
                 warnings.warn(text, stacklevel=5)
             return True
     return False
@@ -175,7 +175,7 @@ def _given(bound: Fusion, found: Mapping[str, Any], references: Sequence[Any]) -
 
     returned = [o.value.name for o in bound.effects.fresh]
     if len(references) != len(returned):
-        raise FusecError(f"{len(references)} references are given for {len(returned)} outputs")
+        raise FusecError(f"got {len(references)} references for {len(returned)} outputs")
     given = {n: np.asarray(r.array()) for n, r in zip(returned, adopt(references), strict=True)}
     for name, array in given.items():
         if array.shape != found[name].shape:

@@ -71,8 +71,8 @@ class Handle:
             return bool(self.const.value)
         with placed():
             raise FusecError(
-                "the truth of a fusion's value is not known while the fusion is being defined",
-                help="use fd.ops.where for a choice by element",
+                "a value of a fusion has no truth value while the fusion is being defined",
+                help="use fd.ops.where to select elements",
             )
 
     def __repr__(self) -> str:
@@ -119,20 +119,24 @@ class Tensor(Scheduled, Handle):
         """Return the matrix with its dims exchanged; of fewer than 2 dims, the tensor itself."""
         if self.ndim < 2:
             return self
-        return self.mT if self.ndim == 2 else self._cannot_turn("T", "`.mT` exchanges the last two")
+        return (
+            self.mT
+            if self.ndim == 2
+            else self._cannot_turn("T", "`.mT` transposes the last two dims")
+        )
 
     @property
     def mT(self) -> Tensor:
         """Return the matrices of the last two dims with these exchanged."""
         if self.ndim < 2:
-            return self._cannot_turn("mT", "it exchanges the last two")
+            return self._cannot_turn("mT", "it transposes the last two dims")
         *batch, rows, columns = range(self.ndim)
         turned: Tensor = self.definition.ops.permute(self, [*batch, columns, rows])
         return turned
 
     def _cannot_turn(self, name: str, what: str) -> NoReturn:
         with placed():
-            help = f"{what}; fd.ops.permute(t, dims) orders any dims"
+            help = f"{what}; fd.ops.permute(t, dims) reorders any dims"
             raise FusecError(f"`.{name}` of a tensor of rank {self.ndim}", help=help)
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -142,8 +146,8 @@ class Tensor(Scheduled, Handle):
     def __setitem__(self, key: Any, value: Any) -> None:
         with placed():
             raise Unsupported(
-                "assigning to an element: tensors of a fusion do not change",
-                help="y = fd.ops.update_slice(x, f, starts) is x with another slice",
+                "assignment to an element: tensors of a fusion are immutable",
+                help="y = fd.ops.update_slice(x, f, starts) is x with a slice replaced",
             )
 
     __iter__ = None  # or Python would ask for t[0], t[1], ... without an end

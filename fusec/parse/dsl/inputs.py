@@ -48,7 +48,7 @@ def adopt_all(
     A scalar that is left out at the end, or given as None, has its default.
     """
     given = [*flat(values)]
-    count = f"{len(given)} inputs are given, the fusion takes {len(names)}"
+    count = f"got {len(given)} inputs, the fusion takes {len(names)}"
     notes = [f"the fusion takes {', '.join(f'`{n}`' for n in names)}"] if names else []
     if len(given) > len(names):
         raise FusecError(count, notes=notes)
@@ -97,7 +97,7 @@ def _adopt(value: Any) -> Actual:
         return _adopt_number(value)
     raise FusecError(
         f"an input of type {type(value).__name__} cannot be used",
-        help="inputs are NumPy arrays, PyTorch tensors and Python numbers",
+        help="pass NumPy arrays, PyTorch tensors and Python numbers",
     )
 
 
@@ -110,7 +110,7 @@ def _check_memory(array: Any) -> None:
     help = "give a copy: numpy.ascontiguousarray(x)"
     for axis, (extent, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
         if stride < 0 and extent > 1:
-            message = f"the stride of dim {axis} of a given array is {stride} bytes"
+            message = f"the stride of dim {axis} of an input array is {stride} bytes"
             raise FusecError(message, help=help)
     owner: Any = array
     while getattr(owner, "base", None) is not None:
@@ -123,9 +123,8 @@ def _check_memory(array: Any) -> None:
     reach = span(array.shape, array.strides) - 1 + array.itemsize
     if offset < 0 or offset + reach > memory.nbytes:
         raise FusecError(
-            f"a given array reaches over {reach} bytes, outside of the {memory.nbytes} bytes that "
-            "it is a view of",
-            help="strides of numpy.lib.stride_tricks.as_strided count bytes",
+            f"an input array spans {reach} bytes, more than the {memory.nbytes} bytes of its base",
+            help="strides of numpy.lib.stride_tricks.as_strided are in bytes",
         )
 
 
@@ -137,7 +136,7 @@ def _adopt_number(number: Any) -> Actual:
 
 
 def _cannot_write(_: Any) -> None:
-    raise FusecError("a scalar input cannot be written into")
+    raise FusecError("a scalar input cannot be written")
 
 
 def _adopt_torch(tensor: Any) -> Actual:
@@ -257,21 +256,18 @@ def _check_kind(declared: Input, actual: Actual) -> None:
     name, span_ = value.name, declared.span
     if value.is_scalar:
         if actual.shape not in (None, ()):
-            raise FusecError(f"`{name}` is a scalar, the input given is a tensor", span=span_)
+            raise FusecError(f"`{name}` is a scalar, got a tensor", span=span_)
         if dtypes.category(actual.dtype) > max(1, dtypes.category(value.dtype)):
-            raise FusecError(
-                f"`{name}` is {value.dtype}, the input given is {actual.dtype}", span=span_
-            )
+            raise FusecError(f"`{name}` is {value.dtype}, got {actual.dtype}", span=span_)
         return
     if actual.shape is None:
-        raise FusecError(f"`{name}` is a tensor, the input given is a number", span=span_)
+        raise FusecError(f"`{name}` is a tensor, got a number", span=span_)
     declared_text = f"{value.dtype}{shape_text(value.shape)}"
     given_text = f"{actual.dtype}{shape_text(actual.shape)}"
     if actual.dtype != value.dtype or len(actual.shape) != value.rank:
         what = "type" if actual.dtype != value.dtype else "rank"
         raise FusecError(
-            f"`{name}` is declared {declared_text}, the input given is {given_text}: "
-            f"the {what} differs",
+            f"`{name}` is declared {declared_text}, got {given_text}: the {what} differs",
             span=span_,
         )
 
@@ -289,7 +285,7 @@ def _solve(
                 raise FusecError(
                     f"{place} is {actual}, {known[1]} is {known[0]}, and they must be equal",
                     span=declared.span,
-                    help="only a dim declared as 1 is broadcast",
+                    help="only a dim declared as 1 broadcasts",
                 )
     values = {name: size for name, (size, _) in sizes.items()}
     for size, actual, place, declared in pending:
@@ -311,7 +307,7 @@ def sizes_of(
             if actual.shape is None and actual.dtype.kind != "complex":
                 sizes[name, None] = actual.array()
         elif actual.shape is None or len(actual.shape) != rank:
-            raise FusecError(f"`{name}` has {rank} dims, the input given has others")
+            raise FusecError(f"`{name}` has {rank} dims, the input has a different rank")
         else:
             sizes.update({(name, axis): size for axis, size in enumerate(actual.shape)})
     return sizes

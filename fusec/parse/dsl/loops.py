@@ -85,7 +85,7 @@ class Loops:
         """Return the place of an axis, counted from the first one."""
         rank = len(self.axes)
         if not -rank <= at < rank:
-            raise FusecError(f"there are {rank} loop axes, and none of number {at}")
+            raise FusecError(f"loop axis {rank} is out of range: there are {at}")
         return at % rank
 
     def split(self, at: int, factor: int, shape: Sequence[Dim], *, inner: bool) -> None:
@@ -95,7 +95,7 @@ class Loops:
         if factor < 1:
             raise FusecError(f"a split by {factor}: a factor is at least 1")
         if axis.parallel is not ParallelType.serial:
-            raise FusecError(f"axis {at} is parallelised on {axis.parallel!r}: split it before")
+            raise FusecError(f"axis {at} is parallelized on {axis.parallel!r}: split it first")
         known = self._extents(shape)
         taken, left = self._cut(axis.factors, factor, known, inner=inner)
         self.axes[at : at + 1] = [Axis(left), Axis(taken)] if inner else [Axis(taken), Axis(left)]
@@ -151,7 +151,7 @@ class Loops:
             raise FusecError(f"axis {outer} cannot be merged with itself")
         a, b = self.axes[first], self.axes[second]
         if {a.parallel, b.parallel} != {ParallelType.serial}:
-            raise FusecError("axes are merged before they are parallelised")
+            raise FusecError("merge axes before parallelizing them")
         self.axes[first] = Axis([*a.factors, *b.factors])
         del self.axes[second]
 
@@ -159,7 +159,7 @@ class Loops:
         """Put axes in other places; the others follow in their order."""
         places = {self.position(new): self.position(old) for old, new in moved.items()}
         if len(places) != len(moved) or len({*places.values()}) != len(moved):
-            raise FusecError(f"{dict(moved)} puts two axes in one place")
+            raise FusecError(f"{dict(moved)} moves two axes to one position")
         rest = iter([k for k in range(len(self.axes)) if k not in places.values()])
         order = [places[k] if k in places else next(rest) for k in range(len(self.axes))]
         self.axes = [self.axes[k] for k in order]
@@ -185,7 +185,7 @@ class Loops:
             first = kept.index(own[0])
             if kept[first : first + len(own)] != own:
                 raise Unsupported(
-                    "an allocation domain in which the parts of a dim are apart",
+                    "an allocation domain that separates the parts of a dim",
                     help="fd.add_output(y, stride_order=[...]) orders the dims of an output",
                 )
         ordered = dict.fromkeys(f.of for f in (*kept, *listed))
@@ -230,7 +230,7 @@ class Loops:
             return STREAM
         if mesh is None:
             raise FusecError(
-                f"an axis is parallelised on {axis.parallel.name}, and there is no mesh",
+                f"an axis is parallelized on {axis.parallel.name}, but there is no mesh",
                 span=span,
                 help="call t.set_device_mesh(mesh) first",
             )
@@ -248,7 +248,7 @@ class Loops:
                 raise FusecError(
                     "a loop over a reduced axis carries a dependence from iteration to iteration",
                     span=self.spans.get(axis),
-                    help="parallelise another axis on streams",
+                    help="parallelize another axis on streams",
                 )
 
     def _check_one_dim(self, axis: Axis, known: Mapping[str, Dim]) -> None:
@@ -260,9 +260,9 @@ class Loops:
         first = own.index(real[0])
         if own[first : first + len(real)] != real:
             raise Unsupported(
-                "an axis merged of several dims, as a whole divided over a mesh or streams",
+                "a merged axis of several dims, parallelized as a whole over a mesh or streams",
                 span=self.spans.get(axis),
-                help="divide its outermost dim: split off a factor of that before",
+                help="split a factor off its outermost dim and parallelize that",
             )
 
 
@@ -280,8 +280,8 @@ def _checked(sharding: Sharding, shape: Sequence[Dim], mesh: Mesh | None) -> Sha
 def _not_divided(factors: Sequence[Factor], known: Mapping[str, Dim], size: int) -> FusecError:
     if len(factors) > 1:
         return Unsupported(
-            f"a split by {size} across the dims that an axis is merged of",
-            help="split by a factor of its outermost dim, or of its innermost one",
+            f"a split by {size} across the boundary of merged dims",
+            help="split by a factor of the outermost or innermost merged dim",
         )
     extent = factors[0].size.substitute(known)
-    return FusecError(f"an axis of {extent} iterations is not divided by {size}")
+    return FusecError(f"an axis of {extent} iterations is not divisible by {size}")

@@ -32,7 +32,7 @@ class DeviceMesh:
                 raise Unsupported(
                     f"a mesh of {len(shape)} axes and the ranks "
                     f"{ranks[:8]}{'...' if len(ranks) > 8 else ''}",
-                    help="it has the ranks 0 to n - 1, in order",
+                    help="its ranks must be 0 to n - 1, in order",
                 )
             self.mesh = mesh_of_shape(shape, span)
 
@@ -59,7 +59,7 @@ class DeviceMesh:
             if len(self.shape) != 1:
                 raise Unsupported(
                     f"a tensor divided along one dim over a mesh of {len(self.shape)} axes",
-                    help="multidevice.shard_tensor(t, tv) divides as `tv` is divided",
+                    help="multidevice.shard_tensor(t, tv) shards `t` as `tv` is sharded",
                 )
             span = None if place is None else place.span
             whole = Factors("tensor", tuple(map(dim, tensor.shape)), self.mesh)
@@ -81,17 +81,17 @@ def _grid(devices: Any) -> tuple[tuple[int, ...], list[int]]:
     listed: Any = devices.tolist() if hasattr(devices, "tolist") else devices
     listed = list(listed) if isinstance(listed, range) else listed
     if not is_list(listed):
-        raise WrongType(f"a mesh is a list, range or array of ranks, got {devices!r}")
+        raise WrongType(f"a mesh must be a list, range or array of ranks, got {devices!r}")
     shape, level = list[int](), list[Any](listed)
     shape.append(len(level))
     while level and all(is_list(item) for item in level):
         if len({len(item) for item in level}) > 1:
-            raise FusecError("the rows of a mesh have one length")
+            raise FusecError("the rows of a mesh must have equal lengths")
         shape.append(len(level[0]))
         level = [rank for row in level for rank in row]
     for rank in level:
         if isinstance(rank, bool) or not isinstance(rank, int):
-            raise WrongType(f"a rank is an integer, got {rank!r}")
+            raise WrongType(f"a rank must be an integer, got {rank!r}")
     return tuple(shape), level
 
 

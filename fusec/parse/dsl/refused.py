@@ -101,19 +101,24 @@ def refuse(
         return UnsupportedName(
             f"`{name}` of nvFuser's scheduling for several GPUs",
             span=span,
-            notes=["a subclass may define `multidevice_schedule`, and fusec calls it"],
-            help="`t.set_device_mesh(mesh)` and `t.axis(0).parallelize(ParallelType.mesh_x)` "
-            "divide a tensor",
+            notes=["define `multidevice_schedule` in a subclass"],
+            help=(
+                "use `t.set_device_mesh(mesh)` and `t.axis(0).parallelize(ParallelType.mesh_x)` "
+                "to shard a tensor"
+            ),
         )
     if name in SCHEDULING:
         return UnsupportedName(
             f"nvFuser's manual scheduling (`{name}`)",
             span=span,
             notes=[
-                "fusec chooses schedules itself; scripts divide tensors over meshes and streams"
+                "fusec selects schedules itself; scripts can only parallelize over meshes and "
+                "streams"
             ],
-            help="`fd.schedule(y, threads_x=128)` sets fields of what it chose for `y`; "
-            "`fd.pin(name, values, scheduler)` fixes a segment, and its scheduler",
+            help=(
+                "`fd.schedule(y, threads_x=128)` sets schedule parameters for `y`; `fd.pin(name, "
+                "values, scheduler)` fixes a segment and its scheduler"
+            ),
         )
     if name in INTERNALS:
         return UnsupportedName(

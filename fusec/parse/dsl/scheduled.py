@@ -84,7 +84,7 @@ class Scheduled:
         """Say which ranks have the tensor: all of it, but for axes that are parallelised."""
         with placed() as place:
             if not isinstance(mesh, DeviceMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise WrongType(f"a device mesh is a DeviceMesh, got {mesh!r}")
+                raise WrongType(f"a device mesh must be a DeviceMesh, got {mesh!r}")
 
             def change() -> None:
                 self.loops.mesh = mesh.mesh
@@ -141,7 +141,7 @@ class Scheduled:
         if kind not in _DIVIDING:
             raise refuse("parallelize", type(self).__name__)
         if axis not in self.loops.axes:
-            raise FusecError("this axis was split or merged, and is no longer there")
+            raise FusecError("this axis was split or merged and no longer exists")
         place = here()
 
         def change() -> None:
@@ -174,7 +174,9 @@ class Scheduled:
         with placed() as place:
             own = [a._axis for a in new_allocation_domain]  # pyright: ignore[reportPrivateUsage]
             if {*own} != {*self.loops.axes} or len(own) != len(self.loops.axes):
-                raise FusecError("an allocation domain has every axis of the loop domain once")
+                raise FusecError(
+                    "an allocation domain must contain every axis of the loop domain once"
+                )
             dense = all(new_contiguity) if is_list(new_contiguity) else new_contiguity is True
             if not dense:
                 raise Unsupported("an allocation domain that is not contiguous")
@@ -197,7 +199,7 @@ class Scheduled:
         with placed():
             chosen = [self.loops.axes[self.loops.position(at)] for at in axes]
             if not all(self.loops.is_reduced(axis) for axis in chosen):
-                raise FusecError("rfactor takes reduced axes of a reduction or product")
+                raise FusecError("rfactor takes reduced axes of a reduction or GEMM")
             made = LocalSums(self)
 
             def change() -> None:
@@ -233,5 +235,5 @@ class LocalSums(Scheduled):
 
 def _integer(value: Any, what: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise WrongType(f"{what} is an integer, got {value!r}")
+        raise WrongType(f"{what} must be an integer, got {value!r}")
     return int(value.__index__())

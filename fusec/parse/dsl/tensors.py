@@ -52,7 +52,7 @@ def read_form(args: tuple[Any, ...], options: dict[str, Any]) -> TensorForm:
         contiguity = [contiguity] * len(shape)
     order = tuple(values.get("stride_order") or ()) or None
     if order is not None and sorted(order) != list(range(len(shape))):
-        raise FusecError(f"stride_order {list(order)} is no order of {len(shape)} dims")
+        raise FusecError(f"stride_order {list(order)} is not an order of {len(shape)} dims")
     if len(contiguity) != len(shape):
         raise FusecError(
             f"contiguity has {len(contiguity)} entries for {len(shape)} dims",
@@ -88,7 +88,10 @@ def _named(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise FusecError(
             f"define_tensor has no argument `{min(unknown)}`",
-            help="it takes shape, contiguity, dtype, is_cpu and stride_order, or sizes and strides",
+            help=(
+                "its arguments are shape, contiguity, dtype, is_cpu and stride_order, or sizes "
+                "and strides"
+            ),
         )
     if "shape" not in options:
         raise FusecError("define_tensor needs a shape")
@@ -109,8 +112,8 @@ def _of_strides(
         return TensorForm(shape, None, dtype, is_cpu, None, none, strides)
     if dtype.size * span(shape, strides) >= 2**63:
         raise FusecError(
-            f"strides {list(strides)} of sizes {list(shape)} reach further than any memory",
-            help="strides count elements, not bytes",
+            f"strides {list(strides)} with sizes {list(shape)} span more than any memory",
+            help="strides are in elements, not bytes",
         )
     contiguity, order = describe(shape, strides)
     if static:

@@ -104,7 +104,7 @@ class Barriers:
         for place, rank in enumerate(begin.group):
             there = told[rank]["barriers"].get(name)
             if there is None or there[2] != begin.source.size:
-                raise InternalError(f"rank {rank} does not come to `{begin.exchange}`")
+                raise InternalError(f"rank {rank} does not reach `{begin.exchange}`")
             first, where, _ = there
             words = self._mapped.at(rank, *told[rank]["words"]) + first
             own = place == begin.place
@@ -117,7 +117,7 @@ class Barriers:
 
     def _function(self) -> Any:
         if self._kernels is None:
-            raise InternalError("memory is shared, but not all ranks can build barriers")
+            raise InternalError("peer memory is mapped, but not all ranks can build barriers")
         return self._kernels.load(SOURCE, "barrier")
 
     def operations(self, barrier: Barrier, stream: int) -> list[Operation]:

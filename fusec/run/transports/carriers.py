@@ -37,18 +37,18 @@ def carrier_of(
     not known yet, it is what is to be expected on one host.
     """
     if kind == PUSHED_SUM and one_host and access:
-        return Carrier(PUSHES, "few bytes: one kernel on each GPU writes to the others and adds")
+        return Carrier(PUSHES, "small: one kernel per GPU pushes to the others and adds")
     if kind not in MOVING:
-        return Carrier(NCCL, "numbers are added, which copy engines cannot")
+        return Carrier(NCCL, "it is a reduction, which copy engines cannot do")
     if not one_host:
         return Carrier(NCCL, "the ranks are on several hosts")
     if not access:
-        return Carrier(NCCL, "not all of the GPUs reach one another's memory")
+        return Carrier(NCCL, "not all GPUs have peer access to each other")
     if kind in READ and not barriers:
-        return Carrier(NCCL, "no kernel can be a barrier: ranks lack NVRTC, or are more than 16")
+        return Carrier(NCCL, "no barrier kernel: NVRTC is missing, or there are more than 16 ranks")
     if kind in READ:
-        return Carrier(READS, "kernels read the memory of other GPUs where it lies")
-    return Carrier(PEERS, "copy engines move it and leave all SMs to kernels")
+        return Carrier(READS, "kernels read peer memory directly")
+    return Carrier(PEERS, "copy engines transfer it and leave all SMs to kernels")
 
 
 def kind_of(exchange: Exchange) -> str:

@@ -50,7 +50,7 @@ def reachable(links: Links, device: Device) -> list[set[int]]:
         if first != rank:
             raise EnvironmentProblem(
                 f"ranks {first} and {rank} use the same GPU",
-                help="as many ranks on a host as it has GPUs, or --device reference",
+                help="use at most one rank per GPU, or --device reference",
             )
     seen: dict[str, Any] = {}
     for number in range(device.count):
@@ -108,7 +108,7 @@ class GpuTransport:
             if other != program:
                 raise FusecError(
                     f"rank {self._links.rank} calls {program}, rank {rank} calls {other}",
-                    help="all ranks call the same programs in the same order",
+                    help="all ranks must call the same programs in the same order",
                 )
         return GpuTransport(self._links, self._device, self)
 

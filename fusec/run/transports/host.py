@@ -115,7 +115,8 @@ class HostTransport:
         source, kept = pending.source, pending.kept
         if source is not None and kept is not None and source.tobytes() != kept.tobytes():
             raise InternalError(
-                f"the source of `{pending.exchange}` was written before the exchange was over",
+                f"the source of `{pending.exchange}` was written before the communication had "
+                "finished",
                 help="this is a bug in fusec; please report the fusion file and the sizes",
             )
         pending.finish()
@@ -152,7 +153,7 @@ class HostTransport:
                 found = [reduce_blocks(found, exchange.reduction)]
             flat = target.reshape(-1)
             if sum(block.size for block in found) != flat.size:
-                raise InternalError(f"`{exchange}` brings {found[0].size} elements a rank")
+                raise InternalError(f"`{exchange}` receives {found[0].size} elements per rank")
             flat[...] = np.concatenate(found)
 
         return finish
@@ -175,7 +176,9 @@ class HostTransport:
         def finish() -> None:
             block = self._receive(origin, f"to {self._links.rank} {number}", exchange, target.dtype)
             if block.size != target.size:
-                raise InternalError(f"`{exchange}` brings {block.size} elements, not {target.size}")
+                raise InternalError(
+                    f"`{exchange}` receives {block.size} elements, not {target.size}"
+                )
             target.reshape(-1)[...] = block
 
         return finish
@@ -196,7 +199,7 @@ class HostTransport:
         expected = {"kind": _kind(exchange), "dtype": of_numpy(dtype).name}
         if message.head != expected:
             raise InternalError(
-                f"rank {origin} is in another exchange than rank {self._links.rank}",
+                f"rank {origin} is in a different collective than rank {self._links.rank}",
                 notes=(f"`{exchange}` of {expected['dtype']} here", f"there {message.head}"),
             )
         with message.reading():
@@ -222,12 +225,12 @@ def _check(exchange: Exchange, target: Array | None, source: Array | None, ranks
     """Raise InternalError for memory that an exchange cannot be of, Unsupported for its type."""
     for array in (target, source):
         if array is not None and not array.flags.c_contiguous:
-            raise InternalError(f"`{exchange}` is of memory that is not dense")
+            raise InternalError(f"`{exchange}` uses memory that is not dense")
     if not isinstance(exchange, Collective):
         return
     divided = {"all_gather": target, "reduce_scatter": source, "all_to_all": source}
     whole = divided.get(exchange.kind)
     if exchange.ranks != ranks or (whole is not None and whole.size % ranks):
-        raise InternalError(f"`{exchange}` among {ranks} ranks is not of equal blocks")
+        raise InternalError(f"`{exchange}` among {ranks} ranks has unequal blocks")
     if exchange.kind in ("all_reduce", "reduce_scatter") and source is not None:
         check_reduction(exchange.reduction, of_numpy(source.dtype))

@@ -61,7 +61,7 @@ def reduction_of(reduction: str, dtype: DType, elements: int) -> tuple[str, str,
     if dtype.name in _TYPES and reduction in ("sum", "prod", "max", "min"):
         return _TYPES[dtype.name], reduction.upper(), elements
     raise Unsupported(
-        f"NCCL has no {reduction} of {dtype}", help="cast to a type that it has, as f32 or i32"
+        f"NCCL has no {reduction} for {dtype}", help="cast to a supported type, such as f32 or i32"
     )
 
 
@@ -140,7 +140,7 @@ class NcclTransport:
 
     def view(self, buffer: str, place: int) -> int:
         """Raise InternalError: what kernels read is gathered before, by whoever uses NCCL."""
-        raise InternalError(f"NCCL reads `{buffer}` of no rank where it lies")
+        raise InternalError(f"NCCL cannot read `{buffer}` of other ranks in place")
 
     @property
     def failure_address(self) -> int:
@@ -194,7 +194,7 @@ class NcclTransport:
                 how = self._type(kind), int(self._core.NcclRedOp[operation])
                 return [call(exchange.kind, ends, count, *how)]
             case other:
-                raise Unsupported(f"NCCL has no exchange called `{other}`")
+                raise Unsupported(f"NCCL has no operation named `{other}`")
 
     def _send_and_receive(self) -> list[Operation]:
         """Return what starts all that is sent and received together."""

@@ -222,7 +222,7 @@ class PeerTransport:
         self._next = (self._next + 1) % len(self._plans)
         if _form(plan.begin) != _form(begin):
             raise InternalError(
-                f"`{begin.exchange}` is begun where `{plan.begin.exchange}` was prepared"
+                f"`{begin.exchange}` is started where `{plan.begin.exchange}` was prepared"
             )
         return plan
 

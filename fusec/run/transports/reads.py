@@ -45,7 +45,7 @@ class HostReads:
             there = self._links.receive(rank, key, doing).field("at", str)
             if there != doing:
                 raise InternalError(
-                    f"rank {rank} is in another exchange than rank {self._links.rank}",
+                    f"rank {rank} is in a different collective than rank {self._links.rank}",
                     notes=(f"`{doing}` here", f"`{there}` there"),
                 )
 

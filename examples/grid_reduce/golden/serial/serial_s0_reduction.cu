@@ -3,7 +3,7 @@
 // Source: serial.yaml
 //   9: var, mean = var_mean(x, dims=[1], correction=0, keepdim=true)
 // Schedule: 512 threads along each row, 1 rows per block, accesses of 4 elements; 64 blocks combine
-//   their parts of a result by loads and stores, in turns.
+//   their parts of a result by loads and stores, serially.
 #include "grid.cuh"
 #include "reduce.cuh"
 #include "types.cuh"

@@ -2,7 +2,7 @@
 // Source: serial_tma_half.yaml
 //   8: y = sum(x, dims=[0])
 // Schedule: 32 vectors of 8 columns by 8 rows at a time; 8 blocks combine their parts of a result
-//   by reducing bulk copies, in 16 bits, in turns.
+//   by reducing bulk copies, in 16 bits, serially.
 #include "combine.cuh"
 #include "combine_in_bulk.cuh"
 #include "grid.cuh"

@@ -3,7 +3,7 @@
 // Source: two_pass.yaml
 //   8: mean = mean(x, dims=[1], keepdim=true)
 // Schedule: 512 threads along each row, 1 rows per block, accesses of 4 elements; 64 blocks combine
-//   their parts of a result by reducing bulk copies, in turns.
+//   their parts of a result by reducing bulk copies, serially.
 #include "combine.cuh"
 #include "combine_in_bulk.cuh"
 #include "grid.cuh"

@@ -6,7 +6,7 @@
 //   10: var = mean(mul(away, away), dims=[1], keepdim=true)
 //   11: y = mul(away, rsqrt(add(var, 1e-5)))
 // Schedule: 512 threads along each row, 1 rows per block, accesses of 4 elements; 64 blocks combine
-//   their parts of a result by reducing bulk copies, in turns.
+//   their parts of a result by reducing bulk copies, serially.
 #include "combine.cuh"
 #include "combine_in_bulk.cuh"
 #include "grid.cuh"

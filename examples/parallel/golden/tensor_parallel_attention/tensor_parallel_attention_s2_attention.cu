@@ -28,7 +28,7 @@ struct Config {
   static constexpr int kKeys = 128;          // keys of a stage
   static constexpr int kStages = 2;          // stages in flight
   static constexpr int kConsumers = 1;       // warpgroups of 64 queries each; one more loads
-  static constexpr int kTurns = 1;           // that take turns at the tensor cores
+  static constexpr int kTurns = 1;           // that alternate at the tensor cores
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kProducerRegisters = 40;   // of a thread that loads
   static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
