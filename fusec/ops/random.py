@@ -250,8 +250,8 @@ def dropout(
 ) -> Array:
     """Return (arg with each element zeroed with probability p, the others scaled; the mask).
 
-    The scale is 1 / (1 - p) if it is left out. Without rng_seed and rng_offset every run draws
-    anew, from the program's generator.
+    The default scale is 1 / (1 - p). Without rng_seed and rng_offset, every run generates new
+    numbers from the program's generator.
     """
     drawn = _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
     mask = drawn < 1 - p
