@@ -376,8 +376,8 @@ def without_digest(folder: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no manifest": (removed("manifest.json"), "is no compiled folder: it has no manifest.json"),
-    "manifest a folder": (made_folder("manifest.json"), "it has no manifest.json"),
+    "no manifest": (removed("manifest.json"), "is not a compiled fusion (manifest.json not found)"),
+    "manifest a folder": (made_folder("manifest.json"), "manifest.json not found"),
     "manifest empty": (written("manifest.json", b""), "manifest.json` is damaged"),
     "manifest cut": (written("manifest.json", b'{"schema_version": 1, "fi'), "is damaged"),
     "manifest binary": (written("manifest.json", b"\xff\0\xfe"), "manifest.json` is damaged"),
@@ -403,7 +403,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         changed(lambda d: d["files"].update({"/etc/passwd": "0"})),
         "refers to a file outside the folder",
     ),
-    "kernel unknown": (changed(lambda d: kernel_of(d).update(source="x.cu")), "no `x.cu`"),
+    "kernel unknown": (
+        changed(lambda d: kernel_of(d).update(source="x.cu")),
+        "its file list lacks `x.cu`",
+    ),
     "kernel misnamed": (
         changed(lambda d: kernel_of(d).update(name="k")),
         'plans[0].segments[0].kernels[0].name is "k", expected "small_pointwise"',

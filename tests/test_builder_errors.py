@@ -49,7 +49,7 @@ F32, I64 = dtypes.F32, dtypes.I64
         ("slice", ["x"], {"start_indices": [0, 0], "end_indices": [9, 1],
                           "manual_normalization": True}, "leaves its extent 3"),
         ("pad", ["x"], {"pad_widths": [1]}, "two per dim, at most 4"),
-        ("pad", ["x"], {"pad_widths": [-3, -3]}, "cuts dim 1 to -2"),
+        ("pad", ["x"], {"pad_widths": [-3, -3]}, "shrinks dim 1 to -2"),
         ("pad", ["x", "x"], {"pad_widths": [1, 1]}, "must be a scalar"),
         ("cat", ["x"], {}, "must be a list of tensors"),
         ("cat", [["x", "t"]], {"dim": 0}, "4 and 3 differ"),

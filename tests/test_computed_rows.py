@@ -91,7 +91,8 @@ REFUSED = {
         product("neg(permute(x, [1, 0]))", x="bf16[256, 8]"), "`x` is not contiguous along K"
     ),
     "shifted": (
-        product("neg(slice(x, [0, 1], [8, 257], [1, 1]))", x="bf16[8, 264]"), "does not lie along K"
+        product("neg(slice(x, [0, 1], [8, 257], [1, 1]))", x="bf16[8, 264]"),
+        "not contiguous along K",
     ),
     "padded": (product("neg(pad(x, [0, 8], 0.0))", x="bf16[8, 248]"), "depend on conditions"),
     "f32": (
@@ -104,7 +105,7 @@ REFUSED = {
             w="i8[64, 256]",
             s="bf16[64, 2, 1]",
         ),
-        "has another type",
+        "a different type",
     ),
     "batches": (
         product("neg(x)", "matmul(a, w)", x="bf16[3, 8, 256]", w="bf16[3, 256, 64]"),

@@ -100,8 +100,8 @@ def test_elements_that_are_lost_are_not_zeros() -> None:
     for scale in (1, 1.02, 0):
         verdict = judged(fusion, {"x": x}, right * np.float32(scale))
         assert verdict.word == "inconclusive"
-        assert "at `y = sub(...)` terms of up to 1e+08 nearly cancel" in verdict.text()
-        assert "inputs nearer to 0, or f64, would decide it"[:30] in verdict.text()
+        assert "at `y = sub(...)`, terms of up to 1e+08 nearly cancel" in verdict.text()
+        assert "inputs nearer to 0, or compute in f64" in verdict.text()
 
 
 NORM = (
@@ -222,14 +222,14 @@ def test_causes_are_told_where_memory_allows(monkeypatch: pytest.MonkeyPatch) ->
     jump = fusion_of("[1000]", "y = gt(exp(x), 1.0)")
     at_jump = judged(jump, {"x": np.zeros(1000, np.float32)}, np.zeros(1000, np.bool_))
     assert (
-        "at `y = gt(...)` values lie within their errors of a pole or discontinuity"
+        "at `y = gt(...)`, values are within their errors of a pole or discontinuity"
         in at_jump.text()
     )
     far = fusion_of("[1000]", "y = sub(add(exp(x), 1e7), 1e7)")
     given = {"x": np.random.default_rng(0).uniform(1, 2, 1000).astype(np.float32)}
     right = np.exp(given["x"].astype(np.float64)).astype(np.float32)
     verdict = judged(far, given, right)
-    assert "at `y = sub(...)` terms of up to 1e+07 nearly cancel" in verdict.text()
+    assert "at `y = sub(...)`, terms of up to 1e+07 nearly cancel" in verdict.text()
     assert judged(jump, {"x": np.ones(1000, np.float32)}, np.ones(1000, np.bool_)).ok
     monkeypatch.setattr(cause, "Stream", _refuses)
     assert judged(far, given, right).outputs[0].cause is None

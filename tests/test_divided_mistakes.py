@@ -123,7 +123,7 @@ def cut_across(x: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "message", "kind"),
     [
-        (only_streams, "parallelised on mesh_x, and there is no mesh", FusecError),
+        (only_streams, "parallelized on mesh_x, but there is no mesh", FusecError),
         (too_few_axes, "a mesh of rank 1 has no mesh_y", FusecError),
         (wrong_extent, "6 parts along `mesh`, an axis of 4 ranks", FusecError),
         (twice, "divided twice along `stream`", FusecError),

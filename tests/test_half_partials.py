@@ -252,9 +252,9 @@ def test_explain_and_kernels_say_so() -> None:
     overrides = tuple(Override("c", name, value) for name, value in HALVED.items())
     fusion = replace(product(256, 256, 16384), schedules=overrides)
     options = CompileOptions(targets=("sm_90a",), use_cache=False)
-    assert "half work buffer" in explanation(explain(driver.Compilation(fusion, options)))
+    assert "16-bit workspace" in explanation(explain(driver.Compilation(fusion, options)))
     _, plan = halved()
-    assert all("half work buffer" in source.text for source in plan_sources(plan))
+    assert all("16-bit workspace" in source.text for source in plan_sources(plan))
 
 
 def test_explain_says_that_each_turn_rounds() -> None:

@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[Use, type[FusecError], str, str]] = {
     "a step of the fusion": (lambda x: x[:: x.size(0)], Unsupported, "with the step", "constants"),
     "too many": (lambda x: x[0, 0, 0], FusecError, "3 indices for a tensor of 2 dims", ""),
     "two ellipses": (lambda x: x[..., ...], FusecError, "more than one `...`", "`:`"),
-    "a float": (lambda x: x[1.5], FusecError, "1.5 is not an index", "integers"),
+    "a float": (lambda x: x[1.5], FusecError, "1.5 is not an index", "integer"),
     "a word": (lambda x: x["a":], FusecError, "`start_indices` of `slice` must hold sizes", ""),
     "out of bounds": (lambda x: x[9], FusecError, "index 9 is out of bounds for dim 0", ""),
     "three dims": (lambda x: x[None].T, FusecError, "`.T` of a tensor of rank 3", "`.mT`"),

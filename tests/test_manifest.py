@@ -225,7 +225,8 @@ def test_another_version_is_told_where_its_plans_differ(folder: Path, capsys: Ca
     change(folder, lambda d: d["plans"][0]["segments"][0]["parameters"].update(unroll=64))
     fusec(capsys, "run", folder).says(
         2,
-        "is not what fusec makes of its fusion: plans[0].segments[0].parameters.unroll is 64",
+        "differs from what fusec compiles from its fusion: "
+        "plans[0].segments[0].parameters.unroll is 64",
         "it was compiled by fusec 0.0.1; fusec",
         "help: compile the fusion again",
     )

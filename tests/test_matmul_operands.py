@@ -68,7 +68,7 @@ def test_8_bit_floats_across_k_have_another_kernel() -> None:
     [
         ({"ping_pong": True, "tile_m": 128, "tile_n": 128}, "the other promotes its accumulators"),
         ({"tile_m": 128, "tile_n": 256}, "including promoted ones"),
-        ({"tile_m": 256, "tile_n": 192}, "a thread would hold"),
+        ({"tile_m": 256, "tile_n": 192}, "a thread would need"),
     ],
 )
 def test_promoted_sums_need_registers(fields: dict[str, int | bool], because: str) -> None:
@@ -113,7 +113,7 @@ def test_joined_products_have_two_kernels() -> None:
     assert [k for k, why in reasons(fusion).items() if not why] == ["wgmma", "split_k"]
     assert all("sm_80 has no wgmma" in r for r in reasons(fusion, AMPERE).values())
     assert "staged epilogue" in why(fusion, kernel="wgmma", staged=False, tile_n=128)
-    assert "no multiple of 16" in why(fusion, kernel="wgmma", staged=True, tile_n=72)
+    assert "not a multiple of 16" in why(fusion, kernel="wgmma", staged=True, tile_n=72)
     assert "aligned rows" in reasons(joined(64, 33, 64))["wgmma"]
 
 

@@ -385,7 +385,7 @@ def test_parameters_are_overridable():
     [
         ("plain_mma", {"kernel": "wgmma"}, "sm_80 has no wgmma"),
         ("f32", {"kernel": "mma"}, "f32 GEMMs do not use tensor cores"),
-        ("ragged", {"kernel": "wgmma"}, "multiples of 16 bytes"),
+        ("ragged", {"kernel": "wgmma"}, "not aligned to 16 bytes"),
         ("plain", {"tile_n": 100}, "tile_n cannot be 100"),
         ("plain", {"kernel": "wgmma", "tile_n": 256, "stages": 12}, "bytes of shared memory"),
         ("plain", {"kernel": "wgmma", "cluster": 4}, "does not support so many splits"),

@@ -63,7 +63,7 @@ def test_the_sum_does_not_depend_on_who_is_last(tmp_path: Path) -> None:
 
 
 def test_what_a_thread_cannot_hold_is_refused_as_such() -> None:
-    with pytest.raises(Unsupported, match="a thread would hold 112 words"):
+    with pytest.raises(Unsupported, match="a thread would need 112 words"):
         streamed(product(17, 24, 8), stages=2)
 
 
@@ -124,7 +124,7 @@ def test_without_a_barrier_sums_are_read_before_they_are_there(tmp_path: Path) -
     [
         (product(4, 64, 64, b_columns=False), "`b` is not contiguous along K"),
         (product(4, 64, 64, a_columns=True), "`a` is not contiguous along K"),
-        (product(4, 64, 100), "not whole chunks of 16 bytes"),
+        (product(4, 64, 100), "not a multiple of 16 bytes"),
         (product(4, 64, 64, dtype=F32), "f32 GEMMs do not use tensor cores"),
     ],
 )

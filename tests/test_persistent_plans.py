@@ -113,13 +113,13 @@ def test_rows_that_begin_anywhere_are_shifted(columns: int, width: int) -> None:
     ("fusion", "wanted", "words"),
     [
         (PLAIN, {"kernel": "split_k", "staged": True}, "parameters of kernel `wgmma`"),
-        (PLAIN, {"tile_m": 64}, "128 or 192 or 256 rows, not 64"),
-        (PLAIN, {"tile_m": 256, "ping_pong": True}, "64 or 128 rows, not 256"),
+        (PLAIN, {"tile_m": 64}, "needs tile_m 128 or 192 or 256, not 64"),
+        (PLAIN, {"tile_m": 256, "ping_pong": True}, "needs tile_m 64 or 128, not 256"),
         (PLAIN, {"tile_m": 256, "tile_n": 200}, "would need 200 accumulators"),
         (GELU, {"tile_m": 256, "tile_n": 192}, "128 fit with"),
         (PLAIN, {"tile_n": 72, "multicast": "b"}, "aligned to the swizzle"),
         (PLAIN, {"tile_n": 72, "vector_width": 8}, "a multiple of 32"),
-        (PLAIN, {"staged": True, "vector_width": 8}, "vector_width can only be 2"),
+        (PLAIN, {"staged": True, "vector_width": 8}, "vector_width must be 2"),
         (TURNED, {"staged": True}, "has rows along"),
     ],
 )

@@ -118,10 +118,10 @@ HEAD = (
     ("phases", "message", "place"),
     [
         ("  a: [y]\n  b: {inputs: [d], outputs: [z]}\n", "phase `a` needs `d`", "9:3"),
-        ("  a: [y]\n  b: [w]\n", "`w` is no output", "10:7"),
+        ("  a: [y]\n  b: [w]\n", "`w` is not an output", "10:7"),
         ("  a: [y]\n  b: [y, z]\n", "`y` is in two phases", "10:7"),
         ("  a: [y, y]\n  b: [z]\n", "`y` is listed twice", "9:10"),
-        ("  a: [y]\n  b: {inputs: [q], outputs: [z]}\n", "`q` is no input", "10:16"),
+        ("  a: [y]\n  b: {inputs: [q], outputs: [z]}\n", "`q` is not an input", "10:16"),
         ("  a: [y]\n  b: {inputs: [d]}\n", "phase `b` needs `outputs`", "10:3"),
         ("  a: [y]\n  b: {outputs: [z], output: [z]}\n", "output", "10:21"),
         ("  a: [y, z]\n", "at least two phases", "9:3"),

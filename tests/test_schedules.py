@@ -94,10 +94,10 @@ def test_the_price_is_that_of_the_plan() -> None:
 
 MISTAKES = [
     ("y: {threads_x: 48}", 9, 18, 3, "threads_x 48", "32 to 1024 by 32"),
-    ("y: {vector_width: 8}", 9, 21, 3, "at most 4 elements", "may be 1, 2, 4 here"),
-    ("y: {threads_x: 1024, threads_y: 2}", 9, 35, 3, "at most 1024 threads, got 2048", "may be 1"),
-    ("y: {storage: shared, threads_y: 4}", 9, 35, 3, "one row in shared memory", "may be 1"),
-    ("y: {keep_values: true}", 9, 20, 3, "no row has special", "may be false"),
+    ("y: {vector_width: 8}", 9, 21, 3, "at most 4 elements", "here: 1, 2, 4"),
+    ("y: {threads_x: 1024, threads_y: 2}", 9, 35, 3, "at most 1024 threads, got 2048", "here: 1"),
+    ("y: {storage: shared, threads_y: 4}", 9, 35, 3, "one row in shared memory", "here: 1"),
+    ("y: {keep_values: true}", 9, 20, 3, "no row has special", "here: false"),
     ("y: {threadsx: 64}", 9, 7, 2, "no parameter `threadsx`", "did you mean `threads_x`"),
     ("y: {chunks: 4}", 9, 7, 2, "no parameter `chunks`", "storage, vector_width"),
     ("y: {storage: shard}", 9, 16, 2, "cannot be `shard`", "did you mean `shared`"),
@@ -118,7 +118,7 @@ MISTAKES = [
     ("reductoin: {splits: 2}", 9, 3, 2, "unknown value, segment", "did you mean `reduction`"),
     ("reduction: {splits: 2}", 9, 3, 2, "no segment is named", "s0 (inner_persistent)"),
     ("y: {threads_x: 64, threads_x: 32}", 9, 22, 2, "duplicate key", "keep one"),
-    ("y: {threads_x: 64}\n  s0: {threads_x: 32}", 10, 19, 2, "is set twice", "`y` is in s0"),
+    ("y: {threads_x: 64}\n  s0: {threads_x: 32}", 10, 19, 2, "is set twice", "`y` is also in s0"),
     ("y: {class: 64}", 9, 7, 2, "no schedule has a parameter `class`", ""),
 ]
 

@@ -308,7 +308,7 @@ def test_no_exact_bound_for_exchanges() -> None:
 def test_a_pin_holds_nothing_of_two_loops() -> None:
     text = STREAM.replace("gelu(linear(xs, w))", "gelu(linear(xs, v))")
     text = text.replace("ops:", "ops:\n  - v = relu(w)") + "segments: {s: [v, h]}\n"
-    with pytest.raises(FusecError, match="holds `v` and `linear_1`, which run 4 times and once"):
+    with pytest.raises(FusecError, match="contains `v` and `linear_1`, which run 4 times and once"):
         segmented(divided(text, xs=SLICE, y=STACK))
 
 

@@ -94,7 +94,7 @@ def test_a_predicate_that_raises_is_named_with_both_groups() -> None:
         segment(read_text(TEXT), usual(), H200, should_merge=broken)
     assert caught.value.exit_code == 2
     diagnostic = caught.value.diagnostic
-    assert diagnostic.notes[0].startswith("asked of the group that computes `add_1`")
+    assert diagnostic.notes[0].startswith("called with the group that computes `add_1`")
     assert diagnostic.notes[0].endswith("the group that computes `a`")
     assert diagnostic.span is not None
 

@@ -68,7 +68,7 @@ def test_each_has_a_folder_of_its_own(files: list[str], tmp_path: Path) -> None:
     ("more", "message"),
     [
         (["{0}", "{0}"], "a file is specified twice"),
-        (["{0}", "-"], "`-` is standard input"),
+        (["{0}", "-"], "`-` (standard input)"),
         (["{0}", "{2}", "--html", "page.html"], "--html takes one file, got 2"),
     ],
 )

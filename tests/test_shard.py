@@ -181,14 +181,14 @@ def bad(fusion: Fusion, message: str) -> None:
 
 
 def test_sizes_that_ranks_do_not_divide_are_errors_with_a_place() -> None:
-    bad(divided(COPY, mesh_of(mesh=5), x="0: mesh"), "extent of M, 8 by default, is not divided")
+    bad(divided(COPY, mesh_of(mesh=5), x="0: mesh"), "extent of M, 8 by default, is not divisible")
     bad(divided(COPY, mesh_of(mesh=16), x="0: mesh"), "not divisible into 16 equal parts")
     agree(divided(COPY, FOUR, y="0: stream/3"))  # slices on one rank need not be equal
 
 
 def test_errors_tell_extents_as_the_file_does() -> None:
     """Not as a rank's share, where ranks divide the same symbol."""
-    told = "an extent of M, 8 by default, is not divided into"
+    told = "an extent of M, 8 by default, is not divisible into"
     agree(divided(COPY, FOUR, x="0: stream/3", y="0: mesh"))
     bad(divided(COPY, FOUR, x="0: mesh stream/3"), f"{told} 12 equal slices")
 

@@ -196,7 +196,7 @@ def test_explain_says_what_carries_an_exchange(
     """Few bytes of a type that a kernel adds are pushed; of others kernels read what they need."""
     file = f"{tmp_path}/sums.yaml"
     for dtype, options, said in (
-        ("bf16", [], "pushed sums: few bytes: one kernel on each GPU writes to the others and"),
+        ("bf16", [], "pushed sums: small: one kernel per GPU pushes to the others and adds"),
         (
             "f64",
             ["--without", "peer-reads"],

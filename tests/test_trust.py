@@ -65,7 +65,7 @@ def test_a_cache_of_others_is_not_used(kind: str, tmp_path: Path, capsys: Captur
     assert sorted(folder.rglob("*")) == before, "nothing is written there"
     err = capsys.readouterr().err
     assert f"the kernel cache is not used: `{folder}`: {message}" in err
-    assert "set FUSEC_CACHE_DIR to a folder of your own" in err
+    assert "set FUSEC_CACHE_DIR to your own directory" in err
     assert "chmod -R go-w" in err
     assert err.count("warning") == 1
 
@@ -224,7 +224,7 @@ def test_it_is_told_why_schedules_are_not_used(
     done = fusec(capsys, "check", small(tmp_path, SMALL), "--target", "sm_90a")
     assert done.code == 0
     assert f"the file of measured schedules is not used: `{folder}`: other users" in done.err
-    assert "set FUSEC_TUNED to a folder of your own" in done.err
+    assert "set FUSEC_TUNED to your own directory" in done.err
 
 
 def test_the_cache_command_says_so(

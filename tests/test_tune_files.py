@@ -36,7 +36,7 @@ def test_without_a_gpu_tuning_is_refused_by_name(
 ) -> None:
     monkeypatch.setattr("fusec.run.device.device_available", lambda: "no CUDA GPU is visible")
     done = fusec(capsys, "tune", EXAMPLES / "layernorm.yaml")
-    done.says(4, "tuning measures kernels on a GPU: no CUDA GPU is visible", "without one")
+    done.says(4, "tuning measures kernels on a GPU: no CUDA GPU is visible", "without a GPU")
 
 
 def test_tune_writes_after_each_segment_and_adds_to_what_is_there(
@@ -104,7 +104,7 @@ def test_files_are_merged(tmp_path: Path, capsys: Capture) -> None:
     done.says(2, "tuned schedules", f"{two}:{line}:")
     assert store_of(out).entries() == merged([fast, other])
     fusec(capsys, "tune", "--merge", one, two).says(2, "--merge writes a file")
-    fusec(capsys, "tune", "--merge", tmp_path / "no.toml", "-o", out).says(2, "there is no file")
+    fusec(capsys, "tune", "--merge", tmp_path / "no.toml", "-o", out).says(2, "no such file")
     write(two, [entry_of(rows(2), templates={"inner_persistent": "old"})])
     done = fusec(capsys, "tune", "--merge", two, "-o", out)
     assert "1 with outdated templates" in done.out
@@ -131,8 +131,8 @@ def test_the_report_says_what_the_default_loses(tmp_path: Path, capsys: Capture)
     lines = [*report_lines(entries)]
     assert lines[1].split()[:5] == ["1.250", "20.00", "0.93", "0.50", "16"]
     assert lines[2].split()[0] == "1.000"
-    assert lines[-1].startswith("all: default plan over the best of its measured space 1.118 in")
-    assert "1.250 at most" in lines[-1]
+    assert lines[-1].startswith("all: default plan vs. the fastest measured: 1.118 geom")
+    assert "1.250 maximum" in lines[-1]
     write(tmp_path / "all.toml", entries)
     assert fusec(capsys, "tune", "--report", tmp_path / "all.toml").out.splitlines() == lines
     assert len([*report_lines([])]) == 1

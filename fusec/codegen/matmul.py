@@ -229,7 +229,7 @@ def _parts(p: MatmulParameters) -> str:
         return "ranges of all tiles' steps, one for each CTA"
     each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
     how = "turns" if p.takes_turns else "parts" if p.in_arrival_order else "slices"
-    halves = ", half work buffer" if p.leaves_halves else ""
+    halves = ", 16-bit workspace" if p.leaves_halves else ""
     return f"{p.splits} {how}{each}{halves}"
 
 

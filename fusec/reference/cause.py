@@ -109,7 +109,7 @@ def _text(node: Node, seen: Mapping[Value, _Seen]) -> str:
     sums = node.op in (add, sub) or node.op.combine in (Combine.MOMENTS, Combine.SUM)
     if sums and terms > CANCELS * largest:
         dtype = value.dtype.compute.part.name
-        wider = "" if dtype == "f64" else ", or f64,"
+        wider = "" if dtype == "f64" else ", or compute in f64"
         return (
             f"at {name}, terms of up to {terms:.2g} nearly cancel: rounding to {dtype} dominates "
             f"results of up to {largest:.2g}; try inputs nearer to 0{wider}"

@@ -178,5 +178,5 @@ def allowed_text(
     values = scheduler.allowed(segment.fusion, target, name, settings)
     field = next(f for f in scheduler.free(segment.fusion, target) if f.name == name)
     if not values:
-        return "nothing"
+        return "none"
     return listing(values) + (" or between" if isinstance(field.values, range) else "")

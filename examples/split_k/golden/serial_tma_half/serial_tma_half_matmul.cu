@@ -2,7 +2,7 @@
 // Source: serial_tma_half.yaml
 //   12: c = a @ b
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
-//   turns of 4 CTAs, half work buffer.
+//   turns of 4 CTAs, 16-bit workspace.
 #include "cluster.cuh"
 #include "grid.cuh"
 #include "matmul_hopper.cuh"
