@@ -9,8 +9,8 @@
 //   17: w_c = broadcast(w, [true, false, true, true])
 //   18: b_c = broadcast(b, [true, false, true, true])
 //   19: y = cast((xf - mean_c) * rstd_c * w_c + b_c, f16)
-// Schedule: 3 groups of 256 threads take a row each, divided among 8 blocks, out of 6
-//   that bulk copies bring to shared memory; accesses of 8 elements.
+// Schedule: 3 groups of 256 threads take a row each, divided among 8 blocks, from 6 in shared
+//   memory, filled by bulk copies; accesses of 8 elements.
 #include "cluster.cuh"
 #include "combine.cuh"
 #include "mbarrier.cuh"

@@ -4,8 +4,8 @@
 //   10: high = max(x, dims=[1])
 //   11: low = min(x, dims=[1])
 // Schedule: 512 threads along each row, 1 rows per block, accesses of 4 elements; 16 blocks combine
-//   their parts of a result by reducing bulk copies in arrival order, on which its bits do
-//   not depend.
+//   their parts of a result by reducing bulk copies in arrival order, on which its bits do not
+//   depend.
 #include "combine.cuh"
 #include "combine_in_bulk.cuh"
 #include "grid.cuh"
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
 
   fusec::u32* high_value_parts = fusec::parts_of_block<kResults>(high_partials);
   fusec::u32* low_value_parts = fusec::parts_of_block<kResults>(low_partials);
-  // The blocks combine their parts in memory in arrival order; the last one takes them.
+  // The blocks combine their parts in memory in the order of arrival; the last one takes them.
   fusec::combine_in_bulk<HighValueLayout, kResults>(high_value_parts, high_part, threadIdx.y,
                                                     threadIdx.x == 0);
   fusec::combine_in_bulk<LowValueLayout, kResults>(low_value_parts, low_part, threadIdx.y,

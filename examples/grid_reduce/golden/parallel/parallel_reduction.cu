@@ -1,5 +1,5 @@
-// parallel_reduction: Sums of long columns, added in arrival order, so that their last bits
-//   vary from run to run.
+// parallel_reduction: Sums of long columns, added in arrival order, so that their last bits vary
+//   from run to run.
 // Source: parallel.yaml
 //   8: y = sum(x, dims=[0])
 // Schedule: 32 vectors of 4 columns by 8 rows at a time; 33 blocks combine their parts of a result
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 8)
   y_part = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(y_part);
 
   float* y_value_parts = fusec::parts_of_block<kResults>(y_partials);
-  // The blocks combine their parts in memory in arrival order; the last one takes them.
+  // The blocks combine their parts in memory in the order of arrival; the last one takes them.
   fusec::combine_in_bulk<YValueLayout, kResults>(y_value_parts, y_part, threadIdx.x * kVec,
                                                  threadIdx.y == 0);
   if (!fusec::last_block(arrived + blockIdx.x, kSplits)) return;

@@ -2,8 +2,8 @@
 // Source: tensor_parallel_attention.yaml
 //   15: q = permute(reshape(linear(x, wq), [B, S, H, E]), [0, 2, 1, 3])
 //   16: k = permute(reshape(linear(x, wk), [B, S, H, E]), [0, 2, 3, 1])
-// Schedule: a dual GEMM of B * S x 256 x 1024 in tiles of 128 x 32, one CTA per SM over all
-//   tiles, bulk copies into wgmma.
+// Schedule: a dual GEMM of B * S x 256 x 1024 in tiles of 128 x 32, one CTA per SM over all tiles,
+//   bulk copies into wgmma.
 #include "joined_rows.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"

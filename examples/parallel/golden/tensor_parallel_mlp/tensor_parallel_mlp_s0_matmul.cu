@@ -3,8 +3,8 @@
 //   13: g = linear(x, gate)
 //   14: u = linear(x, up)
 //   15: h = cast(silu(cast(g, f32)) * u, bf16)
-// Schedule: a dual GEMM of T x 7168 x 8192 in tiles of 128 x 64, one CTA per SM over all
-//   tiles, warpgroups in turn, bulk copies into wgmma.
+// Schedule: a dual GEMM of T x 7168 x 8192 in tiles of 128 x 64, one CTA per SM over all tiles,
+//   warpgroups in turn, bulk copies into wgmma.
 #include "fast_math.cuh"
 #include "joined_rows.cuh"
 #include "matmul_hopper.cuh"
