@@ -64,7 +64,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         shell_complete=completion.dims,
     )  # fmt: skip
     @click.option(
-        "--without", multiple=True, metavar="PASS", help="Leave out a pass.",
+        "--without", multiple=True, metavar="PASS", help="Disable a pass.",
         shell_complete=completion.passes,
     )  # fmt: skip
     @click.option(

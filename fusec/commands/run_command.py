@@ -113,8 +113,8 @@ def run_command(
 ) -> int:
     """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference.
 
-    Without a GPU, kernels are built and their times predicted; the reference is evaluated where
-    its values are asked for: by --device reference, --outputs, --expect or --print.
+    Without a GPU, kernels are built and their times predicted; the reference is only evaluated
+    for --device reference, --outputs, --expect or --print.
     """
     from fusec.commands.ranks import run_divided
     from fusec.commands.run import run
