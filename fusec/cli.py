@@ -168,7 +168,7 @@ def explain_command(
 @cli.command("golden")
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @click.option("--update", is_flag=True, help="Write the golden files instead of comparing.")
-@click.option("--no-build", is_flag=True, help="Build no kernels, and leave their registers out.")
+@click.option("--no-build", is_flag=True, help="Do not build kernels; skip their registers.")
 @click.option(
     "--dialect",
     "dialects",
