@@ -138,7 +138,7 @@ def test_ranges_are_taken_where_a_last_wave_is_ragged(
         (
             weighted(64, 28672, 512),
             {"kernel": "vector", "tile_m": 16, "tile_n": 32},
-            "of kernel `split_k`",
+            "and kernel `split_k`",
         ),
     ],
 )
