@@ -55,7 +55,7 @@ LAYOUT_TWICE = _input(
 )  # fmt: skip
 SCALAR_LAYOUT = _input(
     "E0407", "a scalar has a layout",
-    "A scalar is no tensor; a 0-dim tensor is written `f32[]`.",
+    "A scalar is not a tensor; a 0-dim tensor is written `f32[]`.",
     "w: {type: f32, strides: [1]}", "w: {type: f32}",
 )  # fmt: skip
 NO_OUTPUTS = _outputs(

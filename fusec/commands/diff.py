@@ -164,7 +164,7 @@ def _lines(pair: Pair) -> Iterator[str]:
     if before is None or after is None or pair.status == SAME:
         return
     yield from _figure("bytes", before.bytes, after.bytes, bytes_text)
-    yield from _figure("fewest bytes", before.fewest_bytes, after.fewest_bytes, bytes_text)
+    yield from _figure("compulsory traffic", before.fewest_bytes, after.fewest_bytes, bytes_text)
     yield from _figure("predicted", before.seconds, after.seconds, time_text)
     numbers = len(before.kernels), len(after.kernels)
     if numbers[0] != numbers[1]:

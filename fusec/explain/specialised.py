@@ -37,7 +37,7 @@ def _rule(segment: Segment, name: str) -> tuple[str, str]:
         listed = ", ".join(f"`{tensor}`" for tensor in inner[:NAMES])
         more = f" and {len(inner) - NAMES} more" if len(inner) > NAMES else ""
         because = f"it is an inner extent or a stride of {listed}{more}"
-        return "inner", f"{because}, by which addresses and vector widths are computed"
+        return "inner", f"{because}, used to compute addresses and vector widths"
     for node in fusion.nodes:
         if any(name in d.symbols for d in _arguments(node)):
             return "argument", f"`{node.op.name}` (`{node.output.name}`) takes it as an argument"
