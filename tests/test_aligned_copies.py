@@ -76,7 +76,7 @@ def test_what_begins_anywhere_is_copied(
     layout: str, shape: tuple[int, int, int], copied: str
 ) -> None:
     found = offered(product(*shape, layout))
-    assert [r.because.split(" begin")[0] for r in found] == (
+    assert [r.because.split(" are unaligned")[0] for r in found] == (
         [f"rows of {copied}"] if copied else []
     )
 
