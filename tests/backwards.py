@@ -149,7 +149,7 @@ REFUSED = {
         "the GEMM reads its operands from memory",
     ),
     "head 80": (backward(*PLAIN, d=80), "80 features per head; supported: 64, 96, 128, 256"),
-    "one query": (backward(*PLAIN, m=1), "matrix products, not five"),
+    "one query": (backward(*PLAIN, m=1), "the pattern needs five GEMMs"),
     "f32": (
         backward("s = mul(matmul(q, permute(k, [0, 1, 3, 2])), 0.125)", *PULLS, dtype="f32"),
         "are not all bf16, or all f16",

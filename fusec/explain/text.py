@@ -152,13 +152,6 @@ def saved_text(record: Segmentation) -> str:
     return f"{bytes_text(record.saved_bytes)} between phases: {kept}{more}"
 
 
-CHOSEN = {
-    "priced": "selected by the cost model",
-    "tuned": "tuned",
-    "set": "set by `schedules:`",
-}
-"""How a schedule was selected, by `SegmentFacts.chosen`."""
-
 EXACT_SPACE = (
     "over all segmentations of this definition that compute reductions, GEMMs, scans and sorts "
     "once and may recompute other operations; indices count as distinct"
@@ -246,7 +239,7 @@ def schedule(segment: SegmentFacts) -> str:
     tuned = segment.tuned
     if tuned is None:
         halves = any((o.field, o.value) == ("partials", "half") for o in segment.overrides)
-        chosen = CHOSEN[segment.chosen]
+        chosen = "set by `schedules:`" if segment.overrides else "selected by the cost model"
         return f"{chosen}, 16-bit workspace" if halves else chosen
     time = time_text(tuned.us * 1e-6)
     at = "" if tuned.exact else f" at {tuned.sizes}"
