@@ -168,7 +168,7 @@ class ExchangePrinter:
                 count = target.elements * each
                 return self._nccl(name, ends, count, rest, exchange.axis, on)
             case other:
-                raise Unsupported(f"NCCL has no exchange called `{other}`")
+                raise Unsupported(f"NCCL has no operation named `{other}`")
 
     def _nccl(
         self,

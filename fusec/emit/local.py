@@ -99,5 +99,5 @@ def _refuse(program: HostProgram, instruction: Instruction, why: str) -> None:
     raise Unsupported(
         f"`{program.name}` cannot be emitted as C: {why}",
         notes=(f"the instruction is `{instruction}`",),
-        help="leave out the loop: `stream:` of an output, or the ranks that hold a value",
+        help="remove the loop (`stream:` of an output), or the ranks that hold a value",
     )

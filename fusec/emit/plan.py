@@ -257,7 +257,7 @@ class PlanPrinter:
         made += self._body(_Body(loop.body, owns))
         if self.exchanges.pending != pending:
             raise Unsupported(
-                f"`{self.program.name}` cannot be emitted as C: an exchange of `{loop}` is waited "
+                f"`{self.program.name}` cannot be emitted as C: a collective of `{loop}` is waited "
                 "for outside of the loop",
                 help="--without late_waits",
             )
