@@ -204,7 +204,7 @@ def test_few_terms_are_rounded_where_one_chain_has_all() -> None:
 REFUSED = {
     "turns": (BF16, {"split_method": "serial"}, "`serial` has f32 partial sums; `slices`, "),
     "arrival": (BF16, {"split_method": "parallel"}, "`serial_tma` support 16-bit ones"),
-    "f32": (F32, {}, "is f32, not of 16 bits"),
+    "f32": (F32, {}, "is f32, not a 16-bit float"),
     "one": (BF16, {"splits": 1, "split_method": "slices"}, "one cluster has no partial sums"),
     "wgmma": (BF16, {"kernel": "wgmma", "splits": 1, "split_method": "slices", "multicast": "none"},
               "kernel `wgmma` has f32 partial sums"),
