@@ -397,7 +397,7 @@ outputs: [y]
 def test_slices_of_a_whole_factor_are_refused() -> None:
     text = ALONG.replace("OP", "neg(x)").replace("{stream: {0: 4}}", "{SAID}")
     said = "shard: {0: [{whole: 2}, {stream: 2}]}"
-    with pytest.raises(Unsupported, match="slices of `x` that are parts of a whole factor"):
+    with pytest.raises(Unsupported, match="slices of `y` within a factor that is not divided"):
         partition(read(text.replace("SAID: ", "y: ").replace("SAID", said)))
 
 

@@ -60,6 +60,8 @@ def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: M
         raise FusecError(f"{where} is on {found}, of a mesh of {mesh.size} ranks", span=span)
     if len(set(ranks)) < len(ranks):
         raise FusecError(f"{where} is on a rank twice: {list(ranks)}", span=span)
+    if set(ranks) == set(mesh.ranks):
+        return
     if len(mesh.axes) > 1:
         raise Unsupported(
             f"{where} is on some ranks of a mesh of {len(mesh.axes)} axes",

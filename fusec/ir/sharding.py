@@ -108,6 +108,11 @@ class Sharding:
         """Return the same without factors that say nothing."""
         return replace(self, dims=tuple(_normal(parts) for parts in self.dims))
 
+    def over(self, mesh: Mesh | None) -> Sharding:
+        """Return the same without a list of ranks that has all of the mesh."""
+        everywhere = self.ranks is None or mesh is None or set(self.ranks) == set(mesh.ranks)
+        return replace(self, ranks=None) if everywhere else self
+
     @property
     def stated(self) -> Sharding:
         """Return the same with axes of one rank, but without other factors that say nothing."""

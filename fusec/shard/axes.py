@@ -126,6 +126,11 @@ def slices_first(sharding: Sharding) -> bool:
     return True
 
 
+def without_strided_slices(sharding: Sharding) -> Sharding:
+    """Return a sharding without slices that are not contiguous in what a rank has."""
+    return sharding if slices_first(sharding) else sharding.without(STREAM)
+
+
 def pieces_of(slices: Part, ranks: Dim, at: int) -> int | None:
     """Return into how many slices of a loop each rank's part of a dim is divided.
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import product
 from fusec.ir.dtype import BOOL
 from fusec.ir.graph import Node, Value
 from fusec.ir.roles import Combine
 from fusec.ir.sharding import STREAM, Parts, Sharding
-from fusec.shard.axes import Axes, is_reshape, pieces_of, reshaped
+from fusec.shard.axes import (
+    Axes,
+    is_reshape,
+    pieces_of,
+    reshaped,
+    slices_first,
+    without_strided_slices,
+)
 
 REDUCTIONS = {
     Combine.SUM: "sum",
@@ -131,7 +138,7 @@ def _joined(axes: Axes, given: Given, rank: int, order: Sequence[int]) -> Shardi
             if len(free) > len(dims[at]) and free[: len(dims[at])] == dims[at]:
                 dims[at] = free
                 used |= dict.fromkeys(_named(free), at)
-    return Sharding(tuple(dims)).normal
+    return without_strided_slices(Sharding(tuple(dims)).normal)
 
 
 def _summed(
@@ -174,7 +181,7 @@ def _computed(
         more = _without(parts, used - set(_named(dims[k])))
         if len(more) > len(dims[k]) and more[: len(dims[k])] == dims[k]:
             dims[k] = more
-    return Sharding(tuple(dims)).normal, sent
+    return without_strided_slices(Sharding(tuple(dims)).normal), sent
 
 
 def _sliced(sharding: Sharding, axis: str, joined: Sharding) -> Sharding:
@@ -241,6 +248,16 @@ def check_loop(node: Node, axes: Axes, said: Sharding | None) -> None:
     at = None if said is None else said.along(STREAM)
     if said is not None and at is not None and at not in axes.open and node.op.family in IN_ORDER:
         raise carried_dependence(node, at, node.output.name, said)
+
+
+def check_slices(name: str, said: Sharding) -> None:
+    """Raise Unsupported where the file says slices that are not contiguous in a rank's part."""
+    if not slices_first(said):
+        raise Unsupported(
+            f"slices of `{name}` within a factor that is not divided: {said}",
+            span=said.span,
+            help="put the stream before `whole` in the list of factors; in scripts, outer_split",
+        )
 
 
 def carried_dependence(node: Node, at: int, name: str, said: Sharding) -> FusecError:

@@ -19,6 +19,7 @@ from fusec.shard.choose import (
     Choice,
     carried_dependence,
     check_loop,
+    check_slices,
     choose,
     ends_loop,
     part_of,
@@ -37,7 +38,8 @@ class Partition:
 
     placed: how ranks hold each input and output, by name. sums: how ranks compute the results that
     they sum or multiply, by name. local: by the name of a value what a rank calls its own result,
-    partial or whole. values: how each tensor of the whole fusion is divided.
+    partial or whole. values: how each tensor of the whole fusion is divided. several: those that are
+    computed for each reader, in more than one division or in none.
     """
 
     fusion: Fusion
@@ -45,6 +47,7 @@ class Partition:
     sums: Mapping[str, RankSum] = field(default_factory=dict[str, "RankSum"])
     local: Mapping[str, str] = field(default_factory=dict[str, str])
     values: Mapping[str, Sharding] = field(default_factory=dict[str, Sharding])
+    several: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,12 @@ class _Partitioner:
         self.sizes = distinct_sizes(fusion)
         self.tensors: dict[Value, Tensor] = {}
         self.scalars: dict[Value, Operand] = {}
-        self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
+        for name, said in fusion.shardings.items():
+            check_slices(name, said)
+        self.said = {
+            name: replace(said, span=None).normal.over(fusion.mesh)
+            for name, said in fusion.shardings.items()
+        }
         self.computed: dict[Value, Value] = {}
         self.deferred: dict[Value, tuple[Node, Axes]] = {}
         self.sums: dict[str, tuple[RankSum, list[Value]]] = {}
@@ -398,6 +406,18 @@ class _Partitioner:
         held = self._held(value, Sharding.whole(value.rank)).value
         return self.graph.apply("size", held, name, dim=axis)
 
+    def _computed_as(self, tensor: Tensor) -> Sharding:
+        """Return how a value is divided, as its only reader has it where it is computed for that.
+
+        It has the ranks that compute it, where these are not all.
+        """
+        held = [h.sharding for h in tensor.held.values()]
+        alone = tensor.value in self.deferred and len(held) == 1
+        sharding, own = held[0] if alone else tensor.sharding, self.computed.get(tensor.value)
+        ranks = None if own is None else self.graph.held(own)
+        listed = None if ranks is None else tuple(sorted(ranks))
+        return replace(sharding, ranks=listed).over(self.fusion.mesh)
+
     # -- the end
 
     def _finish(self, inputs: tuple[Input, ...]) -> Partition:
@@ -442,8 +462,9 @@ class _Partitioner:
             for name, (each, combined) in self.sums.items()
             if all(v in now for v in combined)
         }
-        values = {v.name: tensor.sharding for v, tensor in self.tensors.items()}
-        return Partition(settle_loops(fusion), placed, sums, renamed, values)
+        values = {v.name: self._computed_as(tensor) for v, tensor in self.tensors.items()}
+        several = frozenset(v.name for v in self.deferred if len(self.tensors[v].held) != 1)
+        return Partition(settle_loops(fusion), placed, sums, renamed, values, several)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

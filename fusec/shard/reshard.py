@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusec.diagnostics import Unsupported
+from fusec.diagnostics import InternalError
 from fusec.ir.dim import Dim, Shape, dim, product
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Value
@@ -98,9 +98,7 @@ class Resharder:
         place = [p.axis for p in wanted.dims[at]].index(STREAM)
         part = wanted.dims[at][place]
         if not slices_first(wanted):
-            raise Unsupported(
-                f"slices of `{name}` that are parts of a whole factor: {wanted}", span=wanted.span
-            )
+            raise InternalError(f"slices of `{name}` are not contiguous: {wanted}")
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
         pieces = pieces_of(part, ring.parts, at)
         same = own.dims[at][:place] == wanted.dims[at][:place] and pieces is not None
