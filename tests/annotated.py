@@ -126,6 +126,8 @@ def _sharding(
         count = rng.choice([dim(2), dim(2), dim(4), dim(4), dim(3), dim(7), value.shape[at]])
         axes.insert(rng.randint(0, len(axes)), (STREAM, count))
     rng.shuffle(axes)
+    if value.rank > 1 and rng.random() < 0.2:
+        axes += [(STREAM, dim(rng.choice([2, 2, 3, 4]))) for name, _ in axes if name == STREAM]
     for name, count in axes:
         careless = rng.random() < 0.05
         for _ in range(4):
@@ -180,7 +182,7 @@ def _transforms(
         mesh is not None) else {}  # fmt: skip
     rng.shuffle(kinds)
     free = list(range(len(sizes)))  # axes that are not parallel yet, by place
-    if rng.random() < 0.1 and len(sizes) > 1:
+    if rng.random() < (0.3 if mesh is None else 0.15) and len(sizes) > 1:
         a, b = rng.sample(range(len(sizes)), 2) if rng.random() < 0.3 else (0, 1)
         yield f"{name}.merge({a}, {b})"
         sizes[a] *= sizes[b]
@@ -192,7 +194,7 @@ def _transforms(
         if not fit and rng.random() < 0.8:
             continue
         at = rng.choice(fit or free or [0])
-        if sizes[at] != count or kind == "stream" and rng.random() < 0.5:
+        if sizes[at] != count or (kind == "stream" and rng.random() < 0.5):
             how = rng.choice(["outer_split", "outer_split", "inner_split", "split"])
             inner = how == "inner_split"
             if how == "split":

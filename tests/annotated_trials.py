@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from annotated import Drawn, draw, repeated
 from program_races import races
 from rank_threads import over_sockets
@@ -41,7 +40,7 @@ from fusec.reference.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.transports.host import HostTransport
-from fusec.shard.partition import partition, partitioned
+from fusec.shard.partition import partition
 
 ALONE = Mesh((("alone", 1),), (0,))
 
@@ -134,12 +133,10 @@ def _ran(fusion: Fusion, drawn: Drawn, seed: int, plans: bool) -> Outcome:
         raise Wrong("race", found_races[0])
     inputs = random_inputs(fusion, sizes, seed)
     shares = divided.fusion.hints
-    # Ranks begin exchanges in one order: where they run different steps, that of the program.
-    in_order = any(s.ranks is not None for s in fusion.shardings.values())
 
     def one(rank: int, transport: HostTransport) -> dict[str, Any]:
         own = parts_of(fusion, inputs, divided.placed, mesh, rank, shares)
-        order = None if in_order else random.Random(seed)
+        order = random.Random(seed + rank)
         return run_rank(program, own, transport, rank, draw=order)
 
     parts = over_sockets(mesh.size, one)

@@ -83,8 +83,9 @@ def twice(x: Any) -> None:
 
 
 def merged(x: Any) -> None:
+    x.set_device_mesh(mesh_of(24))
     x.merge(0)
-    x.axis(0).parallelize(STREAM)
+    x.axis(0).parallelize(X)
 
 
 def ordered(x: Any) -> None:

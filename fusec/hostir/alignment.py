@@ -82,7 +82,7 @@ def _numbered(part: Alias, offset: Dim, alignment: int, span: Span | None) -> It
                 f"`{part.buffer}` is a part of `{part.of}` that begins at a multiple of "
                 f"{step} bytes, where kernels ask for one of {alignment}",
                 span=span,
-                help=f"divide it into fewer parts, or another dim: each of {alignment} bytes or more",
+                help=f"divide it into fewer parts of at least {alignment} bytes, or another dim",
             )
         yield Guard(step, "%", alignment, why)
 

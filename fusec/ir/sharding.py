@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from fusec.diagnostics import Span
-from fusec.ir.dim import Dim, ceildiv, dim, floordiv
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv, product
 
 STREAM = "stream"
 """The axis along which a loop over streams divides a tensor, beside those of the mesh."""
@@ -60,11 +60,14 @@ class Part:
 
     axis: of the mesh, or STREAM. of: the extent of the dim, where the slices of a loop do not
     divide it: each has ceildiv(of, parts) elements, and the last begins so far before the end.
+    turn: where a loop divides several dims, (iterations in a row with the same part of this dim,
+    all iterations).
     """
 
     axis: str | None
     parts: Dim
     of: Dim | None = None
+    turn: tuple[Dim, Dim] | None = None
 
     def share(self, extent: Dim) -> Dim:
         """Return what a part has of an extent; one that is no multiple is declared one."""
@@ -85,7 +88,8 @@ Parts = tuple[Part, ...]
 class Sharding:
     """How a tensor is divided: the factors of each dim.
 
-    No axis occurs twice. Factors of one part are left out, and so are whole ones at the end.
+    No axis occurs twice, but a stream in several dims: its slices are then of all of them, and as
+    many as their products. Factors of one part are left out, and so are whole ones at the end.
     ranks: which hold it; None: all of the mesh.
     """
 
@@ -119,6 +123,22 @@ class Sharding:
         return replace(self, dims=tuple(_normal(parts, stated=True) for parts in self.dims))
 
     @property
+    def with_turns(self) -> Sharding:
+        """Return the same with the turns of a stream's parts, where it divides several dims."""
+        if len(self.streamed) < 2:
+            return self
+        streams = [p for parts in self.dims for p in parts if p.axis == STREAM]
+        times, turns = product(p.parts for p in streams), list[tuple[Dim, Dim]]()
+        for k in range(len(streams)):
+            turns.append((product(p.parts for p in streams[k + 1 :]), times))
+        given = iter(turns)
+        dims = (
+            tuple(replace(p, turn=next(given)) if p.axis == STREAM else p for p in parts)
+            for parts in self.dims
+        )
+        return replace(self, dims=tuple(dims))
+
+    @property
     def is_whole(self) -> bool:
         """Return whether nothing is divided."""
         return not any(self.dims)
@@ -131,8 +151,13 @@ class Sharding:
 
     @property
     def stream(self) -> Part | None:
-        """Return the factor along which a loop over streams divides the tensor, if any."""
+        """Return the first factor along which a loop over streams divides the tensor, if any."""
         return next((p for parts in self.dims for p in parts if p.axis == STREAM), None)
+
+    @property
+    def streamed(self) -> tuple[int, ...]:
+        """Return the dims that a loop over streams divides."""
+        return tuple(k for axis, k in self.axes if axis == STREAM)
 
     def without(self, *axes: str) -> Sharding:
         """Return the sharding in which some axes divide nothing."""
@@ -140,8 +165,8 @@ class Sharding:
         return replace(self, dims=tuple(kept)).normal
 
     def along(self, axis: str) -> int | None:
-        """Return the dim that an axis divides, if any."""
-        return dict(self.axes).get(axis)
+        """Return the dim that an axis divides, the first where a stream divides several."""
+        return next((k for own, k in self.axes if own == axis), None)
 
     def __str__(self) -> str:
         texts = (f"{k}: {' '.join(map(str, p))}" for k, p in enumerate(self.dims) if p)

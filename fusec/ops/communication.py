@@ -118,6 +118,8 @@ _DIM, _PARTS = Param("dim", "axis"), Param("parts", "size")
 _PIECES = Param("pieces", "int", 1)
 _UNEVEN = Param("uneven", "bool", None)
 """Whether slices are of ceildiv(extent, parts) elements, and the last overlaps the one before."""
+_INNER, _TIMES = Param("inner", "size", None), Param("times", "size", None)
+"""Of a loop over several dims: iterations that have one slice of a dim, and all of the loop."""
 _OF = Param("of", "shape", None)
 """Of a stack of such slices: the extent of the whole; none of slices that divide it."""
 
@@ -165,7 +167,7 @@ RANK_SLICE = _op(
 )  # fmt: skip
 STREAM_SLICE = _op(
     "stream_slice", PLACEMENT, "Return the part of a dim that an iteration of a loop has.",
-    _sliced_by_stream, _DIM, _PARTS, _UNEVEN, lies="inside",
+    _sliced_by_stream, _DIM, _PARTS, _UNEVEN, _INNER, _TIMES, lies="inside",
 )  # fmt: skip
 STREAM_STACK = _op(
     "stream_stack", PLACEMENT, "Return, after a loop, the parts of all iterations beside another.",
@@ -185,7 +187,8 @@ LEAVE = (STREAM_STACK, SEND_SLICE)
 def slices_begun(node: Node) -> Dim | None:
     """Return into how many slices a loop divides what a node takes slices of."""
     if node.op is STREAM_SLICE:
-        return node.attributes["parts"]
+        times: Dim | None = node.attributes["times"]
+        return node.attributes["parts"] if times is None else times
     if node.op is RECEIVE_SLICE:
         return dim(node.attributes["ranks"] * node.attributes["pieces"])
     return None

@@ -19,7 +19,6 @@ from fusec.shard.choose import (
     Choice,
     carried_dependence,
     check_loop,
-    check_slices,
     choose,
     ends_loop,
     part_of,
@@ -38,7 +37,7 @@ class Partition:
 
     placed: how ranks hold each input and output, by name. sums: how ranks compute the results that
     they sum or multiply, by name. local: by the name of a value what a rank calls its own result,
-    partial or whole. values: how each tensor of the whole fusion is divided. several: those that are
+    partial or whole. values: how each tensor of the whole fusion is divided. several: those
     computed for each reader, in more than one division or in none.
     """
 
@@ -102,10 +101,8 @@ class _Partitioner:
         self.sizes = distinct_sizes(fusion)
         self.tensors: dict[Value, Tensor] = {}
         self.scalars: dict[Value, Operand] = {}
-        for name, said in fusion.shardings.items():
-            check_slices(name, said)
         self.said = {
-            name: replace(said, span=None).normal.over(fusion.mesh)
+            name: replace(said, span=None).normal.over(fusion.mesh).with_turns
             for name, said in fusion.shardings.items()
         }
         self.computed: dict[Value, Value] = {}
@@ -183,9 +180,9 @@ class _Partitioner:
         self._note_ends(node, axes)
         said = self._said(known)
         choice = choose(node, axes, given, said, self.fusion.hints)
-        if said is None and self._defers(node):
+        if self._defers(node, said):
             self.deferred[node.output] = node, axes
-            self.tensors[node.output] = Tensor(node.output, choice.result)
+            self.tensors[node.output] = Tensor(node.output, said or choice.result)
             return
         self._make(node, axes, choice)
 
@@ -195,10 +192,9 @@ class _Partitioner:
             if not isinstance(value, Value) or value not in self.fusion.input_of:
                 continue
             said = self._spanned(value)
-            at = None if said is None else said.along(STREAM)
-            if at is not None:
+            if said is not None and said.streamed:
                 readers = self.readers.setdefault(value, [])
-                readers.append((node, ends_loop(node, axes, k, at)))
+                readers.append((node, any(ends_loop(node, axes, k, at) for at in said.streamed)))
 
     def _check_input_loops(self) -> None:
         """Raise FusecError for slices of an input all of whose readers need them at once."""
@@ -257,14 +253,17 @@ class _Partitioner:
             on = on or max(held, key=lambda h: product(h[0].shape).evaluate(hints))[1]
         return [self.reshard.on_ranks(o, on) if isinstance(o, Value) else o for o in operands]
 
-    def _defers(self, node: Node) -> bool:
+    def _defers(self, node: Node, said: Sharding | None) -> bool:
         """Return whether each reader has its part of a node's result computed, as far as it needs.
 
-        So it is with what repeats elements, and with what is made of whole inputs one by one.
+        So it is with what repeats elements, and with what is made of whole inputs one by one. Of
+        what the file divides, slices of repeated elements are made in the loop that reads them.
         """
         access = node.op.access
         if is_filled(node) or (access is not None and access.repeats):
-            return True
+            return said is None or bool(said.streamed)
+        if said is not None:
+            return False
         moves = access is not None and access.along is not None and access.window is None
         read = [v for v in node.inputs if not v.is_scalar]
         return (node.op.is_elementwise or moves) and all(

@@ -12,6 +12,7 @@ from fusec.ir.divided import check_shardings
 from fusec.ir.graph import DimFact, Fusion, Input
 from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.ir.substitute import substitute_dims
+from fusec.shard.slices import cuts_of
 
 
 def with_shares(fusion: Fusion) -> Fusion:
@@ -28,7 +29,8 @@ def with_shares(fusion: Fusion) -> Fusion:
         assert value is not None
         for k, parts in enumerate(sharding.dims):
             where = f"dim {k} of `{name}`"
-            _divide(fusion, value.shape[k], _to_last_axis(parts), factors, sharding, where)
+            equal = _equal_parts(sharding, parts)
+            _divide(fusion, value.shape[k], equal, factors, sharding, where)
     values = {name: symbol(name) * factor for name, factor in factors.items()}
     found = substitute_dims(fusion, values)
     facts = tuple(_shared(fact, factors.get(fact.name, 1)) for fact in fusion.dims)
@@ -39,10 +41,21 @@ def with_shares(fusion: Fusion) -> Fusion:
     return _with_slices(replace(found, dims=facts, shardings=shardings), fusion)
 
 
-def _to_last_axis(parts: Parts) -> Parts:
-    """Return the factors of a dim up to the last one along the mesh: what they leave is whole."""
-    along = [k for k, part in enumerate(parts) if part.axis not in (None, STREAM)]
+def _equal_parts(sharding: Sharding, parts: Parts) -> Parts:
+    """Return the factors of a dim up to the last one that divides it equally.
+
+    These are mesh axes, and the slices of a loop over several dims or within blocks.
+    """
+    slices = is_strided(sharding)
+    kinds = (None,) if slices else (None, STREAM)
+    along = [k for k, part in enumerate(parts) if part.axis not in kinds]
     return parts[: along[-1] + 1] if along else ()
+
+
+def is_strided(sharding: Sharding) -> bool:
+    """Return whether the slices of a loop are of several dims, or of blocks of one."""
+    cuts = cuts_of(sharding)
+    return len(cuts) > 1 or any(cut.outer != 1 for cut in cuts)
 
 
 def _divide(
@@ -103,7 +116,7 @@ def _with_slices(fusion: Fusion, given: Fusion) -> Fusion:
     for name, said in fusion.shardings.items():
         at = said.along(STREAM)
         value = fusion.find(name)
-        if at is None or value is None:
+        if at is None or value is None or is_strided(said):
             continue
         extent, divided = value.shape[at], dim(1)
         for part in said.dims[at]:
