@@ -61,7 +61,7 @@ class Wrong(Exception):
 def trial(drawn: Drawn, seed: int = 0, *, plans: bool = False) -> Outcome:
     """Return what becomes of a program. plans: kernels are planned and written, too."""
     try:
-        fusion = _executed(drawn.script) if drawn.script else read_text(
+        fusion = executed(drawn.script) if drawn.script else read_text(
             to_text(drawn.fusion), "drawn.yaml"
         )  # fmt: skip
         sizes = choose_sizes(fusion)
@@ -89,7 +89,7 @@ def _trace(error: Exception) -> str:
     return text + "\n" + "".join(traceback.format_exception(error))[-5000:]
 
 
-def _executed(script: str) -> Fusion:
+def executed(script: str) -> Fusion:
     """Return the fusion of a script that nvFuser's modules run."""
     names = {**make_modules()}
     kept = {n: sys.modules.get(n) for n in names}
@@ -275,6 +275,8 @@ def try_many(
             print(f"{number}: {spent:.0f} s", flush=True)
         found[outcome.status, outcome.why] += 1
         found["all", "script" if drawn.script else "file"] += 1
+        if outcome.status == "undecided":
+            print(f"{number}: undecided: {outcome.message[:400]}", flush=True)
         if outcome.status != "failed":
             continue
         print(f"{number}: {outcome.why}: {outcome.message[:300]}", flush=True)

@@ -55,19 +55,31 @@ class Mesh:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """Of a loop over several dims, how its iterations go through the slices of one of them.
+
+    place: of the dim among those of the loop, the slowest first. inner: iterations in a row that
+    have the same slice. times: all iterations.
+    """
+
+    place: int
+    inner: Dim
+    times: Dim
+
+
+@dataclass(frozen=True)
 class Part:
     """One factor of a dim: it is divided into `parts` along `axis`; None: it stays whole.
 
     axis: of the mesh, or STREAM. of: the extent of the dim, where the slices of a loop do not
     divide it: each has ceildiv(of, parts) elements, and the last begins so far before the end.
-    turn: where a loop divides several dims, (iterations in a row with the same part of this dim,
-    all iterations).
+    turn: where a loop divides several dims.
     """
 
     axis: str | None
     parts: Dim
     of: Dim | None = None
-    turn: tuple[Dim, Dim] | None = None
+    turn: Turn | None = None
 
     def share(self, extent: Dim) -> Dim:
         """Return what a part has of an extent; one that is no multiple is declared one."""
@@ -128,14 +140,20 @@ class Sharding:
         if len(self.streamed) < 2:
             return self
         streams = [p for parts in self.dims for p in parts if p.axis == STREAM]
-        times, turns = product(p.parts for p in streams), list[tuple[Dim, Dim]]()
-        for k in range(len(streams)):
-            turns.append((product(p.parts for p in streams[k + 1 :]), times))
-        given = iter(turns)
+        times = product(p.parts for p in streams)
+        turns = (
+            Turn(k, product(p.parts for p in streams[k + 1 :]), times) for k in range(len(streams))
+        )
         dims = (
-            tuple(replace(p, turn=next(given)) if p.axis == STREAM else p for p in parts)
+            tuple(replace(p, turn=next(turns)) if p.axis == STREAM else p for p in parts)
             for parts in self.dims
         )
+        return replace(self, dims=tuple(dims))
+
+    @property
+    def without_turns(self) -> Sharding:
+        """Return the same without turns: which slices there are, in whatever order."""
+        dims = (tuple(replace(p, turn=None) for p in parts) for parts in self.dims)
         return replace(self, dims=tuple(dims))
 
     @property

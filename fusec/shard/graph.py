@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -123,10 +124,11 @@ class LocalGraph:
         for cut, at in zip(cuts, places, strict=True):
             how: dict[str, Any] = {"dim": at, "parts": cut.parts}
             how["uneven"] = None if cut.of is None else True
-            how["inner"], how["times"] = cut.turn or (None, None)
+            how["inner"] = None if cut.turn is None else cut.turn.inner
+            how["times"] = None if cut.turn is None else cut.turn.times
             value = self.apply(STREAM_SLICE, value, f"{name}_slice", **how, begins=times)
         own = list(value.shape)
-        for cut, at in reversed([*zip(cuts, places, strict=True)]):
+        for at, cut in sorted(zip(places, cuts, strict=True), key=itemgetter(0), reverse=True):
             if cut.outer != 1:
                 own[at - 1 : at + 1] = [own[at - 1] * own[at]]
         value = self.reshaped(value, tuple(own), f"{name}_slice")

@@ -178,13 +178,29 @@ class _Partitioner:
         known = next((v for v in node.outputs if v.name in self.said), node.output)
         check_loop(node, axes, self._spanned(known))
         self._note_ends(node, axes)
-        said = self._said(known)
+        said = self._take_turns(node, axes, given, known)
         choice = choose(node, axes, given, said, self.fusion.hints)
         if self._defers(node, said):
             self.deferred[node.output] = node, axes
             self.tensors[node.output] = Tensor(node.output, said or choice.result)
             return
         self._make(node, axes, choice)
+
+    def _take_turns(
+        self, node: Node, axes: Axes, given: list[Sharding | None], known: Value
+    ) -> Sharding | None:
+        """Return what the file says of a result, its slices in the order in which operands are.
+
+        That is where they are the operands' own: the file tells none.
+        """
+        said = self._said(known)
+        if said is None or len(said.streamed) < 2:
+            return said
+        inferred = choose(node, axes, given, None, self.fusion.hints).wanted
+        if inferred.without_turns.dims == said.without_turns.dims:
+            said = replace(said, dims=inferred.dims)
+            self.said |= {v.name: said for v in node.outputs if v.name in self.said}
+        return said
 
     def _note_ends(self, node: Node, axes: Axes) -> None:
         """Keep whether a node follows the slices of the inputs that it reads, or needs them all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.ir.dim import Dim, Shape, dim, product
-from fusec.ir.sharding import STREAM, Sharding
+from fusec.ir.sharding import STREAM, Sharding, Turn
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class Cut:
     parts: Dim
     outer: Dim
     of: Dim | None = None
-    turn: tuple[Dim, Dim] | None = None
+    turn: Turn | None = None
 
 
 Cuts = tuple[Cut, ...]
 
 
 def cuts_of(sharding: Sharding) -> Cuts:
-    """Return the dims that a loop divides."""
+    """Return the dims that a loop divides, the slowest first."""
     found = list[Cut]()
     for k, parts in enumerate(sharding.dims):
         place = next((n for n, p in enumerate(parts) if p.axis == STREAM), None)
@@ -34,13 +34,13 @@ def cuts_of(sharding: Sharding) -> Cuts:
             outer = product(p.parts for p in parts[:place] if p.axis is None)
             part = parts[place]
             found.append(Cut(k, part.parts, outer, part.of, part.turn))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda cut: 0 if cut.turn is None else cut.turn.place))
 
 
 def count(cuts: Cuts) -> Dim:
     """Return the number of iterations of a loop that divides some dims."""
     first = cuts[0]
-    return first.parts if first.turn is None else first.turn[1]
+    return first.parts if first.turn is None else first.turn.times
 
 
 def turns(cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
@@ -50,7 +50,7 @@ def turns(cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
     """
     factors, places, left = list[Dim](), list[int](), count(cuts)
     for cut in cuts:
-        inner = dim(1) if cut.turn is None else cut.turn[0]
+        inner = dim(1) if cut.turn is None else cut.turn.inner
         same = left.divide(inner * cut.parts)
         assert same is not None
         factors += [same, cut.parts]
@@ -61,7 +61,7 @@ def turns(cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
 
 def split(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
     """Return (a shape with the blocks of dims apart, where the dim of each cut is then)."""
-    by_dim, found, places = {cut.dim: cut for cut in cuts}, list[Dim](), list[int]()
+    by_dim, found, places = {cut.dim: cut for cut in cuts}, list[Dim](), dict[Cut, int]()
     for k, extent in enumerate(shape):
         cut = by_dim.get(k)
         if cut is None:
@@ -72,9 +72,9 @@ def split(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
             assert rest is not None, f"{extent} is no multiple of {cut.outer}"
             found.append(cut.outer)
             extent = rest
-        places.append(len(found))
+        places[cut] = len(found)
         found.append(extent)
-    return tuple(found), tuple(places)
+    return tuple(found), tuple(places[cut] for cut in cuts)
 
 
 def stacked(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...], Shape]:
