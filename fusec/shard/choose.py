@@ -12,6 +12,7 @@ from fusec.ir.graph import Node, Value
 from fusec.ir.roles import Combine
 from fusec.ir.sharding import STREAM, Parts, Sharding
 from fusec.shard.axes import Axes, is_reshape, pieces_of, reshaped
+from fusec.shard.slices import has_blocks
 
 REDUCTIONS = {
     Combine.SUM: "sum",
@@ -137,7 +138,16 @@ def _joined(axes: Axes, given: Given, rank: int, order: Sequence[int]) -> Shardi
                 dims[at] = free
                 used |= {x: at for x in _named(free) if x != STREAM}
         streamed = {at for at, parts in enumerate(dims) if STREAM in _named(parts)}
-    return Sharding(tuple(dims)).normal
+    return _in_blocks_of(Sharding(tuple(dims)).normal, given)
+
+
+def _in_blocks_of(found: Sharding, others: Given) -> Sharding:
+    """Return a sharding without slices of blocks that others have not: a mesh axis made them.
+
+    Extents are not known to be multiples of them.
+    """
+    said = any(own is not None and has_blocks(own) for own in others)
+    return found if said or not has_blocks(found) else found.without(STREAM)
 
 
 def _summed(
@@ -182,7 +192,7 @@ def _computed(
         more = _without(parts, used - {STREAM, *_named(dims[k])})
         if len(more) > len(dims[k]) and more[: len(dims[k])] == dims[k]:
             dims[k] = more
-    return Sharding(tuple(dims)).normal, sent
+    return _in_blocks_of(Sharding(tuple(dims)).normal, (joined, said)), sent
 
 
 def _sliced(sharding: Sharding, axis: str, joined: Sharding) -> Sharding:

@@ -12,7 +12,7 @@ from fusec.ir.divided import check_shardings
 from fusec.ir.graph import DimFact, Fusion, Input
 from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.ir.substitute import substitute_dims
-from fusec.shard.slices import cuts_of
+from fusec.shard.slices import is_strided
 
 
 def with_shares(fusion: Fusion) -> Fusion:
@@ -50,12 +50,6 @@ def _equal_parts(sharding: Sharding, parts: Parts) -> Parts:
     kinds = (None,) if slices else (None, STREAM)
     along = [k for k, part in enumerate(parts) if part.axis not in kinds]
     return parts[: along[-1] + 1] if along else ()
-
-
-def is_strided(sharding: Sharding) -> bool:
-    """Return whether the slices of a loop are of several dims, or of blocks of one."""
-    cuts = cuts_of(sharding)
-    return len(cuts) > 1 or any(cut.outer != 1 for cut in cuts)
 
 
 def _divide(

@@ -37,6 +37,16 @@ def cuts_of(sharding: Sharding) -> Cuts:
     return tuple(sorted(found, key=lambda cut: 0 if cut.turn is None else cut.turn.place))
 
 
+def has_blocks(sharding: Sharding) -> bool:
+    """Return whether each slice of a loop has elements of several blocks of a dim."""
+    return any(cut.outer != 1 for cut in cuts_of(sharding))
+
+
+def is_strided(sharding: Sharding) -> bool:
+    """Return whether the slices of a loop are of several dims, or of blocks of one."""
+    return len(sharding.streamed) > 1 or has_blocks(sharding)
+
+
 def count(cuts: Cuts) -> Dim:
     """Return the number of iterations of a loop that divides some dims."""
     first = cuts[0]
