@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from fusec.dev.draw import draw_with
+from fusec.dev.draw import draw_with, with_pin
 from fusec.dev.sketch import Sketch
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
@@ -71,7 +71,8 @@ class EvenSketch(Sketch):
 def draw(seed: int, number: int) -> Drawn:
     """Return program `number` of a seed; the same in every run."""
     fusion = draw_with(EvenSketch, seed, number, THEMES, cap=1 << 12)
-    return annotate(fusion, random.Random(f"{seed}:{number}:annotations"))
+    rng = random.Random(f"{seed}:{number}:annotations")
+    return annotate(with_pin(fusion, rng) if rng.random() < 0.05 else fusion, rng)
 
 
 def annotate(fusion: Fusion, rng: random.Random) -> Drawn:

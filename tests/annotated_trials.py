@@ -159,6 +159,11 @@ def _judged(
         return Outcome("verified")
     if any(o.wrong for o in verdict.outputs):
         raise Wrong("mismatch", verdict.text())
+    plain = replace(program.original, mesh=None, shardings={}, pins=())
+    alone = Compilation(plain, CompileOptions(jobs=1))
+    found = run_rank(alone, inputs, None, 0)
+    if compare(plain, sizes, inputs, found, seed=seed, model=Model()).ok:
+        raise Wrong("undecided where it is divided", verdict.text())
     return Outcome("undecided", "", verdict.text())
 
 
@@ -275,8 +280,6 @@ def try_many(
             print(f"{number}: {spent:.0f} s", flush=True)
         found[outcome.status, outcome.why] += 1
         found["all", "script" if drawn.script else "file"] += 1
-        if outcome.status == "undecided":
-            print(f"{number}: undecided: {outcome.message[:400]}", flush=True)
         if outcome.status != "failed":
             continue
         print(f"{number}: {outcome.why}: {outcome.message[:300]}", flush=True)
