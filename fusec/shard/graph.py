@@ -11,7 +11,7 @@ from typing import Any
 from fusec.diagnostics import InternalError, Span
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes
-from fusec.ir.op import OpDef
+from fusec.ir.op import REQUIRED, OpDef
 from fusec.ir.sharding import Sharding
 from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK, Ranks, held_by
 from fusec.ops.find import find_op
@@ -115,7 +115,8 @@ class LocalGraph:
         definition = find_op(op) if isinstance(op, str) else op
         begins = attributes.pop("begins", None)
         names = [name] if name else ()
-        return self.add(definition, [operand], attributes, names, begins=begins)[0]
+        own = {p.name: p.default for p in definition.attributes if p.default is not REQUIRED}
+        return self.add(definition, [operand], {**own, **attributes}, names, begins=begins)[0]
 
     def sliced(self, value: Value, cuts: Cuts, name: str) -> Value:
         """Return the slice of a value that an iteration has."""
@@ -123,9 +124,10 @@ class LocalGraph:
         value, times = self.reshaped(value, shape, f"{name}_split"), count(cuts)
         for cut, at in zip(cuts, places, strict=True):
             how: dict[str, Any] = {"dim": at, "parts": cut.parts}
-            how["uneven"] = None if cut.of is None else True
-            how["inner"] = None if cut.turn is None else cut.turn.inner
-            how["times"] = None if cut.turn is None else cut.turn.times
+            if cut.of is not None:
+                how["uneven"] = True
+            if cut.turn is not None:
+                how |= {"inner": cut.turn.inner, "times": cut.turn.times}
             value = self.apply(STREAM_SLICE, value, f"{name}_slice", **how, begins=times)
         own = list(value.shape)
         for at, cut in sorted(zip(places, cuts, strict=True), key=itemgetter(0), reverse=True):
@@ -150,7 +152,7 @@ class LocalGraph:
             value = self.reshaped(value, shape, f"{name}_split")
             found = self.apply(STREAM_STACK, value, name, **parts)
             return found if cuts[0].outer == 1 else self.reshaped(found, whole, name)
-        parts = {"dim": 0, "parts": count(cuts), "of": None}
+        parts = {"dim": 0, "parts": count(cuts)}
         blocks = self.apply(STREAM_STACK, value, f"{name}_blocks", **parts)
         iterations, places = turns(cuts)
         if any(e != 1 for k, e in enumerate(iterations) if k not in places):
