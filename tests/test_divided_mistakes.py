@@ -116,6 +116,11 @@ def odd_factor(x: Any) -> None:
     x.definition.shard(x, {0: 2})
 
 
+def cut_again(x: Any) -> None:
+    x.inner_split(0, 4)
+    x.outer_split(0, 2)
+
+
 def cut_across(x: Any) -> None:
     x.merge(0)
     x.outer_split(0, 3)
@@ -135,6 +140,7 @@ def cut_across(x: Any) -> None:
         (unknown_axis, "did you mean `mesh`", FusecError),
         (no_mesh, "no mesh to shard over", FusecError),
         (odd_factor, "is a mesh axis, got 2", FusecError),
+        (cut_again, "an axis of 1 iterations is not divided by 2", FusecError),
         (cut_across, "across the dims that an axis is merged of", Unsupported),
     ],
 )

@@ -179,7 +179,10 @@ class _Partitioner:
         check_loop(node, axes, self._spanned(known))
         self._note_ends(node, axes)
         said = self._take_turns(node, axes, given, known)
-        choice = choose(node, axes, given, said, self.fusion.hints)
+        if said is not None and _repeats(node):
+            choice = part_of(node, axes, given, said)  # what is repeated is less to exchange
+        else:
+            choice = choose(node, axes, given, said, self.fusion.hints)
         if self._defers(node, said):
             self.deferred[node.output] = node, axes
             self.tensors[node.output] = Tensor(node.output, said or choice.result)
@@ -275,9 +278,9 @@ class _Partitioner:
         So it is with what repeats elements, and with what is made of whole inputs one by one. Of
         what the file divides, slices of repeated elements are made in the loop that reads them.
         """
-        access = node.op.access
-        if is_filled(node) or (access is not None and access.repeats):
+        if _repeats(node):
             return said is None or bool(said.streamed)
+        access = node.op.access
         if said is not None:
             return False
         moves = access is not None and access.along is not None and access.window is None
@@ -480,6 +483,12 @@ class _Partitioner:
         values = {v.name: self._computed_as(tensor) for v, tensor in self.tensors.items()}
         several = frozenset(v.name for v in self.deferred if len(self.tensors[v].held) != 1)
         return Partition(settle_loops(fusion), placed, sums, renamed, values, several)
+
+
+def _repeats(node: Node) -> bool:
+    """Return whether a node makes any part of its result of as large a part of its operand."""
+    access = node.op.access
+    return is_filled(node) or (access is not None and access.repeats)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

@@ -310,5 +310,5 @@ def _not_divided(factors: Sequence[Factor], known: Mapping[str, Dim], size: int)
             f"a split by {size} across the dims that an axis is merged of",
             help="split by a factor of its outermost dim, or of its innermost one",
         )
-    extent = factors[0].size.substitute(known)
+    extent = product(f.size for f in factors).substitute(known)  # of none: one iteration
     return FusecError(f"an axis of {extent} iterations is not divided by {size}")
