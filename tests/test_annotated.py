@@ -181,6 +181,39 @@ shardings: {y: {shard: {0: [{whole: A + 6}, mesh]}}}
     agree(read(text))
 
 
+def test_blocks_of_what_shares_memory_have_memory_of_their_own() -> None:
+    text = """
+mesh: [4]
+inputs: {x: {type: "f32[48, 16]", strides: [1, 1], shard: {0: [{whole: 2}, mesh]}}}
+ops:
+  - y = neg(x)
+outputs: [y]
+"""
+    verified(read(text))
+    assert partition(read(text)).inputs[0].strides == (dim(16), dim(1))
+    plain = partition(read(text.replace("[{whole: 2}, mesh]", "mesh")))
+    assert plain.inputs[0].strides == (dim(1), dim(1))
+
+
+REPEATED = """
+mesh: [2]
+inputs: {x: {type: "f32[4, 6]", shard: {1: mesh}}}
+ops:
+  - y = broadcast_in_dim(x, [5, 4, 6], [1, 2])
+  - z = cumsum(y, dim=2)
+outputs: [z]
+shardings: {y: {shard: {}}}
+"""
+
+
+def test_what_is_repeated_is_exchanged_before() -> None:
+    """All of `y` is needed: the smaller `x` is gathered."""
+    local = agree(read(REPEATED))
+    assert ops_of(local).index("all_gather") < ops_of(local).index("broadcast_in_dim")
+    unsaid = agree(read(REPEATED.replace("shardings: {y: {shard: {}}}", "")))
+    assert ops_of(unsaid) == ops_of(local)
+
+
 DEFERRED = """
 inputs: {x: {type: "f32[257, 8]", stream: {0: 3}}, b: "f32[8]"}
 ops:

@@ -164,7 +164,7 @@ class _Partitioner:
             own = Value(value.name, replace(value.type, shape=shape))
         tensor = self.tensors[value] = Tensor(value, sharding)
         tensor.keep(Held(own, memory))
-        strides = local_strides(entry, shape, self.fusion.hints)
+        strides = local_strides(entry, shape, memory, self.fusion.hints)
         if sharding.ranks is not None:
             self.graph.hold(own, sharding.ranks)
         return replace(entry, value=own, strides=strides, ranks=sharding.ranks)

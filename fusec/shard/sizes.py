@@ -9,6 +9,7 @@ from math import gcd, lcm, prod
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, Shape, Symbol, ceildiv, dim, product, symbol
 from fusec.ir.divided import check_shardings
+from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import DimFact, Fusion, Input
 from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.ir.substitute import substitute_dims
@@ -164,8 +165,13 @@ def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
 # Strides.
 
 
-def local_strides(entry: Input, shape: Shape, sizes: Mapping[str, int]) -> Shape:
-    """Return the strides of what a rank holds of an input: dense where those of the whole are."""
+def local_strides(
+    entry: Input, shape: Shape, sharding: Sharding, sizes: Mapping[str, int]
+) -> Shape:
+    """Return the strides of what a rank holds of an input: dense where those of the whole are.
+
+    shape: of what it holds. sharding: how ranks divide the input.
+    """
     whole = entry.value.shape
     if whole == shape:
         return entry.strides
@@ -175,7 +181,9 @@ def local_strides(entry: Input, shape: Shape, sizes: Mapping[str, int]) -> Shape
     for stride, extent, _ in sized:
         step, count = stride.evaluate(sizes), extent.evaluate(sizes)
         if step and count != 1 and step < reach:
-            return entry.strides  # elements share memory, which no denser layout would let them
+            # Elements share memory, which those of several blocks do not, and denser ones could not.
+            blocks = any(part.axis is None for parts in sharding.dims for part in parts)
+            return contiguous_strides(shape) if blocks else entry.strides
         reach += step * (count - 1)
     found: dict[int, Dim] = {}
     for stride, _, axis in sized:
