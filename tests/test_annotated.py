@@ -299,19 +299,18 @@ def test_slices_of_several_dims(said: dict[str, str]) -> None:
     verified(fusion)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"y": "0:mesh stream/2,1:stream/3"},
-        {"y": "0:stream/2,1:mesh stream/3", "s": "0:mesh"},
-        {"y": "0:_/2 stream/2 mesh"},
-        {"x": "0:mesh", "y": "0:_/2 stream/2"},
-        {"x": "0:_/2 mesh", "y": "0:_/2 stream/2"},
-        {"x": "0:_/2 mesh", "y": "0:_/2 stream/4"},
-        {"y": "1:stream/2,2:stream/3", "p": "1:stream/2,2:stream/4", "x": "1:mesh"},
-    ],
-    ids=str,
+ON_RANKS = (
+    {"y": "0:mesh stream/2,1:stream/3"},
+    {"y": "0:stream/2,1:mesh stream/3", "s": "0:mesh"},
+    {"y": "0:_/2 stream/2 mesh"},
+    {"x": "0:mesh", "y": "0:_/2 stream/2"},
+    {"x": "0:_/2 mesh", "y": "0:_/2 stream/2"},
+    {"x": "0:_/2 mesh", "y": "0:_/2 stream/4"},
+    {"y": "1:stream/2,2:stream/3", "p": "1:stream/2,2:stream/4", "x": "1:mesh"},
 )
+
+
+@pytest.mark.parametrize("said", mostly_nightly(ON_RANKS, 3), ids=str)
 def test_slices_of_several_dims_on_two_ranks(said: dict[str, str]) -> None:
     mesh = mesh_of(mesh=2)
     fusion = divided(read(SUMS), mesh, **said)
@@ -351,7 +350,7 @@ def merged_loops(draw: st.DrawFn) -> tuple[list[tuple[str, tuple[int, ...]]], in
     return calls, draw(st.integers(0, len(sizes) - 1))
 
 
-@drawn(25)
+@drawn(12)
 @given(given=merged_loops())
 def test_an_axis_merged_of_several_dims_on_streams(
     given: tuple[list[tuple[str, tuple[int, ...]]], int],
