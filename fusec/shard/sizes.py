@@ -181,7 +181,7 @@ def local_strides(
     for stride, extent, _ in sized:
         step, count = stride.evaluate(sizes), extent.evaluate(sizes)
         if step and count != 1 and step < reach:
-            # Elements share memory, which those of several blocks do not, and denser ones could not.
+            # Elements share memory: those of several blocks do not, denser ones could not.
             blocks = any(part.axis is None for parts in sharding.dims for part in parts)
             return contiguous_strides(shape) if blocks else entry.strides
         reach += step * (count - 1)
