@@ -186,6 +186,7 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     """Return the fusion after the pre-segmentation passes."""
     from fusec.passes import APPROXIMATIONS, run_pipeline
     from fusec.passes.check_indices import check_indices
+    from fusec.shard.aligned import with_aligned_parts
     from fusec.shard.loops import settle_loops
 
     _allow_depth(fusion)
@@ -193,7 +194,7 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     if options.check_bounds:
         without = (*without, "scatters_as_selects")  # a comparison has no bound to check
     fusion = run_pipeline(fusion, without=without, stop_after=_last(options)[0], observer=observer)
-    fusion = settle_loops(fusion)
+    fusion = with_aligned_parts(settle_loops(fusion))
     return check_indices(fusion) if options.check_bounds else fusion
 
 

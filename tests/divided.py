@@ -107,9 +107,9 @@ AS_IF: Mapping[OpDef, Callable[..., Array]] = {
     ALL_TO_ALL: lambda arg, axis, ranks: np.roll(arg, len(arg) // ranks, 0),
     RECEIVE_SLICE: lambda arg, axis, ranks, pieces: _part(arg[::-1], 0, pieces),
     SEND_SLICE: lambda arg, axis, ranks, pieces: np.concatenate([arg] * ranks * pieces),
-    RANK_SLICE: lambda arg, dim, parts, axis: _part(arg, dim, parts),
-    STREAM_SLICE: lambda arg, dim, parts, uneven: _part(arg, dim, parts),
-    STREAM_STACK: lambda arg, dim, parts, of: np.concatenate([arg] * parts, dim),
+    RANK_SLICE: lambda arg, dim, parts, axis, aligned: _part(arg, dim, parts),
+    STREAM_SLICE: lambda arg, dim, parts, uneven, inner, times, aligned: _part(arg, dim, parts),
+    STREAM_STACK: lambda arg, dim, parts, of, aligned: np.concatenate([arg] * parts, dim),
 }
 """Functions that stand for exchanges: of their operands alone, and of no other operation's kind."""
 

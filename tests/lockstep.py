@@ -24,6 +24,7 @@ from fusec.ops.communication import (
     STREAM_STACK,
     communicates,
     places,
+    slices_begun,
 )  # fmt: skip
 from fusec.reference.evaluate import evaluate, input_array, widen_input
 from fusec.shard.partition import Partition, partitioned
@@ -145,7 +146,9 @@ class Lockstep:
     def count_slices(self, node: Node, values: Mapping[Value, Any]) -> int | None:
         """Return how many slices the loop has that a node is in, None for one in no loop."""
         if node.op is STREAM_SLICE:
-            return node.attributes["parts"].evaluate(self.sizes)
+            begun = slices_begun(node)
+            assert begun is not None
+            return begun.evaluate(self.sizes)
         if node.op is RECEIVE_SLICE:
             return node.attributes["ranks"] * node.attributes["pieces"]
         lengths = {len(values[v]) for v in node.inputs if isinstance(values[v], list)}
@@ -165,10 +168,18 @@ class Lockstep:
             return whole
         parts = node.attributes["parts"].evaluate(self.sizes)
         if node.op is STREAM_SLICE:
-            whole = values[value]
+            assert count is not None
             extent = node.output.shape[at].evaluate(self.sizes)
-            begins = (self.begin(node, k, extent, whole.shape[at]) for k in range(parts))
-            return [np.take(whole, range(b, b + extent), axis=at) for b in begins]
+            inner = 1 if node.attributes["inner"] is None else (
+                node.attributes["inner"].evaluate(self.sizes)
+            )  # fmt: skip
+            whole = as_slices(values[value]) * (1 if isinstance(values[value], list) else count)
+            begins = (
+                self.begin(node, k // inner % parts, extent, whole[k].shape[at])
+                for k in range(count)
+            )
+            return [np.take(w, range(b, b + extent), axis=at)
+                    for w, b in zip(whole, begins, strict=True)]  # fmt: skip
         own = self.mesh.place(rank)[node.attributes["axis"]]
         cut = [np.split(a, parts, axis=at)[own] for a in as_slices(values[value])]
         return cut if isinstance(values[value], list) else cut[0]

@@ -83,8 +83,9 @@ def twice(x: Any) -> None:
 
 
 def merged(x: Any) -> None:
+    x.set_device_mesh(mesh_of(24))
     x.merge(0)
-    x.axis(0).parallelize(STREAM)
+    x.axis(0).parallelize(X)
 
 
 def ordered(x: Any) -> None:
@@ -115,6 +116,11 @@ def odd_factor(x: Any) -> None:
     x.definition.shard(x, {0: 2})
 
 
+def cut_again(x: Any) -> None:
+    x.inner_split(0, 4)
+    x.outer_split(0, 2)
+
+
 def cut_across(x: Any) -> None:
     x.merge(0)
     x.outer_split(0, 3)
@@ -134,6 +140,7 @@ def cut_across(x: Any) -> None:
         (unknown_axis, "did you mean `mesh`", FusecError),
         (no_mesh, "no mesh to shard over", FusecError),
         (odd_factor, "expected a mesh axis as a factor of a dim, got 2", FusecError),
+        (cut_again, "an axis of 1 iterations is not divisible by 2", FusecError),
         (cut_across, "across the boundary of merged dims", Unsupported),
     ],
 )

@@ -12,7 +12,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.hostir.instructions import For
 from fusec.ir.graph import Fusion
-from fusec.ops.communication import STREAM_STACK, communicates, places
+from fusec.ops.communication import STREAM_SLICE, STREAM_STACK, communicates, places
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.shard.partition import partition
@@ -394,11 +394,24 @@ outputs: [y]
     assert ops_of(agree(read(text)))[-2:] == ["stream_stack", "reshape"]
 
 
-def test_slices_of_a_whole_factor_are_refused() -> None:
+def test_slices_of_each_block_of_a_dim() -> None:
+    """They are taken out of views, and written at their places."""
     text = ALONG.replace("OP", "neg(x)").replace("{stream: {0: 4}}", "{SAID}")
     said = "shard: {0: [{whole: 2}, {stream: 2}]}"
-    with pytest.raises(Unsupported, match="slices of `x` that are parts of a `whole` factor"):
-        partition(read(text.replace("SAID: ", "y: ").replace("SAID", said)))
+    local = agree(read(text.replace("SAID: ", "y: ").replace("SAID", said)))
+    assert ops_of(local) == [
+        "reshape", "stream_slice", "reshape", "neg", "reshape", "stream_stack", "reshape",
+    ]  # fmt: skip
+
+
+def test_slices_of_two_dims() -> None:
+    """Both in one loop; an operand that has one of them takes its own."""
+    text = ALONG.replace("OP", "add(x, broadcast_in_dim(sum(x, dims=[0]), [M, N], [1]))")
+    said = "{stream: {0: 4, 1: 2}}"
+    local = agree(read(text.replace("{SAID: {stream: {0: 4}}}", f"{{y: {said}}}")))
+    assert exchanges_of(local) == ["stream_slice"] * 3 + ["stream_stack"]
+    slices = [n.attributes for n in local.nodes if n.op is STREAM_SLICE]
+    assert {str(a["times"]) for a in slices} == {"8"}
 
 
 def test_what_is_the_same_in_every_iteration_is_made_before_the_loop() -> None:

@@ -131,8 +131,9 @@ Y = "y: {shard: {1: tp}}"
         ("stream: 0", "shard: {1: [dp, {stream: 7}]}", "7}",
          "dim 1 of `c` has 12 elements left, not "
          "divisible by 7", ""),
-        ("stream: 0", "stream: {0: 2, 1: 2}", "2}}", "streams divide `c` twice", ""),
-        ("stream: 0", "shard: {1: [{stream: 2}]}, stream: 0", "0}", "streams divide `c` twice", ""),
+        ("stream: 0", "shard: {1: [{stream: 2}]}, stream: {1: 2}", "2}}",
+         "streams divide `c` twice", ""),
+        ("stream: 0", "shard: {0: [{stream: 2}]}, stream: 0", "0}", "streams divide `c` twice", ""),
         ("stream: 0", "stream: 2", "2}", "`c` has 2 dims", ""),
         ("stream: 0", "stream: {1: 0}", "0}", "the number of slices is at least 1", ""),
         ("stream: 0", "stream: {1: -2}", "-2}", "the number of slices is at least 1", ""),

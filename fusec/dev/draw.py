@@ -85,9 +85,17 @@ class Run:
 
 def draw_fusion(seed: int, number: int, themes: Collection[str] = GENERAL) -> Fusion:
     """Return fusion `number` of a seed, about one of some themes."""
+    return draw_with(Sketch, seed, number, themes)
+
+
+def draw_with(
+    kind: type[Sketch], seed: int, number: int, themes: Collection[str], cap: int | None = None
+) -> Fusion:
+    """Return fusion `number` of a seed, drawn by a kind of sketch; cap: elements of a tensor."""
     attempt = 0
     while True:
-        sketch = Sketch(random.Random(f"{seed}:{number}:{attempt}"), NAME)
+        sketch = kind(random.Random(f"{seed}:{number}:{attempt}"), NAME)
+        sketch.cap = cap or sketch.cap
         try:
             return _drawn(sketch, themes)
         except Unfit:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fusec.codegen.alignment import alignments
 from fusec.codegen.render import KernelSource
-from fusec.diagnostics import Unsupported
+from fusec.diagnostics import Span, Unsupported
 from fusec.hostir.check import IN_LOOPS
 from fusec.hostir.instructions import Alias, For, Instruction
 from fusec.hostir.own_slices import own_slices
@@ -22,11 +22,13 @@ def aligned(
     instructions: Sequence[Instruction],
     plans: Sequence[KernelPlan],
     sources: Sequence[Sequence[KernelSource]],
+    spans: Mapping[str, Span | None],
 ) -> tuple[tuple[Buffer, ...], tuple[Guard, ...]]:
     """Return the buffers with the alignments that the kernels' texts ask; workspaces have theirs.
 
     A buffer that another one is a part of has what that asks, where the part begins. Of parts whose
-    number only a run knows there are guards that each begins so.
+    number only a run knows there are guards that each begins so. spans: where the file makes what
+    buffers hold.
     """
     asked = {b.name: b.dtype.size for b in buffers}
     for plan, texts in zip(plans, sources, strict=True):
@@ -37,7 +39,7 @@ def aligned(
     guards: list[Guard] = []
     for part in reversed([*_parts(instructions, _own_parts(buffers, instructions))]):
         alignment, offset = asked[part.buffer], part.offset * sizes[part.buffer]
-        own, rest = _numbered(part, offset, alignment)
+        own, rest = _numbered(part, offset, alignment, spans.get(part.buffer))
         guards += own
         while not Facts.proven(rest, alignment):
             alignment //= 2
@@ -67,7 +69,9 @@ def _own_parts(
     return {each.own_alias.buffer: each.own_alias for each in found}
 
 
-def _numbered(part: Alias, offset: Dim, alignment: int) -> tuple[list[Guard], Dim]:
+def _numbered(
+    part: Alias, offset: Dim, alignment: int, span: Span | None
+) -> tuple[list[Guard], Dim]:
     """Return the guards by which a part, whichever of several it is, begins at an alignment.
 
     Also the terms of its offset that no guard is about.
@@ -83,7 +87,9 @@ def _numbered(part: Alias, offset: Dim, alignment: int) -> tuple[list[Guard], Di
         if step.is_const:
             raise Unsupported(
                 f"`{part.buffer}` is a part of `{part.of}` aligned to {step} bytes, and kernels "
-                f"need {alignment}"
+                f"need {alignment}",
+                span=span,
+                help=f"divide it into fewer parts of at least {alignment} bytes, or another dim",
             )
         guards.append(Guard(step, "%", alignment, why))
         left -= Dim(((monomial, coefficient),))

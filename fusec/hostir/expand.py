@@ -66,7 +66,8 @@ def expand(
     instructions = (*ahead, *first, *_expanded(rest, own, spaces))
     guards: tuple[Guard, ...] = ()
     if sources is not None:
-        buffers, guards = aligned(buffers, instructions, plans, sources)
+        spans = {v.name: n.span for n in segmented.fusion.nodes for v in n.outputs}
+        buffers, guards = aligned(buffers, instructions, plans, sources, spans)
     expanded = replace(
         program,
         buffers=tuple(buffers),

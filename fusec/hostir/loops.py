@@ -96,12 +96,17 @@ def _aligned(elements: Dim, size: int) -> Dim:
     return ceildiv(elements, unit) * unit
 
 
+Turn = tuple[Dim, Dim]
+"""Of a loop over several dims: (iterations in a row with the same slice of a dim, its slices)."""
+
+
 @dataclass(frozen=True)
 class _PartOf:
     """A value in a loop that lies in another one: at an offset, or as far apart as slices are.
 
-    extent, last: of slices of which the last overlaps, the elements of each along their dim, and
-    where the last one begins; `step` is then how far apart elements are.
+    turn: of slices of one of several dims. extent, last: of slices of which the last overlaps, the
+    elements of each along their dim, and where the last one begins; `step` is then how far apart
+    elements are.
     """
 
     of: str
@@ -109,14 +114,25 @@ class _PartOf:
     step: Dim
     extent: Dim = field(default_factory=lambda: dim(1))
     last: Dim | None = None
+    turn: Turn | None = None
 
     def alias(self, name: str, loop: _Loop) -> Alias:
         """Return what makes it a view there, in the iterations of a loop."""
         if self.offset is not None:
             return Alias(name, self.of, self.offset)
-        begin = loop.slice * self.extent
+        number = loop.slice
+        if self.turn is not None:
+            inner, parts = self.turn
+            number = mod(floordiv(number, inner), parts)
+        begin = number * self.extent
         begin = begin if self.last is None else minimum(begin, self.last)
         return Alias(name, self.of, begin * self.step)
+
+
+def _turn(node: Node) -> Turn | None:
+    """Return which slices of a dim the iterations have, where a loop divides several."""
+    inner: Dim | None = node.attributes.get("inner")
+    return None if inner is None else (inner, node.attributes["parts"])
 
 
 class Lowered:
@@ -320,9 +336,11 @@ class Lowered:
             self._parts[value.name] = _PartOf(of, offset, dim(0))
         return Alias(value.name, of, offset)
 
-    def _sliced(self, value: Value, of: str, step: Dim, loop: _Loop) -> Instruction:
+    def _sliced(
+        self, value: Value, of: str, step: Dim, loop: _Loop, turn: Turn | None = None
+    ) -> Instruction:
         """Return what makes a value the part of another one that the loop's slice is."""
-        self._parts[value.name] = _PartOf(of, None, step)
+        self._parts[value.name] = _PartOf(of, None, step, turn=turn)
         return self._parts[value.name].alias(value.name, loop)
 
     def _overlapping(self, value: Value, of: str, at: int, loop: _Loop) -> Instruction:
@@ -353,10 +371,12 @@ class Lowered:
         number: Dim,
         loop: _Loop | None,
         overlap: bool = False,
+        turn: Turn | None = None,
     ) -> Instruction:
         """Return what makes a value one of the parts of a dim of another one.
 
         overlap: whether it is a slice of the loop, of which the last overlaps; else they are equal.
+        turn: of a loop over several dims.
         """
         strides = self.state.buffers[of].strides
         role = "output" if value in self.final else "temporary"
@@ -365,7 +385,7 @@ class Lowered:
         if overlap and loop is not None:
             return self._overlapping(value, of, at, loop)
         if loop is not None and number is loop.slice:
-            return self._sliced(value, of, step, loop)
+            return self._sliced(value, of, step, loop, turn)
         return self._lying(value, of, number * step, loop)
 
     # -- exchanges and parts
@@ -387,7 +407,8 @@ class Lowered:
         if value not in self.final:
             yield self._place(value, loop)
         part = Value(f"{value.name}.part", value.type)
-        yield self._part_of(part, source.name, at, number, loop, slices_overlap(node))
+        how = slices_overlap(node), _turn(node)
+        yield self._part_of(part, source.name, at, number, loop, *how)
         yield Copy(value.name, part.name)
 
     def _alone(self, node: Node, segment: Segment, loop: _Loop | None) -> Iterator[Instruction]:
@@ -422,8 +443,8 @@ class Lowered:
     def _in_loop(self, node: Node, loop: _Loop) -> Iterator[Instruction]:
         value, source, given = node.output, node.inputs[0], node.attributes
         if node.op is STREAM_SLICE:
-            overlap = slices_overlap(node)
-            yield self._part_of(value, source.name, given["dim"], loop.slice, loop, overlap)
+            how = slices_overlap(node), _turn(node)
+            yield self._part_of(value, source.name, given["dim"], loop.slice, loop, *how)
         elif node.op is RECEIVE_SLICE:
             pieces = dim(given["pieces"])
             if pieces != 1:

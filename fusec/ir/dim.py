@@ -140,12 +140,15 @@ class Dim:
         return mod(self, other)
 
     def divide(self, divisor: DimLike) -> Dim | None:
-        """Return the exact quotient by a single-term `divisor`, or None if there is none."""
+        """Return the exact quotient by `divisor`, or None if there is none.
+
+        By a divisor of several terms the quotient has a single one.
+        """
         by = dim(divisor)
         if by == self:
             return dim(1)
         if len(by.terms) != 1:
-            return None
+            return self._divide_by_sum(by)
         if self.is_const and by.is_const:
             return None if self.value % by.value else dim(self.value // by.value)
         (monomial, coefficient), quotient = by.terms[0], list[tuple[Monomial, int]]()
@@ -162,6 +165,13 @@ class Dim:
                 return None
             quotient.append((tuple(rest), c // coefficient))
         return _collect(quotient)
+
+    def _divide_by_sum(self, by: Dim) -> Dim | None:
+        if not by.terms or len(by.terms) != len(self.terms):
+            return None
+        first = Dim(self.terms[:1])
+        candidates = (first.divide(Dim((term,))) for term in by.terms)
+        return next((q for q in candidates if q is not None and q * by == self), None)
 
     def evaluate(self, sizes: Mapping[str, int]) -> int:
         """Return the value at `sizes`; FusecError names a symbol without a size."""

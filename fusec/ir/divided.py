@@ -25,11 +25,12 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
     if sharding.ranks is not None:
         _check_ranks(where, sharding, sharding.ranks, mesh)
     sizes = {} if mesh is None else dict(mesh.axes)
-    seen: set[str] = set()
+    seen: set[tuple[str, int]] = set()
     for axis, at in sharding.axes:
-        if axis in seen:
+        place = axis, at if axis == STREAM else 0
+        if place in seen:
             raise FusecError(f"{where} is divided twice along `{axis}`", span=span)
-        seen.add(axis)
+        seen.add(place)
         parts = next(p.parts for p in sharding.dims[at] if p.axis == axis)
         if axis != STREAM and axis not in sizes:
             raise FusecError(
@@ -42,7 +43,7 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
             )
     for at, factors in enumerate(sharding.dims):
         extent, parts = value.shape[at], product(f.parts for f in factors)
-        if [f.axis for f in factors] == [STREAM]:
+        if [f.axis for f in factors] == [STREAM] and len(sharding.streamed) == 1:
             continue  # slices need not be equal
         if extent.is_const and parts.is_const and extent.value % parts.value:
             raise FusecError(
@@ -62,6 +63,8 @@ def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: M
         raise FusecError(f"{where} is on {found}, of a mesh of {mesh.size} ranks", span=span)
     if len(set(ranks)) < len(ranks):
         raise FusecError(f"{where} is on a rank twice: {list(ranks)}", span=span)
+    if set(ranks) == set(mesh.ranks):
+        return
     if len(mesh.axes) > 1:
         raise Unsupported(
             f"{where} is on some ranks of a mesh of {len(mesh.axes)} axes",

@@ -147,7 +147,8 @@ class Effects:
         """Return whether a part and its whole, which a node tells of, are in the same memory.
 
         They are where every part begins, at hint sizes, as aligned as kernels take tensors to be.
-        Of a part that is not dense they take vectors along dims that these divide: it begins so.
+        Of a part that is not dense they take vectors along dims that these divide: it begins so,
+        unless the node says that such a kernel is not the only one.
         """
         ends = node.inputs[0], node.output
         part, whole = ends if node.op.lies == "around" else ends[::-1]
@@ -156,7 +157,8 @@ class Effects:
         if slices_overlap(node):  # the last begins at any element
             return strides[axis].evaluate(self.fusion.hints) * part.dtype.size % ALIGNMENT == 0
         dense = zip(part.shape, strides, contiguous_strides(part.shape), strict=True)
-        if any(extent != 1 and stride != own for extent, stride, own in dense):
+        vectors = any(extent != 1 and stride != own for extent, stride, own in dense)
+        if vectors and not node.attributes.get("aligned"):
             return True
         step = part.shape[axis] * strides[axis] * part.dtype.size
         return step.evaluate(self.fusion.hints) % ALIGNMENT == 0

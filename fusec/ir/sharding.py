@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from fusec.diagnostics import Span
-from fusec.ir.dim import Dim, ceildiv, dim, floordiv
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv, product
 
 STREAM = "stream"
 """The axis along which a loop over streams divides a tensor, beside those of the mesh."""
@@ -55,16 +55,31 @@ class Mesh:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """Of a loop over several dims, how its iterations go through the slices of one of them.
+
+    place: of the dim among those of the loop, the slowest first. inner: iterations in a row that
+    have the same slice. times: all iterations.
+    """
+
+    place: int
+    inner: Dim
+    times: Dim
+
+
+@dataclass(frozen=True)
 class Part:
     """One factor of a dim: it is divided into `parts` along `axis`; None: it stays whole.
 
     axis: of the mesh, or STREAM. of: the extent of the dim, where the slices of a loop do not
     divide it: each has ceildiv(of, parts) elements, and the last begins so far before the end.
+    turn: where a loop divides several dims.
     """
 
     axis: str | None
     parts: Dim
     of: Dim | None = None
+    turn: Turn | None = None
 
     def share(self, extent: Dim) -> Dim:
         """Return what a part has of an extent; one that is no multiple is declared one."""
@@ -85,7 +100,8 @@ Parts = tuple[Part, ...]
 class Sharding:
     """How a tensor is divided: the factors of each dim.
 
-    No axis occurs twice. Factors of one part are left out, and so are whole ones at the end.
+    No axis occurs twice, but a stream in several dims: its slices are then of all of them, and as
+    many as their products. Factors of one part are left out, and so are whole ones at the end.
     ranks: which hold it; None: all of the mesh.
     """
 
@@ -108,10 +124,37 @@ class Sharding:
         """Return the same without factors that say nothing."""
         return replace(self, dims=tuple(_normal(parts) for parts in self.dims))
 
+    def over(self, mesh: Mesh | None) -> Sharding:
+        """Return the same without a list of ranks that has all of the mesh."""
+        everywhere = self.ranks is None or mesh is None or set(self.ranks) == set(mesh.ranks)
+        return replace(self, ranks=None) if everywhere else self
+
     @property
     def stated(self) -> Sharding:
         """Return the same with axes of one rank, but without other factors that say nothing."""
         return replace(self, dims=tuple(_normal(parts, stated=True) for parts in self.dims))
+
+    @property
+    def with_turns(self) -> Sharding:
+        """Return the same with the turns of a stream's parts, where it divides several dims."""
+        if len(self.streamed) < 2:
+            return self
+        streams = [p for parts in self.dims for p in parts if p.axis == STREAM]
+        times = product(p.parts for p in streams)
+        turns = (
+            Turn(k, product(p.parts for p in streams[k + 1 :]), times) for k in range(len(streams))
+        )
+        dims = (
+            tuple(replace(p, turn=next(turns)) if p.axis == STREAM else p for p in parts)
+            for parts in self.dims
+        )
+        return replace(self, dims=tuple(dims))
+
+    @property
+    def without_turns(self) -> Sharding:
+        """Return the same without turns: which slices there are, in whatever order."""
+        dims = (tuple(replace(p, turn=None) for p in parts) for parts in self.dims)
+        return replace(self, dims=tuple(dims))
 
     @property
     def is_whole(self) -> bool:
@@ -126,8 +169,13 @@ class Sharding:
 
     @property
     def stream(self) -> Part | None:
-        """Return the factor along which a loop over streams divides the tensor, if any."""
+        """Return the first factor along which a loop over streams divides the tensor, if any."""
         return next((p for parts in self.dims for p in parts if p.axis == STREAM), None)
+
+    @property
+    def streamed(self) -> tuple[int, ...]:
+        """Return the dims that a loop over streams divides."""
+        return tuple(k for axis, k in self.axes if axis == STREAM)
 
     def without(self, *axes: str) -> Sharding:
         """Return the sharding in which some axes divide nothing."""
@@ -135,8 +183,8 @@ class Sharding:
         return replace(self, dims=tuple(kept)).normal
 
     def along(self, axis: str) -> int | None:
-        """Return the dim that an axis divides, if any."""
-        return dict(self.axes).get(axis)
+        """Return the dim that an axis divides, the first where a stream divides several."""
+        return next((k for own, k in self.axes if own == axis), None)
 
     def __str__(self) -> str:
         texts = (f"{k}: {' '.join(map(str, p))}" for k, p in enumerate(self.dims) if p)

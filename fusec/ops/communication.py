@@ -118,6 +118,10 @@ _DIM, _PARTS = Param("dim", "axis"), Param("parts", "size")
 _PIECES = Param("pieces", "int", 1)
 _UNEVEN = Param("uneven", "bool", None)
 """Whether slices are of ceildiv(extent, parts) elements, and the last overlaps the one before."""
+_INNER, _TIMES = Param("inner", "size", None), Param("times", "size", None)
+"""Of a loop over several dims: iterations that have one slice of a dim, and all of the loop."""
+_ALIGNED = Param("aligned", "bool", None)
+"""Whether kernels read or write the part that ask for tensors at multiples of 16 bytes."""
 _OF = Param("of", "shape", None)
 """Of a stack of such slices: the extent of the whole; none of slices that divide it."""
 
@@ -161,15 +165,15 @@ SEND_SLICE = _op(
 )  # fmt: skip
 RANK_SLICE = _op(
     "rank_slice", PLACEMENT, "Return the rank's shard of a dim with `parts` equal shards.",
-    _sliced, _DIM, _PARTS, _AXIS, lies="inside",
+    _sliced, _DIM, _PARTS, _AXIS, _ALIGNED, lies="inside",
 )  # fmt: skip
 STREAM_SLICE = _op(
     "stream_slice", PLACEMENT, "Return the slice of a dim for an iteration of a loop.",
-    _sliced_by_stream, _DIM, _PARTS, _UNEVEN, lies="inside",
+    _sliced_by_stream, _DIM, _PARTS, _UNEVEN, _INNER, _TIMES, _ALIGNED, lies="inside",
 )  # fmt: skip
 STREAM_STACK = _op(
     "stream_stack", PLACEMENT, "Return, after a loop, the slices of all iterations concatenated.",
-    _stacked, _DIM, _PARTS, _OF, lies="around",
+    _stacked, _DIM, _PARTS, _OF, _ALIGNED, lies="around",
 )  # fmt: skip
 
 OPERATIONS = (
@@ -185,7 +189,8 @@ LEAVE = (STREAM_STACK, SEND_SLICE)
 def slices_begun(node: Node) -> Dim | None:
     """Return into how many slices a loop divides what a node takes slices of."""
     if node.op is STREAM_SLICE:
-        return node.attributes["parts"]
+        times: Dim | None = node.attributes.get("times")
+        return node.attributes["parts"] if times is None else times
     if node.op is RECEIVE_SLICE:
         return dim(node.attributes["ranks"] * node.attributes["pieces"])
     return None

@@ -17,7 +17,7 @@ class Factors:
         self._name, self._shape, self._mesh = name, shape, mesh
         self._parts: list[list[Part]] = [[] for _ in shape]
         self._left: list[Dim] = list(shape)
-        self._spans: dict[str, Span | None] = {}
+        self._spans: dict[tuple[str, int], Span | None] = {}
 
     def dim(self, at: int, span: Span | None) -> int:
         """Return the number of a dim, counted from the first one."""
@@ -63,8 +63,10 @@ class Factors:
         return Sharding(tuple(map(tuple, self._parts)), span).stated
 
     def _divide(self, at: int, axis: str | None, parts: Dim, span: Span | None) -> None:
-        if axis in self._spans:
-            first = self._spans[axis]
+        # A loop over streams may divide several dims.
+        place = (axis or "", at if axis == STREAM else 0)
+        if place in self._spans:
+            first = self._spans[place]
             kind = "streams divide" if axis == STREAM else f"the mesh axis `{axis}` shards"
             notes = () if first is None else (f"first at {first.place()}",)
             raise FusecError(f"{kind} `{self._name}` twice", span=span, notes=notes)
@@ -78,7 +80,7 @@ class Factors:
                 span=span,
             )
         if axis is not None:
-            self._spans[axis] = span
+            self._spans[place] = span
         self._parts[at].append(Part(axis, parts))
         self._left[at] = (ceildiv if uneven else floordiv)(left, parts) if own is None else own
 

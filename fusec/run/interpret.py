@@ -122,16 +122,29 @@ class _Interpreter:
         return {name: self._view(name, self.regions[name]).copy() for name in self.program.outputs}
 
     def _drawn(self, draw: Random) -> Any:
-        """Yield the tasks in an order that the streams allow."""
+        """Yield the tasks in an order that the streams allow; exchanges keep that of the program.
+
+        The host begins them so on every rank, whatever waits on which stream.
+        """
         queues: dict[int, list[_Task]] = {}
         for task in reversed(self.tasks):
             queues.setdefault(task.step.stream, []).append(task)
         left = {t.number for t in self.tasks}
+        exchanges = [
+            t.number for t in reversed(self.tasks) if isinstance(t.step.instruction, Exchange)
+        ]
+        later = set(exchanges[:-1])
         while queues:
-            ready = [s for s, q in queues.items() if left.isdisjoint(q[-1].step.after)]
+            ready = [
+                s for s, q in queues.items()
+                if q[-1].number not in later and left.isdisjoint(q[-1].step.after)
+            ]  # fmt: skip
             stream = draw.choice(sorted(ready))
             task = queues[stream].pop()
             left.remove(task.number)
+            if exchanges and task.number == exchanges[-1]:
+                exchanges.pop()
+                later -= set(exchanges[-1:])
             if not queues[stream]:
                 del queues[stream]
             yield task

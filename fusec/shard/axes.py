@@ -107,7 +107,8 @@ def reshaped(sharding: Sharding, source: Shape, target: Shape) -> tuple[Sharding
             factors = [Part(None, p.parts) if p.axis == gone else p for p in factors]
         dims += found
     result = Sharding(tuple(dims)).normal
-    if not slices_first(result):
+    twice = len(set(result.streamed)) < len(result.streamed)
+    if twice or not slices_first(result):
         lost.add(STREAM)
     return result.without(*lost), frozenset(lost)
 
@@ -126,13 +127,14 @@ def slices_first(sharding: Sharding) -> bool:
     return True
 
 
-def pieces_of(slices: Part, ranks: Dim, at: int) -> int | None:
+def pieces_of(slices: Part, ranks: Dim, at: int, outer: Dim) -> int | None:
     """Return into how many slices of a loop each rank's part of a dim is divided.
 
-    None where a slice is no piece of one rank's part, or not contiguous.
+    outer: into how many blocks that stay whole the dim is divided before. None where a slice is no
+    piece of one rank's part, or not contiguous.
     """
     pieces = None if slices.of is not None else slices.parts.divide(ranks)
-    if pieces is None or not pieces.is_const or (pieces != 1 and at != 0):
+    if pieces is None or not pieces.is_const or (pieces != 1 and (at, outer) != (0, 1)):
         return None
     return pieces.value
 

@@ -12,6 +12,7 @@ from fusec.ir.graph import Node, Value
 from fusec.ir.roles import Combine
 from fusec.ir.sharding import STREAM, Parts, Sharding
 from fusec.shard.axes import Axes, is_reshape, pieces_of, reshaped
+from fusec.shard.slices import has_blocks
 
 REDUCTIONS = {
     Combine.SUM: "sum",
@@ -107,12 +108,12 @@ def _without(parts: Parts, axes: Collection[str]) -> Parts:
 def _weightiest_first(node: Node, given: Given, sizes: Mapping[str, int]) -> Sequence[int]:
     """Return the places of a node's tensors: those with slices first, then the largest."""
 
-    def weight(k: int) -> tuple[bool, int]:
+    def weight(k: int) -> tuple[int, int]:
         own, value = given[k], node.operands[k]
         assert own is not None
         assert isinstance(value, Value)
         size = product(value.shape).evaluate(sizes) * value.dtype.size
-        return own.along(STREAM) is not None, size
+        return len(own.streamed), size
 
     return sorted((k for k, own in enumerate(given) if own is not None), key=weight, reverse=True)
 
@@ -120,18 +121,33 @@ def _weightiest_first(node: Node, given: Given, sizes: Mapping[str, int]) -> Seq
 def _joined(axes: Axes, given: Given, rank: int, order: Sequence[int]) -> Sharding:
     """Return what the operands together say of the results; the first in order counts."""
     dims: list[Parts] = [()] * rank
-    used = dict[str, int]()
+    used, streamed = dict[str, int](), set[int]()
     for k in order:
         own = given[k]
-        for a, parts in enumerate(own.dims if own is not None else ()):
+        if own is None:
+            continue
+        slices = {axes.same.get((k, a)) for a in own.streamed}
+        if None in slices or (streamed and not slices <= streamed):
+            own = own.without(STREAM)  # its slices are not those of the results
+        for a, parts in enumerate(own.dims):
             at = axes.same.get((k, a))
             if at is None:
                 continue
             free = _without(parts, [x for x in _named(parts) if used.get(x, at) != at])
             if len(free) > len(dims[at]) and free[: len(dims[at])] == dims[at]:
                 dims[at] = free
-                used |= dict.fromkeys(_named(free), at)
-    return Sharding(tuple(dims)).normal
+                used |= {x: at for x in _named(free) if x != STREAM}
+        streamed = {at for at, parts in enumerate(dims) if STREAM in _named(parts)}
+    return _in_blocks_of(Sharding(tuple(dims)).normal, given)
+
+
+def _in_blocks_of(found: Sharding, others: Given) -> Sharding:
+    """Return a sharding without slices of blocks that others have not: a mesh axis made them.
+
+    Extents are not known to be multiples of them.
+    """
+    said = any(own is not None and has_blocks(own) for own in others)
+    return found if said or not has_blocks(found) else found.without(STREAM)
 
 
 def _summed(
@@ -168,13 +184,15 @@ def _computed(
             result = _sliced(said, sent, joined).without(*partial)
         else:
             joined = joined.without(STREAM)
+    if result.streamed and result.streamed != joined.streamed:
+        joined = joined.without(STREAM)
     used = {axis for axis, _ in result.axes}
     dims = list(result.dims)
     for k, parts in enumerate(joined.dims):
-        more = _without(parts, used - set(_named(dims[k])))
+        more = _without(parts, used - {STREAM, *_named(dims[k])})
         if len(more) > len(dims[k]) and more[: len(dims[k])] == dims[k]:
             dims[k] = more
-    return Sharding(tuple(dims)).normal, sent
+    return _in_blocks_of(Sharding(tuple(dims)).normal, (joined, said)), sent
 
 
 def _sliced(sharding: Sharding, axis: str, joined: Sharding) -> Sharding:
@@ -187,13 +205,14 @@ def _sliced(sharding: Sharding, axis: str, joined: Sharding) -> Sharding:
 def _takes_slices(axis: str, joined: Sharding, said: Sharding) -> bool:
     """Return whether a loop's slices are those that the ranks along an axis are to have."""
     at = said.along(axis)
-    if at is None or at != joined.along(STREAM):
+    if at is None or joined.streamed != (at,):
         return False
     place = [p.axis for p in said.dims[at]].index(axis)
     own = joined.dims[at][: place + 1]
     if len(own) <= place or own[:place] != said.dims[at][:place]:
         return False
-    pieces = pieces_of(own[place], said.dims[at][place].parts, at)
+    outer = product(p.parts for p in own[:place] if p.axis is None)
+    pieces = pieces_of(own[place], said.dims[at][place].parts, at, outer)
     return own[place].axis == STREAM and pieces is not None
 
 
@@ -238,9 +257,9 @@ def check_loop(node: Node, axes: Axes, said: Sharding | None) -> None:
     said: how the file divides the node's results. A reader that needs all slices of an operand is
     no such case: the operand's loop ends before it.
     """
-    at = None if said is None else said.along(STREAM)
-    if said is not None and at is not None and at not in axes.open and node.op.family in IN_ORDER:
-        raise carried_dependence(node, at, node.output.name, said)
+    for at in () if said is None else said.streamed:
+        if said is not None and at not in axes.open and node.op.family in IN_ORDER:
+            raise carried_dependence(node, at, node.output.name, said)
 
 
 def carried_dependence(node: Node, at: int, name: str, said: Sharding) -> FusecError:

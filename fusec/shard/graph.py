@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
 from fusec.diagnostics import InternalError, Span
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes
-from fusec.ir.op import OpDef
-from fusec.ir.sharding import STREAM, Sharding
+from fusec.ir.op import REQUIRED, OpDef
+from fusec.ir.sharding import Sharding
 from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK, Ranks, held_by
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
+from fusec.shard.slices import Cuts, count, cuts_of, split, stacked, turns
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -24,14 +26,12 @@ class _Made:
     """Where a value is made.
 
     level: behind how many loops, one after the other. parts: into how many slices the loop divides
-    it that it is made in, None outside of loops. dim: which of its dims. of: the extent of that
-    where slices do not divide it.
+    it that it is made in, None outside of loops. cuts: how these are divided.
     """
 
     level: int = 0
     parts: Dim | None = None
-    dim: int | None = None
-    of: Dim | None = None
+    cuts: Cuts = ()
 
 
 OUTSIDE = _Made()
@@ -55,17 +55,16 @@ class LocalGraph:
         return isinstance(value, Value) and self._at(value).parts is not None
 
     def lies(self, value: Value, sharding: Sharding) -> None:
-        """Note which dim of a value the loop divides that it is made in."""
-        made, part = self._at(value), sharding.stream
+        """Note which dims of a value the loop divides that it is made in."""
+        made = self._at(value)
         if made.parts is not None:
-            of = None if part is None else part.of
-            self._made[value] = replace(made, dim=sharding.along(STREAM), of=of)
+            self._made[value] = replace(made, cuts=cuts_of(sharding))
 
     def lies_as(self, value: Value, other: Value) -> None:
         """Note that a loop divides a value as it does another one."""
         made = self._at(other)
         if made.parts is not None:
-            self._made[value] = replace(self._at(value), dim=made.dim, of=made.of)
+            self._made[value] = replace(self._at(value), cuts=made.cuts)
 
     def _at(self, value: Value) -> _Made:
         return self._made.get(value, OUTSIDE)
@@ -116,17 +115,72 @@ class LocalGraph:
         definition = find_op(op) if isinstance(op, str) else op
         begins = attributes.pop("begins", None)
         names = [name] if name else ()
-        return self.add(definition, [operand], attributes, names, begins=begins)[0]
+        own = {p.name: p.default for p in definition.attributes if p.default is not REQUIRED}
+        return self.add(definition, [operand], {**own, **attributes}, names, begins=begins)[0]
+
+    def sliced(self, value: Value, cuts: Cuts, name: str) -> Value:
+        """Return the slice of a value that an iteration has."""
+        shape, places = split(value.shape, cuts)
+        value, times = self.reshaped(value, shape, f"{name}_split"), count(cuts)
+        for cut, at in zip(cuts, places, strict=True):
+            how: dict[str, Any] = {"dim": at, "parts": cut.parts}
+            if cut.of is not None:
+                how["uneven"] = True
+            if cut.turn is not None:
+                how |= {"inner": cut.turn.inner, "times": cut.turn.times}
+            value = self.apply(STREAM_SLICE, value, f"{name}_slice", **how, begins=times)
+        own = list(value.shape)
+        for at, cut in sorted(zip(places, cuts, strict=True), key=itemgetter(0), reverse=True):
+            if cut.outer != 1:
+                own[at - 1 : at + 1] = [own[at - 1] * own[at]]
+        value = self.reshaped(value, tuple(own), f"{name}_slice")
+        self._made[value] = replace(self._at(value), cuts=cuts)
+        return value
 
     def stacked(self, value: Value, name: str) -> Value:
         """Return all slices of a value beside another, after its loop."""
         if value not in self._stacks:
-            made = self._at(value)
-            assert made.dim is not None
-            of = None if made.of is None else (made.of,)
-            parts = {"dim": made.dim, "parts": made.parts, "of": of}
-            self._stacks[value] = self.add(STREAM_STACK, [value], parts, [name])[0]
+            self._stacks[value] = self._stacked(value, self._at(value).cuts, name)
         return self._stacks[value]
+
+    def _stacked(self, value: Value, cuts: Cuts, name: str) -> Value:
+        factors, order, whole = stacked(value.shape, cuts)
+        if len(cuts) == 1 and cuts[0].turn is None:
+            shape, (at,) = split(value.shape, cuts)
+            of = None if cuts[0].of is None else (cuts[0].of,)
+            parts = {"dim": at, "parts": cuts[0].parts, "of": of}
+            value = self.reshaped(value, shape, f"{name}_split")
+            found = self.apply(STREAM_STACK, value, name, **parts)
+            return found if cuts[0].outer == 1 else self.reshaped(found, whole, name)
+        parts = {"dim": 0, "parts": count(cuts)}
+        blocks = self.apply(STREAM_STACK, value, f"{name}_blocks", **parts)
+        iterations, places = turns(cuts)
+        if any(e != 1 for k, e in enumerate(iterations) if k not in places):
+            blocks = self.reshaped(blocks, (*iterations, *value.shape), f"{name}_split")
+            ends = [e if k in places else dim(1) for k, e in enumerate(iterations)]
+            rank = blocks.rank
+            how = {"start_indices": (dim(0),) * rank, "end_indices": (*ends, *value.shape)}
+            how |= {"strides": (1,) * rank, "manual_normalization": False}
+            blocks = self.apply("slice", blocks, f"{name}_first", **how)
+        return self.reordered(blocks, factors, order, whole, name)
+
+    def reordered(
+        self, value: Value, split: Shape, order: tuple[int, ...], after: Shape, name: str
+    ) -> Value:
+        """Return a tensor split into dims, these in another order, and joined again."""
+        moved = [k for k in order if split[k] != 1]
+        left = sorted(moved)
+        if moved != left:
+            value = self.reshaped(value, tuple(split[k] for k in left), f"{name}_split")
+            dims = tuple(left.index(k) for k in moved)
+            value = self.apply("permute", value, f"{name}_turned", dims=dims)
+        return self.reshaped(value, after, f"{name}_joined")
+
+    def reshaped(self, value: Value, shape: Shape, name: str) -> Value:
+        """Return a tensor's elements in another shape; the tensor itself where it has that."""
+        if value.shape == shape:
+            return value
+        return self.apply("reshape", value, name, new_shape=shape)
 
     def _carried(self, value: Value, level: int) -> Value:
         """Return a value as a loop at some level has it: it takes slices of what earlier ones made.
@@ -139,10 +193,7 @@ class LocalGraph:
         if value not in self._again:
             name = value.name.removesuffix("_slice")
             whole = self.stacked(value, f"{name}_full")
-            uneven = None if made.of is None else True
-            at = {"dim": made.dim, "parts": made.parts, "uneven": uneven, "begins": made.parts}
-            again = self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
-            self._made[again] = replace(self._made[again], dim=made.dim, of=made.of)
+            self._again[value] = self.sliced(whole, made.cuts, name)
         return self._again[value]
 
     # -- at the end

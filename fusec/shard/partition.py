@@ -37,7 +37,8 @@ class Partition:
 
     placed: how ranks hold each input and output, by name. sums: how ranks compute the results that
     they sum or multiply, by name. local: by the name of a value what a rank calls its own result,
-    partial or whole. values: how each tensor of the whole fusion is divided.
+    partial or whole. values: how each tensor of the whole fusion is divided. several: those
+    computed for each reader, in more than one division or in none.
     """
 
     fusion: Fusion
@@ -45,6 +46,7 @@ class Partition:
     sums: Mapping[str, RankSum] = field(default_factory=dict[str, "RankSum"])
     local: Mapping[str, str] = field(default_factory=dict[str, str])
     values: Mapping[str, Sharding] = field(default_factory=dict[str, Sharding])
+    several: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,10 @@ class _Partitioner:
         self.sizes = distinct_sizes(fusion)
         self.tensors: dict[Value, Tensor] = {}
         self.scalars: dict[Value, Operand] = {}
-        self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
+        self.said = {
+            name: replace(said, span=None).normal.over(fusion.mesh).with_turns
+            for name, said in fusion.shardings.items()
+        }
         self.computed: dict[Value, Value] = {}
         self.deferred: dict[Value, tuple[Node, Axes]] = {}
         self.sums: dict[str, tuple[RankSum, list[Value]]] = {}
@@ -159,7 +164,7 @@ class _Partitioner:
             own = Value(value.name, replace(value.type, shape=shape))
         tensor = self.tensors[value] = Tensor(value, sharding)
         tensor.keep(Held(own, memory))
-        strides = local_strides(entry, shape, self.fusion.hints)
+        strides = local_strides(entry, shape, memory, self.fusion.hints)
         if sharding.ranks is not None:
             self.graph.hold(own, sharding.ranks)
         return replace(entry, value=own, strides=strides, ranks=sharding.ranks)
@@ -173,13 +178,32 @@ class _Partitioner:
         known = next((v for v in node.outputs if v.name in self.said), node.output)
         check_loop(node, axes, self._spanned(known))
         self._note_ends(node, axes)
-        said = self._said(known)
-        choice = choose(node, axes, given, said, self.fusion.hints)
-        if said is None and self._defers(node):
+        said = self._take_turns(node, axes, given, known)
+        if said is not None and _repeats(node):
+            choice = part_of(node, axes, given, said)  # what is repeated is less to exchange
+        else:
+            choice = choose(node, axes, given, said, self.fusion.hints)
+        if self._defers(node, said):
             self.deferred[node.output] = node, axes
-            self.tensors[node.output] = Tensor(node.output, choice.result)
+            self.tensors[node.output] = Tensor(node.output, said or choice.result)
             return
         self._make(node, axes, choice)
+
+    def _take_turns(
+        self, node: Node, axes: Axes, given: list[Sharding | None], known: Value
+    ) -> Sharding | None:
+        """Return what the file says of a result, its slices in the order in which operands are.
+
+        That is where they are the operands' own: the file tells none.
+        """
+        said = self._said(known)
+        if said is None or len(said.streamed) < 2:
+            return said
+        inferred = choose(node, axes, given, None, self.fusion.hints).wanted
+        if inferred.without_turns.dims == said.without_turns.dims:
+            said = replace(said, dims=inferred.dims)
+            self.said |= {v.name: said for v in node.outputs if v.name in self.said}
+        return said
 
     def _note_ends(self, node: Node, axes: Axes) -> None:
         """Keep whether a node follows the slices of the inputs that it reads, or needs them all."""
@@ -187,10 +211,9 @@ class _Partitioner:
             if not isinstance(value, Value) or value not in self.fusion.input_of:
                 continue
             said = self._spanned(value)
-            at = None if said is None else said.along(STREAM)
-            if at is not None:
+            if said is not None and said.streamed:
                 readers = self.readers.setdefault(value, [])
-                readers.append((node, ends_loop(node, axes, k, at)))
+                readers.append((node, any(ends_loop(node, axes, k, at) for at in said.streamed)))
 
     def _check_input_loops(self) -> None:
         """Raise FusecError for slices of an input all of whose readers need them at once."""
@@ -249,14 +272,17 @@ class _Partitioner:
             on = on or max(held, key=lambda h: product(h[0].shape).evaluate(hints))[1]
         return [self.reshard.on_ranks(o, on) if isinstance(o, Value) else o for o in operands]
 
-    def _defers(self, node: Node) -> bool:
+    def _defers(self, node: Node, said: Sharding | None) -> bool:
         """Return whether each reader has its part of a node's result computed, as far as it needs.
 
-        So it is with what repeats elements, and with what is made of whole inputs one by one.
+        So it is with what repeats elements, and with what is made of whole inputs one by one. Of
+        what the file divides, slices of repeated elements are made in the loop that reads them.
         """
+        if _repeats(node):
+            return said is None or bool(said.streamed)
         access = node.op.access
-        if is_filled(node) or (access is not None and access.repeats):
-            return True
+        if said is not None:
+            return False
         moves = access is not None and access.along is not None and access.window is None
         read = [v for v in node.inputs if not v.is_scalar]
         return (node.op.is_elementwise or moves) and all(
@@ -398,6 +424,18 @@ class _Partitioner:
         held = self._held(value, Sharding.whole(value.rank)).value
         return self.graph.apply("size", held, name, dim=axis)
 
+    def _computed_as(self, tensor: Tensor) -> Sharding:
+        """Return how a value is divided, as its only reader has it where it is computed for that.
+
+        It has the ranks that compute it, where these are not all.
+        """
+        held = [h.sharding for h in tensor.held.values()]
+        alone = tensor.value in self.deferred and len(held) == 1
+        sharding, own = held[0] if alone else tensor.sharding, self.computed.get(tensor.value)
+        ranks = None if own is None else self.graph.held(own)
+        listed = None if ranks is None else tuple(sorted(ranks))
+        return replace(sharding, ranks=listed).over(self.fusion.mesh)
+
     # -- the end
 
     def _finish(self, inputs: tuple[Input, ...]) -> Partition:
@@ -442,8 +480,15 @@ class _Partitioner:
             for name, (each, combined) in self.sums.items()
             if all(v in now for v in combined)
         }
-        values = {v.name: tensor.sharding for v, tensor in self.tensors.items()}
-        return Partition(settle_loops(fusion), placed, sums, renamed, values)
+        values = {v.name: self._computed_as(tensor) for v, tensor in self.tensors.items()}
+        several = frozenset(v.name for v in self.deferred if len(self.tensors[v].held) != 1)
+        return Partition(settle_loops(fusion), placed, sums, renamed, values, several)
+
+
+def _repeats(node: Node) -> bool:
+    """Return whether a node makes any part of its result of as large a part of its operand."""
+    access = node.op.access
+    return is_filled(node) or (access is not None and access.repeats)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

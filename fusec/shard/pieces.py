@@ -35,6 +35,8 @@ def in_pieces(fusion: Fusion, pieces: int, slices: int) -> Partition | None:
 
 
 def _finer(said: Sharding, pieces: int) -> Sharding:
+    if len(said.streamed) > 1:
+        return said  # no slices that ranks exchange
     dims = (
         tuple(replace(p, parts=p.parts * pieces) if p.axis == STREAM else p for p in parts)
         for parts in said.dims

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusec.diagnostics import Unsupported
 from fusec.ir.dim import Dim, Shape, dim, product
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Value
@@ -19,12 +18,12 @@ from fusec.ops.communication import (
     RECEIVE_SLICE,
     REDUCE_SCATTER,
     SEND_SLICE,
-    STREAM_SLICE,
     Ranks,
     joined,
 )
-from fusec.shard.axes import pieces_of, slices_first
+from fusec.shard.axes import pieces_of
 from fusec.shard.graph import LocalGraph
+from fusec.shard.slices import cuts_of
 
 
 @dataclass(frozen=True)
@@ -93,31 +92,33 @@ class Resharder:
 
     def _slice(self, held: Held, wanted: Sharding, name: str) -> Held:
         """Return the slice that an iteration has: of another rank's part, or of the own tensor."""
+        found = self._received(held, wanted, name)
+        if found is not None:
+            return found
+        before = wanted.without(STREAM)
+        if held.sharding.dims != before.dims:
+            return self._step(held, before, name)
+        return Held(self.graph.sliced(held.value, cuts_of(wanted), name), wanted)
+
+    def _received(self, held: Held, wanted: Sharding, name: str) -> Held | None:
+        """Return the slice as another rank's part, or a piece of that; None where it is none."""
         own, at = held.sharding, wanted.along(STREAM)
         assert at is not None
         place = [p.axis for p in wanted.dims[at]].index(STREAM)
         part = wanted.dims[at][place]
-        if not slices_first(wanted):
-            raise Unsupported(
-                f"slices of `{name}` that are parts of a `whole` factor: {wanted}", span=wanted.span
-            )
+        if part.turn is not None:
+            return None
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
-        pieces = pieces_of(part, ring.parts, at)
+        pieces = pieces_of(part, ring.parts, at, _outer(wanted.dims[at][:place]))
         same = own.dims[at][:place] == wanted.dims[at][:place] and pieces is not None
         # Where other axes divide a rank's part too, its pieces are no parts of theirs.
         in_parts = pieces == 1 or len(own.dims[at]) == place + 1
-        if same and in_parts and ring.axis not in (None, STREAM):
-            axis, ranks = ring.axis, self.ranks(str(ring.axis))
-            attributes = {"axis": axis, "ranks": ranks, "pieces": pieces, "begins": part.parts}
-            value = self.graph.apply(RECEIVE_SLICE, held.value, f"{name}_slice", **attributes)
-            return self._noted(value, _with_part(own, at, place, part))
-        before = wanted.without(STREAM)
-        if own.dims != before.dims:
-            return self._step(held, before, name)
-        uneven = None if part.of is None else True
-        attributes = {"dim": at, "parts": part.parts, "uneven": uneven, "begins": part.parts}
-        value = self.graph.apply(STREAM_SLICE, held.value, f"{name}_slice", **attributes)
-        return self._noted(value, wanted)
+        if not (same and in_parts) or ring.axis in (None, STREAM):
+            return None
+        axis, ranks = ring.axis, self.ranks(str(ring.axis))
+        attributes = {"axis": axis, "ranks": ranks, "pieces": pieces, "begins": part.parts}
+        value = self.graph.apply(RECEIVE_SLICE, held.value, f"{name}_slice", **attributes)
+        return self._noted(value, _with_part(own, at, place, part))
 
     def _noted(self, value: Value, sharding: Sharding) -> Held:
         self.graph.lies(value, sharding)
@@ -145,7 +146,7 @@ class Resharder:
         blocks = (ranks, *shape[:k], inner, rest, *shape[k + 1 :])
         order = (*range(1, k + 2), 0, *range(k + 2, len(blocks)))
         whole = (*shape[:k], shape[k] * ranks, *shape[k + 1 :])
-        return self._reordered(value, blocks, order, whole, name)
+        return self.graph.reordered(value, blocks, order, whole, name)
 
     def _blocks(self, value: Value, ranks: Dim, k: int, inner: Dim, name: str) -> Value:
         """Return a tensor with the factor `ranks` behind `inner` of dim k as its dim 0."""
@@ -155,24 +156,7 @@ class Resharder:
         split = (*shape[:k], inner, ranks, rest, *shape[k + 1 :])
         order = (k + 1, *range(k + 1), *range(k + 2, len(split)))
         blocks = (ranks, *shape[:k], inner * rest, *shape[k + 1 :])
-        return self._reordered(value, split, order, blocks, name)
-
-    def _reordered(
-        self, value: Value, split: Shape, order: tuple[int, ...], after: Shape, name: str
-    ) -> Value:
-        """Return a tensor split into dims, these in another order, and joined again."""
-        moved = [k for k in order if split[k] != 1]
-        left = sorted(moved)
-        if moved != left:
-            value = self._reshaped(value, tuple(split[k] for k in left), f"{name}_split")
-            dims = tuple(left.index(k) for k in moved)
-            value = self.graph.apply("permute", value, f"{name}_turned", dims=dims)
-        return self._reshaped(value, after, f"{name}_joined")
-
-    def _reshaped(self, value: Value, shape: Shape, name: str) -> Value:
-        if value.shape == shape:
-            return value
-        return self.graph.apply("reshape", value, name, new_shape=shape)
+        return self.graph.reordered(value, split, order, blocks, name)
 
     def _own_part(self, held: Held, k: int, wanted: Parts, name: str) -> Held:
         """Return the tensor with the next axis of dim k."""
@@ -183,12 +167,12 @@ class Resharder:
             rest = shape[k].divide(inner)
             assert rest is not None
             split = (*shape[:k], inner, rest, *shape[k + 1 :])
-            value, at = self._reshaped(value, split, f"{name}_split"), k + 1
+            value, at = self.graph.reshaped(value, split, f"{name}_split"), k + 1
         attributes = {"dim": at, "parts": part.parts, "axis": part.axis}
         value = self.graph.apply(RANK_SLICE, value, f"{name}_part", **attributes)
         given = shape[k].divide(part.parts)
         assert given is not None
-        value = self._reshaped(value, (*shape[:k], given, *shape[k + 1 :]), f"{name}_joined")
+        value = self.graph.reshaped(value, (*shape[:k], given, *shape[k + 1 :]), f"{name}_joined")
         return self._noted(value, _with_parts(own, k, wanted[: end + 1]))
 
     def _moved(self, held: Held, wanted: Sharding, name: str) -> Held | None:
@@ -239,7 +223,7 @@ class Resharder:
             assert given is not None
             value = self._blocks(value, ranks, k, inner, name)
             value = self.graph.apply(REDUCE_SCATTER, value, f"{name}_block", **attributes)
-            value = self._reshaped(value, (*shape[:k], given, *shape[k + 1 :]), name)
+            value = self.graph.reshaped(value, (*shape[:k], given, *shape[k + 1 :]), name)
         return self._noted(value, _with_parts(own, k, aim.dims[k]))
 
     def sent(self, held: Held, axis: str, reduction: str, name: str) -> Held:
@@ -248,12 +232,12 @@ class Resharder:
         assert at is not None
         place = [p.axis for p in own.dims[at]].index(STREAM)
         ranks, shape = self.ranks(axis), held.value.shape
-        pieces = pieces_of(own.dims[at][place], dim(ranks), at)
+        pieces = pieces_of(own.dims[at][place], dim(ranks), at, _outer(own.dims[at][:place]))
         assert pieces is not None
         attributes = {"axis": axis, "ranks": ranks, "pieces": pieces}
         blocks = self.graph.apply(SEND_SLICE, held.value, f"{name}_blocks", **attributes)
         shape = (joined(shape[0], dim(pieces)), *shape[1:])
-        blocks = self._reshaped(blocks, (dim(ranks), *shape), f"{name}_split")
+        blocks = self.graph.reshaped(blocks, (dim(ranks), *shape), f"{name}_split")
         kept = blocks.dtype if blocks.dtype.is_integer and blocks.dtype != I64 else None
         how = {"dims": (0,), "dtype": kept}
         value = self.graph.apply(reduction, blocks, name, **how)
@@ -283,10 +267,7 @@ def _with_part(sharding: Sharding, k: int, place: int, part: Part) -> Sharding:
     return _with_parts(sharding, k, (*parts[:place], part, *parts[place + 1 :]))
 
 
-def _until_stream(sharding: Sharding) -> tuple[int, Parts] | None:
-    """Return the dim that a stream divides and its factors up to that one."""
-    at = sharding.along(STREAM)
-    if at is None:
-        return None
-    parts = sharding.dims[at]
-    return at, parts[: [p.axis for p in parts].index(STREAM) + 1]
+def _until_stream(sharding: Sharding) -> tuple[tuple[int, Parts], ...]:
+    """Return the dims that a stream divides, each with its factors up to that one."""
+    dims = ((k, sharding.dims[k]) for k in sharding.streamed)
+    return tuple((k, p[: [each.axis for each in p].index(STREAM) + 1]) for k, p in dims)

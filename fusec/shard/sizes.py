@@ -9,9 +9,11 @@ from math import gcd, lcm, prod
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, Shape, Symbol, ceildiv, dim, product, symbol
 from fusec.ir.divided import check_shardings
+from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import DimFact, Fusion, Input
 from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.ir.substitute import substitute_dims
+from fusec.shard.slices import is_strided
 
 
 def with_shares(fusion: Fusion) -> Fusion:
@@ -28,7 +30,8 @@ def with_shares(fusion: Fusion) -> Fusion:
         assert value is not None
         for k, parts in enumerate(sharding.dims):
             where = f"dim {k} of `{name}`"
-            _divide(fusion, value.shape[k], _to_last_axis(parts), factors, sharding, where)
+            equal = _equal_parts(sharding, parts)
+            _divide(fusion, value.shape[k], equal, factors, sharding, where)
     values = {name: symbol(name) * factor for name, factor in factors.items()}
     found = substitute_dims(fusion, values)
     facts = tuple(_shared(fact, factors.get(fact.name, 1)) for fact in fusion.dims)
@@ -39,9 +42,14 @@ def with_shares(fusion: Fusion) -> Fusion:
     return _with_slices(replace(found, dims=facts, shardings=shardings), fusion)
 
 
-def _to_last_axis(parts: Parts) -> Parts:
-    """Return the factors of a dim up to the last one along the mesh: what they leave is whole."""
-    along = [k for k, part in enumerate(parts) if part.axis not in (None, STREAM)]
+def _equal_parts(sharding: Sharding, parts: Parts) -> Parts:
+    """Return the factors of a dim up to the last one that divides it equally.
+
+    These are mesh axes, and the slices of a loop over several dims or within blocks.
+    """
+    slices = is_strided(sharding)
+    kinds = (None,) if slices else (None, STREAM)
+    along = [k for k, part in enumerate(parts) if part.axis not in kinds]
     return parts[: along[-1] + 1] if along else ()
 
 
@@ -103,7 +111,7 @@ def _with_slices(fusion: Fusion, given: Fusion) -> Fusion:
     for name, said in fusion.shardings.items():
         at = said.along(STREAM)
         value = fusion.find(name)
-        if at is None or value is None:
+        if at is None or value is None or is_strided(said):
             continue
         extent, divided = value.shape[at], dim(1)
         for part in said.dims[at]:
@@ -157,8 +165,13 @@ def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
 # Strides.
 
 
-def local_strides(entry: Input, shape: Shape, sizes: Mapping[str, int]) -> Shape:
-    """Return the strides of what a rank holds of an input: dense where those of the whole are."""
+def local_strides(
+    entry: Input, shape: Shape, sharding: Sharding, sizes: Mapping[str, int]
+) -> Shape:
+    """Return the strides of what a rank holds of an input: dense where those of the whole are.
+
+    shape: of what it holds. sharding: how ranks divide the input.
+    """
     whole = entry.value.shape
     if whole == shape:
         return entry.strides
@@ -168,7 +181,9 @@ def local_strides(entry: Input, shape: Shape, sizes: Mapping[str, int]) -> Shape
     for stride, extent, _ in sized:
         step, count = stride.evaluate(sizes), extent.evaluate(sizes)
         if step and count != 1 and step < reach:
-            return entry.strides  # elements share memory, which no denser layout would let them
+            # Elements share memory: those of several blocks do not, denser ones could not.
+            blocks = any(part.axis is None for parts in sharding.dims for part in parts)
+            return contiguous_strides(shape) if blocks else entry.strides
         reach += step * (count - 1)
     found: dict[int, Dim] = {}
     for stride, _, axis in sized:

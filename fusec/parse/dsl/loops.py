@@ -201,6 +201,7 @@ class Loops:
     def sharding(self, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:
         """Return how a tensor of a shape is divided."""
         known = self._extents(shape)
+        self._check_one_stream()
         owner = {factor: axis for axis in self.axes for factor in axis.factors}
         parts: list[tuple[Part, ...]] = [()] * len(shape)
         for k, factors in enumerate(self._factors):
@@ -215,7 +216,7 @@ class Loops:
                     if axis is None or axis.parallel is ParallelType.serial:
                         found.append((None, Part(None, size)))
                         continue
-                    self._check_one_dim(axis, known)
+                    self._check_factors(axis, known)
                     if found and found[-1][0] is axis:
                         size *= found.pop()[1].parts
                     found.append((axis, Part(self._name(axis, mesh), size)))
@@ -251,19 +252,45 @@ class Loops:
                     help="parallelize another axis on streams",
                 )
 
-    def _check_one_dim(self, axis: Axis, known: Mapping[str, Dim]) -> None:
-        """Raise Unsupported for an axis whose factors are not beside one another in one dim."""
+    def _check_one_stream(self) -> None:
+        """Raise FusecError for two axes on streams."""
+        axes = [axis for axis in self.axes if axis.parallel is ParallelType.stream]
+        if len(axes) > 1:
+            raise FusecError(
+                "the tensor is divided twice along `stream`",
+                span=self.spans.get(axes[1]),
+                help="merge the axes, and parallelise the merged one",
+            )
+
+    def _check_factors(self, axis: Axis, known: Mapping[str, Dim]) -> None:
+        """Raise Unsupported for an axis that divides no dim, or several, as shardings say it.
+
+        Slices of a loop may be of several dims, in any order: each iteration has one of them.
+        """
         real = [f for f in axis.factors if f.size.substitute(known) != 1]
-        if len(real) < 2:
-            return
-        own = self._factors[real[0].of]
-        first = own.index(real[0])
-        if own[first : first + len(real)] != real:
+        if axis.parallel is ParallelType.stream:
+            by_dim = {f.of: [o for o in self._factors[f.of] if o in real] for f in real}
+            if all(self._are_neighbours(own) for own in by_dim.values()):
+                return
             raise Unsupported(
-                "a merged axis of several dims, parallelized as a whole over a mesh or streams",
+                "an axis on streams merged of factors of a dim with others between them",
+                span=self.spans.get(axis),
+                help="merge factors that follow one another",
+            )
+        if len({f.of for f in real}) > 1 or not self._are_neighbours(real):
+            raise Unsupported(
+                "a merged axis of several dims, parallelized as a whole over a mesh",
                 span=self.spans.get(axis),
                 help="split a factor off its outermost dim and parallelize that",
             )
+
+    def _are_neighbours(self, factors: Sequence[Factor]) -> bool:
+        """Return whether factors of one dim follow one another in it."""
+        if not factors:
+            return True
+        own = self._factors[factors[0].of]
+        first = own.index(factors[0])
+        return own[first : first + len(factors)] == [*factors]
 
 
 def _checked(sharding: Sharding, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:
@@ -283,5 +310,5 @@ def _not_divided(factors: Sequence[Factor], known: Mapping[str, Dim], size: int)
             f"a split by {size} across the boundary of merged dims",
             help="split by a factor of the outermost or innermost merged dim",
         )
-    extent = factors[0].size.substitute(known)
+    extent = product(f.size for f in factors).substitute(known)  # of none: one iteration
     return FusecError(f"an axis of {extent} iterations is not divisible by {size}")
