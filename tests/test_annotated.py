@@ -321,7 +321,7 @@ def test_slices_of_symbols_are_multiples() -> None:
     text = "dims: {A: 8, B: 12}\n" + SUMS.replace("8, 12, 3", "A, B, 3").replace("12, 3", "B, 3")
     fusion = divided(read(text), None, y="0:_/2 stream/2,1:stream/3")
     verified(fusion)
-    with pytest.raises(FusecError, match="is not divided into 4 equal parts"):
+    with pytest.raises(FusecError, match="is not divisible into 4 equal parts"):
         partition(divided(read(text.replace("A: 8", "A: 6")), None, y="0:_/2 stream/2"))
 
 

@@ -79,7 +79,7 @@ def split(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
             continue
         if cut.outer != 1:
             rest = extent.divide(cut.outer)
-            assert rest is not None, f"{extent} is no multiple of {cut.outer}"
+            assert rest is not None, f"{extent} is not a multiple of {cut.outer}"
             found.append(cut.outer)
             extent = rest
         places[cut] = len(found)
