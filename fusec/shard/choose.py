@@ -231,7 +231,7 @@ def _reshape(node: Node, given: Given, said: Sharding | None) -> Choice:
     source, target = node.operands[0].shape, node.output.shape
     assert own is not None
     carried, lost = reshaped(own, source, target)
-    if said is None:
+    if said is None or said.dims == carried.dims:
         return Choice((own.without(*lost),), carried, carried)
     backward, missing = reshaped(said, target, source)
     result = said.without(*missing)

@@ -286,7 +286,8 @@ class _Partitioner:
         moves = access is not None and access.along is not None and access.window is None
         read = [v for v in node.inputs if not v.is_scalar]
         return (node.op.is_elementwise or moves) and all(
-            v in self.deferred or (v in self.fusion.input_of and self.tensors[v].sharding.is_whole)
+            (v in self.deferred and v.name not in self.said)
+            or (v in self.fusion.input_of and self.tensors[v].sharding.is_whole)
             for v in read
         )
 
