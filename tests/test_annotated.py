@@ -230,6 +230,36 @@ def test_saying_what_is_inferred_of_repeated_elements() -> None:
     assert all(v.shape[0] != dim(257) for n in agree(again).nodes[:-1] for v in n.outputs)
 
 
+FOLLOWED = """
+dims: {A: 4}
+inputs: {x: "f32[A, A]", z: "f32[A, A, A]"}
+ops:
+  - c = cast(z, f64)
+  - b = broadcast_in_dim(x, [A, A, A], [1, 2])
+  - y = minimum(b, c)
+outputs: [y]
+shardings: {b: {stream: {1: A}}}
+"""
+RESHAPED = """
+inputs: {x: "f32[15, 48]", w: "f32[15, 48]"}
+ops:
+  - m = mul(x, w)
+  - a = add(m, w)
+  - y = reshape(a, [15, 24, 2])
+outputs: [y]
+shardings: {m: {shard: {1: [{whole: 24}, {stream: 2}]}}}
+"""
+
+
+@pytest.mark.parametrize("text", [FOLLOWED, RESHAPED])
+def test_slices_that_are_followed_are_the_same_where_they_are_said(text: str) -> None:
+    fusion = read(text)
+    local = agree(fusion)
+    assert exchanges_of(local)[-1] == "stream_stack"
+    for name, again in repeated(fusion, random.Random(0), 9):
+        assert ops_of(agree(again)) == ops_of(local), name
+
+
 ON_ONE = """
 mesh: [2]
 inputs: {x: {type: "f32[4]", ranks: [1]}}
