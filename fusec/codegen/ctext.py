@@ -88,6 +88,20 @@ def _integer(value: bool | int | float, kind: DType) -> Text:
     return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)
 
 
+def converted(value: bool | int | float, to: DType) -> bool | int | float:
+    """Return a constant converted to another type, as the reference converts it."""
+    if to.kind == "bool":
+        return bool(value)
+    if not to.is_integer or (isinstance(value, int) and value in to.integers):
+        return value
+    # NumPy takes longer to load than a small fusion to plan, and few constants are converted so.
+    import numpy as np
+
+    from fusec.ir.evaluate import convert
+
+    return convert(np.asarray(value), to).item()
+
+
 def is_reciprocal(value: float, size: int, dtype: DType) -> bool:
     """Return whether a constant is 1 / size as a kernel computes it, of the rounded size.
 

@@ -12,6 +12,7 @@ from fusec.codegen.ctext import (
     Text,
     apply,
     compute_type,
+    converted,
     dim_text,
     identifier,
     is_reciprocal,
@@ -210,7 +211,7 @@ class Emitter(Nest):
             assert instance.constant is not None
             value = instance.constant
             if not to.is_half:
-                return self.constant(bool(value) if to.kind == "bool" else value, to)
+                return self.constant(converted(value, to), to)
             return self._rounded(self.constant(value, to), to)
         text, source = self.ref(instance, phase), instance.dtype
         if instance.kind == "dim":
