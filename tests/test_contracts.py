@@ -302,7 +302,7 @@ REPORTS = Path(__file__).parents[2] / "shared" / "reports"
     ("name", "message"),
     [
         ("argmax_of_nothing", "maximum and minimum of no elements are undefined"),
-        ("full_of_a_value_that_does_not_fit", "is 300, which u8 does not hold"),
+        ("full_of_a_value_that_does_not_fit", "is 300, out of range for u8"),
         ("pad_inf_in_ints", "is inf, and must be an integer"),
         ("where_of_two_literals", None),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,9 +19,7 @@ from local_fusions import Local, program_of, segmented
 from test_artifacts import documented, keys_of
 from test_hostir_loops import DIVIDED, LATER, divided
 
-from fusec.diagnostics import Unsupported
 from fusec.driver import programs
-from fusec.emit.names import check_launches
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -43,7 +40,6 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.program import HostProgram
 from fusec.hostir.text import host_ir_text
-from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 
@@ -193,35 +189,6 @@ def test_what_manifests_say_of_loops_and_exchanges_is_documented(
     assert done.code == 0
     assert '"is": "for"' in (tmp_path / "manifest.json").read_text(encoding="utf-8")
     assert fusec(capsys, "run", tmp_path, "--device", "reference").code == 0
-
-
-@pytest.mark.parametrize("kind", ["c", "tvm-ffi"])
-def test_loops_are_not_emitted_as_c(kind: str, tmp_path: Path, capsys: Capture) -> None:
-    """The reason names the first of them."""
-    path = FOLDER / "single_set_op.yaml"
-    done = fusec(capsys, "compile", path, "--emit", kind, "-o", tmp_path / "out")
-    assert done.code == 3
-    assert "cannot be emitted as C: its host program has loops" in done.err
-    assert "the first of them is `for loop0.index from 0 to A on 4 streams:`" in done.err
-
-
-@pytest.mark.parametrize(
-    ("instruction", "what"),
-    [
-        (SetStream(dim(1)), "several streams"),
-        (Collective("all_gather", "y", "x", "tp", 4), "communication between ranks"),
-        (Receive("y", "tp", dim(0)), "communication between ranks"),
-        (Share("y", ("v", "w"), "tp"), "communication between ranks"),
-        (Unshare("y", ("v", "w"), "tp"), "communication between ranks"),
-    ],
-)
-def test_streams_and_exchanges_are_not_emitted_as_c(instruction: Instruction, what: str) -> None:
-    """By what they are."""
-    b = Local("one")
-    made = program_of(b.finish(b.op("y", "exp", b.input("x", 4, 8))))
-    check_launches(made)
-    with pytest.raises(Unsupported, match=f"its host program has {what}"):
-        check_launches(replace(made, instructions=(*made.instructions, instruction)))
 
 
 def test_texts_that_do_not_hold_together_are_refused() -> None:

@@ -297,7 +297,7 @@ def test_sums_next_to_each_other_are_refused() -> None:
     )
     refusal = InnerOuterPersistent().propose(fusion, H200)
     assert isinstance(refusal, Refusal)
-    assert "side by side" in refusal.because
+    assert "are independent column reductions" in refusal.because
 
 
 def test_text_is_the_same_every_time() -> None:

@@ -143,7 +143,7 @@ STREAM = {
     ("wanted", "why"),
     [
         ({"tile_m": 64}, "does not support tile_m 64; it supports 8, 16, 32"),
-        ({"tile_n": 128}, "has no tile_n 128, but 16, 32, 64"),
+        ({"tile_n": 128}, "does not support tile_n 128; it supports 16, 32, 64"),
         ({"stages": 3}, "supports 1, 2 or 4 stages, not 3"),
         ({"cluster": 2}, "supports only `slices`"),
         ({"splits": 2, "split_method": "two_kernel"}, "supports only `slices`"),

@@ -258,7 +258,7 @@ def test_a_scaled_product_has_three_results() -> None:
 def test_scales_of_a_result_are_refused_by_name(asked: tuple[Any, ...]) -> None:
     with DirectDefinition() as fd:
         a, b, s, t = scaled_operands(fd)
-        with pytest.raises(Unsupported, match="a product with `output_"):
+        with pytest.raises(Unsupported, match="a GEMM with `output_"):
             fd.ops.scaled_mm(a, b, s, t, None, None, None, DataType.BFloat16, *asked)
 
 

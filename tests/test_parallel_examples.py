@@ -129,7 +129,7 @@ def test_half_types_are_decided(name: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", mostly_nightly([2, 4], 2))
 def test_attention_is_decided_at_its_own_width(ranks: int) -> None:
-    """Its weights are as large as initialised ones: larger scores make a softmax of jumps."""
+    """With weights as large as initialised ones, and larger ones: a softmax of nearly one-hot."""
     fusion = small(
         "tensor_parallel_attention", ranks, "bf16", "{B: 1, S: 32, D: 1024, H: 16, E: 64}"
     )
@@ -137,7 +137,7 @@ def test_attention_is_decided_at_its_own_width(ranks: int) -> None:
     assert pushed.ok, pushed.text()
     assert pushed.power <= LEAST_POWER
     large = replace(fusion, inputs=tuple(replace(i, low=None, high=None) for i in fusion.inputs))
-    assert verdict_of(large, add=added_once, nccl=False).word == "inconclusive"
+    assert verdict_of(large, add=added_once, nccl=False).ok
 
 
 @pytest.mark.parametrize("name", DIVIDED)

@@ -116,7 +116,17 @@ def test_quick_commands_run(name: str, capsys: pytest.CaptureFixture[str]) -> No
 EXPLAINED = [c for c in COMMANDS if re.match(r"fusec (explain|dump) examples/", c)]
 
 
-@pytest.mark.parametrize("command", EXPLAINED)
+SLOW = ("--schedule-space", "--sizes")
+"""Options whose commands plan a fusion many times."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(c, marks=(pytest.mark.nightly,) if any(o in c for o in SLOW) else ())
+        for c in EXPLAINED
+    ],
+)
 def test_commands_that_explain_run(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

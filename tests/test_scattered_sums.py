@@ -54,7 +54,7 @@ def test_what_is_said_of_an_output_reaches_the_sum_that_it_reads() -> None:
     assert seconds(fusion, CHOSEN) < 0.95 * seconds(fusion, PLAIN)
     (decision,) = lowering.division(fusion, CHOSEN).decisions
     assert (decision.action, decision.subject) == ("sums over ranks", ("y",))
-    assert decision.because.startswith("scattered: ")
+    assert decision.because.startswith("reduce-scatter: ")
 
 
 def test_both_are_right() -> None:

@@ -206,7 +206,7 @@ def test_the_page_has_every_field_and_an_entry_that_can_be_read(tmp_path: Path) 
 def test_text_before_the_first_entry_is_refused(own: Own) -> None:
     path = own(entry_of(rows()))
     path.write_text("us = 3\n" + path.read_text())
-    with pytest.raises(FusecError, match="begins with") as caught:
+    with pytest.raises(FusecError, match="a file must begin with") as caught:
         segment_of(rows())
     assert f"{path}:1:" in caught.value.render()
 
@@ -347,7 +347,7 @@ def test_the_users_file_counts_before_the_one_shipped(
 def test_explain_and_dump_say_tuned_or_priced(own: Own, capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(ROWS.replace("NAME", "rows").replace("BATCH", "4096").replace("WIDTH", "4096"))
-    assert "schedule      priced" in said(capsys, "explain", file)
+    assert "schedule      selected by the cost model" in said(capsys, "explain", file)
     assert "s0: inner_persistent, priced" in said(capsys, "dump", file, "--scheduler-params")
     path = own(entry_of(rows()))
     told = "schedule      tuned: 20 us measured on NVIDIA H200, 2026-11-23"
@@ -355,7 +355,7 @@ def test_explain_and_dump_say_tuned_or_priced(own: Own, capsys: Capture, tmp_pat
     dumped = said(capsys, "dump", file, "--scheduler-params")
     assert f"s0: inner_persistent, tuned (from {path})" in dumped
     assert "threads_x: 256" in dumped
-    assert "schedule      priced" in said(capsys, "explain", file, "--untuned")
+    assert "schedule      selected by the cost model" in said(capsys, "explain", file, "--untuned")
     (facts,) = json.loads(said(capsys, "explain", file, "--json"))["segments"]
     assert facts["chosen"] == "tuned"
     assert facts["tuned"]["exact"]

@@ -18,8 +18,14 @@ def test_slow_tests_run_a_few_variants() -> None:
     quick = [(f"tests/test_a.py::test_quick[{k}]", 0.001) for k in range(10)]
     one = [("tests/test_b.py::test_minutes", 60.0)]
     dear = [("tests/test_b.py::test_dear[a-b]", 30.0), ("tests/test_b.py::test_dear[a]", 30.0)]
-    found = variants.chosen([*slow, *quick, *one, *dear])
+    found = variants.chosen([*slow, *quick, *one, *dear], {})
     assert found == {"test_a.py": {"test_slow": 2}, "test_b.py": {"test_dear": 1}}
+
+
+def test_tests_of_which_few_variants_ran_stay_in_the_table() -> None:
+    known = {"test_a.py": {"test_slow": 2, "test_other": 3}}
+    times = [("tests/test_a.py::test_slow[1]", 0.1), ("tests/test_a.py::test_slow[2]", 0.1)]
+    assert variants.chosen(times, known) == {"test_a.py": {"test_slow": 5, "test_other": 3}}
 
 
 def test_each_entry_is_of_a_test() -> None:

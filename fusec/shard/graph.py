@@ -116,7 +116,8 @@ class LocalGraph:
         begins = attributes.pop("begins", None)
         names = [name] if name else ()
         own = {p.name: p.default for p in definition.attributes if p.default is not REQUIRED}
-        return self.add(definition, [operand], {**own, **attributes}, names, begins=begins)[0]
+        given = attributes | {k: v for k, v in own.items() if k not in attributes}
+        return self.add(definition, [operand], given, names, begins=begins)[0]
 
     def sliced(self, value: Value, cuts: Cuts, name: str) -> Value:
         """Return the slice of a value that an iteration has."""

@@ -33,8 +33,10 @@ extern "C" __global__ void kernel(const __grid_constant__ fusec::TensorMap map, 
   extremes<fusec::bf16>(target, tile);
   extremes<fusec::i32>(target, tile);
   extremes<fusec::i64>(target, tile);
-  fusec::bulk_reduce_max(static_cast<fusec::u32*>(target), reinterpret_cast<const fusec::u32*>(tile), 64);
-  fusec::bulk_reduce_max(static_cast<fusec::u64*>(target), reinterpret_cast<const fusec::u64*>(tile), 64);
+  fusec::bulk_reduce_max(static_cast<fusec::u32*>(target),
+                         reinterpret_cast<const fusec::u32*>(tile), 64);
+  fusec::bulk_reduce_max(static_cast<fusec::u64*>(target),
+                         reinterpret_cast<const fusec::u64*>(tile), 64);
   fusec::tensor_reduce_add_2d(&map, tile, 0, 8);
   fusec::tensor_reduce_add_3d(&map, tile, 0, 8, 1);
   fusec::commit_group();
