@@ -13,7 +13,8 @@ pytest_plugins = ["pytester"]
 FOLDER = Path(__file__).parent
 
 
-def test_slow_tests_run_a_few_variants() -> None:
+def test_slow_tests_run_a_few_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "SECONDS", 0.5)
     slow = [(f"tests/test_a.py::test_slow[{k}]", 0.2) for k in range(10)]
     quick = [(f"tests/test_a.py::test_quick[{k}]", 0.001) for k in range(10)]
     one = [("tests/test_b.py::test_minutes", 60.0)]
@@ -22,7 +23,10 @@ def test_slow_tests_run_a_few_variants() -> None:
     assert found == {"test_a.py": {"test_slow": 2}, "test_b.py": {"test_dear": 1}}
 
 
-def test_tests_of_which_few_variants_ran_stay_in_the_table() -> None:
+def test_tests_of_which_few_variants_ran_stay_in_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(variants, "SECONDS", 0.5)
     known = {"test_a.py": {"test_slow": 2, "test_other": 3}}
     times = [("tests/test_a.py::test_slow[1]", 0.1), ("tests/test_a.py::test_slow[2]", 0.1)]
     assert variants.chosen(times, known) == {"test_a.py": {"test_slow": 5, "test_other": 3}}
