@@ -39,6 +39,15 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert fusion["segments"] == ["inner_persistent"]
 
 
+@pytest.mark.parametrize("command", ["check", "compile", "dump", "explain", "run"])
+def test_a_rejected_file(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("fusion: f\ninputs: {x: 'f32[4]'}\nops:\n  - y = expp(x)\noutputs: [y]\n")
+    more = ["-o", str(tmp_path / "out")] if command == "compile" else []
+    found = printed(capsys, command, str(file), *more, code=2)
+    assert [(d["code"], d["line"]) for d in found["diagnostics"]] == [("E0205", 4)]
+
+
 def test_compile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     out = str(tmp_path / "out")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec import driver
+from fusec.commands.diagnose import Report
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 from fusec.options import CompileOptions
@@ -28,7 +29,19 @@ class ExplainOptions:
 
 
 def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
-    """Explain every fusion of a file for every target; of the number of an error its page."""
+    """Explain every fusion of a file for every target; of the number of an error its page.
+
+    A file that cannot be explained has its diagnostics in JSON, too, as from other commands.
+    """
+    try:
+        return _explain_file(path, options, chosen)
+    except FusecError as error:
+        if chosen.json:
+            print(Report(list(error.diagnostics)).json())
+        raise
+
+
+def _explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
     from fusec.commands.error_pages import explain_code, names_code
 
     if names_code(path):
