@@ -157,7 +157,8 @@ def _slice_rule(name: str, product: str) -> Rule:
             for axis in range(rank - 2):
                 if operand.shape[axis] == 1:  # broadcast along the batch
                     start[axis], end[axis], step[axis] = dim(0), dim(1), 1
-            if all(s == 0 and e == x for s, e, x in zip(start, end, operand.shape, strict=True)):
+            whole = zip(start, end, step, operand.shape, strict=True)
+            if all(s == 0 and e == x and by == 1 for s, e, by, x in whole):
                 sides.append(operand)
                 continue
             sides.append(
