@@ -246,3 +246,21 @@ def test_unreadable_files_are_named(tmp_path: Path):
         save_arrays(tmp_path / "out.bin", {})
     with pytest.raises(FusecError, match="cannot write"):
         save_arrays(tmp_path / "missing" / "out.npz", {"x": np.zeros(1)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_arrays_of_any_layout_are_laid_out_as_declared(data: st.DataObject) -> None:
+    """Also where strides are read from arrays: those of another layout cannot be taken."""
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    order = data.draw(st.permutations(range(len(shape))))
+    contiguity = data.draw(st.lists(st.booleans(), min_size=len(shape), max_size=len(shape)))
+    fusion = single(shape=shape, stride_order=order, contiguity=contiguity)
+    axes = data.draw(st.permutations(range(len(shape))))
+    steps = [data.draw(st.sampled_from([1, 2, -1])) for _ in shape]
+    whole = np.arange(8 ** len(shape), dtype=np.float32).reshape([8] * len(shape))
+    array = whole.transpose(axes)[tuple(slice(None, None, step) for step in steps)]
+    array = array[tuple(map(slice, shape))]
+    sizes = bind_sizes(fusion, {"x": array})
+    strides = tuple(s.evaluate(sizes) for s in fusion.inputs[0].strides)
+    np.testing.assert_array_equal(lay_out(array, strides).array, array)

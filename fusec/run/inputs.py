@@ -204,7 +204,7 @@ def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
     _solve(pending, sizes, origin)
     for entry in fusion.inputs:
         if not entry.value.is_scalar:
-            _read_strides(entry, arrays[entry.value.name], sizes)
+            _read_strides(entry, arrays[entry.value.name], sizes, fusion.hints)
     check_facts(fusion, sizes)
     check_layouts(fusion, sizes)
     check_extrema(fusion, sizes)
@@ -295,19 +295,27 @@ def _stride_of(
     return actual[axis]
 
 
-def _read_strides(entry: Input, array: Any, sizes: dict[str, int]) -> None:
+def _read_strides(entry: Input, array: Any, sizes: dict[str, int], hints: Sizes) -> None:
+    """Bind run-time strides to those of an array, or FusecError where others are not as declared.
+
+    NumPy's arrays of other layouts are copied before they are used: their strides are chosen.
+    """
     actual = strides_of(array)
     if any(stride < 0 for stride in actual):
         # A flipped view is copied: memory is only ever read forwards.
         actual = dense_strides(np.shape(array))
-    shape = tuple(np.shape(array))
-    for name, axis in _own_strides(entry).items():
+    shape, own = tuple(np.shape(array)), _own_strides(entry)
+    for name, axis in own.items():
         sizes[name] = _stride_of(entry, axis, actual, shape, sizes)
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
     for axis, (found, expected) in enumerate(zip(actual, strides, strict=True)):
-        # NumPy's own arrays are laid out anew before they go to the GPU.
-        if not isinstance(array, np.ndarray) and shape[axis] > 1 and found != expected:
-            raise FusecError(
-                f"input `{entry.value.name}` has stride {found} in dim {axis}, expected {expected}",
-                notes=(f"declared strides {shape_text(entry.strides)}",),
-            )
+        if shape[axis] == 1 or found == expected:
+            continue
+        if isinstance(array, np.ndarray):
+            sizes |= {name: hints[name] for name in own}
+            _bind_strides(entry, sizes, set())
+            return
+        raise FusecError(
+            f"input `{entry.value.name}` has stride {found} in dim {axis}, expected {expected}",
+            notes=(f"declared strides {shape_text(entry.strides)}",),
+        )
