@@ -61,14 +61,14 @@ class Calls:
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
-        self._words = OurWords(source, scope)
+        self.words = OurWords(source, scope)
 
     def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
         """Return what an op line computes: results under the names of `labels`, sizes or numbers.
 
         labels: called where the line makes values, so that sizes and numbers take no names.
         """
-        tree, self._words.line = line.tree, line
+        tree, self.words.line = line.tree, line
         if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
             return self._call(tree, labels())
         is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
@@ -92,7 +92,7 @@ class Calls:
     def _call(self, tree: CallTree, names: Sequence[str] | None) -> tuple[Operand, ...]:
         span, name = self._span(tree), tree.name.text
         if name not in ops.TABLE:
-            ours = self._words.alias(tree)
+            ours = self.words.alias(tree)
             if isinstance(ours, CallTree):
                 return self._call(ours, names)
             if isinstance(ours, (Infix, Prefix)):
@@ -100,12 +100,12 @@ class Calls:
         try:
             op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
-            raise self._words.unknown(tree, error).at(self._span(tree.name)) from None
+            raise self.words.unknown(tree, error).at(self._span(tree.name)) from None
         try:
             given = self._bind(op, tree)
             operands, attributes = self._arguments(op, given, span)
         except FusecError as error:
-            raise self._words.reordered(op, tree, error) from None
+            raise self.words.reordered(op, tree, error) from None
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
             count, results = len(op.results), ", ".join(op.results)
@@ -288,7 +288,7 @@ class Calls:
     def _named(self, tree: Name) -> Operand:
         owner, _, name = tree.text.rpartition(".")
         if owner and self._scope.knows(owner) and not self._scope.knows(tree.text):
-            raise self._words.attribute(tree, owner, name)
+            raise self.words.attribute(tree, owner, name)
         meaning = self._scope.find(tree.text, self._span(tree))
         if isinstance(meaning, Dim):
             return operand_of_size(self._builder, meaning, self._span(tree))

@@ -7,7 +7,7 @@ from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
-from fusec.parse.tokens import Token, number_of, tokens_of
+from fusec.parse.tokens import Token, number_of, tokens_of, unexpected_sign
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -18,6 +18,7 @@ from fusec.parse.trees import (
     Name,
     OpLine,
     Prefix,
+    Quoted,
     Range,
     Subscript,
     Tree,
@@ -41,6 +42,8 @@ class Parser:
         self._next = 0
         self._depth = 0
         self._operators = 0
+        self._pasted = False
+        """Whether forms of Python's are read too: of op lines, which say what to write instead."""
 
     @property
     def token(self) -> Token:
@@ -71,6 +74,8 @@ class Parser:
     def unexpected(self, expected: str, help: str | None = None) -> FusecError:
         """Return the error for the next token."""
         token = self.token
+        if token.kind == "quoted":
+            return unexpected_sign(self.source, token.start, token.end)
         found = "the end of the line" if token.kind == "end" else f"`{token.text}`"
         if token.text == ":" and help is None:
             help = "keyword arguments are written `name=value`"
@@ -98,20 +103,22 @@ class Parser:
 
     def op_line(self) -> OpLine:
         """Read `names = expression`."""
-        first = self.token
-        if first.kind == "name" and self._tokens[self._next + 1].text == "(":
-            raise FusecError(
-                "an op line must name its result",
-                span=self.span(first),
-                help=f"write `y = {first.text}(...)`",
-                code=UNNAMED_RESULT,
-            )
+        self._pasted = True
+        if self.token.kind == "name" and self._tokens[self._next + 1].text == "(":
+            return self._statement()
         names = [self.name("the name of a result")]
         while self.take(","):
             names.append(self.name("the name of a result"))
+        told = self._annotation(names)
+        sign = self._augmented(names)
         self.expect("=", " after the result's name")
         tree = self.expression()
         self.finish("call" if isinstance(tree, CallTree) else "expression")
+        if sign is not None:
+            tree = Infix(sign.text, names[0], tree, tree.start, tree.end, sign.start)
+            told = self._told(f"op lines have no `{sign.text}=`", sign)
+        if told is not None:
+            return OpLine(tuple(names), tree, told)
         copied = isinstance(tree, Name) and "." not in tree.text
         if copied or isinstance(tree, Items) or (isinstance(tree, Literal) and tree.value is None):
             raise FusecError(
@@ -121,6 +128,43 @@ class Parser:
                 code=NOT_A_CALL,
             )
         return OpLine(tuple(names), tree)
+
+    def _told(self, message: str, at: Token) -> FusecError:
+        return FusecError(message, span=self.span(at), code=UNEXPECTED_TOKEN)
+
+    def _statement(self) -> OpLine:
+        """Read a call without a result; its result is what it writes, in place or to `out`."""
+        first = self.token
+        tree = self.expression()
+        assert isinstance(tree, (CallTree, Subscript, Infix))
+        self.finish("call")
+        told = FusecError(
+            "an op line must name its result", span=self.span(first), code=UNNAMED_RESULT
+        )
+        return OpLine((_written(tree) or Name("y", first.start, first.end),), tree, told)
+
+    def _annotation(self, names: list[Name]) -> FusecError | None:
+        """Step over the `: torch.Tensor` of `y: torch.Tensor = x`."""
+        colon = self.token
+        if len(names) > 1 or not self._sees(":"):
+            return None
+        place = self._next
+        while self.token.kind != "end" and not self._sees("="):
+            self._next += 1
+        if self.token.kind == "end":
+            self._next = place
+            return None
+        return self._told("op lines have no annotations", colon)
+
+    def _augmented(self, names: list[Name]) -> Token | None:
+        """Step over the operator of `x *= y`."""
+        sign, following = self.token, self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        binary = any(sign.text in level for level in PRECEDENCE) or sign.text == "**"
+        is_sign = sign.kind == "mark" and binary and sign.text not in COMPARISONS
+        if len(names) > 1 or not is_sign or following.text != "=" or following.start != sign.end:
+            return None
+        self._next += 1
+        return sign
 
     def expression(self) -> Tree:
         """Read an expression."""
@@ -215,11 +259,6 @@ class Parser:
                 end = self._tokens[self._next - 1].end
                 tree = CallTree(method, (Argument(None, tree), *called), tree.start, end)
                 continue
-            if isinstance(tree, Name) and tree.text.endswith(".shape"):
-                owner = tree.text.removesuffix(".shape")
-                help = f"write the name of the dim, or `size({owner}, dim)`"
-                message = f"op lines have no attributes: `{tree.text}`"
-                raise FusecError(message, span=self.span(tree), help=help)
             keys = [self._key()]
             while self.take(","):
                 keys.append(self._key())
@@ -269,10 +308,11 @@ class Parser:
             if token.text in _WORDS:
                 return Literal(_WORDS[token.text], token.start, token.end)
             return Name(token.text, token.start, token.end)
+        if token.kind == "quoted" and self._pasted:
+            self._next += 1
+            return Quoted(token.text[1:-1], token.start, token.end)
         if self.take("("):
-            tree = self.expression()
-            self.expect(")")
-            return tree
+            return self._parenthesized(token)
         if self.take("["):
             items: list[Tree] = []
             while not (self.token.kind == "mark" and self.token.text == "]"):
@@ -282,6 +322,19 @@ class Parser:
             closing = self.expect("]", " or `,`")
             return Items(tuple(items), token.start, closing.end)
         raise self.unexpected("a value")
+
+    def _parenthesized(self, opening: Token) -> Tree:
+        """Read the rest of an expression in parentheses, or of a tuple, which is a list."""
+        if self._sees(")") and self._pasted:
+            return Items((), opening.start, self.expect(")").end)
+        tree = self.expression()
+        if not (self._sees(",") and self._pasted):
+            self.expect(")")
+            return tree
+        items = [tree]
+        while self.take(",") and not self._sees(")"):
+            items.append(self.expression())
+        return Items(tuple(items), opening.start, self.expect(")").end)
 
     def _call(self, name: Name) -> CallTree:
         self.expect("(")
@@ -302,7 +355,27 @@ class Parser:
             keyword = self.name("a keyword")
             self.expect("=")
             return Argument(keyword, self.expression())
+        star = self.token
+        if self._pasted and self.take("*"):
+            listed = self._power()
+            return Argument(None, Prefix("*", listed, star.start, listed.end))
         return Argument(None, self.expression())
+
+
+def _written(tree: Tree) -> Name | None:
+    """Return the name that a call writes to: the `x` of `x.mul_(y).add_(z)`, or its `out`."""
+    if not isinstance(tree, CallTree):
+        return None
+    owner, _, method = tree.name.text.rpartition(".")
+    for argument in tree.arguments:
+        if argument.keyword is not None and argument.keyword.text == "out":
+            return argument.value if isinstance(argument.value, Name) else None
+    if not method.endswith("_"):
+        return None
+    if owner:
+        return Name(owner, tree.name.start, tree.name.start + len(owner))
+    first = tree.arguments[0].value
+    return first if isinstance(first, Name) else _written(first)
 
 
 def _second_line(parser: Parser) -> str | None:

@@ -26,6 +26,7 @@ from fusec.parse.trees import (
     Literal,
     Name,
     Prefix,
+    Quoted,
     Range,
     Subscript,
     Tree,
@@ -65,6 +66,8 @@ def bind(
     op = ops.TABLE[entry.name] if entry.kind == "same" else None
     for word, value in keywords.items():
         name = _parameter(word, names) if op is None else parameter_called(op, word)
+        if name not in names and word in IGNORED:
+            continue
         if name not in names or name in given:
             what = "is specified twice" if name in given else "is unknown"
             raise FusecError(f"argument `{word}` of `{entry.name}` {what}", help=entry.title)
@@ -276,6 +279,8 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
         return ":".join("" if part is None else of(part) for part in parts)
     if isinstance(tree, Dots):
         return "..."
+    if isinstance(tree, Quoted):
+        return f"'{tree.text}'"
     if isinstance(tree, Prefix):
         return f"{tree.operator}{_factor(tree.operand, 8, texts, prefix)}"
     level = _level(tree)

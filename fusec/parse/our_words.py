@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL
@@ -14,10 +15,22 @@ from fusec.ops.arguments import parameter_called, signature
 from fusec.ops.find import not_ours
 from fusec.ops.frameworks import Entry, find, find_bare, find_dotted, method_entry
 from fusec.parse import frameworks
+from fusec.parse.pasted import Pasted
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import NotASize
 from fusec.parse.source import Source
-from fusec.parse.trees import Argument, CallTree, Items, Literal, Name, OpLine, Tree
+from fusec.parse.tokens import unexpected_sign
+from fusec.parse.trees import (
+    Argument,
+    CallTree,
+    Items,
+    Literal,
+    Name,
+    OpLine,
+    Quoted,
+    Subscript,
+    Tree,
+)
 
 
 class OurWords:
@@ -26,11 +39,77 @@ class OurWords:
     def __init__(self, source: Source, scope: Scope) -> None:
         """Bind trees of `source` to names of `scope`."""
         self._source, self._scope = source, scope
+        self._pasted = Pasted(scope)
         self.line: OpLine | None = None
         """The line that is being read: errors say how the whole of it is written."""
 
     def _span(self, tree: Tree) -> Span:
         return self._source.span(tree.start, tree.end)
+
+    def line_in_ours(self, line: OpLine) -> OpLine:
+        """Return a line with all that other frameworks and Python have in fusec's words."""
+        made = self._pasted.line(line)
+        return replace(made, tree=self._ours(made.tree, {}))
+
+    def python(self, line: OpLine, twice: Mapping[str, FusecError]) -> tuple[OpLine, FusecError]:
+        """Return a line of Python's as fusec has it, with the error that says how to write it.
+
+        twice: the errors of names that the line gives another value, as Python's lines do.
+        """
+        whole = self.line_in_ours(line)
+        error = line.told or self._foreign_part() or next(iter(twice.values()))
+        names = [self._free(n) if n.text in twice else n for n in whole.names]
+        static = self._static(line, whole.tree)
+        if static:
+            self._pasted.static |= static
+            told = " and ".join(f"`{_text(t)}` for `{n}`" for n, t in static.items())
+            return whole, error.changed(help=f"leave the line out, and write {told}")
+        for old, new in zip(whole.names, names, strict=True):
+            if old.text != new.text:
+                self._pasted.renamed[old.text] = new
+        whole = replace(whole, names=tuple(names), told=None)
+        help = f"write {_line_text(whole)}"
+        for old in twice:
+            help += f", and `{self._pasted.renamed[old].text}` for `{old}` in the lines below"
+        return whole, error.changed(help=help)
+
+    def is_python(self, line: OpLine) -> bool:
+        """Return whether a line has parts that Python computes, or is a form of Python's."""
+        self._pasted.line(line)
+        return line.told is not None or self._pasted.first is not None
+
+    def _foreign_part(self) -> FusecError | None:
+        part = self._pasted.first
+        if part is None:
+            return None
+        if isinstance(part, Quoted):
+            return unexpected_sign(self._source, part.start, part.end)
+        text = self._source.text[part.start : part.end]
+        kind = "attributes" if isinstance(part, (Name, Subscript)) else "Python"
+        message = f"op lines have no {kind}: `{text}`"
+        return FusecError(message, span=self._span(part), code=METHOD_CALL)
+
+    def _static(self, line: OpLine, tree: Tree) -> dict[str, Tree]:
+        """Return what names of a line stand for that takes a type or sizes from a value."""
+        if isinstance(tree, Name) and len(line.names) == 1:
+            return {line.names[0].text: tree}
+        if not isinstance(tree, Items):
+            return {}
+        if len(line.names) == 1:
+            return {line.names[0].text: tree}
+        if len(line.names) != len(tree.items):
+            return {}
+        found = zip(line.names, tree.items, strict=True)
+        return {n.text: t for n, t in found if n.text != "_" and _text(t) != n.text}
+
+    def _free(self, name: Name) -> Name:
+        """Return a name like `name` that nothing in the file has."""
+        number = 2
+        while self._scope.knows(f"{name.text}_{number}") or (
+            f"{name.text}_{number}" in self._scope.later
+        ):
+            number += 1
+        return replace(name, text=f"{name.text}_{number}")
 
     def alias(self, tree: CallTree) -> Tree | None:
         """Return a call by another name of an operation in fusec's words; None of other calls."""
@@ -123,7 +202,7 @@ class OurWords:
         if self.line is None:
             return f"`{_text(made)}`"
         whole = self._ours(self.line.tree, {id(tree): made})
-        return f"`{', '.join(n.text for n in self.line.names)} = {_text(whole)}`"
+        return _line_text(replace(self.line, tree=whole))
 
     def _ours(self, tree: Tree, made: Mapping[int, Tree]) -> Tree:
         """Return an expression with all that other frameworks name in fusec's words."""
@@ -161,6 +240,10 @@ def _in_our_words(entry: Entry, called: CallTree) -> Tree:
     )
     made = frameworks.instantiate(entry, given, _value_of)
     return frameworks.substituted(made, given, called)
+
+
+def _line_text(line: OpLine) -> str:
+    return f"`{', '.join(n.text for n in line.names)} = {_text(line.tree)}`"
 
 
 def _text(tree: Tree) -> str:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, DIM_AS_VALUE, NO_OUTPUTS
 from fusec.codes.document import COLON_IN_OP_LINE, MISSING_FIELD, SPLIT_OP_LINES
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
@@ -24,7 +24,7 @@ from fusec.parse.expressions import Parser
 from fusec.parse.fields import Problems
 from fusec.parse.phases import phases_of
 from fusec.parse.schedules import overrides_of
-from fusec.parse.scope import Scope
+from fusec.parse.scope import Scope, Skip
 from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
@@ -182,13 +182,22 @@ class _Reader:
     def _parsed(self, item: YamlNode) -> OpLine | None:
         with self.problems.collect(item.span):
             if isinstance(item, Mapping):
-                raise _became_mapping(item)
+                return self._line_with_colon(item)
             if not isinstance(item, Scalar):
                 raise fields.wrong(
                     item, "an op line", "results are named without brackets: `a, b = op(x)`"
                 )
             return Parser(item.source, *item.body).op_line()
         return None
+
+    def _line_with_colon(self, item: Mapping) -> OpLine:
+        """Return the op line of which YAML makes a mapping, as one that says how to write it."""
+        error = _became_mapping(item)
+        try:
+            line = Parser(item.source, item.start, item.end).op_line()
+        except FusecError:
+            raise error from None
+        return replace(line, told=line.told or error)
 
     def _poison(self, item: YamlNode) -> None:
         """Keep uses of what an unreadable line was meant to define silent."""
@@ -204,14 +213,48 @@ class _Reader:
                 self.scope.poison(name.text, span)
 
         with self.problems.collect(spans[0], poison):
-            for name, span in zip(line.names, spans, strict=True):
-                if name.text == UNUSED:
-                    continue
-                self.scope.check_new(name.text, "value", span)
-            results = calls.line(line, lambda: self._labels(line, builder))
+            twice, made = self._names_given_again(line, spans), None
+            try:
+                if twice or calls.words.is_python(line):
+                    made, error = calls.words.python(line, twice)
+                    raise error
+                results = calls.line(line, lambda: self._labels(line, builder))
+            except FusecError:
+                self._go_on(line, made, builder, calls)
+                raise
             for name, span, result in zip(line.names, spans, results, strict=True):
                 if name.text != UNUSED:
                     self.scope.define(name.text, result, span)
+
+    def _names_given_again(
+        self, line: OpLine, spans: Sequence[Span]
+    ) -> MappingOf[str, FusecError]:
+        """Return the errors of names that have a value already; other wrong names are raised."""
+        twice: dict[str, FusecError] = {}
+        for name, span in zip(line.names, spans, strict=True):
+            if name.text == UNUSED:
+                continue
+            try:
+                self.scope.check_new(name.text, "value", span)
+            except FusecError as error:
+                if not isinstance(self.scope.meaning(name.text), Value):
+                    raise
+                twice[name.text] = error
+        return twice
+
+    def _go_on(
+        self, line: OpLine, made: OpLine | None, builder: GraphBuilder, calls: Calls
+    ) -> None:
+        """Define what a wrong line is meant to, where that is known: the next ones read it."""
+        try:
+            ours = made or calls.words.line_in_ours(line)
+            results = calls.line(ours, lambda: self._labels(ours, builder))
+            for old, new, result in zip(line.names, ours.names, results, strict=True):
+                if new.text != UNUSED:
+                    self.scope.define(old.text, result, self.source.span(old.start, old.end))
+                    self.scope.define(new.text, result, self.source.span(new.start, new.end))
+        except (FusecError, Skip, ValueError):
+            return
 
     def _labels(self, line: OpLine, builder: GraphBuilder) -> list[str]:
         """Return the names of the results, one of its own for each `_`."""

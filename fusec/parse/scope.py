@@ -71,6 +71,10 @@ class Scope:
         """Return whether a name has a meaning so far."""
         return name in self._meanings
 
+    def meaning(self, name: str) -> Meaning | None:
+        """Return what a name means so far; None where it means nothing."""
+        return self._meanings.get(name)
+
     def span_of(self, name: str) -> Span | None:
         """Return where a name was defined."""
         return self._spans.get(name)

@@ -14,6 +14,7 @@ from fusec.parse.source import Source
 _TOKEN = re.compile(
     r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
+    r"|(?P<quoted>'[^'\"\n]*'|\"[^'\"\n]*\")"
     r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
 )
 _BLANK = re.compile(r"(?:\s|\\\n)*")
@@ -24,7 +25,7 @@ _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its kind (number, name, mark or end), text and place."""
+    """A token: its kind (number, name, quoted, mark or end), text and place."""
 
     kind: str
     text: str
@@ -45,12 +46,7 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             return
         found = _TOKEN.match(text, position, end)
         if found is None:
-            raise FusecError(
-                f"unexpected `{text[position]}`",
-                span=source.span(position),
-                help=_quoted_number(text, position, end) or _foreign(text, position),
-                code=UNEXPECTED_TOKEN,
-            )
+            raise unexpected_sign(source, position, end)
         rest = _NAME_REST.match(text, found.end(), end)
         if rest is not None and found.lastgroup in ("number", "name"):
             word = found[0] + rest[0]
@@ -66,6 +62,17 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
         position = found.end()
 
 
+def unexpected_sign(source: Source, position: int, end: int) -> FusecError:
+    """Return the error for a sign that no op line has."""
+    text = source.text
+    return FusecError(
+        f"unexpected `{text[position]}`",
+        span=source.span(position),
+        help=_quoted_number(text, position, end) or _foreign(text, position),
+        code=UNEXPECTED_TOKEN,
+    )
+
+
 def _quoted_number(text: str, position: int, end: int) -> str | None:
     found = _QUOTED_NUMBER.match(text, position, end)
     return f"a number stands bare: write `{found[2]}`" if found else None
@@ -75,8 +82,8 @@ def _foreign(text: str, position: int) -> str | None:
     character = text[position]
     if character in "'\"":
         quoted = _QUOTED.match(text, position)
-        example = "`cast(x, f32)`" if quoted is None else f"write `{quoted[1]}`"
-        return f"do not quote dtypes and names in op lines: write {example}"
+        example = "cast(x, f32)" if quoted is None else quoted[1]
+        return f"do not quote dtypes and names in op lines: write `{example}`"
     if character == "\\":
         return "write the op line without escapes"
     if character == "!":

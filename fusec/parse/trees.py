@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusec.diagnostics import FusecError
+
 
 @dataclass(frozen=True)
 class Literal:
@@ -24,8 +26,17 @@ class Name:
 
 
 @dataclass(frozen=True)
+class Quoted:
+    """A quoted word, which op lines do not have: `'mean'`."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Items:
-    """A list in brackets."""
+    """A list in brackets, or in parentheses as Python's tuples are."""
 
     items: tuple[Tree, ...]
     start: int
@@ -81,7 +92,7 @@ class Subscript:
 
 @dataclass(frozen=True)
 class Prefix:
-    """An operator before its operand: - or ~."""
+    """An operator before its operand: - or ~, or Python's * before a list of arguments."""
 
     operator: str
     operand: Tree
@@ -101,7 +112,7 @@ class Infix:
     place: int
 
 
-Tree = Literal | Name | Items | CallTree | Prefix | Infix | Subscript | Range | Dots
+Tree = Literal | Name | Items | CallTree | Prefix | Infix | Subscript | Range | Dots | Quoted
 
 
 @dataclass(frozen=True)
@@ -110,3 +121,5 @@ class OpLine:
 
     names: tuple[Name, ...]
     tree: Tree
+    told: FusecError | None = None
+    """What is wrong with a line in a form of Python's that is understood: `x *= y`."""

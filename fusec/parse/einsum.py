@@ -1,0 +1,62 @@
+"""`torch.einsum` in fusec's words: a matmul where it is one, else a product and a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusec.parse import frameworks
+from fusec.parse.trees import Tree
+
+
+def einsum(equation: str, operands: Sequence[Tree], at: Tree) -> Tree | None:
+    """Return the expression for `equation`; None of one with `...` or a repeated index."""
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    fits = arrow and len(terms) == len(operands) and all(map(_is_plain, [*terms, output]))
+    if not fits or not set(output) <= set(inputs):
+        return None
+    names = [f"operand{k}" for k in range(len(terms))]
+    text = (_matmul(terms, output, names) if len(terms) == 2 else None) or _sum(
+        terms, output, names
+    )
+    given = dict(zip(names, operands, strict=True))
+    return frameworks.substituted(frameworks.parsed(text), given, at)
+
+
+def _is_plain(term: str) -> bool:
+    return (not term or term.isalpha()) and len(set(term)) == len(term)
+
+
+def _matmul(terms: Sequence[str], output: str, names: Sequence[str]) -> str | None:
+    """Return the matmul of two operands with one row, one column and one summed index."""
+    left, right = terms
+    batch = "".join(c for c in output if c in left and c in right)
+    rows = [c for c in left if c not in right]
+    columns = [c for c in right if c not in left]
+    summed = [c for c in left if c in right and c not in output]
+    if not len(rows) == len(columns) == len(summed) == 1 or {*rows, *columns} - set(output):
+        return None
+    a = _ordered(names[0], left, batch + rows[0] + summed[0])
+    b = _ordered(names[1], right, batch + summed[0] + columns[0])
+    made = batch + rows[0] + columns[0]
+    return f"{a} @ {b}" if made == output else _ordered(f"({a} @ {b})", made, output)
+
+
+def _ordered(text: str, present: str, wanted: str) -> str:
+    if present == wanted:
+        return text
+    if len(present) > 1 and present[:-2] + present[-1] + present[-2] == wanted:
+        return f"transpose({text}, -2, -1)"
+    return f"permute({text}, [{', '.join(str(present.index(c)) for c in wanted)}])"
+
+
+def _sum(terms: Sequence[str], output: str, names: Sequence[str]) -> str:
+    summed = sorted(set("".join(terms)) - set(output), key="".join(terms).index)
+    order = output + "".join(summed)
+    factors: list[str] = []
+    for term, name in zip(terms, names, strict=True):
+        text = _ordered(name, term, "".join(c for c in order if c in term))
+        keys = ", ".join(":" if c in term else "none" for c in order)
+        factors.append(text if len(term) == len(order) else f"{text}[{keys}]")
+    dims = ", ".join(str(len(output) + k) for k in range(len(summed)))
+    return f"sum({' * '.join(factors)}, [{dims}])" if summed else " * ".join(factors)

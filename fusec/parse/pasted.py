@@ -1,0 +1,379 @@
+"""Python in op lines that come from PyTorch programs: shapes, types, constants, in fusec's words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from fusec.diagnostics import FusecError
+from fusec.ir import dtype as dtypes
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Value
+from fusec.ops import TABLE
+from fusec.parse import frameworks
+from fusec.parse.einsum import einsum
+from fusec.parse.scope import Scope
+from fusec.parse.trees import (
+    Argument,
+    CallTree,
+    Infix,
+    Items,
+    Literal,
+    Name,
+    OpLine,
+    Prefix,
+    Quoted,
+    Range,
+    Subscript,
+    Tree,
+)
+
+_MODULES = frozenset({"math", "torch", "np", "numpy", "jnp"})
+_CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan}
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "log10": math.log10,
+    "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
+    "ceil": math.ceil,
+}  # fmt: skip
+_LIKE = {"type_as": "cast", "view_as": "reshape", "reshape_as": "reshape", "expand_as": "expand"}
+_PAIRS = {"max": ("maximum", "argmax"), "min": ("minimum", "argmin")}
+
+
+class Pasted:
+    """Puts what Python computes before a kernel runs into sizes, types and numbers."""
+
+    def __init__(self, scope: Scope) -> None:
+        """Ask `scope` for the types of values."""
+        self._scope = scope
+        self.first: Tree | None = None
+        """The first part that was rewritten since this was None."""
+        self.static: dict[str, Tree] = {}
+        """What is to be written for names of the file that are no values: types and sizes."""
+        self.renamed: dict[str, Name] = {}
+        """The names to write for those that lines further up gave other values."""
+
+    def of(self, tree: Tree) -> Tree:
+        """Return an expression without Python's parts; what is not known stays as it is."""
+        if isinstance(tree, Name) and tree.text in self.static:
+            self._note(tree)
+            return frameworks.substituted(self.static[tree.text], {}, tree)
+        if isinstance(tree, Name):
+            tree = self._renamed(tree)
+        if isinstance(tree, CallTree) and "." in tree.name.text:
+            tree = replace(tree, name=self._renamed(tree.name))
+        before = self.first
+        found = self._rewritten(tree)
+        if found is not None:
+            self.first = before
+            self._note(tree)
+            return self._quietly(found)
+        parts = [self.of(part) for part in frameworks.parts_of(tree)]
+        made = frameworks.rebuilt(tree, parts)
+        folded = _folded(made)
+        if folded is not made:
+            self._note(tree)
+        return folded
+
+    def _note(self, tree: Tree) -> None:
+        if self.first is None or tree.start < self.first.start:
+            self.first = tree
+
+    def _quietly(self, tree: Tree) -> Tree:
+        """Return what was rewritten with its own parts rewritten too, at the place noted."""
+        noted, self.first = self.first, None
+        done = self.of(tree)
+        self.first = noted
+        return done
+
+    def _renamed(self, name: Name) -> Name:
+        owner, dot, rest = name.text.partition(".")
+        known = self.renamed.get(owner)
+        return name if known is None else replace(name, text=known.text + dot + rest)
+
+    def line(self, line: OpLine) -> OpLine:
+        """Return a line without Python's parts; one result of several is named where it stands."""
+        self.first = None
+        tree = self.of(line.tree)
+        if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
+            key, op = tree.keys[0], TABLE.get(tree.base.name.text.rpartition(".")[2])
+            count = 0 if op is None or op.family == "composite" else len(op.results)
+            if count > 1 and isinstance(key, Literal) and len(line.names) == 1:
+                at = key.value if isinstance(key.value, int) else count
+                if -count <= at < count:
+                    unused = Name("_", line.names[0].start, line.names[0].start)
+                    names = [unused] * count
+                    names[at] = line.names[0]
+                    self._note(tree)
+                    return replace(line, names=tuple(names), tree=tree.base)
+        return replace(line, tree=tree)
+
+    # -- what is known
+
+    def _value(self, tree: Tree | str) -> Value | None:
+        """Return the tensor or scalar that a name stands for."""
+        text = tree if isinstance(tree, str) else tree.text if isinstance(tree, Name) else ""
+        found = self._scope.meaning(text) if text else None
+        return found if isinstance(found, Value) else None
+
+    def _shape(self, name: Tree | str) -> list[Dim] | None:
+        value = self._value(name)
+        return None if value is None or value.type.shape is None else list(value.type.shape)
+
+    def _holds_values(self, tree: Tree) -> bool:
+        return any(self._value(name.partition(".")[0]) for name in _names(tree))
+
+    # -- rewriting
+
+    def _rewritten(self, tree: Tree) -> Tree | None:
+        if isinstance(tree, Quoted):
+            return _unquoted(tree)
+        if isinstance(tree, Name):
+            return self._attribute(tree)
+        if isinstance(tree, Subscript):
+            return self._part(tree)
+        return self._call(tree) if isinstance(tree, CallTree) else None
+
+    def _attribute(self, tree: Name) -> Tree | None:
+        owner, _, name = tree.text.rpartition(".")
+        value = self._value(owner)
+        if value is None:
+            if owner == "torch" and (dtype := _dtype(name)) is not None:
+                return replace(tree, text=dtype.name)
+            if owner in _MODULES and name in _CONSTANTS:
+                return Literal(_CONSTANTS[name], tree.start, tree.end)
+            return None
+        if name == "dtype":
+            return replace(tree, text=value.type.dtype.name)
+        shape = value.type.shape or ()
+        if name == "shape":
+            return _listed(shape, tree)
+        return Literal(len(shape), tree.start, tree.end) if name == "ndim" else None
+
+    def _part(self, tree: Subscript) -> Tree | None:
+        """Return an entry of a shape, or one of the results of `max` and `min` along a dim."""
+        base, key = tree.base, tree.keys[0]
+        if len(tree.keys) > 1:
+            return None
+        if isinstance(base, CallTree) and isinstance(key, Literal) and key.value in (0, 1):
+            return _result(base, int(key.value or 0))
+        shape = self._shape_said(base)
+        if shape is None:
+            return None
+        key = self._quietly(key)
+        if isinstance(key, Range):
+            bounds = [_number(b) for b in (key.low, key.high, key.step)]
+            given = [b for b in (key.low, key.high, key.step) if b is not None]
+            if sum(b is not None for b in bounds) == len(given):
+                return _listed(shape[slice(*bounds)], tree)
+        at = _number(key)
+        known = at is not None and -len(shape) <= at < len(shape)
+        return _size(shape[at], tree) if known and at is not None else None
+
+    def _shape_said(self, tree: Tree) -> list[Dim] | None:
+        """Return the shape that `x.shape` and `x.size()` are."""
+        if isinstance(tree, Name) and tree.text.endswith(".shape"):
+            return self._shape(tree.text.removesuffix(".shape"))
+        if isinstance(tree, CallTree) and tree.name.text.endswith(".size") and not tree.arguments:
+            return self._shape(tree.name.text.removesuffix(".size"))
+        return None
+
+    def _call(self, tree: CallTree) -> Tree | None:
+        arguments = self._arguments(tree)
+        if arguments is not None:
+            return replace(tree, arguments=arguments)
+        owner, _, name = tree.name.text.rpartition(".")
+        values = [a.value for a in tree.arguments]
+        if name == "einsum" and values and isinstance(values[0], Quoted):
+            return einsum(values[0].text, values[1:], tree)
+        if tree.name.text == "float" and len(values) == 1 and isinstance(values[0], Quoted):
+            return _unquoted(values[0])
+        if name in ("min", "max") and not owner and (limit := _limit(values, name)) is not None:
+            return Literal(limit, tree.start, tree.end)
+        if name in _PAIRS and self._is_of_two(tree):
+            named = replace(tree.name, text=_PAIRS[name][0])
+            return replace(tree, name=named, arguments=_with_receiver(tree))
+        if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
+            return _result(values[0], int(name == "indices"))
+        if owner in ("math", "np") and name == "sqrt" and not all(map(_is_plain, values)):
+            half = Literal(0.5, tree.end, tree.end)
+            return Infix("**", values[0], half, tree.start, tree.end, tree.end)
+        return self._method(tree, owner, name, values)
+
+    def _arguments(self, tree: CallTree) -> tuple[Argument, ...] | None:
+        """Return arguments without `*` and Python's keywords; None where there are none."""
+        made: list[Argument] = []
+        for argument in tree.arguments:
+            word, value = argument.keyword.text if argument.keyword else "", argument.value
+            if isinstance(value, Prefix) and value.operator == "*":
+                listed = self._quietly(value.operand)
+                if not isinstance(listed, Items):
+                    return None
+                made += [Argument(None, item) for item in listed.items]
+            elif word == "unbiased" and isinstance(value, Literal) and argument.keyword:
+                number = Literal(int(bool(value.value)), value.start, value.end)
+                made.append(Argument(replace(argument.keyword, text="correction"), number))
+            else:
+                made.append(argument)
+        return None if made == list(tree.arguments) else tuple(made)
+
+    def _is_of_two(self, tree: CallTree) -> bool:
+        """Return whether a call of `max` or `min` is the elementwise one of two tensors."""
+        arguments = _with_receiver(tree)
+        plain = len(arguments) == 2 and not any(a.keyword for a in arguments)
+        return plain and all(self._holds_values(a.value) for a in arguments)
+
+    def _method(self, tree: CallTree, owner: str, name: str, values: list[Tree]) -> Tree | None:
+        if not owner and name == "len" and len(values) == 1:
+            shape = self._shape(values[0])
+            return _size(shape[0], tree) if shape else None
+        shape = self._shape(owner)
+        if shape is not None and name in ("size", "dim", "numel", "nelement"):
+            at = _number(self._quietly(values[0])) if len(values) == 1 else None
+            if name == "size" and at is not None and -len(shape) <= at < len(shape):
+                return _size(shape[at], tree)
+            if name == "dim" and not values:
+                return Literal(len(shape), tree.start, tree.end)
+            if name != "size" and not values:
+                return _size(_product(shape), tree)
+            return _listed(shape, tree) if not values else None
+        receiver = _receiver(tree)
+        rest = values if owner else values[1:]
+        if receiver is None or not rest:
+            return None
+        other = self._value(rest[0])
+        if name in _LIKE and other is not None:
+            like = Name(other.type.dtype.name, rest[0].start, rest[0].end)
+            second = like if name == "type_as" else _listed(other.type.shape or (), rest[0])
+            arguments = (Argument(None, receiver), Argument(None, second))
+            return replace(tree, name=replace(tree.name, text=_LIKE[name]), arguments=arguments)
+        if name != "to" or len(rest) != 1:
+            return None
+        if isinstance(rest[0], Name) and rest[0].text.endswith(".device"):
+            return receiver
+        if other is None:
+            return None
+        dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
+        return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
+
+
+def _folded(tree: Tree) -> Tree:
+    """Return the number that a function of Python's gives of numbers; other trees as they are."""
+    if not isinstance(tree, CallTree):
+        return tree
+    owner, _, name = tree.name.text.rpartition(".")
+    numbers = [number_in(a.value) for a in tree.arguments]
+    known = [n for n in numbers if n is not None]
+    if owner not in ("math", "np") or name not in _FUNCTIONS or len(known) != len(numbers):
+        return tree
+    try:
+        return Literal(_FUNCTIONS[name](*known), tree.start, tree.end)
+    except (TypeError, ValueError, OverflowError):
+        return tree
+
+
+def number_in(tree: Tree) -> int | float | None:
+    """Return the number that an expression of numbers is; None of others."""
+    if isinstance(tree, Literal) and isinstance(tree.value, (int, float)):
+        return tree.value
+    if isinstance(tree, Prefix) and tree.operator == "-":
+        inner = number_in(tree.operand)
+        return None if inner is None else -inner
+    if isinstance(tree, Infix):
+        left, right = number_in(tree.left), number_in(tree.right)
+        if left is not None and right is not None:
+            try:
+                return {"+": left + right, "-": left - right, "*": left * right}.get(
+                    tree.operator, left / right if tree.operator == "/" else None
+                )
+            except ZeroDivisionError:
+                return None
+    return None
+
+
+def _is_plain(tree: Tree) -> bool:
+    if isinstance(tree, Name):
+        return tree.text in ("math.pi", "np.pi", "torch.pi")
+    parts = frameworks.parts_of(tree)
+    return isinstance(tree, Literal) or (bool(parts) and all(map(_is_plain, parts)))
+
+
+def _names(tree: Tree) -> Sequence[str]:
+    own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
+    if isinstance(tree, Name):
+        own = [tree.text]
+    return [*own, *(name for part in frameworks.parts_of(tree) for name in _names(part))]
+
+
+def _number(tree: Tree | None) -> int | None:
+    value = tree.value if isinstance(tree, Literal) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _unquoted(tree: Quoted) -> Tree:
+    try:
+        return Literal(float(tree.text), tree.start, tree.end)
+    except ValueError:
+        return Name(tree.text, tree.start, tree.end)
+
+
+def _limit(values: list[Tree], name: str) -> float | None:
+    """Return the number that `torch.finfo(dtype).min` is."""
+    inner = values[0] if len(values) == 1 else None
+    if not isinstance(inner, CallTree) or inner.name.text != "torch.finfo" or not inner.arguments:
+        return None
+    said = inner.arguments[0].value
+    dtype = _dtype(said.text.removeprefix("torch.")) if isinstance(said, Name) else None
+    if dtype is None or not dtype.is_float:
+        return None
+    return dtype.largest if name == "max" else -dtype.largest
+
+
+def _dtype(name: str) -> DType | None:
+    try:
+        return dtypes.find({"float": "float32", "long": "int64", "half": "float16"}.get(name, name))
+    except FusecError:
+        return None
+
+
+def _size(size: Dim, at: Tree) -> Tree:
+    if size.is_const:
+        return Literal(size.value, at.start, at.end)
+    return frameworks.substituted(frameworks.parsed(str(size)), {}, at)
+
+
+def _listed(shape: Sequence[Dim], at: Tree) -> Items:
+    return Items(tuple(_size(size, at) for size in shape), at.start, at.end)
+
+
+def _product(shape: Sequence[Dim]) -> Dim:
+    whole = shape[0]
+    for size in shape[1:]:
+        whole = whole * size
+    return whole
+
+
+def _receiver(tree: CallTree) -> Tree | None:
+    """Return what a method is called of."""
+    owner, dot, _ = tree.name.text.rpartition(".")
+    if not dot:
+        return None
+    if owner:
+        return Name(owner, tree.name.start, tree.name.start + len(owner))
+    return tree.arguments[0].value
+
+
+def _with_receiver(tree: CallTree) -> tuple[Argument, ...]:
+    owner = tree.name.text.rpartition(".")[0]
+    receiver = _receiver(tree) if owner and owner not in (*_MODULES, "F") else None
+    return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)
+
+
+def _result(call: CallTree, place: int) -> Tree | None:
+    """Return the values or the places that `max` and `min` along a dim give."""
+    owner, dot, name = call.name.text.rpartition(".")
+    if name not in _PAIRS or len(_with_receiver(call)) < 2:
+        return None
+    word = name if place == 0 else _PAIRS[name][1]
+    return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))
