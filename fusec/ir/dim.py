@@ -325,6 +325,9 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
     exact = left.divide(right)
     if exact is not None:
         return exact
+    shared = _shared(left, right)
+    if shared is not None:
+        return floordiv(*shared)
     common = gcd(right.value, *(c for _, c in left.terms)) if right.is_const else 1
     reduced = left.divide(dim(common)) if common > 1 else None
     if reduced is not None:
@@ -336,6 +339,20 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
         if rest < 0 and right.at_least(-rest):
             return whole - 1
     return _of_atom(Call("floordiv", left, right))
+
+
+def _shared(left: Dim, right: Dim) -> tuple[Dim, Dim] | None:
+    """Return two sizes without the symbols that are factors of both; None without such."""
+    if len(right.terms) != 1 or not left.terms:
+        return None
+    factor = dim(1)
+    for atom in dict.fromkeys(right.terms[0][0]):
+        if all(atom in monomial for monomial, _ in left.terms):
+            factor = factor * _of_atom(atom)
+    if factor == 1:
+        return None
+    first, second = left.divide(factor), right.divide(factor)
+    return None if first is None or second is None else (first, second)
 
 
 def _split(value: Dim, by: Dim) -> tuple[Dim | None, int]:

@@ -61,7 +61,7 @@ class Calls:
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
-        self.words = OurWords(source, scope)
+        self.words = OurWords(source, scope, self.inputs)
 
     def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
         """Return what an op line computes: results under the names of `labels`, sizes or numbers.
@@ -266,7 +266,7 @@ class Calls:
             raise FusecError(
                 f"`{tree.name.text}` returns {len(results)} values and cannot be nested",
                 span=self._span(tree),
-                help="write it on its own line",
+                help=self.words.on_its_own_line(tree, len(results)),
                 code=NESTED_RESULTS,
             )
         return results[0]

@@ -10,17 +10,26 @@ from fusec.parse.trees import Tree
 
 def einsum(equation: str, operands: Sequence[Tree], at: Tree) -> Tree | None:
     """Return the expression for `equation`; None of one with `...` or a repeated index."""
+    made = expression_of(equation, len(operands))
+    if made is None:
+        return None
+    text, names = made
+    given = dict(zip(names, operands, strict=True))
+    return frameworks.substituted(frameworks.parsed(text), given, at)
+
+
+def expression_of(equation: str, count: int) -> tuple[str, list[str]] | None:
+    """Return the text for `equation` and the names of its operands there, which are `count`."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
-    fits = arrow and len(terms) == len(operands) and all(map(_is_plain, [*terms, output]))
+    fits = arrow and len(terms) == count and all(map(_is_plain, [*terms, output]))
     if not fits or not set(output) <= set(inputs):
         return None
     names = [f"operand{k}" for k in range(len(terms))]
     text = (_matmul(terms, output, names) if len(terms) == 2 else None) or _sum(
         terms, output, names
     )
-    given = dict(zip(names, operands, strict=True))
-    return frameworks.substituted(frameworks.parsed(text), given, at)
+    return text, names
 
 
 def _is_plain(term: str) -> bool:

@@ -242,7 +242,11 @@ def evaluated(
         positional = [of(a.value) for a in tree.arguments if a.keyword is None]
         named = {a.keyword.text: of(a.value) for a in tree.arguments if a.keyword is not None}
         return call(tree.name.text, positional, named)
-    assert isinstance(tree, (Prefix, Infix)), "the table has no subscripts"
+    if isinstance(tree, Subscript):
+        return of(tree.base)[
+            tuple(slice(None) if isinstance(k, Range) else of(k) for k in tree.keys)
+        ]
+    assert isinstance(tree, (Prefix, Infix)), "the table has no slices"
     return operator(tree.operator, [of(part) for part in parts_of(tree)])
 
 

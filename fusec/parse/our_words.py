@@ -9,6 +9,7 @@ from typing import Any
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DTYPES
+from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.ops.arguments import parameter_called, signature
@@ -36,9 +37,9 @@ from fusec.parse.trees import (
 class OurWords:
     """Puts calls of a file into fusec's words."""
 
-    def __init__(self, source: Source, scope: Scope) -> None:
+    def __init__(self, source: Source, scope: Scope, inputs: Sequence[Value]) -> None:
         """Bind trees of `source` to names of `scope`."""
-        self._source, self._scope = source, scope
+        self._source, self._scope, self._inputs = source, scope, inputs
         self._pasted = Pasted(scope)
         self.line: OpLine | None = None
         """The line that is being read: errors say how the whole of it is written."""
@@ -59,19 +60,35 @@ class OurWords:
         whole = self.line_in_ours(line)
         error = line.told or self._foreign_part() or next(iter(twice.values()))
         names = [self._free(n) if n.text in twice else n for n in whole.names]
-        static = self._static(line, whole.tree)
-        if static:
-            self._pasted.static |= static
-            told = " and ".join(f"`{_text(t)}` for `{n}`" for n, t in static.items())
-            return whole, error.changed(help=f"leave the line out, and write {told}")
         for old, new in zip(whole.names, names, strict=True):
             if old.text != new.text:
                 self._pasted.renamed[old.text] = new
         whole = replace(whole, names=tuple(names), told=None)
         help = f"write {_line_text(whole)}"
+        if isinstance(self._pasted.first, Quoted):
+            help = f"do not quote dtypes and names in op lines: {help}"
         for old in twice:
-            help += f", and `{self._pasted.renamed[old].text}` for `{old}` in the lines below"
+            new = self._pasted.renamed[old].text
+            help += f", and `{new}` for `{old}` in the lines below"
+            if line.told is not None and any(value.name == old for value in self._inputs):
+                help += f"; `- {new}: {{alias: {old}}}` under `outputs:` writes to the input"
         return whole, error.changed(help=help)
+
+    def static(self, line: OpLine) -> FusecError | None:
+        """Return the error of a line that only names a type or sizes; else None."""
+        whole = self.line_in_ours(line)
+        part = self._foreign_part()
+        named = len(line.names) == 1 and isinstance(whole.tree, (Name, Items))
+        several = isinstance(whole.tree, Items) and len(whole.tree.items) == len(line.names)
+        if part is None or not (named or several):
+            return None
+        trees = whole.tree.items if several and isinstance(whole.tree, Items) else [whole.tree]
+        pairs = zip(line.names, trees, strict=True)
+        found = {n.text: t for n, t in pairs if n.text != "_" and _text(t) != n.text}
+        self._pasted.static |= found
+        told = " and ".join(f"`{_text(t)}` for `{n}`" for n, t in found.items())
+        told = f"leave the line out, and write {told}" if told else "leave the line out"
+        return part.changed(help=told)
 
     def is_python(self, line: OpLine) -> bool:
         """Return whether a line has parts that Python computes, or is a form of Python's."""
@@ -89,27 +106,13 @@ class OurWords:
         message = f"op lines have no {kind}: `{text}`"
         return FusecError(message, span=self._span(part), code=METHOD_CALL)
 
-    def _static(self, line: OpLine, tree: Tree) -> dict[str, Tree]:
-        """Return what names of a line stand for that takes a type or sizes from a value."""
-        if isinstance(tree, Name) and len(line.names) == 1:
-            return {line.names[0].text: tree}
-        if not isinstance(tree, Items):
-            return {}
-        if len(line.names) == 1:
-            return {line.names[0].text: tree}
-        if len(line.names) != len(tree.items):
-            return {}
-        found = zip(line.names, tree.items, strict=True)
-        return {n.text: t for n, t in found if n.text != "_" and _text(t) != n.text}
-
     def _free(self, name: Name) -> Name:
         """Return a name like `name` that nothing in the file has."""
-        number = 2
-        while self._scope.knows(f"{name.text}_{number}") or (
-            f"{name.text}_{number}" in self._scope.later
-        ):
+        stem, _, last = name.text.rpartition("_")
+        stem, number = (stem, int(last) + 1) if stem and last.isdecimal() else (name.text, 2)
+        while self._scope.knows(f"{stem}_{number}") or f"{stem}_{number}" in self._scope.later:
             number += 1
-        return replace(name, text=f"{name.text}_{number}")
+        return replace(name, text=f"{stem}_{number}")
 
     def alias(self, tree: CallTree) -> Tree | None:
         """Return a call by another name of an operation in fusec's words; None of other calls."""
@@ -120,6 +123,13 @@ class OurWords:
             return _in_our_words(entry, tree)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
+
+    def on_its_own_line(self, tree: CallTree, count: int) -> str:
+        """Return how to write a call of several results whose first one is used in a line."""
+        name = self._free(Name(tree.name.text.rpartition(".")[2], tree.start, tree.start))
+        unused = [Name("_", tree.start, tree.start)] * (count - 1)
+        alone = _line_text(OpLine((name, *unused), self._ours(tree, {})))
+        return f"write {alone}, and in this line {self._whole(tree, name)}"
 
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error for a name that is no operation, with the line to write instead."""
@@ -141,7 +151,8 @@ class OurWords:
         if name.startswith("."):
             return method_entry(method), tree
         if owner and self._scope.knows(owner):
-            operand = Argument(None, Name(owner, start, start + len(owner)))
+            receiver = Name(owner, start, start + len(owner))
+            operand = Argument(None, self._pasted.renaming(receiver))
             called = CallTree(tree.name, (operand, *tree.arguments), tree.start, tree.end)
             return method_entry(method), called
         return (find_dotted(name) if owner else find_bare(name)), tree
@@ -209,7 +220,7 @@ class OurWords:
         parts = [self._ours(part, made) for part in frameworks.parts_of(made.get(id(tree), tree))]
         tree = frameworks.rebuilt(made.get(id(tree), tree), parts)
         if isinstance(tree, Name):
-            return self._without_attribute(tree)
+            return self._without_attribute(self._pasted.renaming(tree))
         if not isinstance(tree, CallTree) or tree.name.text in (*TABLE, *DTYPES):
             return tree
         entry, called = self._looked_up(tree)
@@ -232,14 +243,41 @@ class OurWords:
 
 
 def _in_our_words(entry: Entry, called: CallTree) -> Tree:
-    given = frameworks.bind(
-        entry,
-        [a.value for a in called.arguments if a.keyword is None],
-        {a.keyword.text: a.value for a in called.arguments if a.keyword is not None},
-        _listed,
-    )
+    positional = [a.value for a in called.arguments if a.keyword is None]
+    keywords = {a.keyword.text: a.value for a in called.arguments if a.keyword is not None}
+    dtype = None if _takes(entry, "dtype") else keywords.pop("dtype", None)
+    if dtype is not None and positional:
+        # PyTorch converts what it reduces first.
+        arguments = (Argument(None, positional[0]), Argument(None, dtype))
+        name = Name("cast", called.start, called.start)
+        positional[0] = CallTree(name, arguments, called.start, called.end)
+    mean = frameworks.parsed(entry.expressions[0]) if entry.kind == "other" else None
+    if isinstance(mean, CallTree) and mean.name.text == "mean" and "reduction" in keywords:
+        entry, keywords = _reduced(entry, mean, keywords)
+    given = frameworks.bind(entry, positional, keywords, _listed)
     made = frameworks.instantiate(entry, given, _value_of)
     return frameworks.substituted(made, given, called)
+
+
+def _takes(entry: Entry, word: str) -> bool:
+    return any(p.name == word for p in entry.parameters)
+
+
+def _reduced(
+    entry: Entry, mean: CallTree, keywords: Mapping[str, Tree]
+) -> tuple[Entry, dict[str, Tree]]:
+    """Return the entry of a loss that is a mean with the reduction of a call instead."""
+    word = _value_of(keywords["reduction"])
+    inner = _text(mean.arguments[0].value)
+    by = entry.parameters[0].name
+    texts = {
+        "mean": f"mean({inner})", "sum": f"sum({inner})", "none": inner, None: inner,
+        "batchmean": f"sum({inner}) / size({by}, 0)",
+    }  # fmt: skip
+    if word not in texts:
+        return entry, dict(keywords)
+    rest = {k: v for k, v in keywords.items() if k != "reduction"}
+    return replace(entry, expressions=(texts[word],)), rest
 
 
 def _line_text(line: OpLine) -> str:

@@ -1,4 +1,4 @@
-"""Python in op lines that come from PyTorch programs: shapes, types, constants, in fusec's words."""
+"""Python in op lines of PyTorch programs: shapes, types and constants in fusec's words."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Value
 from fusec.ops import TABLE
+from fusec.ops.frameworks.entry import LIKE, PAIRS
 from fusec.parse import frameworks
 from fusec.parse.einsum import einsum
 from fusec.parse.scope import Scope
@@ -37,8 +38,6 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
     "ceil": math.ceil,
 }  # fmt: skip
-_LIKE = {"type_as": "cast", "view_as": "reshape", "reshape_as": "reshape", "expand_as": "expand"}
-_PAIRS = {"max": ("maximum", "argmax"), "min": ("minimum", "argmin")}
 
 
 class Pasted:
@@ -60,9 +59,9 @@ class Pasted:
             self._note(tree)
             return frameworks.substituted(self.static[tree.text], {}, tree)
         if isinstance(tree, Name):
-            tree = self._renamed(tree)
+            tree = self.renaming(tree)
         if isinstance(tree, CallTree) and "." in tree.name.text:
-            tree = replace(tree, name=self._renamed(tree.name))
+            tree = replace(tree, name=self.renaming(tree.name))
         before = self.first
         found = self._rewritten(tree)
         if found is not None:
@@ -87,7 +86,8 @@ class Pasted:
         self.first = noted
         return done
 
-    def _renamed(self, name: Name) -> Name:
+    def renaming(self, name: Name) -> Name:
+        """Return a name as it is written below lines that give it another value."""
         owner, dot, rest = name.text.partition(".")
         known = self.renamed.get(owner)
         return name if known is None else replace(name, text=known.text + dot + rest)
@@ -122,7 +122,8 @@ class Pasted:
         return None if value is None or value.type.shape is None else list(value.type.shape)
 
     def _holds_values(self, tree: Tree) -> bool:
-        return any(self._value(name.partition(".")[0]) for name in _names(tree))
+        values = [self._value(name.partition(".")[0]) for name in _names(tree)]
+        return any(value is not None and value.type.dim is None for value in values)
 
     # -- rewriting
 
@@ -191,8 +192,8 @@ class Pasted:
             return _unquoted(values[0])
         if name in ("min", "max") and not owner and (limit := _limit(values, name)) is not None:
             return Literal(limit, tree.start, tree.end)
-        if name in _PAIRS and self._is_of_two(tree):
-            named = replace(tree.name, text=_PAIRS[name][0])
+        if name in PAIRS and self._is_of_two(tree):
+            named = replace(tree.name, text=PAIRS[name][0])
             return replace(tree, name=named, arguments=_with_receiver(tree))
         if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
             return _result(values[0], int(name == "indices"))
@@ -243,15 +244,16 @@ class Pasted:
         if receiver is None or not rest:
             return None
         other = self._value(rest[0])
-        if name in _LIKE and other is not None:
+        if name in LIKE and other is not None:
             like = Name(other.type.dtype.name, rest[0].start, rest[0].end)
             second = like if name == "type_as" else _listed(other.type.shape or (), rest[0])
             arguments = (Argument(None, receiver), Argument(None, second))
-            return replace(tree, name=replace(tree.name, text=_LIKE[name]), arguments=arguments)
+            return replace(tree, name=replace(tree.name, text=LIKE[name]), arguments=arguments)
         if name != "to" or len(rest) != 1:
             return None
         if isinstance(rest[0], Name) and rest[0].text.endswith(".device"):
-            return receiver
+            named = replace(tree.name, text="set")
+            return replace(tree, name=named, arguments=(Argument(None, receiver),))
         if other is None:
             return None
         dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
@@ -373,7 +375,7 @@ def _with_receiver(tree: CallTree) -> tuple[Argument, ...]:
 def _result(call: CallTree, place: int) -> Tree | None:
     """Return the values or the places that `max` and `min` along a dim give."""
     owner, dot, name = call.name.text.rpartition(".")
-    if name not in _PAIRS or len(_with_receiver(call)) < 2:
+    if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
         return None
-    word = name if place == 0 else _PAIRS[name][1]
+    word = name if place == 0 else PAIRS[name][1]
     return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))

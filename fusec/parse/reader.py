@@ -213,9 +213,13 @@ class _Reader:
                 self.scope.poison(name.text, span)
 
         with self.problems.collect(spans[0], poison):
+            python = calls.words.is_python(line)
+            static = calls.words.static(line) if python else None
+            if static is not None:
+                raise static
             twice, made = self._names_given_again(line, spans), None
             try:
-                if twice or calls.words.is_python(line):
+                if twice or python:
                     made, error = calls.words.python(line, twice)
                     raise error
                 results = calls.line(line, lambda: self._labels(line, builder))
@@ -226,9 +230,7 @@ class _Reader:
                 if name.text != UNUSED:
                     self.scope.define(name.text, result, span)
 
-    def _names_given_again(
-        self, line: OpLine, spans: Sequence[Span]
-    ) -> MappingOf[str, FusecError]:
+    def _names_given_again(self, line: OpLine, spans: Sequence[Span]) -> MappingOf[str, FusecError]:
         """Return the errors of names that have a value already; other wrong names are raised."""
         twice: dict[str, FusecError] = {}
         for name, span in zip(line.names, spans, strict=True):

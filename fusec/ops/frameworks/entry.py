@@ -9,8 +9,14 @@ NEEDED = object()
 """The default of a parameter that a call must give."""
 
 IGNORED = frozenset({"layout", "device", "pin_memory", "non_blocking", "memory_format", "out",
-                     "inplace", "requires_grad", "sorted"})  # fmt: skip
+                     "inplace", "requires_grad"})  # fmt: skip
 """Parameters that change nothing in a fusion, whatever is given for them."""
+
+LIKE = {"type_as": "cast", "view_as": "reshape", "reshape_as": "reshape", "expand_as": "expand"}
+"""Methods that give a tensor the type or the shape of another, and the operations they are."""
+
+PAIRS = {"max": ("maximum", "argmax"), "min": ("minimum", "argmin")}
+"""What PyTorch's `max` and `min` are of two tensors, and their second result along a dim."""
 
 _WORDS = {"none": None, "true": True, "false": False, "inf": float("inf")}
 

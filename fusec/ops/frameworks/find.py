@@ -13,7 +13,8 @@ NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "prims", "aten
 """In the order in which a name without a prefix is looked up."""
 
 PREFIXES: Mapping[str, str] = {
-    "torch.nn.functional": "torch", "torch.special": "torch", "torch.Tensor": "torch.Tensor",
+    "torch.nn.functional": "torch", "torch.special": "torch",
+    "torch.linalg": "torch", "linalg": "torch", "LA": "torch", "torch.Tensor": "torch.Tensor",
     "torch.ops.aten": "aten", "torch.ops.prims": "prims", "torch": "torch",
     "nn.functional": "torch", "F": "torch", "special": "torch", "aten": "aten", "prims": "prims",
     "np": "numpy", "numpy": "numpy", "jnp": "numpy", "jax.numpy": "numpy", "jax.nn": "jax",

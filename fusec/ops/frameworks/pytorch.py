@@ -16,12 +16,12 @@ ge gelu glu group_norm gt hardshrink hardsigmoid hardswish hardtanh huber_loss h
 isfinite isinf isnan isneginf isposinf isreal l1_loss layer_norm le leaky_relu lerp lgamma linear
 log log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logit
 logsigmoid logsumexp lt masked_fill matmul maximum mean minimum mish movedim mse_loss mul
-nan_to_num nansum narrow ne neg nextafter norm normalize one_hot ones ones_like permute pow prod
+nan_to_num nansum narrow ne neg nextafter norm normalize one_hot ones_like permute pow prod
 rad2deg rand_like randn_like real reciprocal relu relu6 remainder repeat repeat_interleave
 reshape rms_norm roll rsqrt scaled_dot_product_attention selu sigmoid sign signbit silu sin sinh
 size smooth_l1_loss softmax softmin softplus softshrink softsign sort split sqrt square stack std
 sum tan tanh tanhshrink threshold topk transpose tril triu trunc unbind unflatten unsqueeze var
-var_mean where xlogy zeros zeros_like
+var_mean where xlogy zeros_like
 """
 
 LINES = """
@@ -96,7 +96,9 @@ dropout(input, p=0.5, training=true) -> dropout(input, p)  # has two results: th
 native_dropout(input, p, train) -> dropout(input, p)  # has two results: the output and the mask
 embedding(input, weight, padding_idx=none) = embedding_fwd(input, weight, padding_idx)
 embedding_bag(input, weight) -> sum(embedding_fwd(input, weight), dims=[1])
-empty(size, dtype=none) -> zeros(size, dtype)
+empty(*size, dtype=none) -> zeros(size, dtype)
+ones(*size, dtype=none) -> ones(size, dtype)
+zeros(*size, dtype=none) -> zeros(size, dtype)
 empty_like(input, dtype=none) -> zeros_like(input, dtype)
 entr(input) -> -xlogy(input, input)
 erfcx(input) -> exp(input * input) * erfc(input)
@@ -173,6 +175,7 @@ ndtri(input) -> erfinv(2 * input - 1) * 1.4142135623730951
 negative(input) = neg(input)
 nll_loss(input, target, weight=none, ignore_index=-100, reduction=mean) -> nll_loss(input, target,
     ignore_index, reduction)  # no class weights
+vector_norm(x, ord=2, dim=none, keepdim=false) -> norm(x, ord, dim, keepdim)
 norm(input, p=2, dim=none, keepdim=false) -> norm(input, p, dim, keepdim)
 native_norm(input, p=2) -> norm(input, p)
 not_equal(input, other) = ne(input, other)
@@ -197,8 +200,8 @@ quantize_per_tensor(input, scale, zero_point, dtype) -> cast(clamp(round(input /
     zero_point, -128, 127), i8)  # to i8
 quantize_per_channel(input, scales, zero_points, axis, dtype) -> cast(clamp(round(input / scales)
     + zero_points, -128, 127), i8)  # to i8
-rand(size, dtype=none) -> uniform(0, 1, size, dtype=dtype)
-randn(size, dtype=none) -> normal(0, 1, size, dtype=dtype)
+rand(*size, dtype=none) -> uniform(0, 1, size, dtype=dtype)
+randn(*size, dtype=none) -> normal(0, 1, size, dtype=dtype)
 normal(mean, std, size) -> normal(mean, std, size)
 range(start, end, step=1) -> arange(start, end + 1, step)
 ravel(input) = flatten(input)
@@ -340,10 +343,10 @@ permute(self, *dims) = permute(self, dims)
 flip(self, *dims) = flip(self, dims)
 repeat(self, *repeats) = repeat(self, repeats)
 tile(self, *dims) = repeat(self, dims)
-new_empty(self, size, dtype=none) -> zeros(size, dtype)
+new_empty(self, *size, dtype=none) -> zeros(size, dtype)
 new_full(self, size, fill_value, dtype=none) -> full(size, fill_value, dtype)
-new_ones(self, size, dtype=none) -> ones(size, dtype)
-new_zeros(self, size, dtype=none) -> zeros(size, dtype)
+new_ones(self, *size, dtype=none) -> ones(size, dtype)
+new_zeros(self, *size, dtype=none) -> zeros(size, dtype)
 new_tensor(self, data) -> full([], data)
 copy_(self, other) -> set(other)  # `- y: {alias: x}` under `outputs:` writes it into the input x
 fill_(self, value) -> full_like(self, value)

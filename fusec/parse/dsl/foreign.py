@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,15 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ops import TABLE
 from fusec.ops.find import not_ours
 from fusec.ops.frameworks import Entry, find, find_bare
+from fusec.ops.frameworks.entry import LIKE
+from fusec.ops.frameworks.unsupported import IN_PLACE
 from fusec.parse import frameworks
 from fusec.parse.dsl.lists import is_list
-from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.place import here, placed
 from fusec.parse.dsl.refused import MissingName, UnsupportedName
+from fusec.parse.einsum import expression_of
 from fusec.parse.operators import BINARY, COMPARISONS, UNARY
+from fusec.parse.trees import Tree
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.operations import Operations
@@ -26,12 +31,14 @@ def function_named(operations: Operations, name: str) -> Callable[..., Any] | No
     None where no framework has it. The error for one that is written otherwise, or that is not
     supported, is an AttributeError too.
     """
+    if name == "einsum":
+        return _einsum(operations)
     entry = find_bare(name)
     if entry is None:
         return None
     if entry.kind != "alias":
         raise _missing(name, entry)
-    return _function(operations, entry)
+    return function_of(operations, entry)
 
 
 def method_named(operations: Operations, name: str) -> Callable[..., Any] | None:
@@ -39,17 +46,19 @@ def method_named(operations: Operations, name: str) -> Callable[..., Any] | None
 
     A method of a name of `fd.ops` takes several sizes one by one too: `x.permute(0, 2, 1)`.
     """
+    if name in LIKE:
+        return _like(operations, name)
     entry = find("torch.Tensor", name)
     if name not in TABLE:
         if entry is None or entry.namespace != "torch.Tensor":
             return function_named(operations, name)
         if entry.kind != "alias":
             raise _missing(name, entry)
-        return _function(operations, entry)
+        return function_of(operations, entry)
     own = getattr(operations, name)
     if entry is None or not any(p.variadic for p in entry.parameters):
         return None
-    spread = _function(operations, entry)
+    spread = function_of(operations, entry)
 
     def method(*args: Any, **options: Any) -> Any:
         several = len(args) > 2 and not any(is_list(a) for a in args) and not options
@@ -64,29 +73,79 @@ def _missing(name: str, entry: Entry) -> FusecError:
     written = frameworks.shown(entry, prefix) if entry.kind != "unsupported" else None
     plain = not_ours(name, replace(entry, note="") if written else entry, written)
     told = plain.diagnostic
+    place = here()
+    if entry.note == IN_PLACE and place is not None:
+        help = _assigned(place.span.text, f"{name.removesuffix('_')}(")
+        plain = plain.changed(help=help or told.help)
+        told = plain.diagnostic
     kind = UnsupportedName if isinstance(plain, Unsupported) else MissingName
     return kind(told.message, span=told.span, notes=told.notes, help=told.help, code=plain.code)
 
 
-def _function(operations: Operations, entry: Entry) -> Callable[..., Any]:
+_CALL_IN_PLACE = re.compile(r"\.([A-Za-z]\w*)_\(")
+
+
+def _assigned(line: str, call: str) -> str | None:
+    """Return what to write for a line that changes a tensor in place; None of one cut off."""
+    text, receiver = line.strip(), re.match(r"\s*([A-Za-z_]\w*)\.", line)
+    if text.count("(") != text.count(")") or call not in _CALL_IN_PLACE.sub(r".\1(", text):
+        return None
+    plain = _CALL_IN_PLACE.sub(r".\1(", text)
+    stands_alone = receiver is not None and not re.match(r"[\w\s,]+=[^=]", text)
+    return f"write `{receiver[1]} = {plain}`" if stands_alone and receiver else f"write `{plain}`"
+
+
+def _like(operations: Operations, name: str) -> Callable[..., Any]:
+    """Return a method that gives a tensor the type or the shape of another."""
+
+    def method(tensor: Any, other: Any) -> Any:
+        return getattr(operations, LIKE[name])(
+            tensor, other.dtype if name == "type_as" else other.shape
+        )
+
+    return method
+
+
+def _einsum(operations: Operations) -> Callable[..., Any]:
+    def einsum(equation: str, *operands: Any) -> Any:
+        given = list(operands[0]) if len(operands) == 1 and is_list(operands[0]) else operands
+        made = expression_of(equation, len(given))
+        if made is None:
+            with placed():
+                raise Unsupported(f"`einsum` of {equation!r}", help="write an equation with `->`")
+        text, names = made
+        values = dict(zip(names, given, strict=True))
+        return _evaluated(operations, frameworks.parsed(text), values, {})
+
+    return einsum
+
+
+def function_of(operations: Operations, entry: Entry) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
         name = options.pop("name", None)
         with placed():
             given = frameworks.bind(entry, args, options, _listed)
             tree = frameworks.instantiate(entry, given, _value_of)
 
-        def call(op: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-            own = {"name": name} if name is not None else {}
-            return getattr(operations, op)(*positional, **named, **own)
-
-        def operator(sign: str, operands: Sequence[Any]) -> Any:
-            table = UNARY if len(operands) == 1 else {**BINARY, **COMPARISONS, "/": "truediv"}
-            return getattr(operations, table[sign])(*operands)
-
-        return frameworks.evaluated(tree, given, call, operator)
+        return _evaluated(operations, tree, given, {"name": name} if name is not None else {})
 
     function.__name__, function.__doc__ = entry.name, f"{entry.title}: {frameworks.shown(entry)}."
     return function
+
+
+def _evaluated(
+    operations: Operations, tree: Tree, given: Mapping[str, Any], own: Mapping[str, Any]
+) -> Any:
+    """Return what an expression gives; `own`: further arguments of its calls."""
+
+    def call(op: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return getattr(operations, op)(*positional, **named, **own)
+
+    def operator(sign: str, operands: Sequence[Any]) -> Any:
+        table = UNARY if len(operands) == 1 else {**BINARY, **COMPARISONS, "/": "truediv"}
+        return getattr(operations, table[sign])(*operands)
+
+    return frameworks.evaluated(tree, given, call, operator)
 
 
 def _listed(values: Sequence[Any]) -> Any:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class Handle:
     """A value of a definition; `handle.name(...)` is `fd.ops.name(handle, ...)`."""
 
+    device = None
+    """A fusion runs on one GPU: PyTorch's `device=x.device` says nothing more."""
+
     __array_ufunc__ = None  # so that NumPy numbers leave operators to the handle
 
     def __init__(

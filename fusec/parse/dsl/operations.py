@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.ops import TABLE
 from fusec.parse.dsl.foreign import function_named
 from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.pytorch_calls import as_pytorch
 from fusec.parse.dsl.refused import find_method
 from fusec.parse.dsl.running import UPDATING, call_updating
 
@@ -37,6 +38,10 @@ class Operations:
         def method(*args: Any, **options: Any) -> Any:
             if op.name in UPDATING:
                 return call_updating(self._definition, op, args, options)
+            with placed():
+                other = as_pytorch(self, op, args, options)
+            if other is not None:
+                return other()
             result = self._definition.call(op.name, args, options)
             # nvFuser returns the scales of a result beside it; fusec has results without scales.
             several = op.name == "scaled_mm" or (op.name == "grouped_mm" and "scale1" in options)
