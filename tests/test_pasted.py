@@ -146,7 +146,7 @@ def test_tuples_are_lists() -> None:
 
 def test_operations_of_fusec_stay_as_they_are() -> None:
     """`max` has one result, so its subscript is a row; of two sizes it is a size."""
-    lines = ["k = max(B, H)", "m = cast(s, i64) + 2", "n = max(m, k)", "r = max(x, 1)[0] + n"]
+    lines = ["k = max(B, H)", "n = max(k, 2 * B)", "r = max(x, 1)[0] + n"]
     fusion = read_text(text_with(lines, "r"))
     found = evaluate(fusion, GIVEN, fusion.hints)["r"]
     np.testing.assert_allclose(found, GIVEN["x"][0].max() + 8, rtol=1e-6)
