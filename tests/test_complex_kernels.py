@@ -217,6 +217,12 @@ def test_layouts() -> None:
     assert outputs["y"].shape == (3, 10)
 
 
+def test_extents_that_are_half_of_a_dim() -> None:
+    """The strides of the parts are whole again: D, which is even, and D // 2 pairs."""
+    dims = "{B: 2, D: {default: 8, multiple_of: 2}}"
+    check_on_cpu(fusion_of("x: c64[B, 3, D // 2]", "y = x * x; z = real(y)", "y, z", dims))
+
+
 def test_products_of_matrices() -> None:
     fusion = fusion_of(
         "a: c64[M, K]; b: c64[K, N]; w: c64[N, K]; v: c64[N]",

@@ -62,7 +62,7 @@ def followed(lines: list[str], output: str) -> Any:
         words = str(told.help)
         found = re.search(r"write `(\w[\w, ]* = [^`]*)`", words)
         if found is None:
-            assert words.startswith("leave the line out"), told.render()
+            assert words.startswith("remove the line"), told.render()
             lines = lines[:at] + lines[at + 1 :]
             at -= 1
         else:
@@ -121,10 +121,10 @@ def followed(lines: list[str], output: str) -> Any:
         ("x *= y - 1", "write `x_2 = x * (y - 1)`"),
         ("x //= y", "write `x_2 = x // y`"),
         ("x = x.exp()", "write `x_2 = exp(x)`, and `x_2` for `x` in the lines below"),
-        ("d = h.dtype", "leave the line out, and write `bf16` for `d`"),
-        ("n, m = x.shape", "leave the line out, and write `B` for `n` and `H` for `m`"),
-        ("B, H = x.shape", "leave the line out"),
-        ("B, n = x.size()", "leave the line out, and write `H` for `n`"),
+        ("d = h.dtype", "remove the line, and write `bf16` for `d`"),
+        ("n, m = x.shape", "remove the line, and write `B` for `n` and `H` for `m`"),
+        ("B, H = x.shape", "remove the line"),
+        ("B, n = x.size()", "remove the line, and write `H` for `n`"),
         ("r = relu(batch_norm(q, training=true))",
          "write `batch_norm_2, _, _ = batch_norm(q, training=true)`, and in this line "
          "`r = relu(batch_norm_2)`"),

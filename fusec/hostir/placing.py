@@ -9,7 +9,8 @@ from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import Alias, Allocate, Copy, Instruction
 from fusec.hostir.program import Buffer
 from fusec.hostir.units import views_of
-from fusec.ir.dim import Dim, dim, shape_text
+from fusec.ir.dim import Dim, dim, floordiv, shape_text
+from fusec.ir.divisibility import with_exact_quotients
 from fusec.ir.effects import own_strides
 from fusec.ir.graph import ComplexPart, Input, Output, Value, whole_name
 from fusec.schedule.plan import KernelPlan, TensorArgument
@@ -40,7 +41,7 @@ def place_input(state: Lowering, entry: Input) -> None:
         state.add(given)
         return
     if part.index == 0:
-        strides = _halved(entry.strides)
+        strides = _halved(state, entry.strides)
         state.add(Buffer(part.of, "input", part.dtype, value.shape, strides))
     _add_part(state, value, entry.strides, part)
 
@@ -51,10 +52,14 @@ def _add_part(state: Lowering, value: Value, strides: Sequence[Dim], part: Compl
     state.first.append(Alias(value.name, part.of, dim(part.index)))
 
 
-def _halved(strides: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the strides of a complex tensor, in elements, from those of its parts."""
-    halves = tuple(h for s in strides if (h := s.divide(dim(2))) is not None)
-    if len(halves) != len(strides):
+def _halved(state: Lowering, strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return the strides of a complex tensor, in elements, from those of its parts.
+
+    Those of `c64[B, D // 2]` are D and 2 in parts: that D is even makes the first one D // 2.
+    """
+    multiples = {fact.name: fact.multiple_of for fact in state.segmented.fusion.dims}
+    halves = tuple(with_exact_quotients(floordiv(s, 2), multiples) for s in strides)
+    if any(2 * half != s for half, s in zip(halves, strides, strict=True)):
         raise InternalError(f"the parts of a complex tensor have strides {shape_text(strides)}")
     return halves
 
@@ -103,7 +108,7 @@ def _place_part(state: Lowering, output: Output, part: ComplexPart, index: int) 
             )
         _check_in_place(state, output, given.value, index)
     if part.index == 0:
-        whole = Buffer(part.of, "output", part.dtype, value.shape, _halved(strides))
+        whole = Buffer(part.of, "output", part.dtype, value.shape, _halved(state, strides))
         state.add(whole)
         where = Allocate(part.of) if given is None else Alias(part.of, whole_name(given), dim(0))
         state.first.append(where)

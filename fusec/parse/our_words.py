@@ -87,7 +87,7 @@ class OurWords:
         found = {n.text: t for n, t in pairs if n.text != "_" and _text(t) != n.text}
         self._pasted.static |= found
         told = " and ".join(f"`{_text(t)}` for `{n}`" for n, t in found.items())
-        told = f"leave the line out, and write {told}" if told else "leave the line out"
+        told = f"remove the line, and write {told}" if told else "remove the line"
         return part.changed(help=told)
 
     def is_python(self, line: OpLine) -> bool:
