@@ -146,10 +146,14 @@ def test_tuples_are_lists() -> None:
 
 def test_operations_of_fusec_stay_as_they_are() -> None:
     """`max` has one result, so its subscript is a row; of two sizes it is a size."""
-    lines = ["k = max(B, H)", "n = max(k, 2 * B)", "r = max(x, 1)[0] + n"]
+    lines = ["k = size(x, 0)", "m = size(x, 1)", "n = max(k, m)", "r = max(x, 1)[0] + n"]
     fusion = read_text(text_with(lines, "r"))
     found = evaluate(fusion, GIVEN, fusion.hints)["r"]
     np.testing.assert_allclose(found, GIVEN["x"][0].max() + 8, rtol=1e-6)
+
+
+def test_an_operator_stands_beside_its_sign() -> None:
+    assert "expected `=`" in error_of("x * = y").diagnostic.message
 
 
 def softmax(x: Any) -> Any:
@@ -189,10 +193,10 @@ def test_what_is_told_computes_the_same(program: str, output: str, expected: Any
 
 def test_the_lines_below_read_what_was_meant() -> None:
     """A name that is given another value has it in the lines below, which are told in one go."""
-    error = error_of("x = x.view(B, 2, -1)", "r = x.transpose(0, 2)", "x = x[:, None]")
+    error = error_of("x = x.view(B, 2, -1)", "r = x.exp() + x.sin() + x.mT", "x = x[:, None]")
     helps = [str(d.help) for d in (error.diagnostic, *error.more)]
     assert "`x_2 = reshape(x, [B, 2, -1])`" in helps[0]
-    assert "`r = transpose(x_2, 0, 2)`" in helps[1]
+    assert "`r = exp(x_2) + sin(x_2) + transpose(x_2, -2, -1)`" in helps[1]
     assert "`x_3 = x_2[:, none]`" in helps[2]
     assert len(helps) == 3
 
