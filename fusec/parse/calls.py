@@ -26,6 +26,7 @@ from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
+from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse.arithmetic import folded, operation_of
@@ -68,7 +69,7 @@ class Calls:
 
         labels: called where the line makes values, so that sizes and numbers take no names.
         """
-        tree, self._words.line = line.tree, line
+        tree = self._words.read(line)
         if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
             return self._call(tree, labels())
         is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
@@ -91,12 +92,6 @@ class Calls:
 
     def _call(self, tree: CallTree, names: Sequence[str] | None) -> tuple[Operand, ...]:
         span, name = self._span(tree), tree.name.text
-        if name not in ops.TABLE:
-            ours = self._words.alias(tree)
-            if isinstance(ours, CallTree):
-                return self._call(ours, names)
-            if isinstance(ours, (Infix, Prefix)):
-                return (self._expression(ours, None if names is None else lambda: list(names)),)
         try:
             op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
@@ -385,7 +380,10 @@ class Calls:
                 span=self._span(tree),
                 help="one of " + ", ".join(DTYPES),
             )
+        owner, _, name = tree.text.rpartition(".")
+        if name == "dtype" and self._scope.knows(owner):
+            return self._value(Name(owner, tree.start, tree.start + len(owner))).type.dtype
         try:
-            return dtypes.find(tree.text)
+            return dtypes.find(name if owner in PREFIXES else tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None

@@ -7,7 +7,7 @@ from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
-from fusec.parse.tokens import Token, number_of, tokens_of
+from fusec.parse.tokens import Token, number_of, quoted_word, tokens_of
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -269,19 +269,29 @@ class Parser:
             if token.text in _WORDS:
                 return Literal(_WORDS[token.text], token.start, token.end)
             return Name(token.text, token.start, token.end)
+        if token.kind == "word":
+            raise quoted_word(self.source, token)
         if self.take("("):
             tree = self.expression()
+            if self._sees(","):
+                return self._items(")", token, tree)
             self.expect(")")
             return tree
         if self.take("["):
-            items: list[Tree] = []
-            while not (self.token.kind == "mark" and self.token.text == "]"):
-                items.append(self.expression())
-                if not self.take(","):
-                    break
-            closing = self.expect("]", " or `,`")
-            return Items(tuple(items), token.start, closing.end)
+            return self._items("]", token)
         raise self.unexpected("a value")
+
+    def _items(self, closing: str, opening: Token, first: Tree | None = None) -> Items:
+        """Read the rest of a list, or of a tuple whose first item has been read."""
+        items: list[Tree] = [] if first is None else [first]
+        if first is not None:
+            self.expect(",")
+        while not self._sees(closing):
+            items.append(self.expression())
+            if not self.take(","):
+                break
+        end = self.expect(closing, " or `,`").end
+        return Items(tuple(items), opening.start, end)
 
     def _call(self, name: Name) -> CallTree:
         self.expect("(")
@@ -296,12 +306,22 @@ class Parser:
         closing = self.expect(")", f" or `,` in the call of `{name.text}`")
         return CallTree(name, tuple(arguments), name.start, closing.end)
 
+    def _quoted_word(self) -> Tree | None:
+        """Read the word of `reduction="none"`; None where something else is next."""
+        token = self.token
+        if token.kind != "word":
+            return None
+        self._next += 1
+        if token.text in _WORDS:
+            return Literal(_WORDS[token.text], token.start, token.end)
+        return Name(token.text, token.start, token.end)
+
     def _argument(self) -> Argument:
         following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
         if self.token.kind == "name" and following.kind == "mark" and following.text == "=":
             keyword = self.name("a keyword")
             self.expect("=")
-            return Argument(keyword, self.expression())
+            return Argument(keyword, self._quoted_word() or self.expression())
         return Argument(None, self.expression())
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fusec import ops
 from fusec.diagnostics import FusecError
+from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, Param
 from fusec.ops.arguments import parameter_called
 from fusec.ops.find import without_place
@@ -114,6 +115,19 @@ def _is(value: Any, default: Any) -> bool:
 def parsed(text: str) -> Tree:
     """Return the tree of an expression in fusec's words."""
     return Parser(source_of_text(text, "<frameworks>"), 0, len(text)).expression()
+
+
+def is_exact(entry: Entry) -> bool:
+    """Return whether an entry's expressions are its meaning, with nothing for a reader to fill in.
+
+    Not exact are entries with a note, those that use dims of their own (`[N, C, H, W]`), and
+    methods that write in place (`normal_`).
+    """
+    if entry.kind in ("same", "alias"):
+        return True
+    known = {*DTYPES, *(p.name for p in entry.parameters)}
+    closed = all(known.issuperset(names_in(parsed(e))) for e in entry.expressions)
+    return entry.kind == "other" and not entry.note and closed and not entry.name.endswith("_")
 
 
 def names_in(tree: Tree) -> Sequence[str]:

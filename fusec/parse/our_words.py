@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL
@@ -32,15 +33,15 @@ class OurWords:
     def _span(self, tree: Tree) -> Span:
         return self._source.span(tree.start, tree.end)
 
-    def alias(self, tree: CallTree) -> Tree | None:
-        """Return a call by another name of an operation in fusec's words; None of other calls."""
-        entry = None if tree.name.text in DTYPES else find_bare(tree.name.text)
-        if entry is None or entry.kind != "alias":
-            return None
-        try:
-            return _in_our_words(entry, tree)
-        except FusecError as error:
-            raise error.at(self._span(tree)) from None
+    def read(self, line: OpLine) -> Tree:
+        """Return the expression of a line, with calls by names that fusec accepts in its words.
+
+        Those are aliases, and methods, attributes and names with a prefix (`torch.exp`) that have
+        an exact equivalent. Other calls stay as they are: binding them raises the error.
+        """
+        tree = self._rewritten(line.tree, {}, accepted_only=True)
+        self.line = replace(line, tree=tree)
+        return tree
 
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error for a name that is no operation, with the line to write instead."""
@@ -61,14 +62,20 @@ class OurWords:
         owner, _, method = name.rpartition(".")
         if name.startswith("."):
             return method_entry(method), tree
-        if owner and self._scope.knows(owner):
-            operand = Argument(None, Name(owner, start, start + len(owner)))
-            called = CallTree(tree.name, (operand, *tree.arguments), tree.start, tree.end)
+        if owner and self._is_value(owner.partition(".")[0], name):
+            operand = self._without_attribute(Name(owner, start, start + len(owner)))
+            called = replace(tree, arguments=(Argument(None, operand), *tree.arguments))
             return method_entry(method), called
         return (find_dotted(name) if owner else find_bare(name)), tree
 
+    def _is_value(self, owner: str, name: str) -> bool:
+        """Return whether `owner` of `name` is a value: a dim `F` leaves `F.silu` to PyTorch."""
+        if not self._scope.knows(owner):
+            return False
+        return not self._scope.is_dim(owner) or find_dotted(name) is None
+
     def _method(self, entry: Entry | None, tree: CallTree, called: CallTree) -> FusecError:
-        message = f"op lines have no methods: `{tree.name.text}`"
+        message = f"`{tree.name.text}` is not a method that op lines have"
         if entry is None:
             help = "operations are called with operands, as in `relu(x)`"
             return FusecError(message, help=help, code=METHOD_CALL)
@@ -122,33 +129,51 @@ class OurWords:
         """Return the line that is being read with `made` in the place of one of its parts."""
         if self.line is None:
             return f"`{_text(made)}`"
-        whole = self._ours(self.line.tree, {id(tree): made})
+        whole = self._rewritten(self.line.tree, {id(tree): made})
         return f"`{', '.join(n.text for n in self.line.names)} = {_text(whole)}`"
 
-    def _ours(self, tree: Tree, made: Mapping[int, Tree]) -> Tree:
-        """Return an expression with all that other frameworks name in fusec's words."""
-        parts = [self._ours(part, made) for part in frameworks.parts_of(made.get(id(tree), tree))]
+    def _rewritten(
+        self, tree: Tree, made: Mapping[int, Tree], *, accepted_only: bool = False
+    ) -> Tree:
+        """Return an expression with all that other frameworks name in fusec's words.
+
+        made: what stands in the place of trees, by their ids. accepted_only: rewrites only names
+        that fusec accepts, and raises the error of a call whose arguments do not fit.
+        """
+        parts = [
+            self._rewritten(part, made, accepted_only=accepted_only)
+            for part in frameworks.parts_of(made.get(id(tree), tree))
+        ]
         tree = frameworks.rebuilt(made.get(id(tree), tree), parts)
         if isinstance(tree, Name):
             return self._without_attribute(tree)
         if not isinstance(tree, CallTree) or tree.name.text in (*TABLE, *DTYPES):
             return tree
         entry, called = self._looked_up(tree)
-        taken = called is tree and "." not in tree.name.text
-        if entry is None or not entry.expressions or (entry.kind == "alias" and taken):
+        if entry is None or not entry.expressions:
+            return tree
+        bare = "." not in tree.name.text
+        accepted = entry.kind == "alias" if bare else frameworks.is_exact(entry)
+        if not accepted if accepted_only else accepted and bare:
             return tree
         try:
             return _in_our_words(entry, called)
-        except FusecError:
+        except FusecError as error:
+            if accepted_only:
+                raise error.at(self._span(tree)) from None
             return tree
 
     def _without_attribute(self, tree: Name) -> Tree:
+        """Return `x.T` in fusec's words, and other names as they are."""
         owner, _, name = tree.text.rpartition(".")
-        known = owner and self._scope.knows(owner) and not self._scope.knows(tree.text)
-        entry = find("torch.Tensor", name) if known else None
-        if entry is None or not entry.expressions:
+        if not owner or self._scope.knows(tree.text):
             return tree
-        given = {entry.parameters[0].name: Name(owner, tree.start, tree.start + len(owner))}
+        operand = self._without_attribute(Name(owner, tree.start, tree.start + len(owner)))
+        known = self._scope.knows(owner) or not isinstance(operand, Name)
+        entry = find("torch.Tensor", name) if known else None
+        if entry is None or len(entry.parameters) != 1 or not frameworks.is_exact(entry):
+            return tree
+        given = {entry.parameters[0].name: operand}
         return frameworks.substituted(frameworks.parsed(entry.expressions[0]), given, tree)
 
 

@@ -71,6 +71,10 @@ class Scope:
         """Return whether a name has a meaning so far."""
         return name in self._meanings
 
+    def is_dim(self, name: str) -> bool:
+        """Return whether a name means a size."""
+        return isinstance(self._meanings.get(name), Dim)
+
     def span_of(self, name: str) -> Span | None:
         """Return where a name was defined."""
         return self._spans.get(name)

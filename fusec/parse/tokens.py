@@ -17,14 +17,14 @@ _TOKEN = re.compile(
     r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
 )
 _BLANK = re.compile(r"(?:\s|\\\n)*")
-_QUOTED = re.compile(r"(?:'|\")(\w+)(?:'|\")")
+_QUOTED = re.compile(r"""(['"])(?P<word>[A-Za-z_][A-Za-z0-9_]*)\1""")
 _NAME_REST = re.compile(r"\w+")
 _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its kind (number, name, mark or end), text and place."""
+    """A token: its kind (number, name, mark, word or end), text and place; a word was quoted."""
 
     kind: str
     text: str
@@ -44,6 +44,11 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             yield Token("end", "", last, last)
             return
         found = _TOKEN.match(text, position, end)
+        quoted = _QUOTED.match(text, position, end) if found is None else None
+        if quoted is not None:
+            yield Token("word", quoted["word"], position, quoted.end())
+            position = quoted.end()
+            continue
         if found is None:
             raise FusecError(
                 f"unexpected `{text[position]}`",
@@ -66,6 +71,16 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
         position = found.end()
 
 
+def quoted_word(source: Source, token: Token) -> FusecError:
+    """Return the error for a quoted word where a value is expected."""
+    return FusecError(
+        f"unexpected `{source.text[token.start]}`",
+        span=source.span(token.start),
+        help=f"dtypes and names are not quoted: write `{token.text}`",
+        code=UNEXPECTED_TOKEN,
+    )
+
+
 def _quoted_number(text: str, position: int, end: int) -> str | None:
     found = _QUOTED_NUMBER.match(text, position, end)
     return f"a number stands bare: write `{found[2]}`" if found else None
@@ -74,9 +89,7 @@ def _quoted_number(text: str, position: int, end: int) -> str | None:
 def _foreign(text: str, position: int) -> str | None:
     character = text[position]
     if character in "'\"":
-        quoted = _QUOTED.match(text, position)
-        example = "`cast(x, f32)`" if quoted is None else f"write `{quoted[1]}`"
-        return f"do not quote dtypes and names in op lines: write {example}"
+        return "op lines have no strings; dtypes and names are not quoted, as in `cast(x, f32)`"
     if character == "\\":
         return "write the op line without escapes"
     if character == "!":
