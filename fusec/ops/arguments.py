@@ -264,7 +264,9 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
         case _:
             return tuple(size_argument(op.name, param.name, v) for v in _sequence(value))
     raise FusecError(
-        f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}", code=ARGUMENT_KIND
+        f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}",
+        help="write `true` or `false`" if param.kind == "bool" else None,
+        code=ARGUMENT_KIND,
     )
 
 

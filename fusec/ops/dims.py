@@ -218,9 +218,17 @@ def _expand_chunk(
         raise FusecError(
             f"`chunk` into {count.value}: {extent} is not known to be a multiple of it",
             notes=[described([arg])],
-            help=f"declare the dim with `multiple_of: {count.value}`",
+            help=_declare_multiple(builder, extent, count.value),
         )
     return _parts(builder, arg, dim, [length] * count.value)
+
+
+def _declare_multiple(builder: GraphBuilder, extent: Dim, count: int) -> str:
+    """Return how a dim is declared so that an extent is a multiple of `count`."""
+    default = extent.evaluate(builder.hints)
+    if str(extent) not in builder.hints or default % count:
+        return f"declare the dim with `multiple_of: {count}`"
+    return f"declare `{extent}: {{default: {default}, multiple_of: {count}}}` under `dims:`"
 
 
 def _dim(value: int) -> Dim:

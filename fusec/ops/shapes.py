@@ -86,7 +86,11 @@ def normal_axes(name: str, axes: Sequence[int], rank: int, what: str = "dim") ->
     normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
     for axis in normal:
         if normal.count(axis) > 1:
-            raise FusecError(f"{what} {axis} of `{name}` is specified twice", code=AXIS_TWICE)
+            raise FusecError(
+                f"{what} {axis} of `{name}` is specified twice",
+                help=f"`{name}` of {rank} dims takes each of 0 to {rank - 1} once",
+                code=AXIS_TWICE,
+            )
     return normal
 
 

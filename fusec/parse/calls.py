@@ -18,6 +18,8 @@ from fusec.codes.calls import (
     TOO_MANY_ARGUMENTS,
     UNKNOWN_ARGUMENT,
 )
+from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.codes.shapes import NEEDS_INTEGERS
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
@@ -31,6 +33,7 @@ from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
+from fusec.parse.operators import NEEDING_INTEGERS
 from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
@@ -47,6 +50,7 @@ from fusec.parse.trees import (
     OpLine,
     Prefix,
     Range,
+    String,
     Subscript,
     Tree,
 )
@@ -232,6 +236,8 @@ class Calls:
         """Return the tensor, scalar or number that an expression gives."""
         if isinstance(tree, Items):
             raise FusecError("expected a value, found a list", span=self._span(tree))
+        if isinstance(tree, String):
+            raise self._quoted(tree)
         if isinstance(tree, Literal):
             if tree.value is None:
                 raise FusecError("none is not a tensor", span=self._span(tree))
@@ -247,6 +253,15 @@ class Calls:
         if not isinstance(tree, (Infix, Prefix)):
             raise FusecError("expected a value", span=self._span(tree))
         return self._expression(tree)
+
+    def _quoted(self, tree: String) -> FusecError:
+        """Return the error for a string where a value or a size is expected."""
+        return FusecError(
+            f"unexpected `{self._source.text[tree.start]}`",
+            span=self._source.span(tree.start),
+            help=f"dtypes and names are not quoted: write `{tree.text}`",
+            code=UNEXPECTED_TOKEN,
+        )
 
     def _constant(self, tree: Literal) -> Const:
         assert tree.value is not None
@@ -316,6 +331,8 @@ class Calls:
         try:
             (result,) = self._builder.call(name, operands, {}, names=names, span=span)
         except FusecError as error:
+            if error.code is NEEDS_INTEGERS and tree.operator in NEEDING_INTEGERS:
+                error = error.changed(help=NEEDING_INTEGERS[tree.operator])
             raise error.at(span) from None
         return result
 
@@ -358,6 +375,10 @@ class Calls:
             return "none" if tree.value is None and param.kind == "str" else tree.value
         if isinstance(tree, Items):
             return [self._attribute(item, op, param) for item in tree.items]
+        if isinstance(tree, String) and param.kind == "str":
+            return tree.text
+        if isinstance(tree, String) and param.kind != "dtype":
+            raise self._quoted(tree)
         if param.kind == "dtype":
             return self._dtype(tree, op, param)
         if isinstance(tree, Name) and param.kind == "str":
@@ -374,7 +395,7 @@ class Calls:
         return self.sizes.of(tree)
 
     def _dtype(self, tree: Tree, op: OpDef, param: Param) -> DType:
-        if not isinstance(tree, Name):
+        if not isinstance(tree, (Name, String)):
             raise FusecError(
                 f"`{param.name}` of `{op.name}` must be a dtype",
                 span=self._span(tree),

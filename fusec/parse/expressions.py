@@ -5,9 +5,9 @@ from __future__ import annotations
 from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
-from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
+from fusec.parse.operators import BINARY, COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
-from fusec.parse.tokens import Token, number_of, quoted_word, tokens_of
+from fusec.parse.tokens import Token, number_of, tokens_of
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -19,6 +19,7 @@ from fusec.parse.trees import (
     OpLine,
     Prefix,
     Range,
+    String,
     Subscript,
     Tree,
 )
@@ -109,7 +110,13 @@ class Parser:
         names = [self.name("the name of a result")]
         while self.take(","):
             names.append(self.name("the name of a result"))
-        self.expect("=", " after the result's name")
+        if self.token.text in BINARY and self._tokens[self._next + 1].text == "=":
+            name, sign = names[0].text, self.token.text
+            help = f"every name is defined once: write `{name}_2 = {name} {sign} ...`"
+            raise self.unexpected("`=` after the result's name", help)
+        help = "the result is assigned with one `=`" if self._sees("==") else None
+        if not self.take("="):
+            raise self.unexpected("`=` after the result's name", help)
         tree = self.expression()
         self.finish("call" if isinstance(tree, CallTree) else "expression")
         copied = isinstance(tree, Name) and "." not in tree.text
@@ -155,6 +162,17 @@ class Parser:
         if self._tokens[self._next - 1].text == ")":
             return  # `(a < b) == c` compares a result
         texts = [self.source.text[t.start : t.end] for t in (left.left, left.right)]
+        middle = left.right
+        if isinstance(middle, Infix) and middle.operator in ("&", "|", "^"):
+            low, high = (self.source.text[t.start : t.end] for t in (middle.left, middle.right))
+            sign = middle.operator
+            raise FusecError(
+                f"`{sign}` binds tighter than comparisons",
+                span=self.source.span(middle.place, middle.place + 1),
+                help=f"write `({texts[0]} {left.operator} {low}) {sign} ({high} "
+                f"{self.token.text} ...)`",
+                code=CHAINED_COMPARISON,
+            )
         raise FusecError(
             "comparisons do not chain",
             span=self.span(self.token),
@@ -269,8 +287,9 @@ class Parser:
             if token.text in _WORDS:
                 return Literal(_WORDS[token.text], token.start, token.end)
             return Name(token.text, token.start, token.end)
-        if token.kind == "word":
-            raise quoted_word(self.source, token)
+        if token.kind == "string":
+            self._next += 1
+            return String(token.text, token.start, token.end)
         if self.take("("):
             tree = self.expression()
             if self._sees(","):
@@ -306,22 +325,12 @@ class Parser:
         closing = self.expect(")", f" or `,` in the call of `{name.text}`")
         return CallTree(name, tuple(arguments), name.start, closing.end)
 
-    def _quoted_word(self) -> Tree | None:
-        """Read the word of `reduction="none"`; None where something else is next."""
-        token = self.token
-        if token.kind != "word":
-            return None
-        self._next += 1
-        if token.text in _WORDS:
-            return Literal(_WORDS[token.text], token.start, token.end)
-        return Name(token.text, token.start, token.end)
-
     def _argument(self) -> Argument:
         following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
         if self.token.kind == "name" and following.kind == "mark" and following.text == "=":
             keyword = self.name("a keyword")
             self.expect("=")
-            return Argument(keyword, self._quoted_word() or self.expression())
+            return Argument(keyword, self.expression())
         return Argument(None, self.expression())
 
 

@@ -28,6 +28,7 @@ from fusec.parse.trees import (
     Name,
     Prefix,
     Range,
+    String,
     Subscript,
     Tree,
 )
@@ -273,6 +274,8 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
         if tree.value is None or isinstance(tree.value, bool):
             return str(tree.value) if prefix else _LITERALS[tree.value]
         return str(tree.value)
+    if isinstance(tree, String):
+        return tree.text
     if isinstance(tree, Name):
         return texts.get(tree.text, tree.text)
     if isinstance(tree, Items):

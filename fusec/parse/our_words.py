@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fusec.codes.names import DTYPE_CALLED, METHOD_CALL
+from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.ops.arguments import parameter_called, signature
-from fusec.ops.find import not_ours
+from fusec.ops.find import near_operation, not_ours
 from fusec.ops.frameworks import Entry, find, find_bare, find_dotted, method_entry
 from fusec.parse import frameworks
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import NotASize
 from fusec.parse.source import Source
-from fusec.parse.trees import Argument, CallTree, Items, Literal, Name, OpLine, Tree
+from fusec.parse.trees import Argument, CallTree, Items, Literal, Name, OpLine, String, Tree
 
 
 class OurWords:
@@ -78,6 +78,9 @@ class OurWords:
         message = f"`{tree.name.text}` is not a method that op lines have"
         if entry is None:
             help = "operations are called with operands, as in `relu(x)`"
+            owner, _, name = tree.name.text.rpartition(".")
+            near = near_operation(name, len(called.arguments))
+            help = f"did you mean `{owner}.{near}`?" if near else help
             return FusecError(message, help=help, code=METHOD_CALL)
         written = self._written(entry, tree, called)
         if entry.kind == "unsupported":
@@ -93,7 +96,7 @@ class OurWords:
         if entry is not None:
             help = entry.note
         if entry is not None and entry.expressions:
-            text = self._whole(tree, self._without_attribute(tree))
+            text = self._whole(tree, self._without_attribute(tree, accepted_only=False))
             help = f"write {text}" + (f"; {entry.note}" if entry.note else "")
         message = f"op lines have no attributes: `{tree.text}`"
         return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
@@ -103,7 +106,8 @@ class OurWords:
         entry, told = find("torch", op.name), error.diagnostic
         if entry is None or entry.kind != "other":
             return error
-        if not isinstance(error, NotASize) and told.help not in (None, signature(op)):
+        misplaced = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
+        if not misplaced and told.help not in (None, signature(op)):
             return error
         first = entry.expressions[0].partition("(")[0]
         words = {a.keyword.text for a in tree.arguments if a.keyword is not None}
@@ -146,7 +150,7 @@ class OurWords:
         ]
         tree = frameworks.rebuilt(made.get(id(tree), tree), parts)
         if isinstance(tree, Name):
-            return self._without_attribute(tree)
+            return self._without_attribute(tree, accepted_only=accepted_only)
         if not isinstance(tree, CallTree) or tree.name.text in (*TABLE, *DTYPES):
             return tree
         entry, called = self._looked_up(tree)
@@ -163,7 +167,7 @@ class OurWords:
                 raise error.at(self._span(tree)) from None
             return tree
 
-    def _without_attribute(self, tree: Name) -> Tree:
+    def _without_attribute(self, tree: Name, *, accepted_only: bool = True) -> Tree:
         """Return `x.T` in fusec's words, and other names as they are."""
         owner, _, name = tree.text.rpartition(".")
         if not owner or self._scope.knows(tree.text):
@@ -171,7 +175,9 @@ class OurWords:
         operand = self._without_attribute(Name(owner, tree.start, tree.start + len(owner)))
         known = self._scope.knows(owner) or not isinstance(operand, Name)
         entry = find("torch.Tensor", name) if known else None
-        if entry is None or len(entry.parameters) != 1 or not frameworks.is_exact(entry):
+        if entry is None or len(entry.parameters) != 1 or not entry.expressions:
+            return tree
+        if accepted_only and not frameworks.is_exact(entry):
             return tree
         given = {entry.parameters[0].name: operand}
         return frameworks.substituted(frameworks.parsed(entry.expressions[0]), given, tree)
@@ -202,4 +208,4 @@ def _listed(trees: Sequence[Tree]) -> Tree:
 def _value_of(tree: Tree) -> Any:
     if isinstance(tree, Literal):
         return tree.value
-    return tree.text if isinstance(tree, Name) else frameworks.OPAQUE
+    return tree.text if isinstance(tree, (Name, String)) else frameworks.OPAQUE

@@ -29,7 +29,7 @@ from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
-from fusec.parse.traps import without_dash
+from fusec.parse.traps import colon_help, without_dash
 from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
@@ -81,7 +81,7 @@ class _Reader:
         for key, read in (("dims", declared.dims), ("inputs", declared.entries)):
             section = root.get(key)
             if section is not None and not _is_empty(section):
-                with self.problems.collect():
+                with self.problems.collect(None, self.scope.set_incomplete):
                     read(fields.mapping(section, *_SECTIONS[key]))
         with self.problems.collect():
             declared.check_overrides()
@@ -309,7 +309,7 @@ def _became_mapping(item: Mapping) -> FusecError:
     return FusecError(
         "`: ` inside an op line makes it a YAML mapping",
         span=item.source.span(start),
-        help="write attributes with `=`, as in `pad(x, value=1)`",
+        help=colon_help(first.key.text),
         code=COLON_IN_OP_LINE,
     )
 

@@ -16,15 +16,22 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
     r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
 )
+_LOOKALIKES = {
+    **dict.fromkeys("×·∗⋅", "*"), **dict.fromkeys("–—−‐‑", "-"), "÷": "/", "∕": "/",
+    "≤": "<=", "≥": ">=", "≠": "!=", "¬": "~", "²": "** 2", "³": "** 3", "√": "sqrt(x)",
+    "π": "3.141592653589793", "∞": "inf", "∧": "&", "∨": "|", "⊕": "^",
+    **dict.fromkeys("“”„", '"'), **dict.fromkeys("‘’", "'"), "…": "...",
+}  # fmt: skip
+"""Signs of text processors and formulas, and what op lines have for them."""
 _BLANK = re.compile(r"(?:\s|\\\n)*")
-_QUOTED = re.compile(r"""(['"])(?P<word>[A-Za-z_][A-Za-z0-9_]*)\1""")
+_STRING = re.compile(r"""(['"])(?P<text>[^'"\\\n]*)\1""")
 _NAME_REST = re.compile(r"\w+")
 _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its kind (number, name, mark, word or end), text and place; a word was quoted."""
+    """A token: its kind (number, name, mark, string or end), text and place."""
 
     kind: str
     text: str
@@ -44,10 +51,10 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             yield Token("end", "", last, last)
             return
         found = _TOKEN.match(text, position, end)
-        quoted = _QUOTED.match(text, position, end) if found is None else None
-        if quoted is not None:
-            yield Token("word", quoted["word"], position, quoted.end())
-            position = quoted.end()
+        string = _STRING.match(text, position, end) if found is None else None
+        if string is not None and not _QUOTED_NUMBER.match(text, position, end):
+            yield Token("string", string["text"], position, string.end())
+            position = string.end()
             continue
         if found is None:
             raise FusecError(
@@ -71,16 +78,6 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
         position = found.end()
 
 
-def quoted_word(source: Source, token: Token) -> FusecError:
-    """Return the error for a quoted word where a value is expected."""
-    return FusecError(
-        f"unexpected `{source.text[token.start]}`",
-        span=source.span(token.start),
-        help=f"dtypes and names are not quoted: write `{token.text}`",
-        code=UNEXPECTED_TOKEN,
-    )
-
-
 def _quoted_number(text: str, position: int, end: int) -> str | None:
     found = _QUOTED_NUMBER.match(text, position, end)
     return f"a number stands bare: write `{found[2]}`" if found else None
@@ -89,13 +86,15 @@ def _quoted_number(text: str, position: int, end: int) -> str | None:
 def _foreign(text: str, position: int) -> str | None:
     character = text[position]
     if character in "'\"":
-        return "op lines have no strings; dtypes and names are not quoted, as in `cast(x, f32)`"
+        return "close the string, or remove the quote: dtypes and names are not quoted"
     if character == "\\":
         return "write the op line without escapes"
     if character == "!":
         return "write `~a`, or `logical_not(a)`"
     if character == "?":
         return "write `where(condition, a, b)`"
+    if character in _LOOKALIKES:
+        return f"write `{_LOOKALIKES[character]}`"
     plain = unicodedata.normalize("NFKC", character)
     if plain != character and plain.isascii() and plain.isprintable():
         return f"it is a {unicodedata.name(character, 'sign').lower()}: write `{plain}`"

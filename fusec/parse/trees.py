@@ -15,6 +15,15 @@ class Literal:
 
 
 @dataclass(frozen=True)
+class String:
+    """Quoted text, which only attributes take: `reduction="none"`."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Name:
     """A name: of a value, dim, dtype or attribute, as the place decides."""
 
@@ -101,7 +110,7 @@ class Infix:
     place: int
 
 
-Tree = Literal | Name | Items | CallTree | Prefix | Infix | Subscript | Range | Dots
+Tree = Literal | String | Name | Items | CallTree | Prefix | Infix | Subscript | Range | Dots
 
 
 @dataclass(frozen=True)
