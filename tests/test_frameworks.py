@@ -259,6 +259,9 @@ CHAINED: dict[str, Any] = {
     "F.mse_loss(x, y, reduction='none')": (X - Y) ** 2,
     "x.view(4, -1)[:, (0)]": X[:, 0],
     "torch.zeros(2, 3, dtype=torch.int64)": np.zeros((2, 3)),
+    "where(c, x, float('-inf')).amax(1)": np.where(MASK, X, -np.inf).max(1),
+    "x / math.sqrt(4.0) * torch.pi": X / 2 * np.pi,
+    "F.relu(x, inplace=True) + torch.zeros(4, 6, device=x.device)": X,
     "torch.cat((x, y), dim=-1)": np.concatenate([X, Y], 1),
 }  # fmt: skip
 

@@ -115,6 +115,8 @@ def parameter_called(op: OpDef, name: str) -> str:
 
 def near_argument(op: OpDef, name: str) -> str | None:
     """Return the argument that `name` was probably meant to be."""
+    if name == "unbiased" and any(p.name == "correction" for p in op.params):
+        return "correction"
     close = difflib.get_close_matches(name, [p.name for p in op.params], n=1)
     return close[0] if close else None
 

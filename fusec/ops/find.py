@@ -10,7 +10,6 @@ from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops.declare import TABLE
 from fusec.ops.frameworks import Entry, find_bare, find_dotted
-from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.refused import REFUSED
 
 
@@ -27,8 +26,7 @@ def find_op(name: str, span: Span | None = None, *, count: int | None = None) ->
     entry = find_dotted(name) if "." in name else find_bare(name)
     if entry is not None:
         raise not_ours(name, entry, span=span)
-    prefix, _, word = name.rpartition(".")
-    meant = near_operation(word if prefix in PREFIXES else name, count)
+    meant = near_operation(name.rpartition(".")[2], count)
     help = f"did you mean `{meant}`?" if meant else "`fusec ops` lists all operations"
     raise FusecError(f"unknown operation `{name}`", span=span, help=help, code=UNKNOWN_OPERATION)
 

@@ -11,7 +11,7 @@ from fusec import ops
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, Param
-from fusec.ops.arguments import parameter_called
+from fusec.ops.arguments import near_argument, parameter_called
 from fusec.ops.find import without_place
 from fusec.ops.frameworks import Entry
 from fusec.ops.frameworks.entry import IGNORED, NEEDED
@@ -67,9 +67,13 @@ def bind(
     op = ops.TABLE[entry.name] if entry.kind == "same" else None
     for word, value in keywords.items():
         name = _parameter(word, names) if op is None else parameter_called(op, word)
+        if name not in names and word in IGNORED:
+            continue
         if name not in names or name in given:
             what = "is specified twice" if name in given else "is unknown"
-            raise FusecError(f"argument `{word}` of `{entry.name}` {what}", help=entry.title)
+            near = near_argument(op, word) if op is not None and name not in given else None
+            help = f"did you mean `{near}`?" if near else entry.title
+            raise FusecError(f"argument `{word}` of `{entry.name}` {what}", help=help)
         given[name] = value
     for parameter in entry.parameters:
         if parameter.default is NEEDED and not parameter.variadic and parameter.name not in given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import e, inf, nan, pi
 from typing import Any
 
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
@@ -150,7 +151,13 @@ class OurWords:
         ]
         tree = frameworks.rebuilt(made.get(id(tree), tree), parts)
         if isinstance(tree, Name):
+            constant = _CONSTANTS.get(tree.text)
+            if constant is not None and not self._scope.knows(tree.text.partition(".")[0]):
+                return Literal(constant, tree.start, tree.end)
             return self._without_attribute(tree, accepted_only=accepted_only)
+        number = _number(tree)
+        if number is not None:
+            return number
         if not isinstance(tree, CallTree) or tree.name.text in (*TABLE, *DTYPES):
             return tree
         entry, called = self._looked_up(tree)
@@ -181,6 +188,24 @@ class OurWords:
             return tree
         given = {entry.parameters[0].name: operand}
         return frameworks.substituted(frameworks.parsed(entry.expressions[0]), given, tree)
+
+
+_CONSTANTS = {
+    f"{module}.{name}": value
+    for module in ("math", "torch", "np", "numpy", "jnp")
+    for name, value in (("inf", inf), ("nan", nan), ("pi", pi), ("e", e))
+}
+
+
+def _number(tree: Tree) -> Tree | None:
+    """Return the number of `float("-inf")`; None of other trees."""
+    if not isinstance(tree, CallTree) or tree.name.text != "float" or len(tree.arguments) != 1:
+        return None
+    value = tree.arguments[0].value
+    text = value.text.strip().lower() if isinstance(value, String) else ""
+    if text.lstrip("+-") not in ("inf", "infinity", "nan"):
+        return None
+    return Literal(float(text), tree.start, tree.end)
 
 
 def _in_our_words(entry: Entry, called: CallTree) -> Tree:

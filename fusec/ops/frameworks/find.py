@@ -18,7 +18,7 @@ PREFIXES: Mapping[str, str] = {
     "nn.functional": "torch", "F": "torch", "special": "torch", "aten": "aten", "prims": "prims",
     "np": "numpy", "numpy": "numpy", "jnp": "numpy", "jax.numpy": "numpy", "jax.nn": "jax",
     "jax.lax": "jax", "lax": "jax", "nn": "jax", "jax": "jax", "fd.ops": "nvfuser",
-    "ops": "nvfuser",
+    "ops": "nvfuser", "math": "numpy",
 }  # fmt: skip
 """What stands before names in other frameworks' programs, longest first."""
 
