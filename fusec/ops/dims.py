@@ -184,7 +184,8 @@ def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> 
     if count is None or not count.is_const or count.value < 1:
         raise Unsupported(
             f"`{name}` of an extent {extent} by {length}: the number of parts is not a constant",
-            help=f"write slices, or declare the dim `{extent}` as a multiple of a named part",
+            help=f"`chunk(x, n, dim)` splits into n parts; or write slices, or declare the dim "
+            f"`{extent}` as a multiple of a named part",
         )
     return [length] * count.value
 

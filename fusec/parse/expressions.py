@@ -75,6 +75,8 @@ class Parser:
         found = "the end of the line" if token.kind == "end" else f"`{token.text}`"
         if token.text == ":" and help is None:
             help = "keyword arguments are written `name=value`"
+        if token.text == "(" and token.kind == "mark" and help is None:
+            help = "functions are called, not modules or results: `relu(x)`, `linear(x, w, b)`"
         if token.kind == "name" and help is None:
             help = WORDS.get(token.text)
         return FusecError(

@@ -109,6 +109,9 @@ def instantiate(entry: Entry, given: Mapping[str, T], value_of: Callable[[T], An
         found = _instance(tree, values, explicit | (set(given) & {"self"}))
         if found is not None:
             return found
+    if explicit <= {p.name for p in entry.parameters if p.default is NEEDED}:
+        forms = " or ".join(f"`{text}`" for text in entry.expressions)
+        raise FusecError(f"`{entry.name}` needs more arguments", help=f"write {forms}")
     raise without_place(entry, ", ".join(f"`{name}`" for name in sorted(explicit)))
 
 

@@ -76,6 +76,8 @@ class OurWords:
         return not self._scope.is_dim(owner) or find_dotted(name) is None
 
     def _method(self, entry: Entry | None, tree: CallTree, called: CallTree) -> FusecError:
+        if _is_uncalled(tree):
+            return _uncalled(tree.name.text)
         message = f"`{tree.name.text}` is not a method that op lines have"
         if entry is None:
             help = "operations are called with operands, as in `relu(x)`"
@@ -94,6 +96,8 @@ class OurWords:
         """Return the error for `x.T`, with what to write."""
         entry = find("torch.Tensor", name)
         help = "operations are called with operands, as in `relu(x)`"
+        if method_entry(name) is not None and name not in _ATTRIBUTES:
+            return _uncalled(tree.text).at(self._span(tree))
         if entry is not None:
             help = entry.note
         if entry is not None and entry.expressions:
@@ -161,7 +165,7 @@ class OurWords:
         if not isinstance(tree, CallTree) or tree.name.text in (*TABLE, *DTYPES):
             return tree
         entry, called = self._looked_up(tree)
-        if entry is None or not entry.expressions:
+        if entry is None or not entry.expressions or _is_uncalled(tree):
             return tree
         bare = "." not in tree.name.text
         accepted = entry.kind == "alias" if bare else frameworks.is_exact(entry)
@@ -182,12 +186,27 @@ class OurWords:
         operand = self._without_attribute(Name(owner, tree.start, tree.start + len(owner)))
         known = self._scope.knows(owner) or not isinstance(operand, Name)
         entry = find("torch.Tensor", name) if known else None
-        if entry is None or len(entry.parameters) != 1 or not entry.expressions:
+        if entry is None or not entry.expressions or name not in _ATTRIBUTES:
             return tree
         if accepted_only and not frameworks.is_exact(entry):
             return tree
         given = {entry.parameters[0].name: operand}
         return frameworks.substituted(frameworks.parsed(entry.expressions[0]), given, tree)
+
+
+_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "shape", "ndim"})
+"""What PyTorch's tensors have without a call."""
+
+
+def _is_uncalled(tree: CallTree) -> bool:
+    """Return whether a method of an expression stands without its call: `(a + b).sum`."""
+    name = tree.name.text
+    return name.startswith(".") and tree.end == tree.name.end and name[1:] not in _ATTRIBUTES
+
+
+def _uncalled(text: str) -> FusecError:
+    message = f"`{text}` is a method, which is called"
+    return FusecError(message, help=f"write `{text}()`, with its arguments", code=METHOD_CALL)
 
 
 _CONSTANTS = {

@@ -68,6 +68,8 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             word = found[0] + rest[0]
             plain = word.replace("_", "")
             help = "names have ASCII letters, digits and `_`, and do not begin with a digit"
+            if found.lastgroup == "number" and rest[0].isidentifier():
+                help += f"; a product is `{found[0]} * {rest[0]}`"
             raise FusecError(
                 f"`{word}` is not a name",
                 span=source.span(position, rest.end()),
