@@ -359,10 +359,20 @@ FilesCommand.guard = staticmethod(_guarded)
 
 def _usage(error: click.ClickException) -> FusecError:
     """Return an error of the command line in the form of all others."""
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        error.possibilities = [p for p in error.possibilities if _is_near(error.option_name, p)]
     message = error.format_message().removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     help = None if context is None else f"`{context.command_path} --help` lists the options"
     return FusecError(message[:1].lower() + message[1:], help=help)
+
+
+def _is_near(given: str, known: str) -> bool:
+    """Return whether an option is a slip of a known one, or begins like it."""
+    from fusec.ops.find import edits
+
+    given, known = given.lstrip("-"), known.lstrip("-")
+    return edits(given, known) <= 1 + len(known) // 4 or known.startswith(given)
 
 
 def _accept_any_path() -> None:

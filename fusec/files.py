@@ -73,7 +73,8 @@ def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
     if os.path.isdir(path):
         raise FusecError(
             f"`{path}` is a directory, not a fusion file",
-            help="`fusec run` accepts compiled folders; the fusion of a folder is its fusion.yaml",
+            help=f"name its files: `{os.path.join(path, '*.yaml')}`; of a compiled folder "
+            "`fusec run` accepts the folder, other commands its `fusion.yaml`",
         )
     return [with_planned_strides(read_file(path, dict(sizes)))]
 

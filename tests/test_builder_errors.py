@@ -53,7 +53,7 @@ F32, I64 = dtypes.F32, dtypes.I64
         ("pad", ["x", "x"], {"pad_widths": [1, 1]}, "must be a scalar"),
         ("cat", ["x"], {}, "must be a list of tensors"),
         ("cat", [["x", "t"]], {"dim": 0}, "4 and 3 differ"),
-        ("cat", [["x", "w"]], {}, "entries for"),
+        ("cat", [["x", "w"]], {}, "have 2 and 1 dims"),
         ("cat", [["x", "i"]], {}, "`cat` of f32 and i64"),
         ("matmul", ["x", "x"], {}, "4 and 3 differ"),
         ("linear", ["x", "t"], {}, "4 and 3 differ"),

@@ -129,3 +129,110 @@ def test_errors_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_
     assert click.unstyle(coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
     assert said(on_terminal=True) == plain
+
+
+FILE = """fusion: f
+dims: {B: 8, H: 16}
+inputs:
+  x: f32[B, H]
+  w: f32[H]
+ops:
+  - y = x * w
+outputs: [y]
+"""
+OPS = {
+    "y = x ^ 2": "a power is `a ** b`",
+    "y = x > 0 & w > 0": "write `(x > 0) & (w > ...)`",
+    "x += w": "write `x_2 = x + w`, and `x_2` for `x` in the lines below",
+    "y == x": "the result is assigned with one `=`",
+    "y = x \u00d7 w": "write `*`",
+    "y = x \u2013 w": "write `-`",
+    "y = x \u2265 w": "write `>=`",
+    "y = x[0: 3]": "write `y = x[0:3]`",
+    "y, z = chunk(x, 2, 1)": "declare `H: {default: 16, multiple_of: 2}` under `dims:`",
+    "y = reshape(x, [B, 3, 4])": "B * H elements, not B * 12",
+    "y = permute(x, [0, 0])": "takes each of 0 to 1 once",
+    "y = cat([x, w])": "`unsqueeze(x, 0)` inserts a dim",
+    "y = einsum('ij,j->i', x, w)": "write `y = sum(x * w[none, :], [1])`",
+    "y = relu('x')": "not quoted: write `y = relu(x)`",
+    "y = x.summ(1)": "did you mean `x.sum`?",
+    "y = x.float": "write `x.float()`, with its arguments",
+    "y = (x + w).sum": "write `.sum()`, with its arguments",
+    "y = x.squeeze()": "write `squeeze(input, dim)`",
+    "y = nn.ReLU()(x)": "functions are called, not modules",
+    "y = 2x": "a product is `2 * x`",
+    "y = x[:, :B] * zeros([B])": "where D is never less, write `D: R + P`",
+    "y = torch.relux(x)": "did you mean `relu`?",
+    "y = torch.linalg.norm(x)": "did you mean `norm`?",
+    "y = var(x, 1, unbiased=false)": "write `y = var(x, 1, correction=0)`",
+    "y = x.std(1, unbiased=false)": "write `y = std(x, 1, 0)`",
+    "y = where(x > 0, x, float('-info'))": "not quoted",
+    "y = zeros(B, H) + x": "write `y = zeros([B, H]) + x`",
+    "y = x.shape": "remove the line, and write `[B, H]` for `y`",
+    "y = x.repeat(2)": "one for each dim, as in [1, 2]",
+    "y = where(x, x, w)": "compare it",
+    "y = layer_norm(x, [B])": "the last extents, as in [H]",
+    "y = sum(x, 1, keepdim=1)": "write `true` or `false`",
+}
+FILES = {
+    "a missing comma": ("8, H", "8 H", "write a `,` before `H`"),
+    "a quoted size": ("B: 8", "B: '8'", "(an integer), without quotes"),
+    "a default in quotes": ("w: f32[H]", "w: f32 = 'low'", "without quotes, as in `w: f32 = 1.0`"),
+    "a default of a tensor": ("f32[H]", "f32[H] = 1.0", "`w = full([H], ...)`"),
+    "an input without its colon": ("w: f32[H]", "w f32[H]", "write `w: f32[H]`"),
+    "an unknown anchor": ("f32[H]", "*u", "none; write `&u` first"),
+    "a number in quotes": ("[y]", "[y]\nschedules: {y: {threads_x: '64'}}", "64 without quotes"),
+    "a size that is too large": ("B: 8", "B: 9000000000000000000", "reduce sizes under `dims:`"),
+    "a dim that is not sharded": (
+        "x: f32[B, H]", "x: {type: 'f32[B, H]', shard: {2: mesh}}", "dims are numbered 0 to 1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", OPS)
+def test_help_of_op_lines(line: str) -> None:
+    with pytest.raises(FusecError) as caught:
+        read_text(FILE.replace("y = x * w", line))
+    assert OPS[line] in caught.value.render()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_help_of_files(name: str) -> None:
+    old, new, help = FILES[name]
+    mesh = "mesh: [2]\n" if "mesh" in new else ""
+    with pytest.raises(FusecError) as caught:
+        read_text(mesh + FILE.replace(old, new, 1))
+    assert help in caught.value.render()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expression"),
+    [("x: f32[B, H]\n  w: f32[H]", "- x: f32[B, H]", "x * w"),
+     ("x: f32[B, H]", "H: f32[B, H]", "H + 1.0")],
+)  # fmt: skip
+def test_one_mistake_in_inputs_is_one_error(old: str, new: str, expression: str) -> None:
+    """Names that a broken section or a name defined twice may mean are not reported again."""
+    with pytest.raises(FusecError) as caught:
+        read_text(FILE.replace(old, new).replace("x * w", expression))
+    assert caught.value.render().count("error") == 1
+
+
+def test_help_of_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "fusion_a.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    for arguments, help in (
+        ([str(file), "--set", "B=1e3"], "write --set B=1000"),
+        ([str(file), "--set", "eps=2.5"], "as in `eps: f32 = 2.5`"),
+        ([str(file), "--set", "B=many"], "e.g. --set B=4096"),
+        ([str(tmp_path)], f"name its files: `{tmp_path / '*.yaml'}`"),
+        ([str(tmp_path / "fusion_b.yaml")], f"did you mean `{file}`?"),
+    ):
+        assert run_main(["check", *arguments]) == 2
+        assert help in capsys.readouterr().err
+    for arguments, suggested in (
+        (["check", str(tmp_path / "other.yaml")], False),
+        (["dump", str(file), "--disable-pass", "fuse"], False),
+        (["dump", str(file), "--presegg"], True),
+    ):
+        assert run_main(arguments) == 2
+        assert ("did you mean" in capsys.readouterr().err.lower()) is suggested

@@ -98,7 +98,7 @@ def check_error(text: str, line: int, column: int, message: str, *, help: str = 
         ("y = add(x, w", 17, "found the end of the line", ""),
         ("y = add(x w)", 15, "found `w`", ""),
         ("y = relu(x) z", 17, "found `z`", ""),
-        ("y = relu('x')", 14, "unexpected `'`", "do not quote"),
+        ("y = relu('x')", 14, "unexpected `'`", "not quoted: write `y = relu(x)`"),
         ("y = relu(é)", 14, "unexpected `é`", ""),
         ("1y = relu(x)", 5, "`1y` is not a name", ""),
         ("y = pad(x, value: 1)", 21, "YAML mapping", "value=1"),

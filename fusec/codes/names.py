@@ -42,11 +42,12 @@ UNKNOWN_DTYPE = op_line(
 )  # fmt: skip
 METHOD_CALL = op_line(
     "E0208", "a method or attribute of a tensor",
-    "Op lines have neither: operations are called with their operands.",
-    "y = x.relu()", "y = relu(x)",
+    "Methods of PyTorch's tensors are accepted if they have an exact equivalent here.",
+    "y = x.max(1)", "y = max(x, 1)",
 )  # fmt: skip
 FOREIGN_NAME = op_line(
     "E0209", "the name of another framework",
-    "PyTorch, NumPy, JAX or nvFuser calls the operation so; the help says what to write.",
+    "The name has no exact equivalent here, or is written without its prefix (`torch.`, `F.`, "
+    "`np.`); the help says what to write.",
     "y = prelu(x, 0.25)", "y = where(x > 0.0, x, 0.25 * x)",
 )  # fmt: skip

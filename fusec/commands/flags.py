@@ -45,9 +45,24 @@ def sizes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
             sizes[name] = tuple(dict.fromkeys(int(value, 0) for value in values))
         except ValueError:
             raise FusecError(
-                f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096", code=SET_FORM
+                f"--set {item}: expected NAME=INTEGER",
+                help=_set_help(name, text),
+                code=SET_FORM,
             ) from None
     return sizes
+
+
+def _set_help(name: str, text: str) -> str:
+    """Return how a size is set; `text` may be a number that is not an integer."""
+    try:
+        number = float(text)
+    except ValueError:
+        return f"e.g. --set {name if name.isidentifier() else 'B'}=4096"
+    if number.is_integer() and "e" in text.lower():
+        return f"write --set {name}={int(number)}"
+    return (
+        f"only sizes are set: change a scalar's default in the file, as in `{name}: f32 = {text}`"
+    )
 
 
 def compile_options(function: Callable[..., int]) -> Callable[..., int]:

@@ -50,7 +50,15 @@ def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
         if not IDENTIFIER.match(each.name) or iskeyword(each.name):
             raise FusecError(f"no schedule has a parameter `{each.name}`", span=each.name_span)
         if isinstance(each.value, str) and not WORD.match(each.value):
-            raise FusecError(f"no field can be `{each.value}`", span=each.span)
+            plain = each.value.lstrip("-").isdigit()
+            raise FusecError(
+                f"`{each.name}` cannot be the text `{each.value}`",
+                span=each.span,
+                help=f"write {each.value} without quotes"
+                if plain
+                else "values are integers, "
+                "bools and words: `fusec dump FILE --schedule-space` lists them",
+            )
         earlier = first.setdefault((each.of, each.name), each)
         if earlier is not each:
             place = f"first at {earlier.span.place()}" if earlier.span else "first before"

@@ -115,6 +115,8 @@ def parameter_called(op: OpDef, name: str) -> str:
 
 def near_argument(op: OpDef, name: str) -> str | None:
     """Return the argument that `name` was probably meant to be."""
+    if name == "unbiased" and any(p.name == "correction" for p in op.params):
+        return "correction"
     close = difflib.get_close_matches(name, [p.name for p in op.params], n=1)
     return close[0] if close else None
 
@@ -264,7 +266,9 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
         case _:
             return tuple(size_argument(op.name, param.name, v) for v in _sequence(value))
     raise FusecError(
-        f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}", code=ARGUMENT_KIND
+        f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}",
+        help="write `true` or `false`" if param.kind == "bool" else None,
+        code=ARGUMENT_KIND,
     )
 
 

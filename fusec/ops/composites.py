@@ -84,6 +84,7 @@ def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
         raise FusecError(
             f"norm_shape {text(tuple(norm_shape))} of `{name}` is not a suffix of the shape",
             notes=[described([x])],
+            help=f"write the last extents, as in {text(tuple(shape[-1:]))}" if shape else None,
         )
     return list(range(first, len(shape)))
 

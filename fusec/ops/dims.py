@@ -184,7 +184,8 @@ def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> 
     if count is None or not count.is_const or count.value < 1:
         raise Unsupported(
             f"`{name}` of an extent {extent} by {length}: the number of parts is not a constant",
-            help=f"write slices, or declare the dim `{extent}` as a multiple of a named part",
+            help=f"`chunk(x, n, dim)` splits into n parts; or write slices, or declare the dim "
+            f"`{extent}` as a multiple of a named part",
         )
     return [length] * count.value
 
@@ -218,9 +219,17 @@ def _expand_chunk(
         raise FusecError(
             f"`chunk` into {count.value}: {extent} is not known to be a multiple of it",
             notes=[described([arg])],
-            help=f"declare the dim with `multiple_of: {count.value}`",
+            help=_declare_multiple(builder, extent, count.value),
         )
     return _parts(builder, arg, dim, [length] * count.value)
+
+
+def _declare_multiple(builder: GraphBuilder, extent: Dim, count: int) -> str:
+    """Return how a dim is declared so that an extent is a multiple of `count`."""
+    default = extent.evaluate(builder.hints)
+    if str(extent) not in builder.hints or default % count:
+        return f"declare the dim with `multiple_of: {count}`"
+    return f"declare `{extent}: {{default: {default}, multiple_of: {count}}}` under `dims:`"
 
 
 def _dim(value: int) -> Dim:

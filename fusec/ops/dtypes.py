@@ -211,7 +211,11 @@ def _selected(name: str, operands: Operands) -> DType:
 def _condition_checked(name: str, operands: Operands) -> DType:
     if dtype_of(operands[0]) != BOOL:
         found = dtype_of(operands[0])
-        raise FusecError(f"the condition of `{name}` must be bool, got {found}", code=CONDITION)
+        raise FusecError(
+            f"the condition of `{name}` must be bool, got {found}",
+            help="compare it, as in `mask != 0`, or cast it to bool",
+            code=CONDITION,
+        )
     return _selected(name, operands)
 
 

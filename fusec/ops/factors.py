@@ -26,6 +26,9 @@ class Factors:
             raise FusecError(
                 f"`{self._name}` has {rank} dim{'s' * (rank != 1)}: dim {at} is out of range",
                 span=span,
+                help=f"dims are numbered 0 to {rank - 1}"
+                if rank
+                else "a 0-dim tensor is not sharded",
             )
         return at % rank
 

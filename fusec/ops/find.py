@@ -26,7 +26,7 @@ def find_op(name: str, span: Span | None = None, *, count: int | None = None) ->
     entry = find_dotted(name) if "." in name else find_bare(name)
     if entry is not None:
         raise not_ours(name, entry, span=span)
-    meant = near_operation(name, count)
+    meant = near_operation(name.rpartition(".")[2], count)
     help = f"did you mean `{meant}`?" if meant else "`fusec ops` lists all operations"
     raise FusecError(f"unknown operation `{name}`", span=span, help=help, code=UNKNOWN_OPERATION)
 

@@ -29,6 +29,7 @@ def check_sizes(fusion: Fusion) -> None:
             raise FusecError(
                 f"`{value.name}` is too large: {value.type} holds {total} bytes at default sizes",
                 span=span,
+                help="reduce sizes under `dims:`, or with `--set`: at most 2**63 - 1 bytes",
                 code=TOO_LARGE,
             )
     check_layouts(fusion, fusion.hints)

@@ -32,7 +32,9 @@ def _expand_repeat(builder: GraphBuilder, arg: Operand, repeats: tuple[Dim, ...]
     shape = tensor_shape("repeat", arg)
     if len(repeats) < len(shape):
         raise FusecError(
-            f"`repeat`: {len(repeats)} repeats for {len(shape)} dims", notes=[described([arg])]
+            f"`repeat`: {len(repeats)} repeats for {len(shape)} dims",
+            notes=[described([arg])],
+            help=f"write one for each dim, as in {[1] * (len(shape) - 1) + [2]}",
         )
     if any(count.is_const and count.value < 0 for count in repeats):
         raise FusecError(f"`repeat`: counts are at least 0, got {text(repeats)}")

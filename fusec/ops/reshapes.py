@@ -39,7 +39,11 @@ def _canonical_reshape(operands: Operands, attributes: Attributes) -> Attributes
 def _sizes_differ(operands: Operands, shape: tuple[Dim, ...]) -> FusecError:
     return FusecError(
         f"`reshape` to {text(shape)} changes the number of elements",
-        notes=[described(operands), f"{product(operands[0].shape)} elements"],
+        notes=[
+            described(operands),
+            f"{product(operands[0].shape)} elements, not {product(shape)}",
+            "an extent of -1 is inferred",
+        ],
         code=ELEMENTS_DIFFER,
     )
 

@@ -21,6 +21,11 @@ def described(operands: Sequence[Operand]) -> str:
     )
 
 
+_RESHAPE = "reshape, or declare both with one dim"
+_HALVES = f"{_RESHAPE}; `D // 2` and `D - D // 2` are equal if D is declared with `multiple_of: 2`"
+_COMPUTED = "a slice `x[:R]` of D elements has min(R, D): where D is never less, write `D: R + P`"
+
+
 def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Operand]) -> Dim:
     """Return the extent to which extents broadcast: the one that is not literally 1."""
     wide = [e for e in extents if e != 1]
@@ -28,13 +33,14 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
         return extents[0]
     for other in wide[1:]:
         if other != wide[0]:
-            cut = any(isinstance(a, Call) for e in (wide[0], other) for a in e.atoms())
+            functions = {
+                a.function for e in (wide[0], other) for a in e.atoms() if isinstance(a, Call)
+            }
             raise Unequal(
                 f"operands of `{name}` do not broadcast",
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
-                help="extents must be equal or literally 1; reshape, or declare both with one dim"
-                + "; `D // 2` and `D - D // 2` are equal if D is declared with `multiple_of: 2`"
-                * cut,
+                help="extents must be equal or literally 1; "
+                + (_COMPUTED if "min" in functions else _HALVES if functions else _RESHAPE),
                 code=NO_BROADCAST,
             )
     return wide[0]
@@ -86,7 +92,11 @@ def normal_axes(name: str, axes: Sequence[int], rank: int, what: str = "dim") ->
     normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
     for axis in normal:
         if normal.count(axis) > 1:
-            raise FusecError(f"{what} {axis} of `{name}` is specified twice", code=AXIS_TWICE)
+            raise FusecError(
+                f"{what} {axis} of `{name}` is specified twice",
+                help=f"`{name}` of {rank} dims takes each of 0 to {rank - 1} once",
+                code=AXIS_TWICE,
+            )
     return normal
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fusec.codes.shapes import RANK
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Call, Dim, ceildiv, dim, maximum, minimum
 from fusec.ir.graph import Operand, Type
@@ -198,7 +199,13 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     axis: int = attributes["dim"]
     first = tensor_shape("cat", operands[0])
     for operand in operands[1:]:
-        require_rank("cat", operand, len(first), "the first tensor")
+        if len(tensor_shape("cat", operand)) != len(first):
+            raise FusecError(
+                f"the tensors of `cat` have {len(first)} and {len(operand.shape)} dims",
+                notes=[described(operands)],
+                help="all need the same number: `unsqueeze(x, 0)` inserts a dim; `stack` a new one",
+                code=RANK,
+            )
         if dtype_of(operand) != dtype_of(operands[0]):
             raise FusecError(
                 f"`cat` of {dtype_of(operands[0])} and {dtype_of(operand)}",

@@ -18,6 +18,8 @@ from fusec.codes.calls import (
     TOO_MANY_ARGUMENTS,
     UNKNOWN_ARGUMENT,
 )
+from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.codes.shapes import NEEDS_INTEGERS
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
@@ -26,10 +28,12 @@ from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
+from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
+from fusec.parse.operators import NEEDING_INTEGERS
 from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
@@ -46,6 +50,7 @@ from fusec.parse.trees import (
     OpLine,
     Prefix,
     Range,
+    String,
     Subscript,
     Tree,
 )
@@ -68,7 +73,7 @@ class Calls:
 
         labels: called where the line makes values, so that sizes and numbers take no names.
         """
-        tree, self.words.line = line.tree, line
+        tree = self.words.read(line)
         if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
             return self._call(tree, labels())
         is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
@@ -91,12 +96,6 @@ class Calls:
 
     def _call(self, tree: CallTree, names: Sequence[str] | None) -> tuple[Operand, ...]:
         span, name = self._span(tree), tree.name.text
-        if name not in ops.TABLE:
-            ours = self.words.alias(tree)
-            if isinstance(ours, CallTree):
-                return self._call(ours, names)
-            if isinstance(ours, (Infix, Prefix)):
-                return (self._expression(ours, None if names is None else lambda: list(names)),)
         try:
             op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
@@ -237,6 +236,8 @@ class Calls:
         """Return the tensor, scalar or number that an expression gives."""
         if isinstance(tree, Items):
             raise FusecError("expected a value, found a list", span=self._span(tree))
+        if isinstance(tree, String):
+            raise self._quoted(tree)
         if isinstance(tree, Literal):
             if tree.value is None:
                 raise FusecError("none is not a tensor", span=self._span(tree))
@@ -252,6 +253,15 @@ class Calls:
         if not isinstance(tree, (Infix, Prefix)):
             raise FusecError("expected a value", span=self._span(tree))
         return self._expression(tree)
+
+    def _quoted(self, tree: String) -> FusecError:
+        """Return the error for a string where a value or a size is expected."""
+        return FusecError(
+            f"unexpected `{self._source.text[tree.start]}`",
+            span=self._source.span(tree.start),
+            help=f"dtypes and names are not quoted: {self.words.unquoted(tree)}",
+            code=UNEXPECTED_TOKEN,
+        )
 
     def _constant(self, tree: Literal) -> Const:
         assert tree.value is not None
@@ -321,6 +331,8 @@ class Calls:
         try:
             (result,) = self._builder.call(name, operands, {}, names=names, span=span)
         except FusecError as error:
+            if error.code is NEEDS_INTEGERS and tree.operator in NEEDING_INTEGERS:
+                error = error.changed(help=NEEDING_INTEGERS[tree.operator])
             raise error.at(span) from None
         return result
 
@@ -363,6 +375,10 @@ class Calls:
             return "none" if tree.value is None and param.kind == "str" else tree.value
         if isinstance(tree, Items):
             return [self._attribute(item, op, param) for item in tree.items]
+        if isinstance(tree, String) and param.kind == "str":
+            return tree.text
+        if isinstance(tree, String) and param.kind != "dtype":
+            raise self._quoted(tree)
         if param.kind == "dtype":
             return self._dtype(tree, op, param)
         if isinstance(tree, Name) and param.kind == "str":
@@ -379,13 +395,14 @@ class Calls:
         return self.sizes.of(tree)
 
     def _dtype(self, tree: Tree, op: OpDef, param: Param) -> DType:
-        if not isinstance(tree, Name):
+        if not isinstance(tree, (Name, String)):
             raise FusecError(
                 f"`{param.name}` of `{op.name}` must be a dtype",
                 span=self._span(tree),
                 help="one of " + ", ".join(DTYPES),
             )
+        owner, _, name = tree.text.rpartition(".")
         try:
-            return dtypes.find(tree.text)
+            return dtypes.find(name if owner in PREFIXES else tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None

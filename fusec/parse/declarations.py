@@ -81,6 +81,8 @@ class Declarations:
         node, multiple_of, anonymous, buckets = entry.value, 1, False, ()
         help = f"write `{name}: 4096` or `{name}: {{default: 4096, multiple_of: 8}}`"
         if isinstance(node, Scalar) and isinstance(node.value, str):
+            if node.text.strip().isdecimal():
+                raise wrong(node, f"the size of dim `{name}` (an integer), without quotes", help)
             return self._derived(name, node)
         if isinstance(node, Mapping):
             check_fields(node, DIM_FIELDS, f"dim `{name}`")
@@ -194,7 +196,11 @@ class Declarations:
         if "default" in given or default is not None:
             where = given.get("default", type_node)
             raise FusecError(
-                "only scalar inputs have defaults", span=where.span, code=TENSOR_DEFAULT
+                "only scalar inputs have defaults",
+                span=where.span,
+                help=f"write `{name}: {dtype} = ...` for a scalar, or compute the tensor in "
+                f"`ops:`: `{name} = full([{', '.join(map(str, shape))}], ...)`",
+                code=TENSOR_DEFAULT,
             )
         if name in self.overrides:
             raise FusecError(f"`{name}` is a tensor: only dims and scalars can be set")
@@ -274,7 +280,11 @@ class Declarations:
             if isinstance(tree, Items) and dtype.is_complex:
                 default = tree
             elif not isinstance(tree, Literal) or tree.value is None:
-                raise FusecError("a default is a number or bool", span=parser.span(tree))
+                raise FusecError(
+                    "a default is a number or bool",
+                    span=parser.span(tree),
+                    help=f"write it without quotes, as in `{name}: {dtype} = 1.0`",
+                )
             else:
                 default = tree
         parser.finish("type")

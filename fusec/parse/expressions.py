@@ -7,7 +7,7 @@ from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
-from fusec.parse.tokens import Token, number_of, tokens_of, unexpected_sign
+from fusec.parse.tokens import Token, number_of, tokens_of
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -18,8 +18,8 @@ from fusec.parse.trees import (
     Name,
     OpLine,
     Prefix,
-    Quoted,
     Range,
+    String,
     Subscript,
     Tree,
 )
@@ -74,11 +74,11 @@ class Parser:
     def unexpected(self, expected: str, help: str | None = None) -> FusecError:
         """Return the error for the next token."""
         token = self.token
-        if token.kind == "quoted":
-            return unexpected_sign(self.source, token.start, token.end)
         found = "the end of the line" if token.kind == "end" else f"`{token.text}`"
         if token.text == ":" and help is None:
             help = "keyword arguments are written `name=value`"
+        if token.text == "(" and token.kind == "mark" and help is None:
+            help = "functions are called, not modules or results: `relu(x)`, `linear(x, w, b)`"
         if token.kind == "name" and help is None:
             help = WORDS.get(token.text)
         return FusecError(
@@ -111,7 +111,9 @@ class Parser:
             names.append(self.name("the name of a result"))
         told = self._annotation(names)
         sign = self._augmented(names)
-        self.expect("=", " after the result's name")
+        help = "the result is assigned with one `=`" if self._sees("==") else None
+        if not self.take("="):
+            raise self.unexpected("`=` after the result's name", help)
         tree = self.expression()
         self.finish("call" if isinstance(tree, CallTree) else "expression")
         if sign is not None:
@@ -199,6 +201,17 @@ class Parser:
         if self._tokens[self._next - 1].text == ")":
             return  # `(a < b) == c` compares a result
         texts = [self.source.text[t.start : t.end] for t in (left.left, left.right)]
+        middle = left.right
+        if isinstance(middle, Infix) and middle.operator in ("&", "|", "^"):
+            low, high = (self.source.text[t.start : t.end] for t in (middle.left, middle.right))
+            sign = middle.operator
+            raise FusecError(
+                f"`{sign}` binds tighter than comparisons",
+                span=self.source.span(middle.place, middle.place + 1),
+                help=f"write `({texts[0]} {left.operator} {low}) {sign} ({high} "
+                f"{self.token.text} ...)`",
+                code=CHAINED_COMPARISON,
+            )
         raise FusecError(
             "comparisons do not chain",
             span=self.span(self.token),
@@ -308,33 +321,32 @@ class Parser:
             if token.text in _WORDS:
                 return Literal(_WORDS[token.text], token.start, token.end)
             return Name(token.text, token.start, token.end)
-        if token.kind == "quoted" and self._pasted:
+        if token.kind == "string":
             self._next += 1
-            return Quoted(token.text[1:-1], token.start, token.end)
+            return String(token.text, token.start, token.end)
         if self.take("("):
-            return self._parenthesized(token)
-        if self.take("["):
-            items: list[Tree] = []
-            while not (self.token.kind == "mark" and self.token.text == "]"):
-                items.append(self.expression())
-                if not self.take(","):
-                    break
-            closing = self.expect("]", " or `,`")
-            return Items(tuple(items), token.start, closing.end)
-        raise self.unexpected("a value")
-
-    def _parenthesized(self, opening: Token) -> Tree:
-        """Read the rest of an expression in parentheses, or of a tuple, which is a list."""
-        if self._sees(")") and self._pasted:
-            return Items((), opening.start, self.expect(")").end)
-        tree = self.expression()
-        if not (self._sees(",") and self._pasted):
+            if self._sees(")") and self._pasted:
+                return self._items(")", token)
+            tree = self.expression()
+            if self._sees(","):
+                return self._items(")", token, tree)
             self.expect(")")
             return tree
-        items = [tree]
-        while self.take(",") and not self._sees(")"):
+        if self.take("["):
+            return self._items("]", token)
+        raise self.unexpected("a value")
+
+    def _items(self, closing: str, opening: Token, first: Tree | None = None) -> Items:
+        """Read the rest of a list, or of a tuple whose first item has been read."""
+        items: list[Tree] = [] if first is None else [first]
+        if first is not None:
+            self.expect(",")
+        while not self._sees(closing):
             items.append(self.expression())
-        return Items(tuple(items), opening.start, self.expect(")").end)
+            if not self.take(","):
+                break
+        end = self.expect(closing, " or `,`").end
+        return Items(tuple(items), opening.start, end)
 
     def _call(self, name: Name) -> CallTree:
         self.expect("(")

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from fusec import ops
 from fusec.diagnostics import FusecError
+from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, Param
-from fusec.ops.arguments import parameter_called
+from fusec.ops.arguments import near_argument, parameter_called
 from fusec.ops.find import without_place
 from fusec.ops.frameworks import Entry
 from fusec.ops.frameworks.entry import IGNORED, NEEDED
@@ -26,8 +27,8 @@ from fusec.parse.trees import (
     Literal,
     Name,
     Prefix,
-    Quoted,
     Range,
+    String,
     Subscript,
     Tree,
 )
@@ -70,7 +71,9 @@ def bind(
             continue
         if name not in names or name in given:
             what = "is specified twice" if name in given else "is unknown"
-            raise FusecError(f"argument `{word}` of `{entry.name}` {what}", help=entry.title)
+            near = near_argument(op, word) if op is not None and name not in given else None
+            help = f"did you mean `{near}`?" if near else entry.title
+            raise FusecError(f"argument `{word}` of `{entry.name}` {what}", help=help)
         given[name] = value
     for parameter in entry.parameters:
         if parameter.default is NEEDED and not parameter.variadic and parameter.name not in given:
@@ -106,6 +109,9 @@ def instantiate(entry: Entry, given: Mapping[str, T], value_of: Callable[[T], An
         found = _instance(tree, values, explicit | (set(given) & {"self"}))
         if found is not None:
             return found
+    if explicit <= {p.name for p in entry.parameters if p.default is NEEDED}:
+        forms = " or ".join(f"`{text}`" for text in entry.expressions)
+        raise FusecError(f"`{entry.name}` needs more arguments", help=f"write {forms}")
     raise without_place(entry, ", ".join(f"`{name}`" for name in sorted(explicit)))
 
 
@@ -117,6 +123,19 @@ def _is(value: Any, default: Any) -> bool:
 def parsed(text: str) -> Tree:
     """Return the tree of an expression in fusec's words."""
     return Parser(source_of_text(text, "<frameworks>"), 0, len(text)).expression()
+
+
+def is_exact(entry: Entry) -> bool:
+    """Return whether an entry's expressions are its meaning, with nothing for a reader to fill in.
+
+    Not exact are entries with a note, those that use dims of their own (`[N, C, H, W]`), and
+    methods that write in place (`normal_`).
+    """
+    if entry.kind in ("same", "alias"):
+        return True
+    known = {*DTYPES, *(p.name for p in entry.parameters)}
+    closed = all(known.issuperset(names_in(parsed(e))) for e in entry.expressions)
+    return entry.kind == "other" and not entry.note and closed and not entry.name.endswith("_")
 
 
 def names_in(tree: Tree) -> Sequence[str]:
@@ -266,6 +285,8 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
         if tree.value is None or isinstance(tree.value, bool):
             return str(tree.value) if prefix else _LITERALS[tree.value]
         return str(tree.value)
+    if isinstance(tree, String):
+        return tree.text
     if isinstance(tree, Name):
         return texts.get(tree.text, tree.text)
     if isinstance(tree, Items):
@@ -283,8 +304,6 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
         return ":".join("" if part is None else of(part) for part in parts)
     if isinstance(tree, Dots):
         return "..."
-    if isinstance(tree, Quoted):
-        return f"'{tree.text}'"
     if isinstance(tree, Prefix):
         return f"{tree.operator}{_factor(tree.operand, 8, texts, prefix)}"
     level = _level(tree)

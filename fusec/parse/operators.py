@@ -15,6 +15,14 @@ COMPARISONS: Mapping[str, str] = {
     "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }  # fmt: skip
 
+_BINDS = "binds tighter than comparisons: write `(a > 0) {0} (b > 0)`; integers are needed"
+NEEDING_INTEGERS: Mapping[str, str] = {
+    "^": "`^` is exclusive or, as in Python; a power is `a ** b`",
+    "&": f"`&` {_BINDS.format('&')}", "|": f"`|` {_BINDS.format('|')}",
+    "~": "write `~(a > 0)` for a condition, `-a` for the negative",
+}  # fmt: skip
+"""Operators whose operands are often floats by mistake, and the help."""
+
 UNARY: Mapping[str, str] = {"-": "neg", "~": "bitwise_not"}
 
 PRECEDENCE: tuple[frozenset[str], ...] = (

@@ -6,21 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fusec.codes.names import DTYPE_CALLED, METHOD_CALL
+from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.ops.arguments import parameter_called, signature
-from fusec.ops.find import not_ours
+from fusec.ops.find import near_operation, not_ours
 from fusec.ops.frameworks import Entry, find, find_bare, find_dotted, method_entry
 from fusec.parse import frameworks
 from fusec.parse.pasted import Pasted
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import NotASize
 from fusec.parse.source import Source
-from fusec.parse.tokens import unexpected_sign
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -28,7 +27,7 @@ from fusec.parse.trees import (
     Literal,
     Name,
     OpLine,
-    Quoted,
+    String,
     Subscript,
     Tree,
 )
@@ -50,7 +49,7 @@ class OurWords:
     def line_in_ours(self, line: OpLine) -> OpLine:
         """Return a line with all that other frameworks and Python have in fusec's words."""
         made = self._pasted.line(line)
-        return replace(made, tree=self._ours(made.tree, {}))
+        return replace(made, tree=self._rewritten(made.tree, {}))
 
     def python(self, line: OpLine, twice: Mapping[str, FusecError]) -> tuple[OpLine, FusecError]:
         """Return a line of Python's as fusec has it, with the error that says how to write it.
@@ -65,8 +64,6 @@ class OurWords:
                 self._pasted.renamed[old.text] = new
         whole = replace(whole, names=tuple(names), told=None)
         help = f"write {_line_text(whole)}"
-        if isinstance(self._pasted.first, Quoted):
-            help = f"do not quote dtypes and names in op lines: {help}"
         for old in twice:
             new = self._pasted.renamed[old].text
             help += f", and `{new}` for `{old}` in the lines below"
@@ -95,12 +92,14 @@ class OurWords:
         self._pasted.line(line)
         return line.told is not None or self._pasted.first is not None
 
+    def plain(self, line: OpLine) -> OpLine:
+        """Return a line that is no Python with its constants and types in fusec's words."""
+        return self._pasted.line(line)
+
     def _foreign_part(self) -> FusecError | None:
         part = self._pasted.first
         if part is None:
             return None
-        if isinstance(part, Quoted):
-            return unexpected_sign(self._source, part.start, part.end)
         text = self._source.text[part.start : part.end]
         kind = "attributes" if isinstance(part, (Name, Subscript)) else "Python"
         message = f"op lines have no {kind}: `{text}`"
@@ -114,21 +113,25 @@ class OurWords:
             number += 1
         return replace(name, text=f"{stem}_{number}")
 
-    def alias(self, tree: CallTree) -> Tree | None:
-        """Return a call by another name of an operation in fusec's words; None of other calls."""
-        entry = None if tree.name.text in DTYPES else find_bare(tree.name.text)
-        if entry is None or entry.kind != "alias":
-            return None
-        try:
-            return _in_our_words(entry, tree)
-        except FusecError as error:
-            raise error.at(self._span(tree)) from None
+    def read(self, line: OpLine) -> Tree:
+        """Return the expression of a line, with calls by names that fusec accepts in its words.
+
+        Those are aliases, and methods, attributes and names with a prefix (`torch.exp`) that have
+        an exact equivalent. Other calls stay as they are: binding them raises the error.
+        """
+        tree = self._rewritten(line.tree, {}, accepted_only=True)
+        self.line = replace(line, tree=tree)
+        return tree
+
+    def unquoted(self, tree: String) -> str:
+        """Return what to write for a line that has a string where a value is expected."""
+        return f"write {self._whole(tree, Name(tree.text, tree.start, tree.end))}"
 
     def on_its_own_line(self, tree: CallTree, count: int) -> str:
         """Return how to write a call of several results whose first one is used in a line."""
         name = self._free(Name(tree.name.text.rpartition(".")[2], tree.start, tree.start))
         unused = [Name("_", tree.start, tree.start)] * (count - 1)
-        alone = _line_text(OpLine((name, *unused), self._ours(tree, {})))
+        alone = _line_text(OpLine((name, *unused), self._rewritten(tree, {})))
         return f"write {alone}, and in this line {self._whole(tree, name)}"
 
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
@@ -150,17 +153,27 @@ class OurWords:
         owner, _, method = name.rpartition(".")
         if name.startswith("."):
             return method_entry(method), tree
-        if owner and self._scope.knows(owner):
-            receiver = Name(owner, start, start + len(owner))
-            operand = Argument(None, self._pasted.renaming(receiver))
-            called = CallTree(tree.name, (operand, *tree.arguments), tree.start, tree.end)
+        if owner and self._is_value(owner.partition(".")[0], name):
+            operand = self._without_attribute(Name(owner, start, start + len(owner)))
+            called = replace(tree, arguments=(Argument(None, operand), *tree.arguments))
             return method_entry(method), called
         return (find_dotted(name) if owner else find_bare(name)), tree
 
+    def _is_value(self, owner: str, name: str) -> bool:
+        """Return whether `owner` of `name` is a value: a dim `F` leaves `F.silu` to PyTorch."""
+        if not self._scope.knows(owner):
+            return False
+        return not self._scope.is_dim(owner) or find_dotted(name) is None
+
     def _method(self, entry: Entry | None, tree: CallTree, called: CallTree) -> FusecError:
-        message = f"op lines have no methods: `{tree.name.text}`"
+        if _is_uncalled(tree):
+            return _uncalled(tree.name.text)
+        message = f"`{tree.name.text}` is not a method that op lines have"
         if entry is None:
             help = "operations are called with operands, as in `relu(x)`"
+            owner, _, name = tree.name.text.rpartition(".")
+            near = near_operation(name, len(called.arguments))
+            help = f"did you mean `{owner}.{near}`?" if near else help
             return FusecError(message, help=help, code=METHOD_CALL)
         written = self._written(entry, tree, called)
         if entry.kind == "unsupported":
@@ -173,10 +186,12 @@ class OurWords:
         """Return the error for `x.T`, with what to write."""
         entry = find("torch.Tensor", name)
         help = "operations are called with operands, as in `relu(x)`"
+        if method_entry(name) is not None and name not in _ATTRIBUTES:
+            return _uncalled(tree.text).at(self._span(tree))
         if entry is not None:
             help = entry.note
         if entry is not None and entry.expressions:
-            text = self._whole(tree, self._without_attribute(tree))
+            text = self._whole(tree, self._without_attribute(tree, accepted_only=False))
             help = f"write {text}" + (f"; {entry.note}" if entry.note else "")
         message = f"op lines have no attributes: `{tree.text}`"
         return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
@@ -186,7 +201,8 @@ class OurWords:
         entry, told = find("torch", op.name), error.diagnostic
         if entry is None or entry.kind != "other":
             return error
-        if not isinstance(error, NotASize) and told.help not in (None, signature(op)):
+        misplaced = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
+        if not misplaced and told.help not in (None, signature(op)):
             return error
         first = entry.expressions[0].partition("(")[0]
         words = {a.keyword.text for a in tree.arguments if a.keyword is not None}
@@ -212,47 +228,90 @@ class OurWords:
         """Return the line that is being read with `made` in the place of one of its parts."""
         if self.line is None:
             return f"`{_text(made)}`"
-        whole = self._ours(self.line.tree, {id(tree): made})
+        whole = self._rewritten(self.line.tree, {id(tree): made})
         return _line_text(replace(self.line, tree=whole))
 
-    def _ours(self, tree: Tree, made: Mapping[int, Tree]) -> Tree:
-        """Return an expression with all that other frameworks name in fusec's words."""
-        parts = [self._ours(part, made) for part in frameworks.parts_of(made.get(id(tree), tree))]
+    def _rewritten(
+        self, tree: Tree, made: Mapping[int, Tree], *, accepted_only: bool = False
+    ) -> Tree:
+        """Return an expression with all that other frameworks name in fusec's words.
+
+        made: what stands in the place of trees, by their ids. accepted_only: rewrites only names
+        that fusec accepts, and raises the error of a call whose arguments do not fit.
+        """
+        parts = [
+            self._rewritten(part, made, accepted_only=accepted_only)
+            for part in frameworks.parts_of(made.get(id(tree), tree))
+        ]
         tree = frameworks.rebuilt(made.get(id(tree), tree), parts)
         if isinstance(tree, Name):
-            return self._without_attribute(self._pasted.renaming(tree))
+            return self._without_attribute(tree, accepted_only=accepted_only)
         if not isinstance(tree, CallTree) or tree.name.text in (*TABLE, *DTYPES):
             return tree
         entry, called = self._looked_up(tree)
-        taken = called is tree and "." not in tree.name.text
-        if entry is None or not entry.expressions or (entry.kind == "alias" and taken):
+        if entry is None or not entry.expressions or _is_uncalled(tree):
+            return tree
+        bare = "." not in tree.name.text
+        accepted = entry.kind == "alias" if bare else frameworks.is_exact(entry)
+        if not accepted if accepted_only else accepted and bare:
             return tree
         try:
             return _in_our_words(entry, called)
-        except FusecError:
+        except FusecError as error:
+            if accepted_only:
+                raise error.at(self._span(tree)) from None
             return tree
 
-    def _without_attribute(self, tree: Name) -> Tree:
+    def _without_attribute(self, tree: Name, *, accepted_only: bool = True) -> Tree:
+        """Return `x.T` in fusec's words, and other names as they are."""
         owner, _, name = tree.text.rpartition(".")
-        known = owner and self._scope.knows(owner) and not self._scope.knows(tree.text)
-        entry = find("torch.Tensor", name) if known else None
-        if entry is None or not entry.expressions:
+        if not owner or self._scope.knows(tree.text):
             return tree
-        given = {entry.parameters[0].name: Name(owner, tree.start, tree.start + len(owner))}
+        operand = self._without_attribute(Name(owner, tree.start, tree.start + len(owner)))
+        known = self._scope.knows(owner) or not isinstance(operand, Name)
+        entry = find("torch.Tensor", name) if known else None
+        if entry is None or not entry.expressions or name not in _ATTRIBUTES:
+            return tree
+        if accepted_only and not frameworks.is_exact(entry):
+            return tree
+        given = {entry.parameters[0].name: operand}
         return frameworks.substituted(frameworks.parsed(entry.expressions[0]), given, tree)
+
+
+_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "shape", "ndim"})
+"""What PyTorch's tensors have without a call."""
+
+
+def _is_uncalled(tree: CallTree) -> bool:
+    """Return whether a method of an expression stands without its call: `(a + b).sum`."""
+    name = tree.name.text
+    return name.startswith(".") and tree.end == tree.name.end and name[1:] not in _ATTRIBUTES
+
+
+def _uncalled(text: str) -> FusecError:
+    message = f"`{text}` is a method, which is called"
+    return FusecError(message, help=f"write `{text}()`, with its arguments", code=METHOD_CALL)
+
+
+_CONVERTING = frozenset({
+    "softmax", "log_softmax", "softmin", "mean", "prod", "cumsum", "cumprod", "norm", "vector_norm",
+})  # fmt: skip
+"""What PyTorch gives a `dtype` to, which converts the operand first."""
 
 
 def _in_our_words(entry: Entry, called: CallTree) -> Tree:
     positional = [a.value for a in called.arguments if a.keyword is None]
     keywords = {a.keyword.text: a.value for a in called.arguments if a.keyword is not None}
-    dtype = None if _takes(entry, "dtype") else keywords.pop("dtype", None)
-    if dtype is not None and positional:
-        # PyTorch converts what it reduces first.
+    converts = entry.name in _CONVERTING and not _takes(entry, "dtype")
+    dtype = keywords.pop("dtype", None) if converts and positional else None
+    if dtype is not None and _value_of(dtype) is not None:
         arguments = (Argument(None, positional[0]), Argument(None, dtype))
         name = Name("cast", called.start, called.start)
         positional[0] = CallTree(name, arguments, called.start, called.end)
     mean = frameworks.parsed(entry.expressions[0]) if entry.kind == "other" else None
-    if isinstance(mean, CallTree) and mean.name.text == "mean" and "reduction" in keywords:
+    is_mean = isinstance(mean, CallTree) and mean.name.text == "mean"
+    is_loss = entry.name.endswith("_loss") or entry.name == "kl_div"
+    if isinstance(mean, CallTree) and is_mean and is_loss and "reduction" in keywords:
         entry, keywords = _reduced(entry, mean, keywords)
     given = frameworks.bind(entry, positional, keywords, _listed)
     made = frameworks.instantiate(entry, given, _value_of)
@@ -274,7 +333,7 @@ def _reduced(
         "mean": f"mean({inner})", "sum": f"sum({inner})", "none": inner, None: inner,
         "batchmean": f"sum({inner}) / size({by}, 0)",
     }  # fmt: skip
-    if word not in texts:
+    if word not in texts or (word == "batchmean" and entry.name != "kl_div"):
         return entry, dict(keywords)
     rest = {k: v for k, v in keywords.items() if k != "reduction"}
     return replace(entry, expressions=(texts[word],)), rest
@@ -298,4 +357,4 @@ def _listed(trees: Sequence[Tree]) -> Tree:
 def _value_of(tree: Tree) -> Any:
     if isinstance(tree, Literal):
         return tree.value
-    return tree.text if isinstance(tree, Name) else frameworks.OPAQUE
+    return tree.text if isinstance(tree, (Name, String)) else frameworks.OPAQUE

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DType
+from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.graph import Value
 from fusec.ops import TABLE
 from fusec.ops.frameworks.entry import LIKE, PAIRS
@@ -25,8 +25,8 @@ from fusec.parse.trees import (
     Name,
     OpLine,
     Prefix,
-    Quoted,
     Range,
+    String,
     Subscript,
     Tree,
 )
@@ -47,7 +47,7 @@ class Pasted:
         """Ask `scope` for the types of values."""
         self._scope = scope
         self.first: Tree | None = None
-        """The first part that was rewritten since this was None."""
+        """The first part that was rewritten, and that op lines do not have, since this was None."""
         self.static: dict[str, Tree] = {}
         """What is to be written for names of the file that are no values: types and sizes."""
         self.renamed: dict[str, Name] = {}
@@ -62,6 +62,9 @@ class Pasted:
             tree = self.renaming(tree)
         if isinstance(tree, CallTree) and "." in tree.name.text:
             tree = replace(tree, name=self.renaming(tree.name))
+        accepted = self._accepted(tree)
+        if accepted is not None:
+            return accepted
         before = self.first
         found = self._rewritten(tree)
         if found is not None:
@@ -69,11 +72,7 @@ class Pasted:
             self._note(tree)
             return self._quietly(found)
         parts = [self.of(part) for part in frameworks.parts_of(tree)]
-        made = frameworks.rebuilt(tree, parts)
-        folded = _folded(made)
-        if folded is not made:
-            self._note(tree)
-        return folded
+        return _folded(frameworks.rebuilt(tree, parts))
 
     def _note(self, tree: Tree) -> None:
         if self.first is None or tree.start < self.first.start:
@@ -107,6 +106,8 @@ class Pasted:
                     names[at] = line.names[0]
                     self._note(tree)
                     return replace(line, names=tuple(names), tree=tree.base)
+        if isinstance(tree, Name) and tree.text in DTYPES:
+            self._note(line.tree)  # a dtype is no value that the line could name
         return replace(line, tree=tree)
 
     # -- what is known
@@ -127,9 +128,24 @@ class Pasted:
 
     # -- rewriting
 
+    def _accepted(self, tree: Tree) -> Tree | None:
+        """Return constants and types, which op lines may name as Python does; None of others."""
+        if isinstance(tree, CallTree):
+            return _number_said(tree)
+        if not isinstance(tree, Name):
+            return None
+        owner, _, name = tree.text.rpartition(".")
+        value = self._value(owner)
+        if value is not None:
+            return replace(tree, text=value.type.dtype.name) if name == "dtype" else None
+        if owner not in _MODULES or self._scope.knows(owner):
+            return None
+        if name in _CONSTANTS:
+            return Literal(_CONSTANTS[name], tree.start, tree.end)
+        dtype = _dtype(name)
+        return None if dtype is None else replace(tree, text=dtype.name)
+
     def _rewritten(self, tree: Tree) -> Tree | None:
-        if isinstance(tree, Quoted):
-            return _unquoted(tree)
         if isinstance(tree, Name):
             return self._attribute(tree)
         if isinstance(tree, Subscript):
@@ -140,13 +156,7 @@ class Pasted:
         owner, _, name = tree.text.rpartition(".")
         value = self._value(owner)
         if value is None:
-            if owner == "torch" and (dtype := _dtype(name)) is not None:
-                return replace(tree, text=dtype.name)
-            if owner in _MODULES and name in _CONSTANTS:
-                return Literal(_CONSTANTS[name], tree.start, tree.end)
             return None
-        if name == "dtype":
-            return replace(tree, text=value.type.dtype.name)
         shape = value.type.shape or ()
         if name == "shape":
             return _listed(shape, tree)
@@ -186,21 +196,33 @@ class Pasted:
             return replace(tree, arguments=arguments)
         owner, _, name = tree.name.text.rpartition(".")
         values = [a.value for a in tree.arguments]
-        if name == "einsum" and values and isinstance(values[0], Quoted):
+        if name == "einsum" and values and isinstance(values[0], String):
             return einsum(values[0].text, values[1:], tree)
-        if tree.name.text == "float" and len(values) == 1 and isinstance(values[0], Quoted):
-            return _unquoted(values[0])
-        if name in ("min", "max") and not owner and (limit := _limit(values, name)) is not None:
+        if (
+            name in ("min", "max")
+            and not owner
+            and (limit := self._limit(values, name)) is not None
+        ):
             return Literal(limit, tree.start, tree.end)
         if name in PAIRS and self._is_of_two(tree):
             named = replace(tree.name, text=PAIRS[name][0])
             return replace(tree, name=named, arguments=_with_receiver(tree))
         if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
             return _result(values[0], int(name == "indices"))
-        if owner in ("math", "np") and name == "sqrt" and not all(map(_is_plain, values)):
-            half = Literal(0.5, tree.end, tree.end)
-            return Infix("**", values[0], half, tree.start, tree.end, tree.end)
         return self._method(tree, owner, name, values)
+
+    def _limit(self, values: list[Tree], name: str) -> float | None:
+        """Return the number that `torch.finfo(dtype).min` is."""
+        inner = values[0] if len(values) == 1 else None
+        is_call = isinstance(inner, CallTree) and inner.name.text == "torch.finfo"
+        if not isinstance(inner, CallTree) or not is_call or not inner.arguments:
+            return None
+        said = inner.arguments[0].value
+        named = self._accepted(said) or said
+        dtype = _dtype(named.text) if isinstance(named, Name) else None
+        if dtype is None or not dtype.is_float:
+            return None
+        return dtype.largest if name == "max" else -dtype.largest
 
     def _arguments(self, tree: CallTree) -> tuple[Argument, ...] | None:
         """Return arguments without `*` and Python's keywords; None where there are none."""
@@ -230,15 +252,14 @@ class Pasted:
             shape = self._shape(values[0])
             return _size(shape[0], tree) if shape else None
         shape = self._shape(owner)
-        if shape is not None and name in ("size", "dim", "numel", "nelement"):
-            at = _number(self._quietly(values[0])) if len(values) == 1 else None
-            if name == "size" and at is not None and -len(shape) <= at < len(shape):
-                return _size(shape[at], tree)
-            if name == "dim" and not values:
-                return Literal(len(shape), tree.start, tree.end)
-            if name != "size" and not values:
-                return _size(_product(shape), tree)
-            return _listed(shape, tree) if not values else None
+        if shape is not None and name in ("size", "dim", "numel", "nelement") and not values:
+            if name == "size":
+                return _listed(shape, tree)
+            return (
+                _size(_product(shape), tree)
+                if name != "dim"
+                else Literal(len(shape), tree.start, tree.end)
+            )
         receiver = _receiver(tree)
         rest = values if owner else values[1:]
         if receiver is None or not rest:
@@ -270,7 +291,9 @@ def _folded(tree: Tree) -> Tree:
     if owner not in ("math", "np") or name not in _FUNCTIONS or len(known) != len(numbers):
         return tree
     try:
-        return Literal(_FUNCTIONS[name](*known), tree.start, tree.end)
+        made = _FUNCTIONS[name](*known)
+        # NumPy's floor and ceil are floats, those of math are integers.
+        return Literal(float(made) if owner == "np" else made, tree.start, tree.end)
     except (TypeError, ValueError, OverflowError):
         return tree
 
@@ -294,13 +317,6 @@ def number_in(tree: Tree) -> int | float | None:
     return None
 
 
-def _is_plain(tree: Tree) -> bool:
-    if isinstance(tree, Name):
-        return tree.text in ("math.pi", "np.pi", "torch.pi")
-    parts = frameworks.parts_of(tree)
-    return isinstance(tree, Literal) or (bool(parts) and all(map(_is_plain, parts)))
-
-
 def _names(tree: Tree) -> Sequence[str]:
     own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
     if isinstance(tree, Name):
@@ -313,23 +329,13 @@ def _number(tree: Tree | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _unquoted(tree: Quoted) -> Tree:
-    try:
-        return Literal(float(tree.text), tree.start, tree.end)
-    except ValueError:
-        return Name(tree.text, tree.start, tree.end)
-
-
-def _limit(values: list[Tree], name: str) -> float | None:
-    """Return the number that `torch.finfo(dtype).min` is."""
-    inner = values[0] if len(values) == 1 else None
-    if not isinstance(inner, CallTree) or inner.name.text != "torch.finfo" or not inner.arguments:
+def _number_said(tree: CallTree) -> Literal | None:
+    """Return the number of `float("-inf")`; None of other calls."""
+    said = tree.arguments[0].value if len(tree.arguments) == 1 else None
+    text = said.text.strip().lower() if isinstance(said, String) else ""
+    if tree.name.text != "float" or text.lstrip("+-") not in ("inf", "infinity", "nan"):
         return None
-    said = inner.arguments[0].value
-    dtype = _dtype(said.text.removeprefix("torch.")) if isinstance(said, Name) else None
-    if dtype is None or not dtype.is_float:
-        return None
-    return dtype.largest if name == "max" else -dtype.largest
+    return Literal(float(text), tree.start, tree.end)
 
 
 def _dtype(name: str) -> DType | None:

@@ -29,7 +29,7 @@ from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
-from fusec.parse.traps import without_dash
+from fusec.parse.traps import colon_help, without_dash
 from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
@@ -81,7 +81,7 @@ class _Reader:
         for key, read in (("dims", declared.dims), ("inputs", declared.entries)):
             section = root.get(key)
             if section is not None and not _is_empty(section):
-                with self.problems.collect():
+                with self.problems.collect(None, self.scope.set_incomplete):
                     read(fields.mapping(section, *_SECTIONS[key]))
         with self.problems.collect():
             declared.check_overrides()
@@ -208,9 +208,12 @@ class _Reader:
     def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls) -> None:
         spans = [self.source.span(n.start, n.end) for n in line.names]
 
+        gone_on = False
+
         def poison() -> None:
             for name, span in zip(line.names, spans, strict=True):
-                self.scope.poison(name.text, span)
+                if not gone_on:
+                    self.scope.poison(name.text, span)
 
         with self.problems.collect(spans[0], poison):
             python = calls.words.is_python(line)
@@ -222,9 +225,10 @@ class _Reader:
                 if twice or python:
                     made, error = calls.words.python(line, twice)
                     raise error
-                results = calls.line(line, lambda: self._labels(line, builder))
+                plain = calls.words.plain(line)
+                results = calls.line(plain, lambda: self._labels(line, builder))
             except FusecError:
-                self._go_on(line, made, builder, calls)
+                gone_on = self._go_on(line, made, builder, calls)
                 raise
             for name, span, result in zip(line.names, spans, results, strict=True):
                 if name.text != UNUSED:
@@ -246,8 +250,8 @@ class _Reader:
 
     def _go_on(
         self, line: OpLine, made: OpLine | None, builder: GraphBuilder, calls: Calls
-    ) -> None:
-        """Define what a wrong line is meant to, where that is known: the next ones read it."""
+    ) -> bool:
+        """Define what a wrong line is meant to, and return whether it is known: others read it."""
         try:
             ours = made or calls.words.line_in_ours(line)
             results = calls.line(ours, lambda: self._labels(ours, builder))
@@ -256,7 +260,8 @@ class _Reader:
                     self.scope.define(old.text, result, self.source.span(old.start, old.end))
                     self.scope.define(new.text, result, self.source.span(new.start, new.end))
         except (FusecError, Skip, ValueError):
-            return
+            return False
+        return True
 
     def _labels(self, line: OpLine, builder: GraphBuilder) -> list[str]:
         """Return the names of the results, one of its own for each `_`."""
@@ -354,7 +359,7 @@ def _became_mapping(item: Mapping) -> FusecError:
     return FusecError(
         "`: ` inside an op line makes it a YAML mapping",
         span=item.source.span(start),
-        help="write attributes with `=`, as in `pad(x, value=1)`",
+        help=colon_help(first.key.text),
         code=COLON_IN_OP_LINE,
     )
 

@@ -42,6 +42,8 @@ class Scope:
         self._meanings: dict[str, Meaning] = {}
         self._spans: dict[str, Span] = {}
         self.later: Mapping[str, Span] = {}
+        self.incomplete = False
+        """Whether a section of declarations could not be read: names may be declared there."""
         self.coming: Mapping[str, Dim] = {}
         """The sizes that scalar inputs hold which are declared further down."""
 
@@ -53,7 +55,7 @@ class Scope:
                 f"`{name}` is defined twice",
                 span=span,
                 notes=(f"first defined at {self._spans[name].place()}",),
-                help="every name is defined once; give this one another name",
+                help=f"every name is defined once: write `{name}_2` here and in later lines",
                 code=DEFINED_TWICE,
             )
 
@@ -64,8 +66,11 @@ class Scope:
 
     def poison(self, name: str, span: Span) -> None:
         """Keep uses of a wrongly defined name silent."""
-        if name not in self._meanings:
-            self.define(name, Poison(), span)
+        self.define(name, Poison(), self._spans.get(name, span))
+
+    def set_incomplete(self) -> None:
+        """Keep uses of unknown names silent."""
+        self.incomplete = True
 
     def knows(self, name: str) -> bool:
         """Return whether a name has a meaning so far."""
@@ -74,6 +79,10 @@ class Scope:
     def meaning(self, name: str) -> Meaning | None:
         """Return what a name means so far; None where it means nothing."""
         return self._meanings.get(name)
+
+    def is_dim(self, name: str) -> bool:
+        """Return whether a name means a size."""
+        return isinstance(self._meanings.get(name), Dim)
 
     def span_of(self, name: str) -> Span | None:
         """Return where a name was defined."""
@@ -86,6 +95,8 @@ class Scope:
             raise Skip
         if meaning is None and name in self.coming:
             return self.coming[name]
+        if meaning is None and self.incomplete:
+            raise Skip
         if meaning is None:
             raise self._undefined(name, span, otherwise)
         return meaning

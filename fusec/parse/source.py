@@ -122,5 +122,8 @@ def _neighbours(name: str) -> str | None:
         names = [p.name for p in path.parent.iterdir() if p.suffix in (".yaml", ".yml", ".py")]
     except OSError:
         return None
-    close = difflib.get_close_matches(path.name, names, n=1)
+    stems = difflib.get_close_matches(
+        path.stem, [Path(name).stem for name in names], n=1, cutoff=0.7
+    )
+    close = [name for name in names if Path(name).stem in stems]
     return f"did you mean `{path.with_name(close[0])}`?" if close else None

@@ -14,18 +14,24 @@ from fusec.parse.source import Source
 _TOKEN = re.compile(
     r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
-    r"|(?P<quoted>'[^'\"\n]*'|\"[^'\"\n]*\")"
     r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
 )
+_LOOKALIKES = {
+    **dict.fromkeys("×·∗⋅", "*"), **dict.fromkeys("–—−‐‑", "-"), "÷": "/", "∕": "/",
+    "≤": "<=", "≥": ">=", "≠": "!=", "¬": "~", "²": "** 2", "³": "** 3", "√": "sqrt(x)",
+    "π": "3.141592653589793", "∞": "inf", "∧": "&", "∨": "|", "⊕": "^",
+    **dict.fromkeys("“”„", '"'), **dict.fromkeys("‘’", "'"), "…": "...",
+}  # fmt: skip
+"""Signs of text processors and formulas, and what op lines have for them."""
 _BLANK = re.compile(r"(?:\s|\\\n)*")
-_QUOTED = re.compile(r"(?:'|\")(\w+)(?:'|\")")
+_STRING = re.compile(r"""(['"])(?P<text>[^'"\\\n]*)\1""")
 _NAME_REST = re.compile(r"\w+")
 _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its kind (number, name, quoted, mark or end), text and place."""
+    """A token: its kind (number, name, mark, string or end), text and place."""
 
     kind: str
     text: str
@@ -45,13 +51,25 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             yield Token("end", "", last, last)
             return
         found = _TOKEN.match(text, position, end)
+        string = _STRING.match(text, position, end) if found is None else None
+        if string is not None and not _QUOTED_NUMBER.match(text, position, end):
+            yield Token("string", string["text"], position, string.end())
+            position = string.end()
+            continue
         if found is None:
-            raise unexpected_sign(source, position, end)
+            raise FusecError(
+                f"unexpected `{text[position]}`",
+                span=source.span(position),
+                help=_quoted_number(text, position, end) or _foreign(text, position),
+                code=UNEXPECTED_TOKEN,
+            )
         rest = _NAME_REST.match(text, found.end(), end)
         if rest is not None and found.lastgroup in ("number", "name"):
             word = found[0] + rest[0]
             plain = word.replace("_", "")
             help = "names have ASCII letters, digits and `_`, and do not begin with a digit"
+            if found.lastgroup == "number" and rest[0].isidentifier():
+                help += f"; a product is `{found[0]} * {rest[0]}`"
             raise FusecError(
                 f"`{word}` is not a name",
                 span=source.span(position, rest.end()),
@@ -62,17 +80,6 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
         position = found.end()
 
 
-def unexpected_sign(source: Source, position: int, end: int) -> FusecError:
-    """Return the error for a sign that no op line has."""
-    text = source.text
-    return FusecError(
-        f"unexpected `{text[position]}`",
-        span=source.span(position),
-        help=_quoted_number(text, position, end) or _foreign(text, position),
-        code=UNEXPECTED_TOKEN,
-    )
-
-
 def _quoted_number(text: str, position: int, end: int) -> str | None:
     found = _QUOTED_NUMBER.match(text, position, end)
     return f"a number stands bare: write `{found[2]}`" if found else None
@@ -81,15 +88,15 @@ def _quoted_number(text: str, position: int, end: int) -> str | None:
 def _foreign(text: str, position: int) -> str | None:
     character = text[position]
     if character in "'\"":
-        quoted = _QUOTED.match(text, position)
-        example = "cast(x, f32)" if quoted is None else quoted[1]
-        return f"do not quote dtypes and names in op lines: write `{example}`"
+        return "close the string, or remove the quote: dtypes and names are not quoted"
     if character == "\\":
         return "write the op line without escapes"
     if character == "!":
         return "write `~a`, or `logical_not(a)`"
     if character == "?":
         return "write `where(condition, a, b)`"
+    if character in _LOOKALIKES:
+        return f"write `{_LOOKALIKES[character]}`"
     plain = unicodedata.normalize("NFKC", character)
     if plain != character and plain.isascii() and plain.isprintable():
         return f"it is a {unicodedata.name(character, 'sign').lower()}: write `{plain}`"

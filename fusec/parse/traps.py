@@ -13,6 +13,8 @@ from fusec.parse.source import Source
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_WORD = re.compile(r"""[\w'"-]+""")
+_WORD_BEFORE = re.compile(r"(\w+)\s*\Z")
 _KEY_WITHOUT_SPACE = re.compile(r"[ ]*(?:- )?([A-Za-z_]\w*:)[^\s:/]")
 
 
@@ -67,16 +69,15 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         )
     if "flow" in context:
         closing = "`}`" if "mapping" in context else "`]`"
-        return (
-            f"expected `,` or {closing}",
-            f"close the list opened in line {source.line_of(_context(problem, offset))}",
-        )
+        word = _WORD_BEFORE.search(text, 0, offset) if here == ":" else _WORD.match(text, offset)
+        opened = source.line_of(_context(problem, offset))
+        if word is not None and source.line_of(offset) == opened:
+            return f"expected `,` or {closing}", f"write a `,` before `{word[0].rstrip()}`"
+        return f"expected `,` or {closing}", f"close with {closing} what line {opened} opens"
     if "mapping values" in (problem.problem or ""):
-        if _opens_op_list(source, offset):
-            return (
-                "`: ` inside an op line makes it a YAML mapping",
-                "write attributes with `=`, as in `pad(x, value=1)`",
-            )
+        before = text[text.rfind("\n", 0, offset) + 1 : offset]
+        if re.match(r"\s*- .*=.*[(\[]", before):
+            return "`: ` inside an op line makes it a YAML mapping", colon_help(before)
         return "unexpected `: `", "check the indentation of this line, or quote the value"
     if "could not find expected ':'" in (problem.problem or ""):
         return "expected `name: value`", "every line is a `key: value` pair or begins with `- `"
@@ -112,24 +113,26 @@ def _without_blank(source: Source, problem: yaml.MarkedYAMLError, offset: int) -
 
 def _without_colon(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:
     """Return the error for `x f32[H]` in the line before, which YAML joins to the next one."""
-    if "mapping values" not in (problem.problem or ""):
+    if not re.search("expected ':'|mapping values", problem.problem or ""):
         return None
-    line = source.line_of(offset) - 1
-    found = _NAME_AND_TYPE.fullmatch(source.line_text(line)) if line >= 1 else None
-    if found is None:
-        return None
-    start = source.start_of(line)
-    return FusecError(
-        f"no `:` after `{found[1]}`",
-        span=source.span(start + found.start(1), start + found.end(1)),
-        help=f"write `{found[1]}: {found[2].rstrip()}`",
-    )
+    for line in (source.line_of(offset) - 1, source.line_of(_context(problem, offset))):
+        found = _NAME_AND_TYPE.fullmatch(source.line_text(line)) if line >= 1 else None
+        if found is not None:
+            start = source.start_of(line)
+            return FusecError(
+                f"no `:` after `{found[1]}`",
+                span=source.span(start + found.start(1), start + found.end(1)),
+                help=f"write `{found[1]}: {found[2].rstrip()}`",
+            )
+    return None
 
 
 def _context(problem: yaml.MarkedYAMLError, offset: int) -> int:
     return problem.context_mark.index if problem.context_mark is not None else offset
 
 
-def _opens_op_list(source: Source, offset: int) -> bool:
-    start = source.text.rfind("\n", 0, offset) + 1
-    return re.match(r"\s*- .*=.*\(", source.text[start:offset]) is not None
+def colon_help(before: str) -> str:
+    """Return what to write for `: ` in an op line, after the text `before`."""
+    if re.search(r"[\w\])]\[[^\[\]]*$", before):
+        return "write slices without a blank after the colon: `x[0:3]`"
+    return "write attributes with `=`, as in `pad(x, value=1)`"

@@ -17,8 +17,8 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Name:
-    """A name: of a value, dim, dtype or attribute, as the place decides."""
+class String:
+    """Quoted text, which only attributes take: `reduction="none"`."""
 
     text: str
     start: int
@@ -26,8 +26,8 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Quoted:
-    """A quoted word, which op lines do not have: `'mean'`."""
+class Name:
+    """A name: of a value, dim, dtype or attribute, as the place decides."""
 
     text: str
     start: int
@@ -112,7 +112,7 @@ class Infix:
     place: int
 
 
-Tree = Literal | Name | Items | CallTree | Prefix | Infix | Subscript | Range | Dots | Quoted
+Tree = Literal | String | Name | Items | CallTree | Prefix | Infix | Subscript | Range | Dots
 
 
 @dataclass(frozen=True)

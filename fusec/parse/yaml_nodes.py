@@ -231,7 +231,14 @@ def _check_properties(
 def _alias(source: Source, event: yaml.AliasEvent, anchors: dict[str, YamlNode | None]) -> YamlNode:
     span = source.span(event.start_mark.index, event.end_mark.index)
     if event.anchor not in anchors:
-        raise FusecError(f"undefined YAML alias `*{event.anchor}`", span=span)
+        known = (
+            ", ".join(f"`&{name}`" for name in anchors) or f"none; write `&{event.anchor}` first"
+        )
+        raise FusecError(
+            f"undefined YAML alias `*{event.anchor}`",
+            span=span,
+            help=f"anchors before it: {known}",
+        )
     node = anchors[event.anchor]
     if node is None:
         raise FusecError(f"YAML alias `*{event.anchor}` contains itself", span=span)

@@ -133,6 +133,7 @@ def _convex(graph: Graph, group: Group, pin: Pin, taken: dict[Node, Pin]) -> Gro
             f"segments `{pin.name}` and `{other.name}` depend on each other",
             span=pin.span,
             notes=[f"`{foreign[0].output.name}` lies on a path out of and back into `{pin.name}`"],
+            help=f"list the values between in `{pin.name}` too, or divide `{pin.name}` there",
             code=SEGMENT_CYCLE,
         )
     for node in nodes:

@@ -72,6 +72,7 @@ def _divide(
             raise FusecError(
                 f"{where}: an extent of {extent}{size} is not divisible into {count} equal parts",
                 span=said.span,
+                help=_other_parts(count),
             )
         factors[chosen] = factors.get(chosen, 1) * need
     whole = product(part.parts for part in parts)
@@ -149,6 +150,10 @@ def _declared(facts: dict[str, DimFact], extent: Dim, parts: Dim) -> bool:
     return False
 
 
+def _other_parts(parts: object) -> str:
+    return f"give the dim a default that is a multiple of {parts}, or shard another dim"
+
+
 def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
     """Return the error of a dim whose slices, on all ranks together, are not equal."""
     value = fusion.find(name)
@@ -159,6 +164,7 @@ def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
         f"dim {at} of `{name}`: an extent of {extent}{size} is not divisible into {parts} equal "
         "slices",
         span=fusion.shardings[name].span,
+        help=_other_parts(parts),
     )
 
 

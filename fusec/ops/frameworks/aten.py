@@ -244,7 +244,7 @@ sub.Scalar(self, other, alpha=1) = self - other | self - alpha * other
 sub.Tensor(self, other, alpha=1) = self - other | self - alpha * other
 sum.default(self, dtype=none) = sum(self, dtype=dtype)
 sum.dim_IntList(self, dim=none, keepdim=false, dtype=none) = sum(self, dim, keepdim, dtype)
-t.default(self) = transpose(self, 0, 1)
+t.default(self) = permute(self, [1, 0])
 tan.default(self) = tan(self)
 tanh.default(self) = tanh(self)
 topk.default(self, k, dim=-1, largest=true, sorted=true) = topk(self, k, dim, largest, sorted)

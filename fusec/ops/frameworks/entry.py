@@ -8,8 +8,10 @@ from typing import Any
 NEEDED = object()
 """The default of a parameter that a call must give."""
 
-IGNORED = frozenset({"layout", "device", "pin_memory", "non_blocking", "memory_format", "out",
-                     "inplace", "requires_grad"})  # fmt: skip
+IGNORED = frozenset({
+    "layout", "device", "pin_memory", "non_blocking", "memory_format", "out", "requires_grad",
+    "inplace",
+})  # fmt: skip
 """Parameters that change nothing in a fusion, whatever is given for them."""
 
 LIKE = {"type_as": "cast", "view_as": "reshape", "reshape_as": "reshape", "expand_as": "expand"}

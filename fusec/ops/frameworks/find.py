@@ -19,9 +19,13 @@ PREFIXES: Mapping[str, str] = {
     "nn.functional": "torch", "F": "torch", "special": "torch", "aten": "aten", "prims": "prims",
     "np": "numpy", "numpy": "numpy", "jnp": "numpy", "jax.numpy": "numpy", "jax.nn": "jax",
     "jax.lax": "jax", "lax": "jax", "nn": "jax", "jax": "jax", "fd.ops": "nvfuser",
-    "ops": "nvfuser",
+    "ops": "nvfuser", "math": "numpy",
 }  # fmt: skip
 """What stands before names in other frameworks' programs, longest first."""
+
+_LINALG = ("torch.linalg", "linalg", "LA")
+_VECTORS = ("vector_norm", "matmul")
+"""Names of torch.linalg that mean there what they mean in torch; `norm` is of matrices there."""
 
 _COPY, _IN_PLACE = "_copy", "_"
 
@@ -118,6 +122,8 @@ def find_dotted(name: str) -> Entry | None:
         if rest == name:
             continue
         word, _, overload = rest.partition(".")
+        if prefix in _LINALG and word not in _VECTORS:
+            return None
         if namespace in ("aten", "prims"):
             return find(namespace, word, overload)
         if not overload:

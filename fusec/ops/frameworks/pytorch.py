@@ -77,8 +77,7 @@ constant_pad_nd(input, pad, value=0) = pad(input, pad, value)
 cosine_embedding_loss(input1, input2, target, margin=0) -> mean(where(target == 1, 1 -
     cosine_similarity(input1, input2), relu(cosine_similarity(input1, input2) - margin)))
 cross_entropy(input, target, weight=none, ignore_index=-100, reduction=mean, label_smoothing=0.0)
-    -> cross_entropy(input, target, ignore_index, reduction)  # no class weights and no label
-    smoothing
+    -> cross_entropy(input, target, ignore_index, reduction)
 cummax(input, dim) -> cummax(input, dim)  # the values alone
 cummin(input, dim) -> cummin(input, dim)  # the values alone
 dequantize(input) -> cast(input, f32)  # times the scale
@@ -97,8 +96,6 @@ native_dropout(input, p, train) -> dropout(input, p)  # has two results: the out
 embedding(input, weight, padding_idx=none) = embedding_fwd(input, weight, padding_idx)
 embedding_bag(input, weight) -> sum(embedding_fwd(input, weight), dims=[1])
 empty(*size, dtype=none) -> zeros(size, dtype)
-ones(*size, dtype=none) -> ones(size, dtype)
-zeros(*size, dtype=none) -> zeros(size, dtype)
 empty_like(input, dtype=none) -> zeros_like(input, dtype)
 entr(input) -> -xlogy(input, input)
 erfcx(input) -> exp(input * input) * erfc(input)
@@ -138,6 +135,7 @@ index_put(input, indices, values, accumulate=false) -> index_put_accumulate(inpu
     # with accumulate and one index; else scatter
 index_select(input, dim, index) -> index_select(input, index, dim)
 select(input, dim, index) -> select(input, index, dim)
+zeros(*size, dtype=none) -> zeros(size, dtype)
 zero_(input) -> zeros_like(input)
 inner(input, other) -> input @ transpose(other, -2, -1)
 instance_norm(input, running_mean=none, running_var=none, weight=none, bias=none,
@@ -174,14 +172,15 @@ ndtr(input) -> erfc(-input * 0.7071067811865476) * 0.5
 ndtri(input) -> erfinv(2 * input - 1) * 1.4142135623730951
 negative(input) = neg(input)
 nll_loss(input, target, weight=none, ignore_index=-100, reduction=mean) -> nll_loss(input, target,
-    ignore_index, reduction)  # no class weights
+    ignore_index, reduction)
 vector_norm(x, ord=2, dim=none, keepdim=false) -> norm(x, ord, dim, keepdim)
 norm(input, p=2, dim=none, keepdim=false) -> norm(input, p, dim, keepdim)
 native_norm(input, p=2) -> norm(input, p)
 not_equal(input, other) = ne(input, other)
 numel(input) -> size(input, 0)  # times the other extents
+ones(*size, dtype=none) -> ones(size, dtype)
 outer(input, vec2) -> unsqueeze(input, 1) * vec2
-pad(input, pad, mode=constant, value=0) -> pad(input, pad, value)  # constant mode alone
+pad(input, pad, mode=constant, value=0) -> pad(input, pad, value)
 pairwise_distance(x1, x2, p=2.0, eps=1e-6) -> norm(x1 - x2 + eps, p, [1])
 pixel_shuffle(input, upscale_factor) -> reshape(permute(reshape(input, [N, C, upscale_factor,
     upscale_factor, H, W]), [0, 1, 4, 2, 5, 3]), [N, C, H * upscale_factor, W * upscale_factor])
@@ -220,7 +219,7 @@ sinc(input) -> where(input == 0, 1.0, sin(3.141592653589793 * input) / (3.141592
 soft_margin_loss(input, target) -> mean(log1p(exp(-target * input)))
 multilabel_soft_margin_loss(input, target) -> binary_cross_entropy_with_logits(input, target)
 split_with_sizes(input, split_sizes, dim=0) = split(input, split_sizes, dim)
-squeeze(input, dim=none) -> squeeze(input, dim)  # names the dims
+squeeze(input, dim=none) -> squeeze(input, dim)
 std_mean(input, dim=none, correction=1, keepdim=false) -> std(input, dim, correction, keepdim)  #
     and mean(...) for the second result
 sub(input, other, alpha=1) -> input - other | input - alpha * other
@@ -228,7 +227,7 @@ subtract(input, other, alpha=1) = sub(input, other) | input - alpha * other
 swapaxes(input, axis0, axis1) = transpose(input, axis0, axis1)
 swapdims(input, dim0, dim1) = transpose(input, dim0, dim1)
 swish(input) = silu(input)
-t(input) = transpose(input, 0, 1)
+t(input) = permute(input, [1, 0])
 take_along_dim(input, indices, dim) = take_along_axis(input, indices, dim)
 tensor(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
 as_tensor(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
@@ -355,9 +354,9 @@ uniform_(self, from_=0, to=1) -> rand_like(self) * (to - from_) + from_
 normal_(self, mean=0, std=1) -> randn_like(self) * std + mean
 bernoulli_(self, p=0.5) -> cast(rand_like(self) < p, f32)
 exponential_(self, lambd=1) -> -log(1 - rand_like(self)) / lambd
-T(self) -> transpose(self, 0, 1)
+T(self) -> permute(self, [1, 0])
 mT(self) -> transpose(self, -2, -1)
-H(self) -> transpose(self, 0, 1)
+H(self) -> permute(self, [1, 0])
 mH(self) -> transpose(self, -2, -1)
 shape(self) -> shape(self)  # a result for each dim; or write the names of dims
 ndim(self) -> size(self, 0)  # the number of dims is known: write it
