@@ -360,7 +360,8 @@ FilesCommand.guard = staticmethod(_guarded)
 def _usage(error: click.ClickException) -> FusecError:
     """Return an error of the command line in the form of all others."""
     if isinstance(error, click.NoSuchOption) and error.possibilities:
-        error.possibilities = [p for p in error.possibilities if _is_near(error.option_name, p)]
+        near = [p for p in error.possibilities if _is_near(error.option_name, p)]
+        error = click.NoSuchOption(error.option_name, error.message, near, error.ctx)
     message = error.format_message().removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     help = None if context is None else f"`{context.command_path} --help` lists the options"
