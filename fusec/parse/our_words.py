@@ -87,14 +87,13 @@ class OurWords:
         told = f"remove the line, and write {told}" if told else "remove the line"
         return part.changed(help=told)
 
-    def is_python(self, line: OpLine) -> bool:
-        """Return whether a line has parts that Python computes, or is a form of Python's."""
-        self._pasted.line(line)
-        return line.told is not None or self._pasted.first is not None
+    def plain(self, line: OpLine) -> OpLine | None:
+        """Return a line with its constants and types in fusec's words.
 
-    def plain(self, line: OpLine) -> OpLine:
-        """Return a line that is no Python with its constants and types in fusec's words."""
-        return self._pasted.line(line)
+        None for one with parts that Python computes, or in a form of Python's.
+        """
+        found = self._pasted.line(line)
+        return None if line.told is not None or self._pasted.first is not None else found
 
     def _foreign_part(self) -> FusecError | None:
         part = self._pasted.first

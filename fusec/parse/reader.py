@@ -216,16 +216,15 @@ class _Reader:
                     self.scope.poison(name.text, span)
 
         with self.problems.collect(spans[0], poison):
-            python = calls.words.is_python(line)
-            static = calls.words.static(line) if python else None
+            plain = calls.words.plain(line)
+            static = calls.words.static(line) if plain is None else None
             if static is not None:
                 raise static
             twice, made = self._names_given_again(line, spans), None
             try:
-                if twice or python:
+                if twice or plain is None:
                     made, error = calls.words.python(line, twice)
                     raise error
-                plain = calls.words.plain(line)
                 results = calls.line(plain, lambda: self._labels(line, builder))
             except FusecError:
                 gone_on = self._go_on(line, made, builder, calls)
