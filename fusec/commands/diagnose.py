@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -61,6 +61,26 @@ def _plain(value: Any) -> Any:
             return value
 
 
+@contextlib.contextmanager
+def told_to(report: Report) -> Generator[None]:
+    """Add the error that ends the block to a report, and print that as JSON in any case."""
+    try:
+        yield
+    except FusecError as error:
+        report.diagnostics += error.diagnostics
+        raise
+    except (OSError, MemoryError) as error:
+        report.diagnostics.append(Diagnostic("environment", str(error) or "out of memory"))
+        raise
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        report.diagnostics.append(Diagnostic("internal error", message))
+        raise
+    finally:
+        if not report.silent:
+            click.echo(report.json())
+
+
 def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
     """Add `--json`; the body gets a Report. What it prints then goes to stderr."""
 
@@ -72,21 +92,7 @@ def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
         report = Report()
         if not as_json:
             return function(*args, report=report, **rest)
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                return function(*args, report=report, **rest)
-        except FusecError as error:
-            report.diagnostics += error.diagnostics
-            raise
-        except (OSError, MemoryError) as error:
-            report.diagnostics.append(Diagnostic("environment", str(error) or "out of memory"))
-            raise
-        except Exception as error:
-            message = f"{type(error).__name__}: {error}"
-            report.diagnostics.append(Diagnostic("internal error", message))
-            raise
-        finally:
-            if not report.silent:
-                click.echo(report.json())
+        with told_to(report), contextlib.redirect_stdout(sys.stderr):
+            return function(*args, report=report, **rest)
 
     return body

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec import driver
-from fusec.commands.diagnose import Report
+from fusec.commands.diagnose import Report, told_to
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 from fusec.options import CompileOptions
@@ -33,12 +33,13 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
 
     A file that cannot be explained has its diagnostics in JSON, too, as from other commands.
     """
-    try:
+    if not chosen.json:
         return _explain_file(path, options, chosen)
-    except FusecError as error:
-        if chosen.json:
-            print(Report(list(error.diagnostics)).json())
-        raise
+    report = Report()
+    with told_to(report):
+        code = _explain_file(path, options, chosen)
+        report.silent = True  # the record is the one object
+        return code
 
 
 def _explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
