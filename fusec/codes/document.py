@@ -15,7 +15,7 @@ INVALID_YAML = Code(
 DUPLICATE_KEY = Code(
     "E0102", "a key is given twice",
     "A YAML mapping has each key once; YAML itself would silently take the last one.",
-    file_of("y = relu(x)", inputs=("x: f32[B, H]", "x: f32[B]")), file_of("y = relu(x)"),
+    file_of("y = relu(x)", inputs=("x: f32[B, H]", "x: f32[B]")), GOOD,
 )  # fmt: skip
 UNKNOWN_FIELD = Code(
     "E0103", "unknown field",
@@ -52,7 +52,7 @@ WRONG_NODE = Code(
 UNNAMED_RESULT = Code(
     "E0109", "an op line does not name its result",
     "Each line assigns: `name = op(...)`.",
-    file_of("relu(x)", outputs="[x]"), file_of("y = relu(x)"),
+    file_of("relu(x)", outputs="[x]"), GOOD,
 )  # fmt: skip
 NOT_A_CALL = op_line(
     "E0110", "an op line computes nothing",

@@ -96,7 +96,7 @@ def _expressions(program: HostProgram) -> Iterator[Dim]:
     yield from (v for c in program.checks if c.index is not None for v in (c.index, c.extent))
     for buffer in program.buffers:
         if buffer.role in ("input", "output"):
-            yield buffer.elements * buffer.dtype.size
+            yield buffer.dense_bytes
     yield from (place.bytes for place in places(program))
     for instruction in every(program.instructions):
         if isinstance(instruction, Alias):

@@ -151,13 +151,13 @@ class ExchangePrinter:
         ends, text = (exchange.source, exchange.target), self.variables.text
         match exchange.kind:
             case "all_gather":
-                count = _bytes(source)
+                count = source.dense_bytes
                 return self._nccl("AllGather", ends, count, (_BYTES,), exchange.axis, on)
             case "broadcast" if exchange.root is not None:
                 rest = _BYTES, f"(int)({text(exchange.root)})"
-                return self._nccl("Broadcast", ends, _bytes(target), rest, exchange.axis, on)
+                return self._nccl("Broadcast", ends, target.dense_bytes, rest, exchange.axis, on)
             case "all_to_all":
-                block = text(floordiv(_bytes(source), exchange.ranks))
+                block = text(floordiv(source.dense_bytes, exchange.ranks))
                 given = (part for name in ends for part in (self.variables.at(name), block))
                 rest = block, str(exchange.ranks)
                 return self._blocks((*given, *rest), exchange.axis, on)
@@ -201,7 +201,3 @@ class ExchangePrinter:
 
     def _called(self, helper: str) -> None:
         self.variables.sizes.called.add(helper)
-
-
-def _bytes(buffer: Buffer) -> Dim:
-    return buffer.elements * buffer.dtype.size

@@ -66,7 +66,7 @@ def _given_and_freed(program: HostProgram) -> Iterator[tuple[str, Dim | None]]:
 def _reach(buffer: Buffer) -> Dim:
     """Return the bytes of memory with a buffer's elements, whose outermost dim may have gaps."""
     if buffer.strides == dense_strides(buffer.shape):
-        return buffer.elements * buffer.dtype.size
+        return buffer.dense_bytes
     if buffer.strides[1:] != dense_strides(buffer.shape[1:]):
         raise InternalError(f"`{buffer}` has memory of its own, and is not dense")
     return buffer.shape[0] * buffer.strides[0] * buffer.dtype.size
@@ -79,8 +79,7 @@ def room_of(source: str) -> str:
 
 def part_bytes(program: HostProgram, source: str) -> Dim:
     """Return how many bytes after one another the parts begin that ranks have of a buffer."""
-    buffer = program.buffer[source]
-    return ceildiv(buffer.elements * buffer.dtype.size, APART) * APART
+    return ceildiv(program.buffer[source].dense_bytes, APART) * APART
 
 
 def is_given(program: HostProgram, name: str) -> bool:

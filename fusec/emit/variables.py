@@ -45,8 +45,7 @@ class Variables:
 
     def bytes(self, name: str) -> str:
         """Return how many bytes the elements of a buffer take."""
-        buffer = self.program.buffer[name]
-        return self.sizes.text(buffer.elements * buffer.dtype.size)
+        return self.sizes.text(self.program.buffer[name].dense_bytes)
 
     def part(self, whole: str, offset: Dim) -> str:
         """Return the address that lies an offset in bytes behind another one."""

@@ -42,6 +42,11 @@ class Buffer:
         """Return the number of elements of a dense buffer."""
         return product(self.shape)
 
+    @property
+    def dense_bytes(self) -> Dim:
+        """Return the bytes of its elements, without gaps between them."""
+        return self.elements * self.dtype.size
+
     def bytes(self, sizes: Mapping[str, int]) -> int:
         """Return how many bytes of memory it reaches over at `sizes`."""
         shape = [d.evaluate(sizes) for d in self.shape]
