@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from nightly import mostly_nightly
 
@@ -21,6 +22,7 @@ from fusec.dev.verdicts import (
 )
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.reference.verdict import compare
 
 TESTS = Path(__file__).parent
 # Of attention there would be too many scores, or too few elements: tests/test_attention_on_cpu.py
@@ -73,3 +75,23 @@ def test_wrong_results_differ(path: Path):
     wrong = judge_wrong(fusion, sizes, Setting(order, seed=3))
     assert wrong.pairs >= 2
     assert not wrong.missed
+
+
+@pytest.mark.parametrize(("rows", "factors"), [(5, 300_003), (9, 40_003), (200, 700)])
+def test_products_of_factors_that_hardly_round(rows: int, factors: int):
+    """Factors of 1 and -1 change no bits: a thousand ones do not hide a wrong product."""
+    draw = np.random.default_rng(0)
+    x = draw.choice(np.array([-1, 1], np.float32), (rows, factors))
+    x[draw.random(x.shape) < 30 / factors] = 1.5
+    fusion = read_text(
+        f"fusion: products\ndims: {{N: {rows}, K: {factors}}}\ninputs: {{x: 'f32[N, K]'}}\n"
+        "ops: ['y = prod(x, -1)', 'z = cumprod(x, 1)']\noutputs: [y, z]\n"
+    )
+    sizes = {"N": rows, "K": factors}
+    whole = np.prod(x, axis=1)
+    running = np.cumprod(x, axis=1, dtype=np.float32)
+    judge = partial(compare, fusion, sizes, {"x": x})
+    assert judge({"y": whole, "z": running}).ok
+    assert judge({"y": whole * np.float32(1.01), "z": running}).word == "differs"
+    running[:, -1] *= np.float32(1.01)
+    assert judge({"y": whole, "z": running}).word == "differs"

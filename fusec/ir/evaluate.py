@@ -31,6 +31,8 @@ HALVES = {
     "f8e5m2": (2, -14, 57344.0),
 }
 """Mantissa bits, exponent of the least normal number and largest finite number."""
+SINGLE = (23, -126, 2.0**128 - 2.0**104)
+"""The same of f32."""
 F32_OVERFLOW = float(2.0**128 - 2.0**103)
 """The least double that rounds to infinity in f32."""
 
@@ -74,6 +76,10 @@ def round_to(array: Array, dtype: DType) -> Array:
         wide = np.asarray(array)
         if dtype.name in HALVES:
             return _rounded_bits(wide.astype(np.float64, copy=False), *HALVES[dtype.name])
+        if on_gpu() and dtype.part.name == "f32":
+            # CuPy's conversions flush denormal numbers to zero.
+            parts = np.ascontiguousarray(wide.astype(storage(dtype), copy=False)).view(np.float64)
+            return _rounded_bits(parts, *SINGLE).view(storage(dtype)).reshape(wide.shape)
         if not dtype.is_numpys:
             return on_host(f"round to {dtype}", _rounded_there, wide, dtype=dtype)
         return widen(wide.astype(dtype.numpy), dtype)

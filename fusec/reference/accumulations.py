@@ -29,7 +29,13 @@ from fusec.reference.estimate import (
 )
 from fusec.reference.order import Order, Stage, as_terms
 from fusec.reference.order import running as running_sums
-from fusec.reference.products import meets_no_number, of_neighbours, product_range
+from fusec.reference.products import (
+    alike_factors,
+    meets_no_number,
+    of_neighbours,
+    product_range,
+    rounding_factors,
+)
 from fusec.reference.repeats import alike
 from fusec.reference.sums import Rules, part_of, sum_error
 
@@ -182,8 +188,10 @@ def _running_product(
     for value in initial:
         taken = taken * value
     off = squared(taken - raw)
-    # Products of equal factors are rounded alike.
-    roundings = np.maximum(count - 1, 0) * np.minimum(alike(x.value, (dim,)), count)
+    rounds = rounding_factors(x.value)
+    rounding = np.cumsum(rounds, axis=dim) + len(initial)
+    equal = alike_factors(x.value, (dim,), rounds)
+    roundings = np.maximum(rounding - 1, 0) * np.minimum(equal, rounding)
     own = squared(raw) * (roundings * np.square(unit(dtype) / 2) * SPREAD)
     own = own + np.where(np.isfinite(off), off, 0.0)
     reach = of_neighbours(x.value, dim, initial)

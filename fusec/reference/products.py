@@ -21,10 +21,12 @@ from fusec.reference.estimate import (
     squared,
     unit,
 )
-from fusec.reference.repeats import alike
+from fusec.reference.repeats import LOOKED_AT, alike
 from fusec.reference.sums import Rules, State, passed
 
 NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
+SEEN = 32
+"""Factors of a sample, at least, by which one can tell how many are equal."""
 
 
 def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rules) -> State:
@@ -39,8 +41,9 @@ def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules:
         state["shrinking"] = np.sum(np.maximum(-logs, 0.0), axis=axes)
     terms = x.astype(dtype.compute.numpy)
     state["performed"] = np.multiply.reduce(terms, axis=axes)
-    # Products of equal factors are rounded alike.
-    state["roundings"] = np.asarray(alike(x, axes) * prod(x.shape[a] for a in axes))
+    rounds = rounding_factors(x)
+    count = np.sum(rounds, axis=axes)
+    state["roundings"] = count * np.minimum(alike_factors(x, axes, rounds), count)
     return state | passed(operand, axes, 1 / x)
 
 
@@ -49,7 +52,7 @@ def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
     if "performed" not in state:
         return Estimate(out)
     off = np.square(np.abs(state["performed"] - out))
-    steps = max(float(state["roundings"]) - 1, 0.0) * np.square(unit(dtype) / 2) * SPREAD
+    steps = np.maximum(state["roundings"] - 1, 0.0) * np.square(unit(dtype) / 2) * SPREAD
     relative = steps + state.get("independent", np.zeros(()))
     independent = squared(out) * relative + np.where(np.isfinite(off), off, 0.0)
     common = squared(out) * np.square(state["common"]) if "common" in state else None
@@ -63,6 +66,25 @@ def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
     infinite = state["growing"] - state["shrinking"] - slack > log(LARGEST[dtype.compute.name])
     sure = infinite & (out != 0) & ~meets_no_number(*reach, dtype)
     return Estimate(out, np.where(sure, 0.0, independent), common)
+
+
+def rounding_factors(x: Array) -> Array:
+    """Return which factors a product is rounded by: real powers of two are multiplied exactly."""
+    if x.dtype.kind == "c":
+        return np.ones(x.shape, np.bool_)
+    mantissa, _ = np.frexp(np.abs(x))
+    return (mantissa != 0.5) & (x != 0)
+
+
+def alike_factors(x: Array, axes: tuple[int, ...], rounds: Array) -> float:
+    """Return how many of the factors that round are equal to one of them: these are rounded alike.
+
+    rounds: `rounding_factors(x)`. Where a sample of the factors has too few to tell, all may be.
+    """
+    sampled = prod(x.shape[a] for a in axes) > LOOKED_AT
+    if sampled and x.size and float(np.mean(rounds)) * LOOKED_AT < SEEN:
+        return inf
+    return alike(x, axes, rounds.astype(np.float64))
 
 
 def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array, Array]:
