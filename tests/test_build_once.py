@@ -15,11 +15,11 @@ from cli_tools import EXAMPLES, fusec, small
 
 from fusec import driver
 from fusec.codegen.canonical import digest_without_names
-from fusec.codegen.ctext import TEMPLATE_NAMES
 from fusec.codegen.matmul_names import renamed as with_names
 from fusec.codegen.render import KernelSource
 from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.run import build as build_module

@@ -10,8 +10,8 @@ from cli_tools import ROOT, fusec, small
 from nightly import mostly_nightly
 
 from fusec.codegen import attention, attention_backward, attention_decode, matmul_names
-from fusec.codegen.ctext import C_NAMES, TEMPLATE_NAMES
-from fusec.codegen.names import KEYWORDS
+from fusec.kernel.ctext import C_NAMES, TEMPLATE_NAMES
+from fusec.kernel.names import KEYWORDS
 from fusec.ops import TABLE
 
 # A declaration in a template: a type (or what the view puts there), a name, and what may follow.

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusec.codegen.ctext import Text, apply, dim_text, identifier, is_reciprocal, literal
-from fusec.codegen.names import Names
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, I64, U32
+from fusec.kernel.ctext import Text, apply, dim_text, identifier, is_reciprocal, literal
+from fusec.kernel.names import Names
 from fusec.run.nvrtc import compile_ptx
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True)

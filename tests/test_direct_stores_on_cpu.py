@@ -11,7 +11,7 @@ from test_regressions import FOLDER
 
 from fusec.codegen.matmul import view
 from fusec.codegen.matmul_view import PersistentView
-from fusec.codegen.nest import StoreKind
+from fusec.kernel.nest import StoreKind
 
 STAGED = "kernel: wgmma, tile_m: 128, staged: true"
 STORES = {

@@ -29,6 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "parse index target tuned passes",
         "segment nvfuser",
         "dumps exact",
+        "kernel",
         "schedule",
         "codegen",
         "hostir",

@@ -16,12 +16,12 @@ import pytest
 from cuda_on_cpu import build_all, run_plan
 from families import plan_of
 
-from fusec.codegen.ctext import literal as c_literal
 from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import literal as c_literal
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text

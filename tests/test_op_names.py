@@ -22,7 +22,7 @@ MOST_ENTRIES = 14
 OTHER_WORDS = {
     "__init__.py": {"__all__", "name"},  # functions of sizes
     "call/fast.py": {"_CODES", "_FORMATS"},  # types
-    "codegen/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
+    "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
     "codegen/dispatch.py": {"VIEWS"},  # families
     "codegen/attention.py": {"RESERVED"},
     "codegen/attention_backward.py": {"RESERVED"},

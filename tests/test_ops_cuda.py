@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from families import plan_of, text_of
 
-from fusec.codegen.ctext import compute_type
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
+from fusec.kernel.ctext import compute_type
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.run.headers import device_headers

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from segments_on_cpu import wrong
 
-from fusec.codegen.nest import Nest
+from fusec.kernel.nest import Nest
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 FILES = {

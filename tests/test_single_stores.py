@@ -17,8 +17,6 @@ from nightly import mostly_nightly
 
 from fusec import driver
 from fusec.codegen.dispatch import kernel_source, plan_sources
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Nest, StoreKind
 from fusec.dev.draw import ALL, draw_fusion
 from fusec.diagnostics import Unsupported
 from fusec.files import with_planned_strides
@@ -37,6 +35,8 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Value
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Nest, StoreKind
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.verdict import compare

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fusec.codegen.ctext import dim_text, identifier
-from fusec.codegen.emit import Emitter
 from fusec.index.instances import Instance
 from fusec.ir.expression import index
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import dim_text, identifier
+from fusec.kernel.emit import Emitter
 from fusec.schedule.common import span_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fusec.codegen.ctext import identifier
+from fusec.kernel.ctext import identifier
 from fusec.schedule.plan import Kernel, TensorArgument, TensorMapArgument
 
 WIDEST = 16

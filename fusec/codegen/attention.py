@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from fusec.codegen.attention_rows import RowEnd, emit_row_end
 from fusec.codegen.attention_scores import emit_scores, give_sums, taken
 from fusec.codegen.attention_view import AttentionView
-from fusec.codegen.ctext import Text, dim_text, identifier, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView, OperandView
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, StoreKind
 from fusec.codegen.product_text import boolean, constant, coordinate, integer
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import StorePlan, emit_store, head, plan_stores
@@ -23,6 +19,10 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import Text, dim_text, identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope, StoreKind
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 from fusec.codegen.attention import bound_test, counted, operand_view
 from fusec.codegen.attention_backward_view import ElementView, WalkView
-from fusec.codegen.ctext import Text, identifier, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.product_text import boolean, constant, integer
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, plan_stores
@@ -21,6 +17,10 @@ from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import Text, identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope
 from fusec.schedule.attention_backward import BackwardPlan
 from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
 from fusec.schedule.attention_backward_problem import Backward, find_backward

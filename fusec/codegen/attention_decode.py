@@ -9,12 +9,8 @@ from fusec.codegen.attention import counted
 from fusec.codegen.attention_decode_view import AttentionDecodeView, RowsView
 from fusec.codegen.attention_rows import RowEnd, emit_row_end
 from fusec.codegen.attention_scores import emit_scores, give_sums, taken
-from fusec.codegen.ctext import identifier, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.product_text import boolean, constant, integer
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, plan_stores
@@ -23,6 +19,10 @@ from fusec.index.domain import Refusal
 from fusec.ir.dtype import F32, I64
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope
 from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of

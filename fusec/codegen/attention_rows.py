@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.codegen.attention_scores import taken
-from fusec.codegen.ctext import Text
-from fusec.codegen.emit import Emitter
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, instances_under
+from fusec.kernel.ctext import Text
+from fusec.kernel.emit import Emitter
 from fusec.schedule.attention_problem import Softmax
 
 _EMPTY = "if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusec.codegen.ctext import Text, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
+from fusec.kernel.ctext import Text, storage_type
+from fusec.kernel.emit import Emitter
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import affine, does, size_of
 from fusec.schedule.attention_part import Part

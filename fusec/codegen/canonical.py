@@ -6,7 +6,7 @@ import re
 from functools import cache
 from hashlib import sha256
 
-from fusec.codegen.names import KEYWORDS
+from fusec.kernel.names import KEYWORDS
 
 _WORD = r"[^\W\d]\w*"
 _COMMENT = re.compile(r"[ \t]*//[^\n]*")

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.accumulators import accumulator_type, combiner, update
-from fusec.codegen.ctext import Text, compute_type, identifier
-from fusec.codegen.emit import Emitter
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.views import (
     KernelView,
     emit_store,
@@ -20,6 +15,11 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.kernel.accumulators import accumulator_type, combiner, update
+from fusec.kernel.ctext import Text, compute_type, identifier
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import (
     FinishParameters,

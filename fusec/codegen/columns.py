@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusec.codegen.ctext import Text, compute_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import COLUMNS
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
+from fusec.kernel.ctext import Text, compute_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import COLUMNS
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:

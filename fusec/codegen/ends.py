@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fusec.codegen.accumulators import Accumulator, accumulate_end
-from fusec.codegen.ctext import storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import END_FILL, ENDS
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Index, Var, index
 from fusec.ir.graph import Node
+from fusec.kernel.accumulators import Accumulator, accumulate_end
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import END_FILL, ENDS
 
 
 def first_column(emitter: Emitter, start: Index, chunk: Var) -> str:

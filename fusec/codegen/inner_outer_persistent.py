@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.codegen.accumulators import Accumulator, accumulate, accumulator_type, combiner, update
-from fusec.codegen.ctext import Text, compute_type, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.inner_outer_persistent_sweeps import (
     ColumnPart,
     HeldRow,
@@ -16,8 +13,6 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     copy_lines,
     in_vector,
 )
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, block, named
 from fusec.codegen.phases import emit_outputs, phase_of
 from fusec.codegen.views import (
     KernelView,
@@ -31,6 +26,11 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node
+from fusec.kernel.accumulators import Accumulator, accumulate, accumulator_type, combiner, update
+from fusec.kernel.ctext import Text, compute_type, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope, block, named
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
 from fusec.schedule.plan import Kernel

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.accumulators import Accumulator
-from fusec.codegen.emit import Emitter
-from fusec.codegen.names import Names
 from fusec.codegen.phases import Phase
 from fusec.codegen.views import RegisterArray, SharedArray
 from fusec.index.instances import Instance
+from fusec.kernel.accumulators import Accumulator
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
 
 
 @dataclass(frozen=True)

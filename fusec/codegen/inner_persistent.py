@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.accumulators import Accumulator, accumulate
-from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
-from fusec.codegen.nest import FILL, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
 from fusec.codegen.views import (
@@ -23,6 +19,10 @@ from fusec.codegen.views import (
 )
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
+from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.ctext import Text, compute_type, dim_text, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import FILL, Alias, Scope, named
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.row_tiles import tiled_in

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.accumulators import Accumulator, accumulate
-from fusec.codegen.ctext import dim_text
-from fusec.codegen.emit import Emitter
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import (
     KernelView,
@@ -21,6 +16,11 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var, index, of_var
+from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.ctext import dim_text
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.ring import columns_at_once, parts_of

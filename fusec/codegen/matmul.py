@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fusec.codegen.ctext import dim_text, identifier
-from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_computed import computed_view
 from fusec.codegen.matmul_config import config, part_type, sums_type
 from fusec.codegen.matmul_names import COMPUTED, RESERVED, STREAMED, c_names, renamed
@@ -23,8 +21,6 @@ from fusec.codegen.matmul_view import (
     SplitKView,
     VectorView,
 )
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, StoreKind
 from fusec.codegen.product_text import constant, coordinate
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, plan_stores
@@ -34,6 +30,10 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import dim_text, identifier
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope, StoreKind
 from fusec.schedule.matmul import MatmulPlan
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import COMPUTED, RESERVED
 from fusec.codegen.matmul_view import ComputedView
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
 from fusec.index.access import Facts
 from fusec.ir.expression import Var
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_computed import WIDTH, computed_rows
 from fusec.schedule.matmul_problem import Product

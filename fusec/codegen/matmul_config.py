@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fusec.codegen.ctext import compute_type, storage_type
 from fusec.codegen.matmul_scales import lift
 from fusec.codegen.product_text import boolean, integer
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
+from fusec.kernel.ctext import compute_type, storage_type
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fusec.codegen.ctext import TEMPLATE_NAMES
-from fusec.codegen.names import Names
 from fusec.ir.dim import symbol
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.substitute import substitute_dims
+from fusec.kernel.ctext import TEMPLATE_NAMES
+from fusec.kernel.names import Names
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import Kernel, SizeArgument
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fusec.codegen.ctext import dim_text, storage_type
 from fusec.ir.dtype import BF16
+from fusec.kernel.ctext import dim_text, storage_type
 from fusec.schedule.matmul_block_scales import BIAS, BlockScales
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product

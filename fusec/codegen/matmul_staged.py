@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fusec.codegen.ctext import storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_view import StagedView
-from fusec.codegen.nest import StoreKind
 from fusec.codegen.views import StorePlan
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.expression import index
 from fusec.ir.graph import Output
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import StoreKind
 from fusec.schedule.matmul_staged import StagedTensor
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusec.codegen.accumulators import combiner
-from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_view import TotalView
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
+from fusec.kernel.accumulators import combiner
+from fusec.kernel.emit import Emitter
 from fusec.schedule.matmul_totals import COLUMNS, ROWS, Total
 
 GATHERED = frozenset(["half", "reduced", "total"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.nest import StoreKind
 from fusec.codegen.views import KernelView
+from fusec.kernel.nest import StoreKind
 from fusec.schedule.matmul_epilogue import SUMS
 
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.columns import column_values, emit_column_values
-from fusec.codegen.ctext import dim_text, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import FILL, RESULTS, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import (
     KernelView,
@@ -22,6 +18,10 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
+from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.ctext import dim_text, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import FILL, RESULTS, Alias, Scope, named
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows import Phases

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fusec.codegen.ctext import storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.views import StorePlan, emit_store, guarded
 from fusec.ir.graph import Fusion, Input
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
 from fusec.schedule.plan import Kernel
 
 

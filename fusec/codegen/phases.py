@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusec.codegen.accumulators import Accumulator
-from fusec.codegen.ctext import identifier
-from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import ends_of
-from fusec.codegen.nest import END_FILL, ENDS, block
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
+from fusec.kernel.accumulators import Accumulator
+from fusec.kernel.ctext import identifier
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import END_FILL, ENDS, block
 
 _COLUMN = re.compile(r"\bcolumn\b")
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fusec.codegen.across import place_of
-from fusec.codegen.ctext import dim_text, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.parts import emit_stores, parts_of, without_second
 from fusec.codegen.views import Body, KernelView, head, parameter_names, plan_stores
 from fusec.codegen.windows import load_windows
@@ -16,6 +13,9 @@ from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import dim_text, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of

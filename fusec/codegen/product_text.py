@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fusec.codegen.ctext import dim_text
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
+from fusec.kernel.ctext import dim_text
 
 
 def integer(name: str, value: int | str, meaning: str = "") -> str:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.across import place_of
-from fusec.codegen.ctext import dim_text, identifier, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
-from fusec.codegen.names import Names
-from fusec.codegen.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
 from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
@@ -19,6 +14,11 @@ from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
+from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.ctext import dim_text, identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once, loaded_once
 from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters

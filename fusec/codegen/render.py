@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from fusec.codegen.canonical import digest_without_names
-from fusec.codegen.ctext import compute_type, identifier, storage_type
 from fusec.codegen.layout import laid_out
 from fusec.diagnostics import InternalError
+from fusec.kernel.ctext import compute_type, identifier, storage_type
 from fusec.schedule.plan import (
     Argument,
     Kernel,

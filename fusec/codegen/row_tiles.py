@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fusec.codegen.ctext import identifier, storage_type
-from fusec.codegen.emit import Emitter
 from fusec.codegen.phases import Phase
 from fusec.codegen.views import SharedArray, StorePlan
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var, of_var
+from fusec.kernel.ctext import identifier, storage_type
+from fusec.kernel.emit import Emitter
 from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
 
 _ROW = re.compile(r"\brow\b")

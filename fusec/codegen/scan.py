@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
+from fusec.kernel.ctext import Text, compute_type, dim_text, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan import ScanParameters, ScanPlan
 

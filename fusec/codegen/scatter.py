@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import Text, compute_type, identifier, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.scatter_beside import BesideBody, beside_body
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
@@ -15,6 +12,9 @@ from fusec.ir.dtype import I64
 from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
 from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
+from fusec.kernel.ctext import Text, compute_type, identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import Alias, Scope
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
 from fusec.schedule.scatter_ways import THREADS, shares_warps

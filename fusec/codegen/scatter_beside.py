@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.views import emit_store, parameter_names, plan_stores
 from fusec.index.access import Facts
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import Alias, Scope
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise_choice import bind
 from fusec.schedule.scatter_problem import Scatter

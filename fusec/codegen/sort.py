@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import Text, compute_type, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Scope
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
+from fusec.kernel.ctext import Text, compute_type, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import Scope
 from fusec.schedule.plan import Kernel, StepKernel
 from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
 from fusec.schedule.sort_parts import Parts, read_results

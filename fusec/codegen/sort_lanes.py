@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.accumulators import accumulate
-from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.kernel.accumulators import accumulate
+from fusec.kernel.ctext import Text, compute_type, dim_text, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits, read_results
 from fusec.schedule.sort_top import TopParameters, bind

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.sort import READ, Writing
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import Alias, Scope
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits
 from fusec.schedule.sort_top import TopParameters, bind

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.across import place_of
-from fusec.codegen.ctext import dim_text, identifier, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import uses_column
 from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
+from fusec.kernel.ctext import dim_text, identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
 from fusec.schedule.transpose_loads import (

@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.names import Names
-from fusec.codegen.nest import StoreKind
 from fusec.codegen.render import Parameter, parameters
 from fusec.escape import c_comment
 from fusec.index.instances import Instance, Lowering
@@ -18,6 +14,10 @@ from fusec.ir.access import Conditions
 from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Const, Fusion, Node, Output
+from fusec.kernel.ctext import TEMPLATE_NAMES, identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import StoreKind
 from fusec.schedule.plan import Kernel, KernelPlan, Staged
 
 _MAX_EQUATIONS = 16

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fusec.codegen.ctext import storage_type
-from fusec.codegen.emit import Emitter
 from fusec.index.windows import Pick, Window
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
 from fusec.schedule.pointwise_loads import Loads
 
 LOADS = "loads"

@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 from fusec.codegen.layout import filled
-from fusec.codegen.names import Names
 from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
@@ -45,6 +44,7 @@ from fusec.hostir.program import Buffer, HostProgram
 from fusec.hostir.program import Scalar as ScalarInput
 from fusec.ir.dtype import DType
 from fusec.ir.sharding import Mesh
+from fusec.kernel.names import Names
 from fusec.run.arrays import span
 from fusec.run.inputs import choose_sizes
 from fusec.run.nvrtc import least_driver
@@ -277,7 +277,7 @@ def _number(value: bool | int | float, dtype: DType) -> str:
     """Return a default as C; nothing for what is no finite number."""
     import numpy as np
 
-    from fusec.codegen.ctext import literal as number
+    from fusec.kernel.ctext import literal as number
     from fusec.run.launch import pack_scalar
 
     if dtype.is_half:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from fusec.codegen.names import Names
 from fusec.diagnostics import Unsupported
 from fusec.escape import c_comment, visible
 from fusec.hostir.program import Buffer, HostProgram, dense_strides
 from fusec.ir.dim import shape_text
+from fusec.kernel.names import Names
 
 C_TYPES = {
     "f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t", "i16": "int16_t",

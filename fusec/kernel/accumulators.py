@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import Text, compute_type, literal, storage_type
-from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import unrolled
 from fusec.index.instances import Lowering
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
@@ -15,6 +12,9 @@ from fusec.ir.expression import Index, contiguous_strides, linearize, of_var
 from fusec.ir.graph import Node
 from fusec.ir.op import OpDef
 from fusec.ir.roles import Combine
+from fusec.kernel.ctext import Text, compute_type, literal, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nest import unrolled
 from fusec.ops.statistics import results_of
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fusec.codegen.ctext import Text, apply, compute_type, storage_type, template_of
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32, F64, U64
+from fusec.kernel.ctext import Text, apply, compute_type, storage_type, template_of
 
 if TYPE_CHECKING:
-    from fusec.codegen.emit import Emitter
+    from fusec.kernel.emit import Emitter
 
 
 def drawn(emitter: Emitter, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:

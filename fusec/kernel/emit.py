@@ -7,7 +7,10 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from fusec.codegen.ctext import (
+from fusec.index.instances import Instance
+from fusec.ir.dtype import F64, I32, I64, DType
+from fusec.ir.expression import Index, Loaded, index
+from fusec.kernel.ctext import (
     PRIMARY,
     Text,
     apply,
@@ -20,11 +23,8 @@ from fusec.codegen.ctext import (
     storage_type,
     template_of,
 )
-from fusec.codegen.draws import drawn
-from fusec.codegen.nest import Nest
-from fusec.index.instances import Instance
-from fusec.ir.dtype import F64, I32, I64, DType
-from fusec.ir.expression import Index, Loaded, index
+from fusec.kernel.draws import drawn
+from fusec.kernel.nest import Nest
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
 _INLINE_WIDTH = 56

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fusec.codegen.ctext import PRIMARY, Text, dim_text, identifier
-from fusec.codegen.names import Names
 from fusec.diagnostics import FusecError, InternalError
 from fusec.index.access import Facts, vector_base
 from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
+from fusec.kernel.ctext import PRIMARY, Text, dim_text, identifier
+from fusec.kernel.names import Names
 
 FILL, COLUMNS, RESULTS, END_FILL, ENDS = 1000, 2000, 3000, 4000, 5000
 """Numbers of further loops of phase 0, each phase has its own: the loop that fills what stays on

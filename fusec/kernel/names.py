@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, count
 
-from fusec.codegen.ctext import C_NAMES
-from fusec.codegen.ctext import word as c_word
+from fusec.kernel.ctext import C_NAMES
+from fusec.kernel.ctext import word as c_word
 from fusec.ops import names as ops
 
 KEYWORDS = ops.KEYWORDS | {"INFINITY", "NAN"}

@@ -1,0 +1,1 @@
+"""The kernel IR: statements and expressions of a kernel, and the lowering of values to them."""
