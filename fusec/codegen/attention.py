@@ -19,10 +19,11 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import Text, dim_text, identifier, storage_type
+from fusec.kernel.ctext import dim_text, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, StoreKind
+from fusec.kernel.nodes import Expression, Raw, Statement
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes
@@ -164,11 +165,11 @@ def _limit(bound: Bound) -> str:
     return f"seen.{method}({', '.join(texts)});"
 
 
-def bound_test(bound: Bound, width: int) -> Text:
+def bound_test(bound: Bound, width: int) -> Expression:
     """Return whether the query sees a key."""
     sign = "<=" if bound.is_end else ">="
     key = "n + i" if width > 1 else "n"
-    return Text(f"{key} {sign} {counted('m' if bound.by_row else '', bound.offset)}", 9)
+    return Raw(f"{key} {sign} {counted('m' if bound.by_row else '', bound.offset)}", 9)
 
 
 def counted(name: str, offset: Dim) -> str:
@@ -232,7 +233,7 @@ class _Scores:
     key.
     """
 
-    lines: tuple[str, ...]
+    lines: tuple[Statement, ...]
     scale: str
     masked: EpilogueView
     seen: EpilogueView

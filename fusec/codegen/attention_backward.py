@@ -17,10 +17,11 @@ from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import Text, identifier, storage_type
+from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nodes import Expression, Raw, Statement
 from fusec.schedule.attention_backward import BackwardPlan
 from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
 from fusec.schedule.attention_backward_problem import Backward, find_backward
@@ -183,7 +184,7 @@ def _emitter(context: _Context, part: Part, width: int, stored_under: str = "") 
     )
 
 
-def _taken(emitter: Emitter, *scopes: str) -> tuple[str, ...]:
+def _taken(emitter: Emitter, *scopes: str) -> tuple[Statement, ...]:
     return tuple(line for scope in scopes for line in emitter.take(0, scope))
 
 
@@ -206,7 +207,7 @@ def _elements(context: _Context) -> dict[str, object]:
     kept = {test: bound_test(bound, 1) for bound, test in _masks(seen, part)}
     masks = (bound_test(b, 1) for b, test in _masks(values.scores, part) if test not in kept)
     pull = _emitter(context, part, 1)
-    pull.given[values.weights.shares] = Text("share")
+    pull.given[values.weights.shares] = Raw("share")
     _give(context, pull, values, [values.weights.pulls], "moved")
     pulled = pull.ref(values.weights.pulls, 0)
     return {
@@ -227,7 +228,7 @@ def _share(
     context: _Context,
     values: QueryValues,
     scores: Instance | None,
-    tests: Mapping[Instance, Text],
+    tests: Mapping[Instance, Expression],
     lines: list[str],
 ) -> ElementView:
     """Return what makes a share; of an exponential, by one multiplication and addition."""
@@ -263,10 +264,10 @@ def _give(
     sums = between.moved if name == "moved" else between.part.epilogue.sums
     for number, instance in enumerate(values.instances):
         if number != values.exponent:
-            emitter.given[instance] = Text(f"values[{number}]")
+            emitter.given[instance] = Raw(f"values[{number}]")
     for instance in instances_under(roots):
         if instance.kind == "load" and instance.value is sums:
-            emitter.given[instance] = Text(name)
+            emitter.given[instance] = Raw(name)
     for instance in instances_under(roots):
         converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
         if (
@@ -275,7 +276,7 @@ def _give(
             and emitter.given.get(instance.operands[0]) is not None
         ):
             kind = storage_type(instance.dtype)
-            emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({name})")
+            emitter.given[instance] = Raw(f"fusec::rounded_sum<{kind}>({name})")
     emitter.count(roots)
 
 

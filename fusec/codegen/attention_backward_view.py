@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from fusec.codegen.matmul_view import EpilogueView, OperandView
 from fusec.codegen.views import KernelView
+from fusec.kernel.nodes import Statement
 
 
 @dataclass(frozen=True)
 class ElementView:
     """What becomes of one element: lines, and the value that they end in."""
 
-    lines: tuple[str, ...]
+    lines: tuple[Statement, ...]
     value: str
 
 
@@ -41,11 +42,11 @@ class WalkView(KernelView):
     own_count: str
     other_rows: str
     other_count: str
-    bounds: tuple[str, ...]
-    lines: tuple[str, ...]
+    bounds: tuple[Statement, ...]
+    lines: tuple[Statement, ...]
     parameters_of_query: str
     parameters_of_element: str
-    value_lines: tuple[str, ...]
+    value_lines: tuple[Statement, ...]
     share: ElementView
     masks: tuple[str, ...]
     pull: ElementView

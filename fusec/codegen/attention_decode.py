@@ -23,6 +23,7 @@ from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nodes import Statement
 from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
@@ -201,10 +202,10 @@ def _bound(bound: Bound, queries: int) -> str:
 class _Scores:
     """The graph of scores, what it has in common, its factor, and the limits that are data."""
 
-    lines: tuple[str, ...]
+    lines: tuple[Statement, ...]
     scale: str
     graph: EpilogueView
-    bounds: tuple[str, ...]
+    bounds: tuple[Statement, ...]
 
 
 def _scores(context: _Context) -> _Scores:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from fusec.codegen.matmul_view import EpilogueView
 from fusec.codegen.views import KernelView
+from fusec.kernel.nodes import Statement
 
 
 @dataclass(frozen=True)
 class RowsView:
     """Where rows of an operand begin: lines before the pointer, and the pointer."""
 
-    lines: tuple[str, ...]
+    lines: tuple[Statement, ...]
     pointer: str
 
 
@@ -35,13 +36,13 @@ class AttentionDecodeView(KernelView):
     queries: RowsView
     keys: RowsView
     values: RowsView
-    bounds: tuple[str, ...]
-    score_lines: tuple[str, ...]
+    bounds: tuple[Statement, ...]
+    score_lines: tuple[Statement, ...]
     scale: str
     score: EpilogueView
     row_parameters: str
-    row_lines: tuple[str, ...]
-    row_stores: tuple[str, ...]
+    row_lines: tuple[Statement, ...]
+    row_stores: tuple[Statement, ...]
     row_factor: str
     row_test: str
     output: EpilogueView

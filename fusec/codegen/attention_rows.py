@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fusec.codegen.attention_scores import taken
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, instances_under
-from fusec.kernel.ctext import Text
 from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import Raw, Statement
 from fusec.schedule.attention_problem import Softmax
 
 _EMPTY = "if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)"
@@ -22,8 +22,8 @@ class RowEnd:
     reads: whether memory is read for it.
     """
 
-    lines: tuple[str, ...]
-    stores: tuple[str, ...]
+    lines: tuple[Statement, ...]
+    stores: tuple[Statement, ...]
     factor: str
     reads: bool
 
@@ -34,19 +34,19 @@ def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan])
     Sums of a row without keys are 0 in the kernel. In a graph that does not replace its maximum
     they are NaN, which follows by itself only where 0 is divided by the sum.
     """
-    emitter.reduced[(softmax.top, 0)] = Text("top")
-    emitter.reduced[(softmax.total, 0)] = Text("total")
+    emitter.reduced[(softmax.top, 0)] = Raw("top")
+    emitter.reduced[(softmax.total, 0)] = Raw("total")
     roots = [p.instance for p in plans]
     factor = softmax.factor
     emitter.count([*roots, *([] if factor is None else [factor])])
-    text = Text("1.0f")
+    text = Raw("1.0f")
     if factor is not None:
         text = emitter.ref(factor, 0)
         if softmax.divides:
-            text = Text(f"1.0f / {text.at_least(14)}", 13)
+            text = Raw(f"1.0f / {text.at_least(14)}", 13)
     empty = not softmax.is_safe and (bool(plans) or not _divides_by(softmax))
     if empty and (factor is None or not _reads(factor, softmax)):
-        text = Text(f"top == -INFINITY ? NAN : {text.at_least(4)}", 3)
+        text = Raw(f"top == -INFINITY ? NAN : {text.at_least(4)}", 3)
     for plan in plans:
         emit_store(emitter, plan, 0)
     lines = taken(emitter, "kernel", "batch", "row")

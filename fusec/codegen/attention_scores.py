@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
-from fusec.kernel.ctext import Text, storage_type
+from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import Expression, Raw, Statement
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import affine, does, size_of
 from fusec.schedule.attention_part import Part
@@ -18,7 +19,7 @@ _INT, _SMALL = 1 << 31, 1 << 22
 _COMPARISONS = (Act.LESS, Act.AT_MOST, Act.GREATER, Act.AT_LEAST, Act.EQUAL)
 
 
-def taken(emitter: Emitter, *scopes: str) -> tuple[str, ...]:
+def taken(emitter: Emitter, *scopes: str) -> tuple[Statement, ...]:
     """Return the lines of some scopes."""
     return tuple(line for scope in scopes for line in emitter.take(0, scope))
 
@@ -39,7 +40,7 @@ def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
         converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
         if converts and instance.dtype.is_half and instance.operands[0] in emitter.cached:
             kind = storage_type(instance.dtype)
-            emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({place})")
+            emitter.given[instance] = Raw(f"fusec::rounded_sum<{kind}>({place})")
     _give_places(emitter, scores)
     value = str(emitter.ref(scores, 0))
     if value != place:
@@ -64,10 +65,10 @@ def _give_places(emitter: Emitter, scores: Instance) -> None:
         assert most is not None
         for cast in users[instance] if most < _SMALL else []:
             if _is_float_of(cast):
-                emitter.given[cast] = Text(f"fusec::small_to_float({text})")
+                emitter.given[cast] = Raw(f"fusec::small_to_float({text})")
         is_int = instance.dtype == I32 and not emitter.wide
         if not is_int and not all(map(_takes_int, users[instance])):
-            text = Text(f"static_cast<{storage_type(instance.dtype)}>({text})")
+            text = Raw(f"static_cast<{storage_type(instance.dtype)}>({text})")
         emitter.given[instance] = text
 
 
@@ -88,13 +89,13 @@ def _is_float_of(user: Instance) -> bool:
     return user.node is not None and user.node.op.converts and user.dtype == F32
 
 
-def _difference(emitter: Emitter, place: Index) -> Text:
+def _difference(emitter: Emitter, place: Index) -> Expression:
     """Return an integer as what is added less what is taken off."""
     added = Index(tuple(t for t in place.terms if t[1].value > 0), place.constant)
     less = added - place
     if less == index(0):
         return emitter.index(added, 0)
-    return Text(f"{emitter.index(added, 0)} - {emitter.index(less, 0).at_least(13)}", 12)
+    return Raw(f"{emitter.index(added, 0)} - {emitter.index(less, 0).at_least(13)}", 12)
 
 
 def _place(emitter: Emitter) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.matmul_view import EpilogueView, OperandView
 from fusec.codegen.views import KernelView
+from fusec.kernel.nodes import Statement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +29,16 @@ class AttentionView(KernelView):
     queries: OperandView
     keys: OperandView
     values: OperandView
-    bounds: tuple[str, ...]
-    score_lines: tuple[str, ...]
+    bounds: tuple[Statement, ...]
+    score_lines: tuple[Statement, ...]
     scale: str
     score: EpilogueView
     seen: EpilogueView
     has_masks: bool
     score_reads: bool
     row_parameters: str
-    row_lines: tuple[str, ...]
-    row_stores: tuple[str, ...]
+    row_lines: tuple[Statement, ...]
+    row_stores: tuple[Statement, ...]
     row_factor: str
     row_test: str
     row_reads: bool

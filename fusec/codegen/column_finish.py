@@ -16,10 +16,11 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.kernel.accumulators import accumulator_type, combiner, update
-from fusec.kernel.ctext import Text, compute_type, identifier
+from fusec.kernel.ctext import compute_type, identifier
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
+from fusec.kernel.nodes import Name, Raw, Statement
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import (
     FinishParameters,
@@ -59,10 +60,10 @@ class SetView:
     tiles: int
     blocks: int
     first_range: str
-    starts: tuple[str, ...]
-    takes: tuple[str, ...]
-    sums: tuple[str, ...]
-    lines: tuple[str, ...]
+    starts: tuple[Statement, ...]
+    takes: tuple[Statement, ...]
+    sums: tuple[Statement, ...]
+    lines: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,11 +175,11 @@ def _totals(
         dtype = accumulator_type(node)
         name = emitter.names.fresh(value.name)
         part = emitter.names.fresh(f"{value.name}_part", "part")
-        partial = Text(f"{identifier(workspaces[node].name)}[place]")
-        take = update(node.op, part, partial, dtype)
+        partial = Raw(f"{identifier(workspaces[node].name)}[place]")
+        take = update(node.op, Name(part), partial, dtype)
         kind, combine = compute_type(dtype), combiner(node.op, dtype)
         whole = f"fusec::block_reduce_strided<{combine}, kThreadsX, kThreadsY>({part})"
         start = f"{kind} {part} = {combine}::identity();"
         totals.append(Total(start, take, f"const {kind} {name} = {whole};"))
-        emitter.given.update(dict.fromkeys(read[value], Text(name)))
+        emitter.given.update(dict.fromkeys(read[value], Raw(name)))
     return tuple(totals)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import Text, compute_type
+from fusec.kernel.ctext import compute_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import COLUMNS
+from fusec.kernel.nodes import Raw, Statement
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
@@ -36,7 +37,7 @@ def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
 
 def emit_column_values(
     emitter: Emitter, values: Iterable[Instance], phase: int, lane: Var
-) -> tuple[str, ...]:
+) -> tuple[Statement, ...]:
     """Return the arrays of the column values that become known in `phase`, and what fills them.
 
     Where a thread has one column there is nothing to loop over: each is a constant of the thread.
@@ -53,7 +54,7 @@ def emit_column_values(
         kind = compute_type(instance.dtype)
         declarations.append(f"fusec::Vec<{kind}, {emitter.width_name}> {name};")
         emitter.add(sweep, "lane", f"{name}[{lane.name}] = {text};")
-        emitter.given[instance] = Text(f"{name}[{lane.name}]")
+        emitter.given[instance] = Raw(f"{name}[{lane.name}]")
     inner = emitter.scopes[-2].name
     lanes = emitter.lanes(emitter.take(sweep, "lane"))
     return (*declarations, *emitter.take(sweep, inner), *lanes)

@@ -16,6 +16,7 @@ from fusec.kernel.accumulators import Accumulator, accumulate_end
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import END_FILL, ENDS
+from fusec.kernel.nodes import Statement
 
 
 def first_column(emitter: Emitter, start: Index, chunk: Var) -> str:
@@ -29,7 +30,7 @@ def first_column(emitter: Emitter, start: Index, chunk: Var) -> str:
 
 def hold_ends(
     emitter: Emitter, loads: Iterable[tuple[int, Instance]], roots: Iterable[Instance]
-) -> tuple[str, ...]:
+) -> tuple[Statement, ...]:
     """Emit what loads a thread's element of each load, and return the declarations.
 
     loads: with the phase that reads it first; roots: what is computed of elements.
@@ -67,6 +68,6 @@ def emit_ends(
         emit_store(emitter, single, phase)
 
 
-def ends_of(emitter: Emitter, phase: int) -> tuple[str, ...]:
+def ends_of(emitter: Emitter, phase: int) -> tuple[Statement, ...]:
     """Return the lines of what is done with a thread's element."""
     return tuple(line for scope in ("vector", "lane") for line in emitter.take(phase, scope))

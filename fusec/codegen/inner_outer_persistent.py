@@ -27,10 +27,12 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator, accumulate, accumulator_type, combiner, update
-from fusec.kernel.ctext import Text, compute_type, storage_type
+from fusec.kernel.ctext import compute_type, expression, storage_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.facts import is_indexed_by
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, block, named
+from fusec.kernel.nodes import Expression, Raw, Statement
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
 from fusec.schedule.plan import Kernel
@@ -67,17 +69,17 @@ class InnerOuterView(KernelView):
     row_of_slot: str
     first_row: str
     row_here: str
-    partial_sums: tuple[str, ...]
+    partial_sums: tuple[Statement, ...]
     unstored: str
     row_bound: bool
     turns: bool
-    kernel: tuple[str, ...]
+    kernel: tuple[Statement, ...]
     constants: tuple[RegisterArray, ...]
-    constant_statements: tuple[str, ...]
+    constant_statements: tuple[Statement, ...]
     shared: tuple[SharedArray, ...]
     held: tuple[HeldRow, ...]
-    copy_row: tuple[str, ...]
-    copy_vector: tuple[str, ...]
+    copy_row: tuple[Statement, ...]
+    copy_vector: tuple[Statement, ...]
     column_parts: tuple[ColumnPart, ...]
     sweeps: tuple[Sweep, ...]
 
@@ -137,7 +139,7 @@ class _Making:
         copying = self._emitter(self.names, Alias("row_ahead"))
         copy_vector = copy_lines(copying, ring, self.width)
         accumulators: dict[int, tuple[Accumulator, ...]] = {}
-        reductions: list[tuple[str, ...]] = []
+        reductions: list[tuple[Statement, ...]] = []
         for number in range(self.phases.count):
             self._take_rows(ring, held, number)
             along = [n for n in self.phases.reductions[number] if n in self.split.row_sums]
@@ -194,16 +196,16 @@ class _Making:
         )
 
     def _sweep(
-        self, number: int, accumulators: tuple[Accumulator, ...], results: tuple[str, ...]
+        self, number: int, accumulators: tuple[Accumulator, ...], results: tuple[Statement, ...]
     ) -> Sweep:
         emitter = self.emitter
-        for line in block(f"if ({emitter.guard})", emitter.take(number, "updates")):
+        for line in block(expression(emitter.guard), emitter.take(number, "updates")):
             emitter.add(number, "lane", line, last=True)
         once = "threadIdx.x == 0" + (f" && {emitter.guard}" if emitter.guard else "")
         phase = phase_of(emitter, number, (), accumulators, once=once)
         phase = replace(phase, row=emitter.take(number, "row"))  # the kernel's stand at its top
         # Arrays are registers only where their places are known.
-        rolled = self.parameters.chunks > 2 and not any("[c]" in s for s in phase.statements)
+        rolled = self.parameters.chunks > 2 and not is_indexed_by(phase.statements, "c")
         return Sweep(phase, " 1" if rolled else "", results)
 
     def _row_bound(self) -> bool:
@@ -216,7 +218,7 @@ class _Making:
         """Emit what only columns determine, and tell the emitter where it stays."""
         found: list[RegisterArray] = []
         if self.parameters.constants == "values":
-            texts: dict[Instance, Text] = {}
+            texts: dict[Instance, Expression] = {}
             self.emitter.count(self.work.constants)
             for instance in self.work.constants:
                 text = self.emitter.ref(instance, -1)
@@ -226,7 +228,7 @@ class _Making:
                 shared = self.emitter.lane not in instance.variables
                 place = f"{name}[c][{'0' if shared else self.element}]"
                 self.emitter.add(-1, "lane", f"{place} = {text};")
-                texts[instance] = Text(place)
+                texts[instance] = Raw(place)
             self.emitter.given.update(texts)
         elif self.parameters.constants == "vectors":
             for instance in self.work.vectors:
@@ -279,7 +281,7 @@ class _Making:
         value = self.emitter.convert(self.lowering.at_home(node.inputs[0]), dtype, number)
         place = f"{self.parts[node].name}[c][{self.element}]"
         scope = "updates" if self._row_bound() else "lane"
-        self.emitter.add(number, scope, update(node.op, place, value, dtype))
+        self.emitter.add(number, scope, update(node.op, Raw(place), value, dtype))
 
 
 def _column(p: InnerOuterParameters) -> str:

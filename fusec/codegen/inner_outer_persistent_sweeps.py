@@ -10,6 +10,7 @@ from fusec.index.instances import Instance
 from fusec.kernel.accumulators import Accumulator
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
+from fusec.kernel.nodes import Statement, Type
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,18 @@ class Sweep:
 
     phase: Phase
     unroll: str
-    results: tuple[str, ...]
+    results: tuple[Statement, ...]
 
 
-def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[str, ...]:
+def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[Statement, ...]:
     """Return the reductions of a phase; those of one kind share a barrier."""
-    kinds: dict[tuple[str, str], list[Accumulator]] = {}
+    kinds: dict[tuple[Type, Type], list[Accumulator]] = {}
     for each in accumulators:
         kinds.setdefault((each.type, each.combiner), []).append(each)
     lines: list[str] = []
     for (kind, combiner), members in kinds.items():
         one = members[0]
-        values: tuple[str, ...] = ()
+        values: tuple[Statement, ...] = ()
         if len(members) > 1:
             result = names.fresh("row_totals", "totals")
             argument = f"fusec::Vec<{kind}, {len(members)}>{{{', '.join(m.part for m in members)}}}"
@@ -73,7 +74,7 @@ def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[s
                 line for k, m in enumerate(members) for line in m.named(f"{result}[{k}]")
             )
         else:
-            simple, argument = one.finish == "{}", one.part
+            simple, argument = one.rounds is None, one.part
             result = one.name if simple else names.fresh(f"{one.name}_total", "total")
             values = () if simple else one.named(result)
         reduce = f"fusec::block_reduce_rows_in_turns<{combiner}, kThreadsX, kThreadsY>"
@@ -86,7 +87,7 @@ def in_vector(name: str, element: str, *, again: bool) -> str:
     return f"{name}[{element}]" if again else f"{name}[c][{element}]"
 
 
-def copy_lines(emitter: Emitter, ring: tuple[Ring, ...], width: int) -> tuple[str, ...]:
+def copy_lines(emitter: Emitter, ring: tuple[Ring, ...], width: int) -> tuple[Statement, ...]:
     """Emit the asynchronous copies of one vector of each row in flight."""
     for each in ring:
         instance = each.instance

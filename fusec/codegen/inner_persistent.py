@@ -20,9 +20,10 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.kernel.accumulators import Accumulator, accumulate
-from fusec.kernel.ctext import Text, compute_type, dim_text, storage_type
+from fusec.kernel.ctext import compute_type, dim_text, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import FILL, Alias, Scope, named
+from fusec.kernel.nodes import Raw, Statement
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.row_tiles import tiled_in
@@ -58,7 +59,7 @@ class InnerPersistentView(KernelView):
     shared: tuple[SharedArray, ...]
     phases: tuple[Phase, ...]
     shifted: str
-    ends: tuple[str, ...]
+    ends: tuple[Statement, ...]
 
 
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
@@ -112,7 +113,7 @@ def _phases(
     tuple[RegisterArray | SharedArray, ...],
     tuple[RegisterArray, ...],
     tuple[Phase, ...],
-    tuple[str, tuple[str, ...]],
+    tuple[str, tuple[Statement, ...]],
     TurnsOfRows,
 ]:
     fusion, parameters = plan.fusion, plan.parameters
@@ -151,7 +152,7 @@ def _phases(
     held = _held(emitter, plan)
     first = "" if start is None else first_column(emitter, start, chunk)
     ends = _hold_ends(emitter, plan, plans) if first else ()
-    loads: list[tuple[str, ...]] = []
+    loads: list[tuple[Statement, ...]] = []
     kept: list[RegisterArray] = []
     accumulators: list[tuple[Accumulator, ...]] = []
     for number in range(phases.count):
@@ -182,7 +183,7 @@ def _is_bound(p: InnerPersistentParameters) -> bool:
 
 def _hold_ends(
     emitter: Emitter, plan: InnerPersistentPlan, stores: tuple[StorePlan, ...]
-) -> tuple[str, ...]:
+) -> tuple[Statement, ...]:
     """Emit what loads the elements beside the vectors, and return what holds them."""
     phases = plan.phases
     loads = [
@@ -234,7 +235,7 @@ def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
             lane = emitter.lane.name if emitter.lane in instance.variables else "0"
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
             emitter.add(number, "lane", f"{name}[c][{lane}] = {emitter.ref(instance, number)};")
-            emitter.given_after[instance] = (number, Text(f"{name}[c][{lane}]"))
+            emitter.given_after[instance] = (number, Raw(f"{name}[c][{lane}]"))
             kept.append(RegisterArray(name, compute_type(instance.dtype)))
     return kept
 
@@ -245,7 +246,7 @@ def _fill(
     held: list[Kept],
     number: int,
     parameters: InnerPersistentParameters,
-) -> tuple[str, ...]:
+) -> tuple[Statement, ...]:
     """Return the lines that load what stays on chip, in the first phase that reads it."""
     at = "c" if parameters.storage == "registers" else _place(parameters)
     sweep = FILL + number

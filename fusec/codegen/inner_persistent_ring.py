@@ -21,6 +21,7 @@ from fusec.kernel.ctext import dim_text
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
+from fusec.kernel.nodes import Statement
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.ring import columns_at_once, parts_of
@@ -61,7 +62,7 @@ class RingSweep:
     """A phase, and the declarations of what its accumulators come to in the group or cluster."""
 
     phase: Phase
-    results: tuple[str, ...]
+    results: tuple[Statement, ...]
 
     @property
     def uses_column(self) -> bool:
@@ -96,10 +97,10 @@ class InnerPersistentRingView(KernelView):
     row_bytes: str
     kept: tuple[RingCopy, ...]
     kept_bytes: str
-    producer: tuple[str, ...]
+    producer: tuple[Statement, ...]
     piece: int
     pieces: int
-    places: tuple[str, ...]
+    places: tuple[Statement, ...]
     parts: tuple[Place, ...]
     arrivals: tuple[Place, ...]
     barriers: int
@@ -187,7 +188,9 @@ def _workers(plan: InnerPersistentPlan, names: Names) -> Emitter:
 
 def _copies(
     plan: InnerPersistentPlan, names: Names, piece: int, pieces: int
-) -> tuple[tuple[RingCopy, ...], tuple[str, ...], tuple[str, ...], tuple[SharedArray, ...]]:
+) -> tuple[
+    tuple[RingCopy, ...], tuple[Statement, ...], tuple[Statement, ...], tuple[SharedArray, ...]
+]:
     """Return what the producer brings, the statements before a row and before each of its pieces,
     and where it brings it to.
 

@@ -34,6 +34,7 @@ from fusec.kernel.ctext import dim_text, identifier
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, StoreKind
+from fusec.kernel.nodes import Statement
 from fusec.schedule.matmul import MatmulPlan
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
@@ -253,7 +254,7 @@ def _operand(problem: Product, operand: Operand, map_name: str) -> OperandView:
 
 def _constants(
     context: _Context, index_type: str, *, hopper: bool, multiplies: bool
-) -> tuple[str, ...]:
+) -> tuple[Statement, ...]:
     problem, p = context.problem, context.parameters
     m = "all_rows" if problem.cuts == "rows" else "M"
     k = "all_depth" if problem.cuts else "K"

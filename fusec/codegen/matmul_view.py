@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.views import KernelView
 from fusec.kernel.nest import StoreKind
+from fusec.kernel.nodes import Statement
 from fusec.schedule.matmul_epilogue import SUMS
 
 
@@ -42,8 +43,8 @@ class ComputedView:
     """
 
     name: str
-    loads: tuple[str, ...]
-    statements: tuple[str, ...]
+    loads: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
     value: str
 
 
@@ -61,7 +62,7 @@ class StagedView:
     slot: str
     at: str
     here: str
-    lines: tuple[str, ...]
+    lines: tuple[Statement, ...]
     pointer: str
     fetched: bool
     shifted: bool = False
@@ -99,9 +100,9 @@ class EpilogueView:
     width: int
     parameters: str
     position: str
-    loads: tuple[str, ...]
-    statements: tuple[str, ...]
-    stores: tuple[str, ...]
+    loads: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
+    stores: tuple[Statement, ...]
     staged: tuple[StagedView, ...] = ()
     sums: tuple[str, ...] = (SUMS,)
     totals: tuple[TotalView, ...] = ()

@@ -22,6 +22,7 @@ from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.ctext import dim_text, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import FILL, RESULTS, Alias, Scope, named
+from fusec.kernel.nodes import Statement
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows import Phases
@@ -34,7 +35,7 @@ class ColumnPhase:
     values: lines that compute them; results: stores of values that belong to columns.
     """
 
-    values: tuple[str, ...]
+    values: tuple[Statement, ...]
     results: Phase
     sweep: Phase
 
@@ -148,7 +149,7 @@ def _emit_phase(
     held: list[Kept],
     number: int,
     variables: tuple[Var, Var],
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Accumulator, ...]]:
+) -> tuple[tuple[Statement, ...], tuple[Statement, ...], tuple[Accumulator, ...]]:
     row, lane = variables
     column = emit_column_values(emitter, values, number, lane)
     for array, instance in held:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,16 +11,16 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator
-from fusec.kernel.ctext import identifier
+from fusec.kernel.ctext import expression, identifier
 from fusec.kernel.emit import Emitter
+from fusec.kernel.facts import mentions
 from fusec.kernel.nest import END_FILL, ENDS, block
+from fusec.kernel.nodes import Statement
 
-_COLUMN = re.compile(r"\bcolumn\b")
 
-
-def uses_column(lines: Iterable[str]) -> bool:
+def uses_column(lines: Iterable[Statement]) -> bool:
     """Return whether statements need the number of their column."""
-    return any(_COLUMN.search(line) for line in lines)
+    return mentions(lines, "column")
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,16 @@ class Phase:
     what is done with that.
     """
 
-    row: tuple[str, ...]
-    row_stores: tuple[str, ...]
-    loads: tuple[str, ...]
-    statements: tuple[str, ...]
+    row: tuple[Statement, ...]
+    row_stores: tuple[Statement, ...]
+    loads: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
     accumulators: tuple[Accumulator, ...]
-    end_loads: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()
+    end_loads: tuple[Statement, ...] = ()
+    ends: tuple[Statement, ...] = ()
 
     @property
-    def lines(self) -> tuple[str, ...]:
+    def lines(self) -> tuple[Statement, ...]:
         """Return all lines but those of accumulators."""
         swept = (*self.loads, *self.statements, *self.end_loads, *self.ends)
         return (*self.row, *self.row_stores, *swept)
@@ -64,12 +63,12 @@ class Phase:
         return uses_column(self.ends)
 
     @property
-    def starts(self) -> tuple[str, ...]:
+    def starts(self) -> tuple[Statement, ...]:
         """Return the declarations of what the sweep accumulates."""
         return tuple(each.start for each in self.accumulators)
 
     @property
-    def results(self) -> tuple[str, ...]:
+    def results(self) -> tuple[Statement, ...]:
         """Return the declarations of what the accumulators of a block come to."""
         return tuple(line for each in self.accumulators for line in each.named(each.of_block))
 
@@ -99,7 +98,7 @@ def reduction_roots(lowering: Lowering, nodes: tuple[Node, ...]) -> list[Instanc
 def phase_of(
     emitter: Emitter,
     number: int,
-    loads: tuple[str, ...] = (),
+    loads: tuple[Statement, ...] = (),
     accumulators: tuple[Accumulator, ...] = (),
     *,
     once: str = "",
@@ -113,7 +112,7 @@ def phase_of(
     stores = emitter.take(number, "row_stores")
     return Phase(
         emitter.before(number),
-        block(f"if ({once})", stores) if once else stores,
+        block(expression(once), stores) if once else stores,
         loads,
         emitter.statements(number, guarded=guarded),
         accumulators,

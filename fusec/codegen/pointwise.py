@@ -16,6 +16,7 @@ from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import dim_text, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import Alias, Scope, named
+from fusec.kernel.nodes import Statement
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of
@@ -52,7 +53,7 @@ class PointwiseView(KernelView):
     columns: str
     shift: str
     margin: str
-    inside: tuple[str, ...]
+    inside: tuple[Statement, ...]
     row_block: str
     column_block: str
     body: Body
@@ -85,8 +86,8 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         chunks=dim_text(chunks).text,
         columns=dim_text(columns).text,
         shift=_shift(plan),
-        margin="kVec" if any("load_across" in line for line in body.loads) else "0",
-        inside=() if any(INSIDE in line for line in body.loads + body.once) else body.inside,
+        margin="kVec" if any("load_across" in str(line) for line in body.loads) else "0",
+        inside=() if any(INSIDE in str(line) for line in body.loads + body.once) else body.inside,
         row_block=_row_block(plan),
         column_block="(gridDim.y - 1 - blockIdx.y)" if _descends(plan) else "blockIdx.y",
         body=body,
@@ -223,7 +224,7 @@ def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
     return kernel, column, Scope("vector", row, hoists=True), elements
 
 
-def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[str, ...]:
+def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Statement, ...]:
     """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
     arrays: list[str] = []
     lane = loads.lane

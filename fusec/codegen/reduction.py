@@ -19,6 +19,7 @@ from fusec.kernel.ctext import dim_text, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
+from fusec.kernel.nodes import Binary, If, Leave, Let, Name, Statement, Sum, Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once, loaded_once
 from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
@@ -102,12 +103,12 @@ class ReductionView(KernelView):
     rows: str
     columns: str
     sweep: Phase
-    named: tuple[str, ...]
+    named: tuple[Statement, ...]
     results: Phase
     partials: tuple[Partial, ...]
     arrived: str
     shifted: str
-    ends: tuple[str, ...]
+    ends: tuple[Statement, ...]
     row_turns: TurnsOfRows
     across: bool
     ahead: int
@@ -233,7 +234,7 @@ def _sentence(plan: ReductionPlan) -> str:
 
 
 Parts = tuple[
-    Phase, Phase, tuple[Accumulator, ...], Names, tuple[str, tuple[str, ...]], TurnsOfRows
+    Phase, Phase, tuple[Accumulator, ...], Names, tuple[str, tuple[Statement, ...]], TurnsOfRows
 ]
 
 
@@ -323,7 +324,7 @@ def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
             emitter.cached[load] = f"{name}[{lane.name}]"
 
 
-def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[str, ...]:
+def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[Statement, ...]:
     """Emit what loads the vectors that a thread uses next, and return the arrays of them."""
     arrays: list[str] = []
     lane = "v" if plan.parameters.vector_width > 1 else "0"
@@ -338,18 +339,23 @@ def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[str, ...]:
 
 
 def _turns(
-    emitter: Emitter, plan: ReductionPlan, arrays: tuple[str, ...], statements: tuple[str, ...]
-) -> tuple[str, ...]:
+    emitter: Emitter,
+    plan: ReductionPlan,
+    arrays: tuple[Statement, ...],
+    statements: tuple[Statement, ...],
+) -> tuple[Statement, ...]:
     """Return the loop that loads a thread's next vectors, then the one that takes them."""
     end = "end" if plan.parameters.shifted else "columns"
     kind = "fusec::i64" if plan.parameters.wide_index else "int"
-    column = f"const {kind} column = first + u * kStep;"
-    head = "for (int u = 0; u < kAhead; ++u)"
-    loads = block(f"if (column < {end})", emitter.take(FILL, emitter.scopes[-2].name))
+    own, step = Name("column"), Binary("*", Name("u"), Name("kStep"))
+    column = Let(Type(kind), own.name, Sum((Name("first"), step)))
+    test = Binary("<", own, Name(end))
+    loads = block(test, emitter.take(FILL, emitter.scopes[-2].name))
+    past = If(Binary(">=", own, Name(end)), (Leave("break"),), braces=False)
     return (
         *arrays,
-        *unrolled(head, (column, *loads) if loads else ()),
-        *unrolled(head, (column, f"if (column >= {end}) break;", *statements)),
+        *unrolled("u", "kAhead", (column, *loads) if loads else ()),
+        *unrolled("u", "kAhead", (column, past, *statements)),
     )
 
 
@@ -358,7 +364,7 @@ def _ends(
     plan: ReductionPlan,
     nodes: tuple[Node, ...],
     accumulators: tuple[Accumulator, ...],
-) -> tuple[str, ...]:
+) -> tuple[Statement, ...]:
     """Emit what is done with the elements beside the vectors, and return what holds them."""
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     loads = [(0, i) for i in sorted(whole, key=reading_order)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -12,9 +11,10 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Var, of_var
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.facts import mentions
+from fusec.kernel.nodes import Statement
 from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
 
-_ROW = re.compile(r"\brow\b")
 PAST_THE_END = (
     "Rows past the end repeat the last one, so that every thread takes part in the reductions."
 )
@@ -28,14 +28,14 @@ class TurnsOfRows:
     shared: the tiles of rows.
     """
 
-    begin: tuple[str, ...]
-    end: tuple[str, ...] = ()
+    begin: tuple[Statement, ...]
+    end: tuple[Statement, ...] = ()
     shared: tuple[SharedArray, ...] = ()
 
     def beside(self, phases: Iterable[Phase]) -> TurnsOfRows:
         """Return the same, without the number of the row if phases need only its place."""
         lines = (line for p in phases for line in p.lines)
-        named = not self.shared or any(_ROW.search(line) for line in lines)
+        named = not self.shared or mentions(lines, "row")
         return self if named else replace(self, begin=self.begin[:-1])
 
 

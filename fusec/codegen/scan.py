@@ -8,9 +8,10 @@ from fusec.codegen.views import KernelView, emit_store, head, parameter_names, p
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import Text, compute_type, dim_text, storage_type
+from fusec.kernel.ctext import compute_type, dim_text, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import Alias, Scope, named
+from fusec.kernel.nodes import Raw, Statement
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan import ScanParameters, ScanPlan
 
@@ -44,9 +45,9 @@ class ScanView(KernelView):
     exact: bool
     row_bound: bool
     initial: str
-    row: tuple[str, ...]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    row: tuple[Statement, ...]
+    before: tuple[Statement, ...]
+    after: tuple[Statement, ...]
 
 
 def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
@@ -102,7 +103,7 @@ def _sentence(p: ScanParameters) -> str:
     )
 
 
-Lines = tuple[str, ...]
+Lines = tuple[Statement, ...]
 
 
 def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, Lines, Lines, Lines]:
@@ -125,7 +126,7 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, Lines, Lines, Lines]:
     scanned = scan.scanned(lowering, (row, chunk, lane))
     plans = plan_stores(lowering, scan.fusion.outputs, emitter.store_kind)
     name = emitter.names.fresh(scan.node.output.name)
-    emitter.given[scanned] = Text(name)
+    emitter.given[scanned] = Raw(name)
     emitter.count([*scanned.operands, *(s.instance for s in plans)])
     element = "v" if emitter.lane is not None else "0"
     dtype = scan.node.output.dtype.compute

@@ -12,9 +12,10 @@ from fusec.ir.dtype import I64
 from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
 from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
-from fusec.kernel.ctext import Text, compute_type, identifier, storage_type
+from fusec.kernel.ctext import compute_type, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nodes import Expression, Statement
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
 from fusec.schedule.scatter_ways import THREADS, shares_warps
@@ -44,13 +45,13 @@ class ScatterView(KernelView):
     elements_first: bool
     together: bool
     type: str
-    line: tuple[str, ...]
-    target: tuple[str, ...]
+    line: tuple[Statement, ...]
+    target: tuple[Statement, ...]
     target_text: str
-    source_lines: tuple[str, ...]
+    source_lines: tuple[Statement, ...]
     order: str
-    won: tuple[str, ...]
-    write: tuple[str, ...]
+    won: tuple[Statement, ...]
+    write: tuple[Statement, ...]
     beside: BesideBody | None
 
 
@@ -152,7 +153,7 @@ class _Making:
         """Return whether places are looked at once for all lines."""
         return self.step in ("clear", "claim") and self.scatter.in_place and self.scatter.of_slices
 
-    def lines(self, *phases: int) -> tuple[str, ...]:
+    def lines(self, *phases: int) -> tuple[Statement, ...]:
         """Return the statements of an element, or of a vector of them."""
         take = self.emitter.take
         lines = tuple(line for p in phases for line in take(p, "element"))
@@ -247,7 +248,7 @@ class _Making:
         emitter.add(WRITE + 1, "lane", f"{written}[v] = fusec::convert<{kind}>({value});")
         emitter.add(WRITE + 1, "after", f"fusec::store({pointer}, {written});")
 
-    def _claim(self) -> Text:
+    def _claim(self) -> Expression:
         """Return where the claims on a place are noted: by lines, or once for all of them.
 
         The claims lie densely whatever the strides of the output, as those of complex parts.

@@ -8,6 +8,7 @@ from fusec.codegen.views import emit_store, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nodes import Statement
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise_choice import bind
 from fusec.schedule.scatter_problem import Scatter
@@ -20,7 +21,7 @@ class BesideBody:
     blocks: int
     width: int
     elements: int
-    lines: tuple[str, ...]
+    lines: tuple[Statement, ...]
 
 
 def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody | None:

@@ -8,9 +8,10 @@ from fusec.codegen.views import KernelView, emit_store, head, parameter_names, p
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import Text, compute_type, storage_type
+from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import Scope
+from fusec.kernel.nodes import Raw, Statement
 from fusec.schedule.plan import Kernel, StepKernel
 from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
 from fusec.schedule.sort_parts import Parts, read_results
@@ -52,10 +53,10 @@ class SortView(KernelView):
     pass_target: Buffers
     counts: str
     totals: str
-    row: tuple[str, ...]
-    read: tuple[str, ...]
+    row: tuple[Statement, ...]
+    read: tuple[Statement, ...]
     value: str
-    write: tuple[str, ...]
+    write: tuple[Statement, ...]
 
 
 def view(plan: SortPlan, kernel: StepKernel[PassParameters]) -> SortView:
@@ -110,7 +111,7 @@ def _sentence(kernel: Kernel, p: SortParameters, digit: int) -> str:
 
 def _bodies(
     parts: Parts, kernel: Kernel, sort: SortParameters, *, reads: bool, writes: bool
-) -> tuple[tuple[str, ...], tuple[str, ...], str, tuple[str, ...]]:
+) -> tuple[tuple[Statement, ...], tuple[Statement, ...], str, tuple[Statement, ...]]:
     """Return the statements of a row, those that make a key and its value, and the stores."""
     tensor = parts.node.inputs[0]
     column, found = (Var(n, tensor.shape[parts.axis]) for n in ("column", "found"))
@@ -149,7 +150,7 @@ class Writing:
         self.value = results[0] if len(results) > 1 and results[0] in used else None
         for result in used:
             if result is not self.value:
-                place = Text("fusec::convert<fusec::i64>(found)")
+                place = Raw("fusec::convert<fusec::i64>(found)")
                 emitter.given[self.after.at_home(result)] = place
 
     @property
@@ -158,7 +159,7 @@ class Writing:
         stored = [s.instance for s in self.plans]
         return stored if self.value is None else [*stored, self.gathered]
 
-    def emit(self) -> tuple[str, ...]:
+    def emit(self) -> tuple[Statement, ...]:
         """Return the statements."""
         emitter, scope = self.emitter, self.emitter.scopes[-1].name
         if self.value is not None:
@@ -166,7 +167,7 @@ class Writing:
             kind = compute_type(self.value.dtype)
             text = emitter.ref(self.gathered, WRITE)
             emitter.add(WRITE, scope, f"const {kind} {name} = {text};")
-            emitter.given[self.after.at_home(self.value)] = Text(name)
+            emitter.given[self.after.at_home(self.value)] = Raw(name)
         for each in self.plans:
             emit_store(emitter, each, WRITE)
         return (*emitter.take(WRITE, scope), *emitter.take(WRITE, "after"))

@@ -11,10 +11,11 @@ from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.kernel.accumulators import accumulate
-from fusec.kernel.ctext import Text, compute_type, dim_text, storage_type
+from fusec.kernel.ctext import compute_type, dim_text, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nodes import Expression, Raw, Statement
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits, read_results
 from fusec.schedule.sort_top import TopParameters, bind
@@ -42,13 +43,13 @@ class LanesView(KernelView):
     keep: int
     largest: bool
     phases: tuple[Phase, ...]
-    row: tuple[str, ...]
-    vector: tuple[str, ...]
-    lane: tuple[str, ...]
+    row: tuple[Statement, ...]
+    vector: tuple[Statement, ...]
+    lane: tuple[Statement, ...]
     value: str
-    gather: tuple[str, ...]
+    gather: tuple[Statement, ...]
     after: tuple[Phase, ...]
-    write: tuple[str, ...]
+    write: tuple[Statement, ...]
 
 
 def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> LanesView:
@@ -94,8 +95,8 @@ class _Making:
             Scope("kernel", frozenset(), per_phase=False),
             Scope("row", frozenset({parts.row}), per_phase=False),
         )
-        self.reduced: dict[tuple[object, int], Text] = {}
-        self.given: dict[Value, Text] = {}
+        self.reduced: dict[tuple[object, int], Expression] = {}
+        self.given: dict[Value, Expression] = {}
 
     def _emitter(
         self, *scopes: Scope, chunk: Var | None = None, lane: Var | None = None
@@ -114,7 +115,7 @@ class _Making:
         emitter.reduced = self.reduced
         return emitter
 
-    def keys(self) -> tuple[tuple[Phase, ...], tuple[tuple[str, ...], ...], str]:
+    def keys(self) -> tuple[tuple[Phase, ...], tuple[tuple[Statement, ...], ...], str]:
         """Return the sums over a row, the statements that make an element, and its text."""
         parts = self.parts
         binding, (chunk, lane) = bind(parts, self.p.vector_width)
@@ -134,7 +135,7 @@ class _Making:
             value,
         )
 
-    def gather(self) -> tuple[str, ...]:
+    def gather(self) -> tuple[Statement, ...]:
         """Return what makes the value at `found` again, if it is read."""
         parts = self.parts
         results = parts.node.outputs
@@ -147,19 +148,19 @@ class _Making:
         phase = instance.depth
         text = emitter.ref(instance, phase)
         name = self.names.fresh(results[0].name)
-        self.given[results[0]] = Text(name)
+        self.given[results[0]] = Raw(name)
         rows = (line for k in range(phase + 1) for line in emitter.before(k))
         kind = compute_type(results[0].dtype)
         return (*rows, *emitter.take(phase, "element"), f"const {kind} {name} = {text};")
 
-    def results(self) -> tuple[tuple[Phase, ...], tuple[str, ...]]:
+    def results(self) -> tuple[tuple[Phase, ...], tuple[Statement, ...]]:
         """Return the sums over the results of a row, and what is written at `position`."""
         parts = self.parts
         position = Var("position", parts.node.output.shape[parts.axis])
         emitter = self._emitter(Scope("part", frozenset()), Scope("lane", frozenset({position})))
         lowering = parts.ordered(position)
         for result in read_results(parts):
-            place = Text("fusec::convert<fusec::i64>(found)")
+            place = Raw("fusec::convert<fusec::i64>(found)")
             emitter.given[lowering.at_home(result)] = self.given.get(result, place)
         plans = plan_stores(lowering, parts.after.outputs, emitter.store_kind, lambda plan: True)
         groups = _by_depth(parts.after, lowering)

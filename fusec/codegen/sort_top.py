@@ -12,6 +12,7 @@ from fusec.ir.expression import Var
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nodes import Statement
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits
 from fusec.schedule.sort_top import TopParameters, bind
@@ -39,11 +40,11 @@ class TopView(KernelView):
     largest: bool
     entries: str
     arrived: str
-    row: tuple[str, ...]
-    vector: tuple[str, ...]
-    lane: tuple[str, ...]
+    row: tuple[Statement, ...]
+    vector: tuple[Statement, ...]
+    lane: tuple[Statement, ...]
     value: str
-    write: tuple[str, ...]
+    write: tuple[Statement, ...]
 
 
 def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:

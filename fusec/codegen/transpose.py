@@ -12,6 +12,7 @@ from fusec.kernel.ctext import dim_text, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
+from fusec.kernel.nodes import Statement
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import Crossing, TransposePlan
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
@@ -52,10 +53,10 @@ class TransposeView(KernelView):
     lines: str
     columns: str
     batches: str
-    setup: tuple[str, ...]
-    read: tuple[str, ...]
+    setup: tuple[Statement, ...]
+    read: tuple[Statement, ...]
     tiles: tuple[TileView, ...]
-    write: tuple[str, ...]
+    write: tuple[Statement, ...]
 
 
 def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
@@ -99,7 +100,7 @@ def _scopes(crossing: Crossing, outer: Var, chunk: Var, lane: Var) -> tuple[Scop
 
 def _reader(
     plan: TransposePlan, names: Names
-) -> tuple[Emitter, tuple[TileView, ...], tuple[str, ...]]:
+) -> tuple[Emitter, tuple[TileView, ...], tuple[Statement, ...]]:
     """Return the tiles and how they are loaded, lane by lane along the lines."""
     p, crossing = plan.parameters, plan.problem
     lowering, (column, chunk, lane) = read_lowering(crossing, p.read_width)
@@ -124,7 +125,7 @@ def _writer(
     plan: TransposePlan,
     names: Names,
     tiles: tuple[TileView, ...],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
     """Return the statements of one vector of columns."""
     p, crossing = plan.parameters, plan.problem
     lowering, (line, chunk, lane) = write_lowering(crossing, p.write_width)

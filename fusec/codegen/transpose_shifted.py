@@ -14,6 +14,7 @@ from fusec.kernel.ctext import dim_text, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
+from fusec.kernel.nodes import Statement
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
 from fusec.schedule.transpose_loads import (
@@ -70,15 +71,15 @@ class ShiftedView(KernelView):
     lines: str
     columns: str
     batches: str
-    setup: tuple[str, ...]
-    read: tuple[str, ...]
+    setup: tuple[Statement, ...]
+    read: tuple[Statement, ...]
     tiles: tuple[ShiftedTile, ...]
-    arrays: tuple[str, ...]
-    ahead_line: tuple[str, ...]
-    inside: tuple[str, ...]
-    ahead: tuple[str, ...]
-    line: tuple[str, ...]
-    write: tuple[str, ...]
+    arrays: tuple[Statement, ...]
+    ahead_line: tuple[Statement, ...]
+    inside: tuple[Statement, ...]
+    ahead: tuple[Statement, ...]
+    line: tuple[Statement, ...]
+    write: tuple[Statement, ...]
     type: str
     target: str
     value: str

@@ -18,6 +18,7 @@ from fusec.kernel.ctext import TEMPLATE_NAMES, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import StoreKind
+from fusec.kernel.nodes import Statement
 from fusec.schedule.plan import Kernel, KernelPlan, Staged
 
 _MAX_EQUATIONS = 16
@@ -99,14 +100,14 @@ class Body:
     for all rows of a column; inside: those that ask whether vectors lie in their tensors.
     """
 
-    kernel: tuple[str, ...]
-    column: tuple[str, ...]
-    statements: tuple[str, ...]
-    arrays: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-    loads: tuple[str, ...] = ()
-    once: tuple[str, ...] = ()
-    inside: tuple[str, ...] = ()
+    kernel: tuple[Statement, ...]
+    column: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
+    arrays: tuple[Statement, ...] = ()
+    places: tuple[Statement, ...] = ()
+    loads: tuple[Statement, ...] = ()
+    once: tuple[Statement, ...] = ()
+    inside: tuple[Statement, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from fusec.index.windows import Pick, Window
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import Statement
 from fusec.schedule.pointwise_loads import Loads
 
 LOADS = "loads"
 """The lines of a phase ahead that load, behind those of their addresses."""
 
 
-def load_windows(emitter: Emitter, loads: Loads, phase: int) -> tuple[str, ...]:
+def load_windows(emitter: Emitter, loads: Loads, phase: int) -> tuple[Statement, ...]:
     """Emit the loads of all windows, and return the arrays of those that are loaded ahead.
 
     phase: the one in which each turn loads, where that is not 0 into an array of all turns.

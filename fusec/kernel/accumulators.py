@@ -12,9 +12,27 @@ from fusec.ir.expression import Index, contiguous_strides, linearize, of_var
 from fusec.ir.graph import Node
 from fusec.ir.op import OpDef
 from fusec.ir.roles import Combine
-from fusec.kernel.ctext import Text, compute_type, literal, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.ctext import compute_type, expression, literal
+from fusec.kernel.emit import Emitter, convert, rounded
 from fusec.kernel.nest import unrolled
+from fusec.kernel.nodes import (
+    AUTO,
+    INT,
+    Assign,
+    Braced,
+    Call,
+    Declare,
+    Evaluate,
+    Expression,
+    Item,
+    Let,
+    Member,
+    Method,
+    Name,
+    Statement,
+    Static,
+    Type,
+)
 from fusec.ops.statistics import results_of
 
 
@@ -23,58 +41,68 @@ class Accumulator:
     """A reduction in a kernel.
 
     name: the combined value (or state); part: this thread's part of it (an array over lanes
-    where `array`); type: of one part, in C; combiner: of device/combine.cuh or welford.cuh;
-    identity: the start; finish: the format of the value from the combined part, rounded where it is
-    a half type.
+    where `array`); type: of one part; combiner: of device/combine.cuh or welford.cuh; rounds: the
+    half type to which the value is rounded, if any.
     """
 
     name: str
     part: str
-    type: str
-    combiner: str
-    identity: str
-    finish: str
+    type: Type
+    combiner: Type
+    rounds: DType | None = None
     array: bool = False
 
     @property
-    def initial(self) -> str:
+    def identity(self) -> Expression:
+        """Return what combines with any part to that part."""
+        return Static(self.combiner, "identity")
+
+    @property
+    def initial(self) -> Expression:
         """Return what a part starts with."""
-        return f"fusec::splat<{self.type}, kVec>({self.identity})" if self.array else self.identity
+        if not self.array:
+            return self.identity
+        return Call("fusec::splat", (self.identity,), (self.type, Name("kVec")))
 
     @property
-    def start(self) -> str:
+    def start(self) -> Statement:
         """Return the declaration of a part."""
-        return f"{'auto' if self.array else self.type} {self.part} = {self.initial};"
+        return Declare(AUTO if self.array else self.type, self.part, (), self.initial)
 
     @property
-    def of_block(self) -> str:
+    def of_block(self) -> Expression:
         """Return the parts of all threads along the reduction, combined."""
         along = "columns" if self.array else "rows"
-        return f"fusec::block_reduce_{along}<{self.combiner}, kThreadsX, kThreadsY>({self.part})"
+        template = self.combiner, Name("kThreadsX"), Name("kThreadsY")
+        return Call(f"fusec::block_reduce_{along}", (Name(self.part),), template)
 
-    def combined(self, other: str) -> str:
+    def combined(self, other: Expression | str) -> Expression:
         """Return this part combined with a later one."""
-        return f"{self._combine}({self.part}, {other})"
+        return self._combine(Name(self.part), expression(other))
 
-    def joined(self, earlier: str) -> str:
+    def joined(self, earlier: Expression | str) -> Expression:
         """Return an earlier part combined with this one."""
-        return f"{self._combine}({earlier}, {self.part})"
+        return self._combine(expression(earlier), Name(self.part))
 
-    @property
-    def _combine(self) -> str:
+    def _combine(self, *parts: Expression) -> Expression:
         if self.array:
-            return f"fusec::combine_each<{self.combiner}>"
-        return f"{self.combiner}::combine"
+            return Call("fusec::combine_each", parts, (self.combiner,))
+        return Static(self.combiner, "combine", parts)
 
-    def named(self, value: str) -> tuple[str, ...]:
+    def finished(self, value: Expression) -> Expression:
+        """Return the value of the combined part."""
+        return value if self.rounds is None else rounded(self.rounds, value)
+
+    def named(self, value: Expression | str) -> tuple[Statement, ...]:
         """Return the declaration of the result from its combined parts."""
+        combined = expression(value)
         if not self.array:
-            return (f"const {self.type} {self.name} = {self.finish.format(value)};",)
-        lines = (f"auto {self.name} = {value};",)
-        if self.finish == "{}":
+            return (Let(self.type, self.name, self.finished(combined)),)
+        lines = (Declare(AUTO, self.name, (), combined),)
+        if self.rounds is None:
             return lines
-        each = f"{self.name}[v] = {self.finish.format(f'{self.name}[v]')};"
-        return (*lines, *unrolled("for (int v = 0; v < kVec; ++v)", [each]))
+        each = Item(Name(self.name), Name("v"))
+        return (*lines, *unrolled("v", "kVec", [Assign(each, self.finished(each))]))
 
 
 def accumulate(
@@ -95,34 +123,34 @@ def accumulate(
     name = emitter.names.fresh(node.output.name)
     part = emitter.names.fresh(f"{node.output.name}_part", "part")
     value = emitter.convert(tensor, dtype, phase)
-    lane = "[v]" if array and emitter.lane is not None else "[0]" if array else ""
+    lane = Name("v") if array and emitter.lane is not None else Name("0")
+    own, total = (Item(Name(n), lane) if array else Name(n) for n in (part, name))
+    kind = combiner(node.op, dtype, wide=emitter.wide)
     if _is_position(node.op):
         at = emitter.index(_position(lowering, node), phase)
-        kind = combiner(node.op, dtype, wide=emitter.wide)
-        line = f"{kind}::take({part}{lane}, {value}, {at});"
+        line: Statement = Evaluate(Static(kind, "take", (own, value, at)))
         if not _in_order(lowering, node):
-            line = f"{part}{lane} = {kind}::combine({part}{lane}, {{{value}, {at}}});"
+            line = Assign(own, Static(kind, "combine", (own, Braced(None, (value, at)))))
         emitter.add(phase, scope, line)
-        emitter.reduced[(node, 0)] = Text(f"{name}{lane}.position()")
+        emitter.reduced[(node, 0)] = Method(total, "position")
     elif pushes and scope == "lane" and not array and emitter.lane is not None:
         # The lanes of a vector are taken together: one division, or rescaling, instead of one for
         # each.
         number = len(emitter.scopes) - 2
         values = emitter.fresh(f"{node.output.name}_values", "values", phase, number)
-        kind = compute_type(dtype)
-        emitter.add(phase, emitter.scopes[number].name, f"{kind} {values}[{emitter.width_name}];")
-        emitter.add(phase, scope, f"{values}[{emitter.lane.name}] = {value};")
-        emitter.add(phase, "after", f"{part}.push({values});")
+        held = Declare(compute_type(dtype), values, (Name(emitter.width_name),))
+        emitter.add(phase, emitter.scopes[number].name, held)
+        emitter.add(phase, scope, Assign(Item(Name(values), Name(emitter.lane.name)), value))
+        emitter.add(phase, "after", Evaluate(Method(Name(part), "push", (Name(values),))))
     else:
-        emitter.add(phase, scope, update(node.op, part + lane, value, dtype))
+        emitter.add(phase, scope, update(node.op, own, value, dtype))
     if pushes:
-        for number, text in enumerate(_results(node, name + lane, dtype)):
-            emitter.reduced[(node, number)] = Text(text)
+        for number, result in enumerate(_results(node, total, dtype)):
+            emitter.reduced[(node, number)] = result
     elif not _is_position(node.op):
-        emitter.reduced[(node, 0)] = Text(name + lane)
-    kind = combiner(node.op, dtype, wide=emitter.wide)
+        emitter.reduced[(node, 0)] = total
     state = _state(node.op, compute_type(dtype), wide=emitter.wide)
-    return Accumulator(name, part, state, kind, f"{kind}::identity()", _finish(node), array)
+    return Accumulator(name, part, state, kind, _rounds(node), array)
 
 
 def accumulate_end(
@@ -130,7 +158,7 @@ def accumulate_end(
 ) -> None:
     """Emit in `phase` what takes an element by itself, a vector's first, into a thread's part."""
     tensor, dtype = emitter.first_lane(lowering.at_home(node.inputs[0])), accumulator_type(node)
-    line = update(node.op, each.part, emitter.convert(tensor, dtype, phase), dtype)
+    line = update(node.op, Name(each.part), emitter.convert(tensor, dtype, phase), dtype)
     emitter.add(phase, "lane", line)
 
 
@@ -166,18 +194,18 @@ def _is_state(op: OpDef) -> bool:
     return op.combine is not None and op.combine.is_state
 
 
-def _state(op: OpDef, kind: str, *, wide: bool) -> str:
+def _state(op: OpDef, kind: Type, *, wide: bool) -> Type:
     """Return the C type of one part."""
     if op.combine is Combine.EXPONENTIALS:
-        return f"fusec::ExpSum<{kind}>"
+        return Type("fusec::ExpSum", (kind,))
     if op.combine is Combine.MOMENTS:
-        return f"fusec::Welford<{kind}>"
-    return f"fusec::Indexed<{_indexed(kind, wide=wide)}>" if _is_position(op) else kind
+        return Type("fusec::Welford", (kind,))
+    return Type("fusec::Indexed", _indexed(kind, wide=wide)) if _is_position(op) else kind
 
 
-def _indexed(kind: str, *, wide: bool) -> str:
+def _indexed(kind: Type, *, wide: bool) -> tuple[Type, ...]:
     """Return the C types of a value and of its index."""
-    return kind if wide else f"{kind}, int"
+    return (kind,) if wide else (kind, INT)
 
 
 def accumulator_type(node: Node) -> DType:
@@ -189,60 +217,59 @@ def accumulator_type(node: Node) -> DType:
     return node.output.dtype.compute
 
 
-def combiner(op: OpDef, dtype: DType, *, wide: bool = True) -> str:
+def combiner(op: OpDef, dtype: DType, *, wide: bool = True) -> Type:
     """Return the C type that combines two parts of a reduction.
 
     `wide`: whether indices are 64 bits wide, as those of elements are.
     """
     kind = compute_type(dtype)
-    types = _indexed(kind, wide=wide) if _is_position(op) else kind
-    return f"fusec::{op.cuda['default']}<{types}>"
+    types = _indexed(kind, wide=wide) if _is_position(op) else (kind,)
+    return Type(f"fusec::{op.cuda['default']}", types)
 
 
-def _finish(node: Node) -> str:
+def _rounds(node: Node) -> DType | None:
+    """Return the half type to which a reduction's value is rounded."""
     dtype = node.output.dtype
-    if _is_state(node.op) or not dtype.is_half:
-        return "{}"
-    return f"fusec::round_to<{storage_type(dtype)}>({{}})"
+    return dtype if dtype.is_half and not _is_state(node.op) else None
 
 
-def update(op: OpDef, part: str, value: Text, dtype: DType) -> str:
+def update(op: OpDef, part: Expression, value: Expression, dtype: DType) -> Statement:
     """Return the statement that takes one value into a part."""
     if _is_state(op):
-        return f"{part}.push({value});"
+        return Evaluate(Method(part, "push", (value,)))
     if op.combine is Combine.SUM:
-        return f"{part} += {value};"
+        return Assign(part, value, "+=")
     if op.combine is Combine.PRODUCT:
-        return f"{part} *= {value};"
-    return f"{part} = {combiner(op, dtype)}::combine({part}, {value});"
+        return Assign(part, value, "*=")
+    return Assign(part, Static(combiner(op, dtype), "combine", (part, value)))
 
 
-def _results(node: Node, state: str, dtype: DType) -> list[str]:
+def _results(node: Node, state: Expression, dtype: DType) -> list[Expression]:
     """Return the results that are made of a state."""
     if node.op.combine is Combine.EXPONENTIALS:
-        return [f"{state}.top", f"{state}.sum()"]
+        return [Member(state, "top"), Method(state, "sum")]
     return _variances(node, state, dtype)
 
 
-def _variances(node: Node, state: str, dtype: DType) -> list[str]:
+def _variances(node: Node, state: Expression, dtype: DType) -> list[Expression]:
     """Return the results of a variance from its Welford state, each in its own type."""
     dims: tuple[int, ...] = node.attributes["dims"]
     # The mean of nothing is no number.
     some = product(node.inputs[0].shape[d] for d in dims) != 0
-    texts = {
-        "mean": f"{state}.mean" if some else literal(math.nan, dtype).text,
-        "m2": f"{state}.m2",
-        "count": f"{state}.n",
+    found: dict[str, Expression] = {
+        "mean": Member(state, "mean") if some else literal(math.nan, dtype),
+        "m2": Member(state, "m2"),
+        "count": Member(state, "n"),
     }
     if "correction" in node.attributes:
         correction = literal(float(node.attributes["correction"]), dtype)
-        texts["var"] = f"{state}.variance({correction})"
-    results: list[str] = []
+        found["var"] = Method(state, "variance", (correction,))
+    results: list[Expression] = []
     for kind, output in zip(results_of(node), node.outputs, strict=True):
-        text = texts[kind]
+        result = found[kind]
         if output.dtype.is_half:
-            text = f"fusec::round_to<{storage_type(output.dtype)}>({text})"
+            result = rounded(output.dtype, result)
         elif output.dtype != dtype:
-            text = f"fusec::convert<{compute_type(output.dtype)}>({text})"
-        results.append(text)
+            result = convert(compute_type(output.dtype), result)
+        results.append(result)
     return results

@@ -1,4 +1,4 @@
-"""C text: types, literals, and expressions with just the parentheses that they need."""
+"""What values, types, sizes and names are in a kernel: nodes of the kernel IR."""
 
 from __future__ import annotations
 
@@ -6,86 +6,80 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fusec.diagnostics import InternalError
-from fusec.ir.dim import Call, Dim, Symbol
+from fusec.ir.dim import Call as Function
+from fusec.ir.dim import Dim, Symbol
 from fusec.ir.dtype import DType
+from fusec.kernel.nodes import (
+    Binary,
+    Call,
+    Expression,
+    Grouped,
+    Literal,
+    Name,
+    Raw,
+    Select,
+    Sum,
+    Type,
+    Unary,
+)
 
-PRIMARY, UNARY = 16, 15
-# Source: the C++ operator precedence table, counted upwards.
-_BINARY = {
-    "*": 13, "/": 13, "%": 13, "+": 12, "-": 12, "<<": 11, ">>": 11, "<": 9, "<=": 9, ">": 9,
-    ">=": 9, "==": 8, "!=": 8, "&": 7, "^": 6, "|": 5, "&&": 4, "||": 3, "?": 2, ":": 2, ",": 0,
-}  # fmt: skip
-_TOKEN = re.compile(r"\{(\w+)\}|::|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&^|?:,()!~]|[\w.]+|\s+|::")
-
-_STORAGE = {
+_STORAGE = {name: Type(text) for name, text in {
     "f64": "double", "f32": "float", "f16": "fusec::f16", "bf16": "fusec::bf16",
     "f8e4m3": "fusec::f8e4m3", "f8e5m2": "fusec::f8e5m2", "i64": "fusec::i64", "i32": "int",
     "i16": "fusec::i16", "i8": "fusec::i8", "u64": "fusec::u64", "u32": "fusec::u32",
     "u16": "fusec::u16", "u8": "fusec::u8", "bool": "bool",
-}  # fmt: skip
+}.items()}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Text:
-    """C text and the precedence of its outermost operator."""
-
-    text: str
-    precedence: int = PRIMARY
-
-    def at_least(self, precedence: int) -> str:
-        """Return the text, in parentheses if it binds less tightly than `precedence`."""
-        return self.text if self.precedence >= precedence else f"({self.text})"
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def storage_type(dtype: DType) -> str:
+def storage_type(dtype: DType) -> Type:
     """Return the C type in memory."""
     return _STORAGE[dtype.name]
 
 
-def compute_type(dtype: DType) -> str:
+def compute_type(dtype: DType) -> Type:
     """Return the C type of a register variable: float for half types."""
     return _STORAGE[dtype.compute.name]
 
 
-def literal(value: bool | int | float, dtype: DType) -> Text:
+def expression(value: Expression | str) -> Expression:
+    """Return an expression; a word is a name, other text one that no fact is known of."""
+    if not isinstance(value, str):
+        return value
+    return Name(value) if value.isidentifier() else Raw(value)
+
+
+def literal(value: bool | int | float, dtype: DType) -> Expression:
     """Return a constant as a person would write it: `0.5f`, `-INFINITY`, `1e-5f`."""
     kind = dtype.compute
     if kind.kind == "bool":
-        return Text("true" if value else "false")
+        return Literal("true" if value else "false")
     if kind.is_integer:
         return _integer(value, kind)
     number = float(value) if kind.name != "f32" else _to_f32(float(value))
     if not math.isfinite(number):
-        text = "NAN" if math.isnan(number) else "-INFINITY" if number < 0 else "INFINITY"
-        if kind.name == "f64":  # those of C are floats, which templates tell from doubles
-            return Text(f"double({text})")
-        return Text(text, UNARY if text.startswith("-") else PRIMARY)
+        text = Literal("NAN" if math.isnan(number) else "-INFINITY" if number < 0 else "INFINITY")
+        # Those of C are floats, which templates tell from doubles.
+        return Call("double", (text,)) if kind.name == "f64" else text
     text = _shortest(number, kind)
     if "e" not in text and "." not in text:
         text += ".0"
     text = re.sub(r"e([+-]?)0*(\d)", lambda m: f"e{m[1].replace('+', '')}{m[2]}", text)
-    return Text(
-        text + ("f" if kind.name == "f32" else ""), UNARY if text.startswith("-") else PRIMARY
-    )
+    return Literal(text + ("f" if kind.name == "f32" else ""))
 
 
-def _integer(value: bool | int | float, kind: DType) -> Text:
+def _integer(value: bool | int | float, kind: DType) -> Expression:
     """Return an integer constant; what the type does not hold is an InternalError."""
     if not isinstance(value, int) or value not in kind.integers:
         raise InternalError(f"the constant {value} is not a {kind} value")
     suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
     number = int(value)
     if kind.bits < 32:
-        return Text(f"{compute_type(kind)}({number})")
+        return Call(compute_type(kind).text, (Literal(str(number)),))
     if number == kind.integers.start and kind.kind == "int":  # C has no literal of its magnitude
-        return Text(f"({number + 1}{suffix} - 1)")
-    return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)
+        return Grouped(Binary("-", Literal(f"{number + 1}{suffix}"), Literal("1")))
+    return Literal(f"{number}{suffix}")
 
 
 def converted(value: bool | int | float, to: DType) -> bool | int | float:
@@ -130,83 +124,39 @@ def _to_f32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
-def apply(template: str, arguments: Mapping[str, Text]) -> Text:
-    """Return an op's C expression with its operands put in, in parentheses where needed."""
-    tokens = [m for m in _TOKEN.finditer(template) if not m[0].isspace()]
-    words = [m[0] for m in tokens]
-    pieces: list[str] = []
-    position, depth, lowest = 0, 0, PRIMARY
-    for k, match in enumerate(tokens):
-        word = words[k]
-        pieces.append(template[position : match.start()])
-        position = match.end()
-        depth += (word == "(") - (word == ")")
-        if match[1]:
-            pieces.append(arguments[match[1]].at_least(_required(words, k)))
-            continue
-        pieces.append(word)
-        if depth == 0 and word in _BINARY:
-            lowest = min(lowest, UNARY if _is_unary(words, k) else _BINARY[word])
-        elif depth == 0 and word in "!~":
-            lowest = min(lowest, UNARY)
-    pieces.append(template[position:])
-    return Text("".join(pieces), lowest)
-
-
-def _is_unary(words: list[str], k: int) -> bool:
-    return words[k] in "-+*&" and (
-        k == 0 or words[k - 1] in _BINARY or words[k - 1] in ("(", "!", "~")
-    )
-
-
-def _required(words: list[str], k: int) -> int:
-    """Return the precedence that the operand at `k` needs from the operators beside it."""
-    need = 0
-    if k > 0 and (words[k - 1] in _BINARY or words[k - 1] in "!~"):
-        left = words[k - 1]
-        if left in "!~" or _is_unary(words, k - 1):
-            need = PRIMARY
-        elif left != ",":
-            # Also + and * bind to the left: another order would round differently.
-            need = _BINARY[left] + (0 if left in ("?", ":", "&&", "||", "&", "|") else 1)
-    if k + 1 < len(words) and words[k + 1] in _BINARY and words[k + 1] not in (",", ">"):
-        need = max(need, _BINARY[words[k + 1]] + (words[k + 1] in ("?",)))
-    elif k + 1 < len(words) and words[k + 1] == ">":
-        need = max(need, _BINARY[">"])
-    return need
-
-
-def dim_text(value: Dim, *, wide: bool = False) -> Text:
+def dim_text(value: Dim, *, wide: bool = False) -> Expression:
     """Return a Dim as C, its symbols kernel parameters; `wide` adds 64-bit suffixes to literals."""
     if value.is_const:
         number = value.value
-        text = str(number) + ("ll" if wide and abs(number) >= 2**31 else "")
-        return Text(text, UNARY if number < 0 else PRIMARY)
-    parts: list[tuple[str, str]] = []
+        return Literal(str(number) + ("ll" if wide and abs(number) >= 2**31 else ""))
+    terms: list[Expression] = []
     for monomial, coefficient in value.terms:
-        factors = [_atom_text(a).at_least(14 if k else 13) for k, a in enumerate(monomial)]
+        factors = [_atom(a) for a in monomial]
         if abs(coefficient) != 1 or not factors:
-            factors.append(str(abs(coefficient)))
-        parts.append(("-" if coefficient < 0 else "+", " * ".join(factors)))
-    sign, first = parts[0]
-    text = ("-" if sign == "-" else "") + first + "".join(f" {s} {p}" for s, p in parts[1:])
-    if len(parts) > 1:
-        return Text(text, 12)
-    return Text(text, UNARY if sign == "-" else 13 if " " in first else PRIMARY)
+            factors.append(Literal(str(abs(coefficient))))
+        if coefficient < 0:
+            first = factors[0]
+            negative = isinstance(first, Literal)
+            factors[0] = Literal(f"-{first}") if negative else Unary("-", first)
+        term = factors[0]
+        for factor in factors[1:]:
+            term = Binary("*", term, factor)
+        terms.append(term)
+    return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
 
-def _atom_text(atom: Symbol | Call) -> Text:
+def _atom(atom: Symbol | Function) -> Expression:
     if isinstance(atom, Symbol):
-        return Text(identifier(atom.name))
+        return Name(identifier(atom.name))
     left, right = dim_text(atom.left), dim_text(atom.right)
     if atom.function == "floordiv":
-        return Text(f"{left.at_least(13)} / {right.at_least(14)}", 13)
+        return Binary("/", left, right)
     if atom.function == "mod":
-        return Text(f"{left.at_least(13)} % {right.at_least(14)}", 13)
+        return Binary("%", left, right)
     if atom.function == "ceildiv":
-        return Text(f"({left} + {right.at_least(13)} - 1) / {right.at_least(14)}", 13)
+        return Binary("/", Binary("-", Binary("+", left, right), Literal("1")), right)
     order = "<" if atom.function == "min" else ">"
-    return Text(f"({left} {order} {right} ? {left} : {right})")
+    return Grouped(Select(Binary(order, left, right), left, right))
 
 
 TEMPLATE_NAMES = frozenset([

@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING
 
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32, F64, U64
-from fusec.kernel.ctext import Text, apply, compute_type, storage_type, template_of
+from fusec.kernel.ctext import compute_type, storage_type, template_of
+from fusec.kernel.formulas import fill
+from fusec.kernel.nodes import AUTO, Call, Expression, Let, Name
 
 if TYPE_CHECKING:
     from fusec.kernel.emit import Emitter
 
 
-def drawn(emitter: Emitter, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:
+def drawn(
+    emitter: Emitter, instance: Instance, arguments: dict[str, Expression], phase: int
+) -> Expression:
     """Return a random number, of the result's type where that keeps it below its upper limit."""
     assert instance.node is not None
     number, bounded = _number(emitter, instance, arguments, phase), "bounded"
     if bounded not in instance.node.op.cuda or _is_below(instance):
         return number
-    arguments |= {"number": number, "type": Text(storage_type(instance.dtype))}
-    return apply(instance.node.op.cuda[bounded], arguments)
+    arguments |= {"number": number, "type": storage_type(instance.dtype)}
+    return fill(instance.node.op.cuda[bounded], arguments)
 
 
 def _is_below(instance: Instance) -> bool:
@@ -31,7 +35,9 @@ def _is_below(instance: Instance) -> bool:
     return low.kind == "constant" and low.constant == 0 and not instance.dtype.is_half
 
 
-def _number(emitter: Emitter, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:
+def _number(
+    emitter: Emitter, instance: Instance, arguments: dict[str, Expression], phase: int
+) -> Expression:
     """Return a random number: of the words that the vector's elements share, or its own."""
     assert instance.node is not None
     cuda, position = instance.node.op.cuda, instance.operands[-1]
@@ -41,15 +47,15 @@ def _number(emitter: Emitter, instance: Instance, arguments: dict[str, Text], ph
         base = emitter.vector_base(position.address, ())
     if base is None or emitter.lane is None:
         arguments["index"] = emitter.convert(position, U64, phase)
-        return apply(template_of(cuda, F64 if double else F32), arguments)
+        return fill(template_of(cuda, F64 if double else F32), arguments)
     key = (phase, position)
     if key not in emitter.vectors:
         number = len(emitter.scopes) - 2
         name = emitter.fresh(f"{instance.name}_words", "words", phase, number)
-        first = f"fusec::convert<{compute_type(U64)}>({emitter.index(base, phase)})"
-        given = f"{arguments['rng_seed']}, {arguments['rng_offset']}, {first}"
-        text = f"fusec::drawn_words<{emitter.width_name}>({given})"
-        emitter.add(phase, emitter.scopes[number].name, f"const auto {name} = {text};")
+        first = Call("fusec::convert", (emitter.index(base, phase),), (compute_type(U64),))
+        given = arguments["rng_seed"], arguments["rng_offset"], first
+        words = Call("fusec::drawn_words", given, (Name(emitter.width_name),))
+        emitter.add(phase, emitter.scopes[number].name, Let(AUTO, name, words))
         emitter.vectors[key] = name
-    arguments |= {"words": Text(emitter.vectors[key]), "lane": Text(emitter.lane.name)}
-    return apply(cuda["f32 words"], arguments)
+    arguments |= {"words": Name(emitter.vectors[key]), "lane": Name(emitter.lane.name)}
+    return fill(cuda["f32 words"], arguments)

@@ -11,12 +11,10 @@ from fusec.index.instances import Instance
 from fusec.ir.dtype import F64, I32, I64, DType
 from fusec.ir.expression import Index, Loaded, index
 from fusec.kernel.ctext import (
-    PRIMARY,
-    Text,
-    apply,
     compute_type,
     converted,
     dim_text,
+    expression,
     identifier,
     is_reciprocal,
     literal,
@@ -24,7 +22,25 @@ from fusec.kernel.ctext import (
     template_of,
 )
 from fusec.kernel.draws import drawn
+from fusec.kernel.formulas import fill
 from fusec.kernel.nest import Nest
+from fusec.kernel.nodes import (
+    AUTO,
+    Binary,
+    Braced,
+    Call,
+    Cast,
+    Element,
+    Expression,
+    Grouped,
+    Item,
+    Let,
+    Literal,
+    Name,
+    Select,
+    Type,
+    Unary,
+)
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
 _INLINE_WIDTH = 56
@@ -43,20 +59,24 @@ class Emitter(Nest):
 
     streamed: frozenset[Instance] = frozenset()
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
+    cached: dict[Instance, Expression | str] = field(
+        default_factory=dict[Instance, Expression | str]
+    )
     tiles: dict[Instance, tuple[str, Index]] = field(
         default_factory=dict[Instance, tuple[str, Index]]
     )
-    given: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
-    given_after: dict[Instance, tuple[int, Text]] = field(
-        default_factory=dict[Instance, tuple[int, Text]]
+    given: dict[Instance, Expression] = field(default_factory=dict[Instance, Expression])
+    given_after: dict[Instance, tuple[int, Expression]] = field(
+        default_factory=dict[Instance, tuple[int, Expression]]
     )
-    reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
+    reduced: dict[tuple[object, int], Expression] = field(
+        default_factory=dict[tuple[object, int], Expression]
+    )
     uses: Counter[Instance] = field(default_factory=Counter[Instance])
     _gathered: dict[Loaded, Instance] = field(default_factory=dict["Loaded", Instance])
     _read_in: dict[Instance, int] = field(default_factory=dict[Instance, int])
-    _texts: dict[tuple[int, Instance], Text] = field(
-        default_factory=dict[tuple[int, Instance], Text]
+    _texts: dict[tuple[int, Instance], Expression] = field(
+        default_factory=dict[tuple[int, Instance], Expression]
     )
     vectors: dict[tuple[int, Instance], str] = field(
         default_factory=dict[tuple[int, Instance], str]
@@ -81,11 +101,11 @@ class Emitter(Nest):
                 for operand in instance.operands:
                     self._read_in[operand] = max(scope, self._read_in.get(operand, 0))
 
-    def loaded(self, atom: Loaded, phase: int) -> Text:
+    def loaded(self, atom: Loaded, phase: int) -> Expression:
         """Return the text of a loaded integer."""
         return self.convert(self._gathered[atom], I64 if self.wide else I32, phase)
 
-    def ref(self, instance: Instance, phase: int) -> Text:
+    def ref(self, instance: Instance, phase: int) -> Expression:
         """Return the text of an instance's value in its compute type, emitting what it needs."""
         if instance in self.given:
             return self.given[instance]
@@ -99,7 +119,7 @@ class Emitter(Nest):
             assert instance.dim is not None
             return dim_text(instance.dim)
         if instance.kind == "scalar":
-            return self._stored(Text(identifier(instance.name)), instance.dtype)
+            return self._stored(Name(identifier(instance.name)), instance.dtype)
         if instance.kind == "reduced":
             return self.reduced[(instance.node, instance.result)]
         number = self.scope_of(instance.variables)
@@ -108,7 +128,7 @@ class Emitter(Nest):
             self._texts[(home, instance)] = self._emit(instance, home, number)
         return self._texts[(home, instance)]
 
-    def _emit(self, instance: Instance, phase: int, number: int) -> Text:
+    def _emit(self, instance: Instance, phase: int, number: int) -> Expression:
         text = self._expression(instance, phase)
         local = self._read_in.get(instance, number) == number  # not hoisted out of its user's loop
         simple = len(text.text) < _INLINE_WIDTH and self.uses[instance] <= 1 and local
@@ -118,14 +138,10 @@ class Emitter(Nest):
         if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
             return text
         name = self.fresh(instance.name or "part", "value", phase, number)
-        self.add(
-            phase,
-            self.scopes[number].name,
-            f"const {compute_type(instance.dtype)} {name} = {text};",
-        )
-        return Text(name)
+        self.add(phase, self.scopes[number].name, Let(compute_type(instance.dtype), name, text))
+        return Name(name)
 
-    def _expression(self, instance: Instance, phase: int) -> Text:
+    def _expression(self, instance: Instance, phase: int) -> Expression:
         with self.indexed_by(instance.gathered):
             if instance.kind == "load":
                 return self._load(instance, phase)
@@ -144,7 +160,7 @@ class Emitter(Nest):
         yield
         self._gathered = around
 
-    def _op(self, instance: Instance, phase: int, *, rounded: bool = True) -> Text:
+    def _op(self, instance: Instance, phase: int, *, rounded: bool = True) -> Expression:
         node = instance.node
         assert node is not None
         if node.op.converts:
@@ -164,48 +180,47 @@ class Emitter(Nest):
         if node.op is CHECK_INDEX:
             return self._checked(instance, arguments["index"], phase)
         kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
-        template = template_of(node.op.cuda, kind)
-        text = apply(template, arguments)
+        text = fill(template_of(node.op.cuda, kind), arguments)
         narrow = instance.dtype.is_integer and instance.dtype.bits < 32
-        called = text.text.startswith("fusec::") and text.precedence == PRIMARY
+        called = isinstance(text, Call) and text.function.startswith("fusec::")
         if narrow and not called:
             # C computes narrow integers as int: what is not stored at once must wrap, too.
-            return Text(f"static_cast<{compute_type(instance.dtype)}>({text})")
+            return Cast(compute_type(instance.dtype), text)
         return self._rounded(text, instance.dtype) if rounded else text
 
-    def _sequence(self, instance: Instance, phase: int) -> Text:
+    def _sequence(self, instance: Instance, phase: int) -> Expression:
         """Return an element of an iota, computed in 64 bits and rounded once."""
         assert instance.node is not None
         wide = F64 if instance.dtype.is_float else I64
         start, step, index = (self.convert(o, wide, phase) for o in instance.operands)
         given = {"start": start, "step": step, "index": index}
-        text = apply(template_of(instance.node.op.cuda, wide), given)
+        text = fill(template_of(instance.node.op.cuda, wide), given)
         if instance.dtype.is_half:
             return self._rounded(text, instance.dtype)
         if instance.dtype == wide:
             return text
-        return Text(f"fusec::convert<{compute_type(instance.dtype)}>({text})")
+        return convert(compute_type(instance.dtype), text)
 
-    def _checked(self, instance: Instance, value: Text, phase: int) -> Text:
+    def _checked(self, instance: Instance, value: Expression, phase: int) -> Expression:
         """Return an index that is checked where it is needed, 0 elsewhere."""
         assert instance.node is not None
         attributes = instance.node.attributes
         given = {
             "index": value,
             "extent": dim_text(attributes["extent"]),
-            "number": Text(str(attributes["number"])),
-            "errors": Text(identifier(INDEX_ERRORS)),
+            "number": Literal(str(attributes["number"])),
+            "errors": Name(identifier(INDEX_ERRORS)),
         }
-        text = apply(CHECK_INDEX.cuda["default"], given)
+        text = fill(CHECK_INDEX.cuda["default"], given)
         if not instance.conditions:
             return text
-        test = self.condition(instance.conditions, phase).at_least(3)
-        return Text(f"({test} ? {text} : {literal(0, instance.dtype)})")
+        test = self.condition(instance.conditions, phase)
+        return Grouped(Select(test, text, literal(0, instance.dtype)))
 
-    def _rounded(self, text: Text, dtype: DType) -> Text:
-        return Text(f"fusec::round_to<{storage_type(dtype)}>({text})") if dtype.is_half else text
+    def _rounded(self, text: Expression, dtype: DType) -> Expression:
+        return rounded(dtype, text) if dtype.is_half else text
 
-    def convert(self, instance: Instance, to: DType, phase: int) -> Text:
+    def convert(self, instance: Instance, to: DType, phase: int) -> Expression:
         """Return an instance's value converted to another dtype, in its compute type."""
         if instance.kind == "constant" and not isinstance(instance.constant, complex):
             assert instance.constant is not None
@@ -220,31 +235,31 @@ class Emitter(Nest):
             if source == to:
                 return text
             if source.compute.name != "f32":
-                text = Text(f"fusec::convert<float>({text})") if source.name != "f64" else text
+                text = convert(Type("float"), text) if source.name != "f64" else text
             return self._rounded(text, to)
         if source.compute == to.compute:
             return text
-        return Text(f"fusec::convert<{compute_type(to)}>({text})")
+        return convert(compute_type(to), text)
 
-    def constant(self, value: bool | int | float, dtype: DType) -> Text:
+    def constant(self, value: bool | int | float, dtype: DType) -> Expression:
         """Return a constant; the quotient of 1 and a size is written as one."""
         if isinstance(value, float):
             for size, name in self.counts.items():
                 if is_reciprocal(value, size, dtype):
-                    return Text(f"{literal(1.0, dtype)} / {name}", 13)
+                    return Binary("/", literal(1.0, dtype), Name(name))
         return literal(value, dtype)
 
-    def _size(self, instance: Instance, to: DType) -> Text:
+    def _size(self, instance: Instance, to: DType) -> Expression:
         """Return a size in another type; a literal of that type where it is known."""
         assert instance.dim is not None
         if instance.dim.is_const:
             value = instance.dim.value
             if to.is_float and not to.is_half and value in self.counts:
-                return Text(f"static_cast<{compute_type(to)}>({self.counts[value]})")
+                return Cast(compute_type(to), Name(self.counts[value]))
             return literal(to.wrap(value) if to.is_integer else value, to)
-        return Text(f"fusec::convert<{compute_type(to)}>({dim_text(instance.dim)})")
+        return convert(compute_type(to), dim_text(instance.dim))
 
-    def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Text:
+    def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Expression:
         """Return an instance's value as stored; a cast that only rounds is left to the store."""
         source = instance
         while (
@@ -269,20 +284,19 @@ class Emitter(Nest):
             text = self.ref(source, phase)
         if not dtype.is_half and source.dtype.compute == dtype and source.kind != "dim":
             return text
-        return Text(f"fusec::convert<{storage_type(dtype)}>({text})")
+        return convert(storage_type(dtype), text)
 
-    def _stored(self, text: Text, dtype: DType) -> Text:
-        return Text(f"fusec::to_float({text})") if dtype.is_half else text
+    def _stored(self, text: Expression, dtype: DType) -> Expression:
+        return Call("fusec::to_float", (text,)) if dtype.is_half else text
 
-    def _select(self, instance: Instance, phase: int) -> Text:
-        text = self.convert(instance.operands[-1], instance.dtype, phase)
-        result = text.at_least(2)
+    def _select(self, instance: Instance, phase: int) -> Expression:
+        found = self.convert(instance.operands[-1], instance.dtype, phase)
         first = list(zip(instance.operands, instance.branches, strict=False))
         for operand, conditions in reversed(first):
-            test = self.condition(conditions, phase)
             value = self.convert(operand, instance.dtype, phase)
-            result = f"{test.at_least(3)} ? {value.at_least(3)} : {result}"
-        return Text(result, 2)
+            yes = Grouped(value) if isinstance(value, Select) else value
+            found = Select(self.condition(conditions, phase), yes, found)
+        return found
 
     def is_whole(self, instance: Instance) -> bool:
         """Return whether one access loads what a thread takes at a time."""
@@ -300,16 +314,16 @@ class Emitter(Nest):
         """Return lane 0's address if a load is one vector."""
         return self.vector_base(self._place(instance)[1], instance.conditions)
 
-    def _load(self, instance: Instance, phase: int) -> Text:
+    def _load(self, instance: Instance, phase: int) -> Expression:
         assert instance.address is not None
         if instance in self.cached:
-            return self._stored(Text(self.cached[instance]), instance.dtype)
+            return self._stored(expression(self.cached[instance]), instance.dtype)
         if self._base(instance) is not None:
             assert self.lane is not None
             name = self._vector(instance, phase)
-            return self._stored(Text(f"{name}[{self.lane.name}]"), instance.dtype)
+            return self._stored(Item(Name(name), Name(self.lane.name)), instance.dtype)
         if instance.name in self.parts:
-            return Text(self._part(instance, phase))
+            return self._part(instance, phase)
         return self._stored(self.element(instance, phase), instance.dtype)
 
     def _vector(self, instance: Instance, phase: int) -> str:
@@ -321,23 +335,22 @@ class Emitter(Nest):
         if (home, instance) not in self.vectors:
             name = self.fresh(f"{instance.name}_vec", "vec", home, number)
             text = self.load_vector(instance, phase)
-            self.add(home, self.scopes[number].name, f"const auto {name} = {text};")
+            self.add(home, self.scopes[number].name, Let(AUTO, name, text))
             self.vectors[(home, instance)] = name
         return self.vectors[(home, instance)]
 
-    def element(self, instance: Instance, phase: int) -> Text:
+    def element(self, instance: Instance, phase: int) -> Expression:
         """Return the expression that loads an element by itself, zero where not needed."""
         name, at = self._place(instance)
-        text = Text(f"{identifier(name)}[{self.index(at, phase)}]")
+        found: Expression = Element(Name(identifier(name)), self.index(at, phase))
         if instance in self.streamed:
-            text = Text(f"fusec::load_streaming(&{text})[0]")
+            found = Item(Call("fusec::load_streaming", (Unary("&", found),)), Literal("0"))
         test = self.load_test(name, instance.variables, instance.conditions, phase)
-        if test is not None:
-            zero = f"{storage_type(instance.dtype)}{{}}"
-            text = Text(f"({test.at_least(3)} ? {text} : {zero})")
-        return text
+        if test is None:
+            return found
+        return Grouped(Select(test, found, Braced(storage_type(instance.dtype))))
 
-    def _part(self, instance: Instance, phase: int) -> str:
+    def _part(self, instance: Instance, phase: int) -> Expression:
         """Return a part of a complex number whose both parts are one access."""
         assert instance.address is not None
         first, place = self.parts[instance.name]
@@ -346,40 +359,42 @@ class Emitter(Nest):
         if key not in self._pairs:
             name = self.fresh(f"{first}_im", "pair", phase, number)
             function = "load" if first in self.written else "load_readonly"
-            text = f"fusec::{function}<2>({self.pointer(first, instance.address, phase)})"
+            pointer, two = self.pointer(first, instance.address, phase), Literal("2")
+            found: Expression = Call(f"fusec::{function}", (pointer,), (two,))
             test = self.load_test(first, instance.variables, instance.conditions, phase)
             if test is not None:
-                kind = f"fusec::Vec<{storage_type(instance.dtype)}, 2>"
-                text = f"{test.at_least(3)} ? {text} : {kind}{{}}"
-            self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
+                kind = Type("fusec::Vec", (storage_type(instance.dtype), two))
+                found = Select(test, found, Braced(kind))
+            self.add(phase, self.scopes[number].name, Let(AUTO, name, found))
             self._pairs[key] = name
-        return f"{self._pairs[key]}[{place}]"
+        return Item(Name(self._pairs[key]), Literal(str(place)))
 
-    def load_vector(self, instance: Instance, phase: int) -> str:
+    def load_vector(self, instance: Instance, phase: int) -> Expression:
         """Return the expression that loads a vector of an instance, zeros where not needed."""
         # The lanes of a vector share its address: indices that are needed where the vector is are
         # read before the loop over lanes.
         with self.indexed_by((atom, self.first_lane(i)) for atom, i in instance.gathered):
             return self._load_vector(instance, phase)
 
-    def _load_vector(self, instance: Instance, phase: int) -> str:
+    def _load_vector(self, instance: Instance, phase: int) -> Expression:
         name, at = self._place(instance)
         base = at if self.width == 1 else self._base(instance)
         assert base is not None
         plain = name in self.written or instance in self.tiles
         streams = instance in self.streamed
         function = "load" if plain else "load_streaming" if streams else "load_readonly"
-        pointer = self.pointer(name, base, phase)
+        pointer, width = self.pointer(name, base, phase), Name(self.width_name)
         if self.part:
-            part = f"{self.width_name}, kPart{', true' * streams}"
-            return f"fusec::load_part<{part}>({pointer}, {self.part})"
-        text = f"fusec::{function}<{self.width_name}>({pointer})"
+            policy = (Literal("true"),) if streams else ()
+            arguments = pointer, expression(self.part)
+            return Call("fusec::load_part", arguments, (width, Name("kPart"), *policy))
+        found = Call(f"fusec::{function}", (pointer,), (width,))
         conditions = self.at_lane_zero(instance.conditions)
         test = self.load_test(name, instance.variables, conditions, phase)
         if test is None:
-            return text
-        kind = f"fusec::Vec<{storage_type(instance.dtype)}, {self.width_name}>"
-        return f"{test.at_least(3)} ? {text} : {kind}{{}}"
+            return found
+        kind = Type("fusec::Vec", (storage_type(instance.dtype), width))
+        return Select(test, found, Braced(kind))
 
     def first_lane(self, instance: Instance) -> Instance:
         """Return an instance for the first element of a vector."""
@@ -397,3 +412,13 @@ class Emitter(Nest):
                 variables=instance.variables - {self.lane},
             )
         return self._firsts[instance]
+
+
+def convert(to: Type, value: Expression) -> Call:
+    """Return a value converted to another type."""
+    return Call("fusec::convert", (value,), (to,))
+
+
+def rounded(dtype: DType, value: Expression) -> Call:
+    """Return a value rounded to what a type in memory holds."""
+    return Call("fusec::round_to", (value,), (storage_type(dtype),))

@@ -1,4 +1,4 @@
-"""Scopes and index expressions of a loop nest, as C text."""
+"""Scopes, index expressions and statements of a loop nest."""
 
 from __future__ import annotations
 
@@ -11,8 +11,26 @@ from fusec.index.access import Facts, vector_base
 from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
-from fusec.kernel.ctext import PRIMARY, Text, dim_text, identifier
+from fusec.kernel.ctext import dim_text, expression, identifier
 from fusec.kernel.names import Names
+from fusec.kernel.nodes import (
+    I64,
+    INT,
+    Binary,
+    Cast,
+    Expression,
+    Grouped,
+    If,
+    Let,
+    Literal,
+    Loop,
+    Name,
+    Pointer,
+    Statement,
+    Sum,
+    both,
+    statement,
+)
 
 FILL, COLUMNS, RESULTS, END_FILL, ENDS = 1000, 2000, 3000, 4000, 5000
 """Numbers of further loops of phase 0, each phase has its own: the loop that fills what stays on
@@ -29,16 +47,16 @@ def named(**sizes: Dim) -> Mapping[int, str]:
     return {value: name for name, value in known.items() if value >= LEAST_NAMED}
 
 
-def block(head: str, lines: Iterable[str]) -> tuple[str, ...]:
-    """Return lines in braces behind `if (...)` or `for (...)`; no lines need no block."""
-    inside = tuple(lines)
-    return (f"{head} {{", *inside, "}") if inside else ()
+def block(test: Expression, body: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Return statements under a test; none need no block."""
+    inside = tuple(body)
+    return (If(test, inside),) if inside else ()
 
 
-def unrolled(head: str, lines: Iterable[str]) -> tuple[str, ...]:
-    """Return an unrolled loop; none where there is nothing to do."""
-    inside = block(head, lines)
-    return ("#pragma unroll", *inside) if inside else ()
+def unrolled(variable: str, end: str, body: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Return an unrolled loop from 0 on; none where there is nothing to do."""
+    inside = tuple(body)
+    return (Loop(variable, expression(end), inside),) if inside else ()
 
 
 @dataclass(frozen=True)
@@ -75,10 +93,15 @@ class Alias:
     text: str
     scale: int = 1
 
+    @property
+    def variable(self) -> Expression:
+        """Return the C variable."""
+        return expression(self.text)
+
 
 @dataclass
 class Nest:
-    """The lines of each (phase, scope) of a loop nest, and what indices are called there.
+    """The statements of each (phase, scope) of a loop nest, and what indices are called there.
 
     scopes: outermost first; lane: the variable of the elements of a vector, bound by the last
     scope; aliases: how loop variables are written; wide: whether indices have 64 bits;
@@ -106,27 +129,29 @@ class Nest:
     part: str = ""
     symbols: Mapping[int, str] = field(default_factory=dict[int, str])
     counts: Mapping[int, str] = field(default_factory=dict[int, str])
-    lines: dict[tuple[int, str], list[str]] = field(
-        default_factory=dict[tuple[int, str], list[str]]
+    lines: dict[tuple[int, str], list[Statement]] = field(
+        default_factory=dict[tuple[int, str], list[Statement]]
     )
-    _last: dict[tuple[int, str], list[str]] = field(
-        default_factory=dict[tuple[int, str], list[str]]
+    _last: dict[tuple[int, str], list[Statement]] = field(
+        default_factory=dict[tuple[int, str], list[Statement]]
     )
-    _atoms: dict[tuple[int, Atom], Text] = field(default_factory=dict[tuple[int, Atom], Text])
+    _atoms: dict[tuple[int, Atom], Expression] = field(
+        default_factory=dict[tuple[int, Atom], Expression]
+    )
 
-    def loaded(self, atom: Loaded, phase: int) -> Text:
-        """Return the text of a loaded integer; a nest without values has none."""
+    def loaded(self, atom: Loaded, phase: int) -> Expression:
+        """Return a loaded integer; a nest without values has none."""
         raise InternalError(f"no value is emitted for the index {atom} in phase {phase}")
 
-    def take(self, phase: int, scope: str) -> tuple[str, ...]:
-        """Return the lines of a phase's scope."""
+    def take(self, phase: int, scope: str) -> tuple[Statement, ...]:
+        """Return the statements of a phase's scope."""
         place = phase, scope
         return (*self.lines.get(place, ()), *self._last.get(place, ()))
 
-    def add(self, phase: int, scope: str, line: str, *, last: bool = False) -> None:
-        """Append a line; `last`: behind all that are not."""
+    def add(self, phase: int, scope: str, line: Statement | str, *, last: bool = False) -> None:
+        """Append a statement; `last`: behind all that are not."""
         lines = self._last if last else self.lines
-        lines.setdefault((phase, scope), []).append(line)
+        lines.setdefault((phase, scope), []).append(statement(line))
 
     @property
     def store_test(self) -> str:
@@ -143,23 +168,22 @@ class Nest:
         own = self.store_kind
         assert kind is own, f"`{name}` is planned as {kind.value}, stored as {own.value}"
 
-    def lanes(self, lines: Iterable[str]) -> tuple[str, ...]:
-        """Return lines for each element of a vector."""
+    def lanes(self, lines: Iterable[Statement]) -> tuple[Statement, ...]:
+        """Return statements for each element of a vector."""
         if self.lane is None:
             return tuple(lines)
-        name = self.lane.name
-        return unrolled(f"for (int {name} = 0; {name} < {self.width_name}; ++{name})", lines)
+        return unrolled(self.lane.name, self.width_name, lines)
 
-    def statements(self, phase: int, *, guarded: bool = True) -> tuple[str, ...]:
+    def statements(self, phase: int, *, guarded: bool = True) -> tuple[Statement, ...]:
         """Return what a phase does with a vector: loads, elements, stores where the guard holds."""
         stores = self.take(phase, "after")
         return (
             *self.take(phase, self.scopes[-2].name),
             *self.lanes(self.take(phase, "lane")),
-            *(block(f"if ({self.guard})", stores) if self.guard and guarded else stores),
+            *(block(expression(self.guard), stores) if self.guard and guarded else stores),
         )
 
-    def before(self, phase: int) -> tuple[str, ...]:
+    def before(self, phase: int) -> tuple[Statement, ...]:
         """Return the statements outside of the loops of a phase."""
         return tuple(line for s in self.scopes[:-2] for line in self.take(phase, s.name))
 
@@ -193,34 +217,25 @@ class Nest:
         zero = {self.lane: index(0)}
         return tuple(Condition(c.position.substitute(zero), c.low, c.end) for c in conditions)
 
-    def pointer(self, buffer: str, address: Index, phase: int) -> str:
-        """Return `buffer + address`."""
-        text = self.index(address, phase)
-        return (
-            identifier(buffer)
-            if text.text == "0"
-            else f"{identifier(buffer)} + {text.at_least(12)}"
-        )
+    def pointer(self, buffer: str, address: Index, phase: int) -> Pointer:
+        """Return where an element of a buffer lies."""
+        return Pointer(Name(identifier(buffer)), self.index(address, phase))
 
-    def index(self, value: Index, phase: int) -> Text:
-        """Return an index as C; quotients and remainders become named constants."""
-        parts: list[Text] = []
+    def index(self, value: Index, phase: int) -> Expression:
+        """Return an index; quotients and remainders become named constants."""
+        parts: list[Expression] = []
         for atom, coefficient in sorted(value.terms, key=self._outer_first):
             if isinstance(atom, Var):
-                scaled = self._scaled(atom, coefficient)
-                parts.append(Text(scaled, 13 if "*" in scaled or "/" in scaled else PRIMARY))
+                parts.append(self._scaled(atom, coefficient))
                 continue
-            text = self._atom(atom, phase)
+            part = self._atom(atom, phase)
             scale = self._factor(coefficient)
             if coefficient == self.width and self._counts_vectors(atom):
-                scale = Text(self.width_name)
-            product = Text(f"{text.at_least(13)} * {scale.at_least(14)}", 13)
-            parts.append(text if coefficient == 1 else product)
+                scale = Name(self.width_name)
+            parts.append(part if coefficient == 1 else Binary("*", part, scale))
         if value.constant != 0 or not parts:
             parts.append(dim_text(value.constant, wide=self.wide))
-        if len(parts) == 1:
-            return parts[0]
-        return Text(" + ".join(p.at_least(12) for p in parts).replace("+ -", "- "), 12)
+        return parts[0] if len(parts) == 1 else Sum(tuple(parts))
 
     def _outer_first(self, term: tuple[Atom, Dim]) -> int:
         try:
@@ -228,30 +243,28 @@ class Nest:
         except FusecError:
             return -(1 << 30)  # a stride that is known at run time only
 
-    def _scaled(self, variable: Var, coefficient: Dim) -> str:
+    def _scaled(self, variable: Var, coefficient: Dim) -> Expression:
         alias = self.aliases.get(variable, Alias(variable.name))
+        found = alias.variable
         if alias.scale != 1:
             exact = coefficient.divide(alias.scale)
             if exact is None:
-                scale = self._factor(coefficient)
-                tail = "" if coefficient == 1 else f" * {scale.at_least(14)}"
-                width = self.width_name if alias.scale == self.width else alias.scale
-                return f"{alias.text} / {width}{tail}"
-            coefficient = exact
-        if coefficient == 1:
-            return alias.text
-        return f"{alias.text} * {self._factor(coefficient).at_least(14)}"
+                width = self.width_name if alias.scale == self.width else str(alias.scale)
+                found = Binary("/", found, Name(width))
+            else:
+                coefficient = exact
+        return found if coefficient == 1 else Binary("*", found, self._factor(coefficient))
 
-    def _factor(self, coefficient: Dim) -> Text:
+    def _factor(self, coefficient: Dim) -> Expression:
         """Return a factor of a loop variable, which may be an int where the product is wider."""
         if not self.wide and coefficient.is_const and coefficient.value in self.symbols:
-            return Text(self.symbols[coefficient.value])
-        text = dim_text(coefficient, wide=self.wide)
-        if not self.wide or not coefficient.is_const or text.text.endswith("ll"):
-            return text
-        return Text(f"{text.text}ll", text.precedence)
+            return Name(self.symbols[coefficient.value])
+        factor = dim_text(coefficient, wide=self.wide)
+        if not self.wide or not isinstance(factor, Literal) or factor.written.endswith("ll"):
+            return factor
+        return Literal(f"{factor.written}ll")
 
-    def _atom(self, atom: Atom, phase: int) -> Text:
+    def _atom(self, atom: Atom, phase: int) -> Expression:
         assert not isinstance(atom, Var)
         if isinstance(atom, Loaded):
             return self.loaded(atom, phase)
@@ -262,17 +275,13 @@ class Nest:
             sign, word = ("/", "over") if isinstance(atom, Quotient) else ("%", "mod")
             divisor = dim_text(atom.divisor)
             if not atom.divisor.is_const and not self.wide:  # sizes are passed in 64 bits
-                divisor = Text(f"static_cast<int>({divisor})")
-            base = inner.text if inner.text.isidentifier() else "part"
+                divisor = Cast(INT, divisor)
+            base = inner.name if isinstance(inner, Name) else "part"
             tail = divisor.text if divisor.text.isalnum() else "size"
             name = self.fresh(f"{base}_{word}_{tail}", "part", home, number)
-            kind = "fusec::i64" if self.wide else "int"
-            self.add(
-                home,
-                self.scopes[number].name,
-                f"const {kind} {name} = {inner.at_least(13)} {sign} {divisor.at_least(14)};",
-            )
-            self._atoms[(home, atom)] = Text(name)
+            line = Let(I64 if self.wide else INT, name, Binary(sign, inner, divisor))
+            self.add(home, self.scopes[number].name, line)
+            self._atoms[(home, atom)] = Name(name)
         return self._atoms[(home, atom)]
 
     def _counts_vectors(self, atom: Atom) -> bool:
@@ -282,23 +291,21 @@ class Nest:
             return False
         return bool(scaled & atom.inner.variables)
 
-    def condition(self, conditions: Conditions, phase: int) -> Text:
-        """Return conditions as C, without the sides that always hold."""
-        tests: list[str] = []
+    def condition(self, conditions: Conditions, phase: int) -> Expression:
+        """Return a test of conditions, without the sides that always hold."""
+        tests: list[Expression] = []
         for condition in conditions:
-            text = self.index(condition.position, phase)
+            position = self.index(condition.position, phase)
             least, most = condition.position.bounds
             if least is None or not least.at_least(condition.low):
-                tests.append(f"{text.at_least(10)} >= {dim_text(condition.low).at_least(10)}")
+                tests.append(Binary(">=", position, dim_text(condition.low)))
             if most is None or not (condition.end - 1).at_least(most):
-                tests.append(f"{text.at_least(10)} < {dim_text(condition.end).at_least(10)}")
-        if not tests:
-            return Text("true")
-        return Text(" && ".join(tests), 4 if len(tests) > 1 else 9)
+                tests.append(Binary("<", position, dim_text(condition.end)))
+        return both(tests) or Literal("true")
 
     def load_test(
         self, buffer: str, variables: frozenset[Var], conditions: Conditions, phase: int
-    ) -> Text | None:
+    ) -> Expression | None:
         """Return the test under which a load is executed; None where it always is.
 
         A thread past the end repeats the last row or column. It does not read a buffer that the
@@ -311,4 +318,7 @@ class Nest:
         test = self.condition(conditions, phase) if conditions else None
         if not repeats:
             return test
-        return Text(in_range) if test is None else Text(f"{in_range} && {test.at_least(5)}", 4)
+        if test is None:
+            return expression(in_range)
+        several = isinstance(test, Binary) and test.operator == "&&"
+        return Binary("&&", expression(in_range), Grouped(test) if several else test)

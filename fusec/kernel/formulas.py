@@ -1,0 +1,148 @@
+"""Formulas of operations, `fusec::divide({a}, {b})` or `{a} + {b}`, as nodes with holes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from fusec.diagnostics import InternalError
+from fusec.kernel.nodes import (
+    BINARY,
+    SELECT,
+    Binary,
+    Call,
+    Expression,
+    Literal,
+    Name,
+    Select,
+    Type,
+    Unary,
+)
+
+_TOKEN = re.compile(
+    r"\s*(?:\{(?P<hole>\w+)\}|(?P<number>\d[\w.]*)|(?P<name>(?:::)?[A-Za-z_]\w*(?:::\w+)*)"
+    r"|(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&^|?:,()!~]))"
+)
+
+
+@dataclass(frozen=True)
+class Hole(Expression):
+    """Where an operand is put in."""
+
+    operand: str
+
+    def _printed(self) -> str:
+        return f"{{{self.operand}}}"
+
+
+def fill(formula: str, operands: Mapping[str, Expression]) -> Expression:
+    """Return an operation's expression with its operands put in."""
+    return _filled(parsed(formula), operands)
+
+
+def _filled(node: Expression, operands: Mapping[str, Expression]) -> Expression:
+    if isinstance(node, Hole):
+        return operands[node.operand]
+    if isinstance(node, Unary):
+        return Unary(node.operator, _filled(node.operand, operands))
+    if isinstance(node, Binary):
+        left, right = (_filled(each, operands) for each in (node.left, node.right))
+        return Binary(node.operator, left, right)
+    if isinstance(node, Select):
+        return Select(*(_filled(each, operands) for each in (node.test, node.yes, node.no)))
+    if isinstance(node, Call):
+        arguments, template = (
+            tuple(_filled(each, operands) for each in parts)
+            for parts in (node.arguments, node.template)
+        )
+        return Call(node.function, arguments, template)
+    return node
+
+
+@cache
+def parsed(formula: str) -> Expression:
+    """Return a formula as nodes, its operands as holes."""
+    reader = _Reader(formula)
+    found = reader.select()
+    if reader.word:
+        raise InternalError(f"the formula `{formula}` has `{reader.word}` behind its end")
+    return found
+
+
+class _Reader:
+    """Reads a formula by precedence."""
+
+    def __init__(self, formula: str) -> None:
+        self.formula, self.position = formula, 0
+        self.kind, self.word = "", ""
+        self._next()
+
+    def _next(self) -> str:
+        read = self.word
+        match = _TOKEN.match(self.formula, self.position)
+        if match is None:
+            if self.formula[self.position :].strip():
+                raise InternalError(f"no formula: `{self.formula}`")
+            self.kind, self.word = "", ""
+            return read
+        self.position = match.end()
+        assert match.lastgroup is not None
+        self.kind, self.word = match.lastgroup, match[match.lastgroup]
+        return read
+
+    def _expect(self, word: str) -> None:
+        if self._next() != word:
+            raise InternalError(f"the formula `{self.formula}` lacks a `{word}`")
+
+    def select(self) -> Expression:
+        test = self.binary(SELECT + 1)
+        if self.word != "?":
+            return test
+        self._next()
+        yes = self.select()
+        self._expect(":")
+        return Select(test, yes, self.select())
+
+    def binary(self, least: int) -> Expression:
+        left = self.unary()
+        while self.kind == "sign" and BINARY.get(self.word, 0) >= least:
+            operator = self._next()
+            left = Binary(operator, left, self.binary(BINARY[operator] + 1))
+        return left
+
+    def unary(self) -> Expression:
+        if self.kind == "sign" and self.word in "-!~":
+            return Unary(self._next(), self.unary())
+        return self.primary()
+
+    def primary(self) -> Expression:
+        kind, word = self.kind, self._next()
+        if kind == "hole":
+            return Hole(word)
+        if kind == "number":
+            return Literal(word)
+        if word == "(":
+            inside = self.select()
+            self._expect(")")
+            return inside
+        if kind != "name":
+            raise InternalError(f"no formula: `{self.formula}` at `{word}`")
+        template: tuple[Expression, ...] = ()
+        if self.word == "<" and "::" in word:  # of fusec's own functions; C's have none
+            self._next()
+            template = self._list(">")
+        if self.word != "(":
+            return Type(word, template) if template else Name(word)
+        self._next()
+        return Call(word, self._list(")"), template)
+
+    def _list(self, end: str) -> tuple[Expression, ...]:
+        found = list[Expression]()
+        while self.word != end:
+            found.append(self.binary(BINARY["<<"]) if end == ">" else self.select())
+            if self.word == ",":
+                self._next()
+        self._next()
+        return tuple(found)

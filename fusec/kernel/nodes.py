@@ -1,0 +1,522 @@
+"""Expressions and statements of a kernel: frozen nodes that print as CUDA.
+
+An expression prints just the parentheses that it needs. A statement prints its lines; how far they
+are moved in, and where long ones are broken, is the layout's. Facts about a kernel are found by
+walking its nodes (`walk`), never in what they print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from typing import cast
+
+PRIMARY, UNARY, SELECT, ASSIGNED = 16, 15, 2, 1
+# Source: the C++ operator precedence table, counted upwards.
+BINARY = {
+    "*": 13, "/": 13, "%": 13, "+": 12, "-": 12, "<<": 11, ">>": 11, "<": 9, "<=": 9, ">": 9,
+    ">=": 9, "==": 8, "!=": 8, "&": 7, "^": 6, "|": 5, "&&": 4, "||": 3,
+}  # fmt: skip
+_IN_ANY_ORDER = frozenset(["&&", "||", "&", "|"])
+"""Operators that need no parentheses around a right operand of their own kind: others round."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of a kernel."""
+
+    @property
+    def children(self) -> Iterator[Node]:
+        """Yield the nodes that this one is made of, in the order of the text."""
+        for name in _fields(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, Node):
+                yield value
+            elif isinstance(value, tuple):
+                parts = cast("tuple[object, ...]", value)
+                yield from (each for each in parts if isinstance(each, Node))
+
+
+@cache
+def _fields(kind: type[Node]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield nodes and all that they are made of, each before its parts."""
+    stack = list(nodes)[::-1]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(list(node.children)[::-1])
+
+
+class Expression(Node):
+    """A value, a type's name among them; precedence: that of its outermost operator."""
+
+    @property
+    def precedence(self) -> int:
+        """Return how tightly the outermost operator binds."""
+        return PRIMARY
+
+    @cached_property
+    def text(self) -> str:
+        """Return the expression as C."""
+        return self._printed()
+
+    def _printed(self) -> str:
+        raise NotImplementedError
+
+    def at_least(self, precedence: int) -> str:
+        """Return the text, in parentheses if it binds less tightly than `precedence`."""
+        return self.text if self.precedence >= precedence else f"({self.text})"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Raw(Expression):
+    """C text that has no nodes yet. Its number is to become none."""
+
+    raw: str
+    binds: int = PRIMARY
+
+    @property
+    def precedence(self) -> int:
+        return self.binds
+
+    def _printed(self) -> str:
+        return self.raw
+
+
+@dataclass(frozen=True)
+class Name(Expression):
+    """A variable, a constant or a parameter of the kernel; fusec's own begin with `fusec::`."""
+
+    name: str
+
+    def _printed(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Bound(Name):
+    """A variable that the template binds.
+
+    extent: the C text of what it is below wherever it is bound, or "" where that is not known;
+    guarded: whether statements that use it are executed by threads past the end, too, which repeat
+    the last one.
+    """
+
+    extent: str = ""
+    guarded: bool = False
+
+
+@dataclass(frozen=True)
+class Literal(Expression):
+    """A constant as it is written, with its sign and suffix."""
+
+    written: str
+
+    @property
+    def precedence(self) -> int:
+        return UNARY if self.written.startswith("-") else PRIMARY
+
+    def _printed(self) -> str:
+        return self.written
+
+
+@dataclass(frozen=True)
+class Type(Expression):
+    """A type: its name, and the arguments of its template."""
+
+    name: str
+    arguments: tuple[Expression, ...] = ()
+
+    def _printed(self) -> str:
+        return self.name + _template(self.arguments)
+
+
+AUTO, BOOL, INT, I64 = (Type(name) for name in ("auto", "bool", "int", "fusec::i64"))
+ZERO = Literal("0")
+
+
+@dataclass(frozen=True)
+class Unary(Expression):
+    """An operator before its operand."""
+
+    operator: str
+    operand: Expression
+
+    @property
+    def precedence(self) -> int:
+        return UNARY
+
+    def _printed(self) -> str:
+        return self.operator + self.operand.at_least(PRIMARY)
+
+
+@dataclass(frozen=True)
+class Binary(Expression):
+    """An operator between its operands; another order would round differently."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+    @property
+    def precedence(self) -> int:
+        return BINARY[self.operator]
+
+    def _printed(self) -> str:
+        own = self.precedence
+        right = self.right.at_least(own + (self.operator not in _IN_ANY_ORDER))
+        return f"{self.left.at_least(own)} {self.operator} {right}"
+
+
+@dataclass(frozen=True)
+class Sum(Expression):
+    """Terms that are added; negative ones are taken off."""
+
+    terms: tuple[Expression, ...]
+
+    @property
+    def precedence(self) -> int:
+        return BINARY["+"]
+
+    def _printed(self) -> str:
+        first, *rest = (term.at_least(BINARY["+"]) for term in self.terms)
+        signed = (f" - {t[1:]}" if t.startswith("-") else f" + {t}" for t in rest)
+        return first + "".join(signed)
+
+
+@dataclass(frozen=True)
+class Select(Expression):
+    """One of two values by a test."""
+
+    test: Expression
+    yes: Expression
+    no: Expression
+
+    @property
+    def precedence(self) -> int:
+        return SELECT
+
+    def _printed(self) -> str:
+        own = SELECT
+        return f"{self.test.at_least(own + 1)} ? {self.yes.at_least(own)} : {self.no.at_least(own)}"
+
+
+@dataclass(frozen=True)
+class Call(Expression):
+    """A call of a function of C, or of a device function of fusec's: `fusec::NAME`.
+
+    template: the arguments of its template.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...] = ()
+    template: tuple[Expression, ...] = ()
+
+    def _printed(self) -> str:
+        return f"{self.function}{_template(self.template)}({_listed(self.arguments)})"
+
+
+@dataclass(frozen=True)
+class Method(Expression):
+    """A call of a member function."""
+
+    object: Expression
+    name: str
+    arguments: tuple[Expression, ...] = ()
+
+    def _printed(self) -> str:
+        return f"{self.object.at_least(PRIMARY)}.{self.name}({_listed(self.arguments)})"
+
+
+@dataclass(frozen=True)
+class Static(Expression):
+    """A call of a static member function of a type."""
+
+    type: Type
+    name: str
+    arguments: tuple[Expression, ...] = ()
+
+    def _printed(self) -> str:
+        return f"{self.type}::{self.name}({_listed(self.arguments)})"
+
+
+@dataclass(frozen=True)
+class Member(Expression):
+    """A member of a struct."""
+
+    object: Expression
+    name: str
+
+    def _printed(self) -> str:
+        return f"{self.object.at_least(PRIMARY)}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Cast(Expression):
+    """A conversion by `static_cast`."""
+
+    type: Type
+    operand: Expression
+
+    def _printed(self) -> str:
+        return f"static_cast<{self.type}>({self.operand})"
+
+
+@dataclass(frozen=True)
+class Braced(Expression):
+    """A value of a type, or of none that is named, from its parts; zero without any."""
+
+    type: Type | None
+    parts: tuple[Expression, ...] = ()
+
+    def _printed(self) -> str:
+        return f"{self.type or ''}{{{_listed(self.parts)}}}"
+
+
+@dataclass(frozen=True)
+class Item(Expression):
+    """An element of an array or a vector of the thread's own."""
+
+    array: Expression
+    index: Expression
+
+    def _printed(self) -> str:
+        return f"{self.array.at_least(PRIMARY)}[{self.index}]"
+
+
+@dataclass(frozen=True)
+class Element(Expression):
+    """An element of a buffer in memory: a parameter of the kernel, or a tile in shared memory."""
+
+    buffer: Expression
+    index: Expression
+
+    def _printed(self) -> str:
+        return f"{self.buffer.at_least(PRIMARY)}[{self.index}]"
+
+
+@dataclass(frozen=True)
+class Pointer(Expression):
+    """Where an element of a buffer lies."""
+
+    buffer: Expression
+    index: Expression
+
+    @property
+    def precedence(self) -> int:
+        return PRIMARY if self._is_first else BINARY["+"]
+
+    @property
+    def _is_first(self) -> bool:
+        return isinstance(self.index, Literal) and self.index.written == "0"
+
+    def _printed(self) -> str:
+        if self._is_first:
+            return self.buffer.text
+        return f"{self.buffer} + {self.index.at_least(BINARY['+'])}"
+
+
+@dataclass(frozen=True)
+class Grouped(Expression):
+    """An expression in parentheses that it does not need: a reader does."""
+
+    inside: Expression
+
+    def _printed(self) -> str:
+        return f"({self.inside})"
+
+
+def _listed(parts: Iterable[Expression]) -> str:
+    return ", ".join(part.text for part in parts)
+
+
+def _template(arguments: tuple[Expression, ...]) -> str:
+    return f"<{_listed(arguments)}>" if arguments else ""
+
+
+def negated(value: Expression) -> Expression:
+    """Return the opposite of a test."""
+    return Unary("!", value)
+
+
+def both(tests: Iterable[Expression]) -> Expression | None:
+    """Return a test that holds where all do; None without any."""
+    found: Expression | None = None
+    for test in tests:
+        found = test if found is None else Binary("&&", found, test)
+    return found
+
+
+class Statement(Node):
+    """What a kernel does; it prints as lines."""
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """Yield the lines as C, not moved in."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+@dataclass(frozen=True)
+class RawLine(Statement):
+    """Lines of C that have no nodes yet. Their number is to become none."""
+
+    raw: str
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield self.raw
+
+
+@dataclass(frozen=True)
+class Comment(Statement):
+    """A comment on a line of its own."""
+
+    comment: str
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield f"// {self.comment}"
+
+
+@dataclass(frozen=True)
+class Let(Statement):
+    """A constant of the thread and its value."""
+
+    type: Type
+    name: str
+    value: Expression
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield f"const {self.type} {self.name} = {self.value};"
+
+
+@dataclass(frozen=True)
+class Constexpr(Statement):
+    """A constant that the compiler knows."""
+
+    type: Type
+    name: str
+    value: Expression
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield f"constexpr {self.type} {self.name} = {self.value};"
+
+
+@dataclass(frozen=True)
+class Declare(Statement):
+    """A variable, or an array, of the thread; value: what it begins with."""
+
+    type: Type
+    name: str
+    extents: tuple[Expression, ...] = ()
+    value: Expression | None = None
+
+    @property
+    def lines(self) -> Iterator[str]:
+        extents = "".join(f"[{each}]" for each in self.extents)
+        value = "" if self.value is None else f" = {self.value}"
+        yield f"{self.type} {self.name}{extents}{value};"
+
+
+@dataclass(frozen=True)
+class Assign(Statement):
+    """A value is put into a variable, or stored to an element of a buffer.
+
+    operator: `=`, or what combines the value with that before: `+=`.
+    """
+
+    target: Expression
+    value: Expression
+    operator: str = "="
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield f"{self.target} {self.operator} {self.value};"
+
+
+@dataclass(frozen=True)
+class Evaluate(Statement):
+    """A call for its effects."""
+
+    call: Expression
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield f"{self.call};"
+
+
+@dataclass(frozen=True)
+class If(Statement):
+    """Statements that are executed where a test holds; braces: whether they stand in a block."""
+
+    test: Expression
+    body: tuple[Statement, ...]
+    braces: bool = True
+
+    @property
+    def lines(self) -> Iterator[str]:
+        if not self.braces:
+            (only,) = self.body
+            first, *rest = only.lines
+            yield from (f"if ({self.test}) {first}", *rest)
+            return
+        yield f"if ({self.test}) {{"
+        for each in self.body:
+            yield from each.lines
+        yield "}"
+
+
+@dataclass(frozen=True)
+class Loop(Statement):
+    """A loop over the numbers from `start` up to `end`; unroll: how often, None not to say.
+
+    unroll: "" as often as it turns, or a number.
+    """
+
+    variable: str
+    end: Expression
+    body: tuple[Statement, ...]
+    start: Expression = ZERO
+    step: Expression | None = None
+    type: Type = INT
+    unroll: str | None = ""
+
+    @property
+    def lines(self) -> Iterator[str]:
+        name = self.variable
+        if self.unroll is not None:
+            yield f"#pragma unroll {self.unroll}".rstrip()
+        step = f"++{name}" if self.step is None else f"{name} += {self.step}"
+        yield f"for ({self.type} {name} = {self.start}; {name} < {self.end}; {step}) {{"
+        for each in self.body:
+            yield from each.lines
+        yield "}"
+
+
+@dataclass(frozen=True)
+class Leave(Statement):
+    """An early end: `return`, `continue` or `break`."""
+
+    word: str
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield f"{self.word};"
+
+
+def statement(line: Statement | str) -> Statement:
+    """Return a statement; text becomes one that no fact is known of."""
+    return RawLine(line) if isinstance(line, str) else line
