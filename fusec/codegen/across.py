@@ -5,23 +5,37 @@ from __future__ import annotations
 from fusec.index.instances import Instance
 from fusec.ir.expression import index
 from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import dim_text, identifier
+from fusec.kernel.ctext import dim_text, identifier, index_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import Assign, Call, Cast, Expression, Literal, Name, Statement
 from fusec.schedule.common import span_of
 
+LOAD_ACROSS = "fusec::load_across"
 
-def place_of(emitter: Emitter, fusion: Fusion, load: Instance, phase: int) -> str:
-    """Return what `load_across` takes: a tensor, where a vector of it begins, how far it reaches.
+Place = tuple[Expression, Expression, Expression]
+"""A tensor, where a vector of it begins, and how far it reaches, in elements."""
 
-    The latter in elements, what lies between those of the tensor counted.
-    """
+
+def place_of(emitter: Emitter, fusion: Fusion, load: Instance, phase: int) -> Place:
+    """Return where a vector begins; to what a tensor reaches belongs what lies between elements."""
     assert load.address is not None
     assert load.value is not None
     zero = {} if emitter.lane is None else {emitter.lane: index(0)}
     with emitter.indexed_by(load.gathered):
         place = emitter.index(load.address.substitute(zero), phase)
     size = span_of(fusion, load.value)
-    text = dim_text(size, wide=emitter.wide).text
+    reach = dim_text(size, wide=emitter.wide)
     if emitter.wide or not size.is_const:
-        text = f"static_cast<{'fusec::i64' if emitter.wide else 'int'}>({text})"
-    return f"{identifier(load.name)}, {place}, {text}"
+        reach = Cast(index_type(wide=emitter.wide), reach)
+    return Name(identifier(load.name)), place, reach
+
+
+def load_across(place: Place, width: str = "kVec", *, streams: bool = False) -> Call:
+    """Return the vector at a place; in kernels with `kPart` it may lie beside its tensor."""
+    policy = (Literal("true"),) if streams else ()
+    return Call(LOAD_ACROSS, place, (Name(width), Name("kPart"), *policy))
+
+
+def ask_inside(place: Place, width: str = "kVec") -> Statement:
+    """Return what asks whether the vectors around one lie in its tensor, too."""
+    return Assign(Name("inside"), Call("fusec::is_inside", place, (Name(width),)), "&=")

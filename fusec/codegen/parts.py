@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from fusec.codegen.views import StorePlan, emit_store, guarded
 from fusec.ir.graph import Fusion, Input
-from fusec.kernel.ctext import storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.emit import Emitter, vector_type
+from fusec.kernel.nodes import Braced, Call, Evaluate, Literal
 from fusec.schedule.plan import Kernel
 
 
@@ -67,9 +67,9 @@ def _emit_pair(emitter: Emitter, first: StorePlan, second: StorePlan, phase: int
     for plan in pair:
         emitter.check_store(plan.output.value.name, plan.kind)
     dtype = first.output.value.dtype
-    values = [emitter.to_storage(plan.instance, dtype, phase) for plan in pair]
+    values = tuple(emitter.to_storage(plan.instance, dtype, phase) for plan in pair)
     target = emitter.pointer(pair[0].buffer, first.address, phase)
-    number = f"fusec::Vec<{storage_type(dtype)}, 2>{{{values[0]}, {values[1]}}}"
-    line = f"fusec::store({target}, {number});"
-    line = guarded(emitter, first.conditions, line, phase, emitter.guard)
+    number = Braced(vector_type(dtype, Literal("2")), values)
+    store = Evaluate(Call("fusec::store", (target, number)))
+    line = guarded(emitter, first.conditions, store, phase, emitter.guard)
     emitter.add(phase, emitter.scopes[-1].name, line, last=first.overwrites or second.overwrites)

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal as Choice
 
-from fusec.codegen.across import place_of
+from fusec.codegen.across import LOAD_ACROSS, ask_inside, load_across, place_of
 from fusec.codegen.parts import emit_stores, parts_of, without_second
-from fusec.codegen.views import Body, KernelView, head, parameter_names, plan_stores
+from fusec.codegen.views import RIGHT, Body, KernelView, head, parameter_names, plan_stores
 from fusec.codegen.windows import load_windows
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import dim_text, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.ctext import dim_text, index_type, storage_type
+from fusec.kernel.emit import Emitter, vector_type
+from fusec.kernel.facts import calls
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import (
+    ZERO,
+    Assign,
+    Binary,
+    Braced,
+    Call,
+    Declare,
+    Expression,
+    Grouped,
+    If,
+    Item,
+    Let,
+    Name,
+    Pointer,
+    Select,
+    Statement,
+    Sum,
+    Type,
+    Unary,
+    negated,
+    walk,
+)
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of
@@ -26,36 +49,40 @@ LOADS = "loads"
 """The lines of phase AHEAD that load, behind those of their addresses."""
 AHEAD, ONCE = 1, 2
 """The phases that load what phase 0 computes with, of each row and once for all of a thread."""
-INSIDE = "if (!kPart || (column + v >= 0 && column + v < columns)) "
+_AT = Sum((Name("column"), Name("v")))
+_IN_ROW = Binary("&&", Binary(">=", _AT, ZERO), Binary("<", _AT, Name("columns")))
+INSIDE = Binary("||", negated(Name("kPart")), Grouped(_IN_ROW))
 """Which elements of a vector that is shifted lie in the row."""
+
+Order = Choice["ascending", "descending"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointwiseView(KernelView):
     """A loop nest over rows and vectors of columns (or vectors alone).
 
-    rows, columns: extents as C text (rows is empty for a flat loop); chunks: vectors of a row;
-    tail: the elements after the last whole vector of a flat loop, one per thread, or None; shift:
-    how far a thread's rows begin behind an aligned place, where their vectors begin there, or
-    empty; margin: of vectors that may be read whole, how far they are from the ends of a row;
-    inside: where those beside a row may be, too, what asks whether they are in their tensors;
-    row_block, column_block: which of the blocks on a column, and side by side on a row, takes a
-    thread's rows and columns.
+    rows, columns: extents (rows is None for a flat loop); chunks: vectors of a row; tail: the
+    elements after the last whole vector of a flat loop, one per thread, or None; shift: how far a
+    thread's rows begin behind an aligned place, where their vectors begin there; across: whether
+    vectors that are read whole take their neighbours along, which are to lie in the row, too;
+    inside: where those beside a row may be read whole, what asks whether they are in their tensors;
+    row_order, column_order: which rows the blocks on a column, and which columns those side by side
+    on a row, take first.
     """
 
-    index_type: str
+    index_type: Type
     threads_x: int
     threads_y: int
     vector_width: int
     unroll: int
-    rows: str
-    chunks: str
-    columns: str
-    shift: str
-    margin: str
+    rows: Expression | None
+    chunks: Expression
+    columns: Expression
+    shift: Expression | None
+    across: bool
     inside: tuple[Statement, ...]
-    row_block: str
-    column_block: str
+    row_order: Order
+    column_order: Order
     body: Body
     tail: Body | None
 
@@ -77,19 +104,19 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     return PointwiseView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(parameters, bool(outer)),
-        index_type="fusec::i64" if parameters.wide_index else "int",
+        index_type=index_type(wide=parameters.wide_index),
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=width,
         unroll=parameters.unroll,
-        rows=dim_text(product(a.extent for a in outer)).text if outer else "",
-        chunks=dim_text(chunks).text,
-        columns=dim_text(columns).text,
+        rows=dim_text(product(a.extent for a in outer)) if outer else None,
+        chunks=dim_text(chunks),
+        columns=dim_text(columns),
         shift=_shift(plan),
-        margin="kVec" if any("load_across" in str(line) for line in body.loads) else "0",
-        inside=() if any(INSIDE in str(line) for line in body.loads + body.once) else body.inside,
-        row_block=_row_block(plan),
-        column_block="(gridDim.y - 1 - blockIdx.y)" if _descends(plan) else "blockIdx.y",
+        across=calls(body.loads, LOAD_ACROSS),
+        inside=() if INSIDE in walk(body.loads + body.once) else body.inside,
+        row_order=_row_order(plan),
+        column_order="descending" if _descends(plan) else "ascending",
         body=body,
         tail=tail,
     )
@@ -109,23 +136,19 @@ def _descends(plan: PointwisePlan) -> bool:
     return any(row in i.variables and not {chunk, lane} & i.variables for i in _loads(plan))
 
 
-def _row_block(plan: PointwisePlan) -> str:
-    """Return the block on a column that takes a thread's rows.
+def _row_order(plan: PointwisePlan) -> Order:
+    """Return which rows the blocks on a column take first.
 
-    The last ones begin where values of columns alone are wider than what is stored, as sums of
+    It is the last ones where values of columns alone are wider than what is stored, as sums of
     halves are: a kernel has read all rows to make them, and L2 still holds the last.
     """
-    wide = plan.parameters.wide_index
     row, chunk, lane = _loops(plan)
     size = max(o.value.dtype.size for o in plan.fusion.outputs)
     of_columns = any(
         row not in i.variables and {chunk, lane} & i.variables and i.dtype.size > size
         for i in _loads(plan)
     )
-    if _descends(plan) or not of_columns:
-        return "static_cast<fusec::i64>(blockIdx.x)" if wide else "blockIdx.x"
-    last = "gridDim.x - 1 - blockIdx.x"
-    return f"static_cast<fusec::i64>({last})" if wide else f"({last})"
+    return "descending" if of_columns and not _descends(plan) else "ascending"
 
 
 def _loops(plan: PointwisePlan) -> tuple[Var, Var, Var]:
@@ -144,17 +167,17 @@ def _loads(plan: PointwisePlan) -> list[Instance]:
     return [i for i in found if i.kind == "load"]
 
 
-def _shift(plan: PointwisePlan) -> str:
+def _shift(plan: PointwisePlan) -> Expression | None:
     """Return how far behind an aligned place a thread's rows begin, all of them alike."""
     p = plan.parameters
     if not p.shifted:
-        return ""
+        return None
     about = plan.problem.domain, p.break_point, p.vector_width
     start = start_of(plan.fusion, *about)
     assert start is not None
     pitch = start.coefficient(bind(*about, True)[1][0])
     assert pitch is not None
-    return f"first_row * {dim_text(pitch).at_least(14)} % kVec"
+    return Binary("%", Binary("*", Name("first_row"), dim_text(pitch)), Name("kVec"))
 
 
 def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
@@ -185,7 +208,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
         lane=lane if width > 1 else None,
         width=width,
         aliases={chunk: Alias("column", 1 if parameters.shifted else width)},
-        part="-column, columns - column" if parameters.shifted else "",
+        part=(Unary("-", Name("column")), RIGHT) if parameters.shifted else (),
         written=fusion.effects.overwritten,
         wide=parameters.wide_index,
         symbols=named(columns=_columns(plan)) if parameters.break_point else {},
@@ -226,34 +249,40 @@ def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
 
 def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Statement, ...]:
     """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
-    arrays: list[str] = []
-    lane = loads.lane
+    arrays: list[Statement] = []
+    lane = Name(loads.lane.name)
+
+    def held(load: Instance, kind: Type, *extents: Expression) -> Expression:
+        name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
+        arrays.append(Declare(kind, name, (Name("kUnroll"), *extents)))
+        return Item(Name(name), Name("u"))
+
     for together in loads.vectors:
-        name = emitter.fresh(f"{together[0].name}_ahead", "ahead", AHEAD, 0)
-        arrays.append(f"fusec::Vec<{storage_type(together[0].dtype)}, kVec> {name}[kUnroll];")
-        one = emitter.load_vector(together[0], AHEAD)
-        text = one if len(together) == 1 else _load_either(emitter, *together)
-        emitter.add(AHEAD, LOADS, f"{name}[u] = {text};")
+        first = together[0]
+        vector = held(first, vector_type(first.dtype, Name("kVec")))
+        found = emitter.load_vector(first, AHEAD)
+        if len(together) > 1:
+            found = _load_either(emitter, *together)
+        emitter.add(AHEAD, LOADS, Assign(vector, found))
         if emitter.part:
-            _, place = place_of(emitter, fusion, together[0], AHEAD).split(", ", 1)
-            emitter.add(AHEAD, "inside", f"inside &= fusec::is_whole<kVec>({place});")
-        emitter.cached.update(dict.fromkeys(together, f"{name}[u][{lane.name}]"))
+            _, *place = place_of(emitter, fusion, first, AHEAD)
+            whole = Call("fusec::is_whole", tuple(place), (Name("kVec"),))
+            emitter.add(AHEAD, "inside", Assign(Name("inside"), whole, "&="))
+        emitter.cached.update(dict.fromkeys(together, Item(vector, lane)))
     for load in loads.across:
-        name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
-        arrays.append(f"fusec::Vec<{storage_type(load.dtype)}, kVec> {name}[kUnroll];")
+        vector = held(load, vector_type(load.dtype, Name("kVec")))
         about = place_of(emitter, fusion, load, AHEAD)
-        emitter.add(AHEAD, "inside", f"inside &= fusec::is_inside<kVec>({about});")
-        line = f"{name}[u] = fusec::load_across<kVec, kPart>({about});"
-        emitter.add(AHEAD, LOADS, line)
-        emitter.cached[load] = f"{name}[u][{lane.name}]"
+        emitter.add(AHEAD, "inside", ask_inside(about))
+        emitter.add(AHEAD, LOADS, Assign(vector, load_across(about)))
+        emitter.cached[load] = Item(vector, lane)
     for load in loads.elements:
-        name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
-        by_lane = lane in load.variables
-        arrays.append(f"{storage_type(load.dtype)} {name}[kUnroll]{'[kVec]' if by_lane else ''};")
-        at = f"{name}[u][{lane.name}]" if by_lane else f"{name}[u]"
+        by_lane = loads.lane in load.variables
+        at = held(load, storage_type(load.dtype), *([Name("kVec")] if by_lane else []))
+        at = Item(at, lane) if by_lane else at
         scope = emitter.scopes[emitter.scope_of(load.variables)].name
-        guard = INSIDE if emitter.part and by_lane else ""
-        line = f"{guard}{at} = {emitter.element(load, AHEAD)};"
+        line: Statement = Assign(at, emitter.element(load, AHEAD))
+        if emitter.part and by_lane:
+            line = If(INSIDE, (line,), braces=False)
         emitter.add(AHEAD, "lane" if scope == "lane" else LOADS, line)
         emitter.cached[load] = at
     return tuple(arrays)
@@ -263,25 +292,26 @@ def _load_once(emitter: Emitter, loads: Loads) -> None:
     """Emit what loads, element by element, vectors that are the same for all rows of a thread."""
     for load in (i for i in loads.once if loads.lane in i.variables):
         name = emitter.fresh(f"{load.name}_once", "once", ONCE, 0)
-        emitter.add(0, "column", f"{storage_type(load.dtype)} {name}[kVec] = {{}};")
-        at = f"{name}[{loads.lane.name}]"
-        emitter.add(ONCE, "lane", f"{INSIDE}{at} = {emitter.element(load, ONCE)};")
+        held = Declare(storage_type(load.dtype), name, (Name("kVec"),), Braced(None))
+        emitter.add(0, "column", held)
+        at = Item(Name(name), Name(loads.lane.name))
+        line = Assign(at, emitter.element(load, ONCE))
+        emitter.add(ONCE, "lane", If(INSIDE, (line,), braces=False))
         emitter.cached[load] = at
 
 
-def _load_either(emitter: Emitter, first: Instance, second: Instance) -> str:
+def _load_either(emitter: Emitter, first: Instance, second: Instance) -> Expression:
     """Return the expression that loads the one of two vectors that is needed."""
     one, other = (_first_address(emitter, load) for load in (first, second))
     alike = Index(tuple(t for t in one.terms if t in other.terms), dim(0))
-    test = emitter.condition(emitter.at_lane_zero(first.conditions), AHEAD).at_least(3)
-    places = [emitter.index(a - alike, AHEAD).at_least(3) for a in (one, other)]
+    test = emitter.condition(emitter.at_lane_zero(first.conditions), AHEAD)
+    places = [emitter.index(a - alike, AHEAD) for a in (one, other)]
     function = "load" if first.name in emitter.written else "load_readonly"
     start = emitter.pointer(first.name, alike, AHEAD)
-    kind = "fusec::i64" if emitter.wide else "int"
     name = emitter.fresh(f"{first.name}_half", "half", AHEAD, len(emitter.scopes) - 2)
-    line = f"const {kind} {name} = {test} ? {places[0]} : {places[1]};"
+    line = Let(index_type(wide=emitter.wide), name, Select(test, *places))
     emitter.add(AHEAD, emitter.scopes[-2].name, line)
-    return f"fusec::{function}<kVec>({start} + {name})"
+    return Call(f"fusec::{function}", (Pointer(start, Name(name)),), (Name("kVec"),))
 
 
 def _first_address(emitter: Emitter, load: Instance) -> Index:

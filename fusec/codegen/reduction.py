@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.codegen.across import place_of
+from fusec.codegen.across import load_across, place_of
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
-from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
+from fusec.codegen.views import RIGHT, KernelView, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
@@ -19,7 +19,7 @@ from fusec.kernel.ctext import dim_text, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
-from fusec.kernel.nodes import Binary, If, Leave, Let, Name, Statement, Sum, Type
+from fusec.kernel.nodes import AUTO, ZERO, Binary, If, Item, Leave, Let, Name, Statement, Sum, Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once, loaded_once
 from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
@@ -259,7 +259,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,
         aliases={chunk: Alias("column", 1 if start is not None else p.vector_width)},
-        part="0, columns - column" if p.shifted and not p.inner else "",
+        part=(ZERO, RIGHT) if p.shifted and not p.inner else (),
         written=plan.fusion.effects.overwritten,
         streamed=loaded_once(plan) if p.streaming else frozenset(),
         wide=p.wide_index,
@@ -318,10 +318,9 @@ def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
         if lane in load.variables:
             name = emitter.fresh(f"{load.name}_vec", "vec", 0, len(emitter.scopes) - 2)
             about = place_of(emitter, plan.fusion, load, 0)
-            part = "kPart, true" if load in emitter.streamed else "kPart"
-            line = f"const auto {name} = fusec::load_across<kVec, {part}>({about});"
-            emitter.add(0, "row", line)
-            emitter.cached[load] = f"{name}[{lane.name}]"
+            found = load_across(about, streams=load in emitter.streamed)
+            emitter.add(0, "row", Let(AUTO, name, found))
+            emitter.cached[load] = Item(Name(name), Name(lane.name))
 
 
 def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[Statement, ...]:

@@ -15,11 +15,27 @@ from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Const, Fusion, Node, Output
 from fusec.kernel.ctext import TEMPLATE_NAMES, identifier, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.emit import Emitter, vector_type
 from fusec.kernel.names import Names
 from fusec.kernel.nest import StoreKind
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import (
+    Assign,
+    Binary,
+    Call,
+    Declare,
+    Element,
+    Evaluate,
+    If,
+    Item,
+    Name,
+    Statement,
+    Type,
+    both,
+)
 from fusec.schedule.plan import Kernel, KernelPlan, Staged
+
+RIGHT = Binary("-", Name("columns"), Name("column"))
+"""How far the end of a row lies behind a vector's first element."""
 
 _MAX_EQUATIONS = 16
 
@@ -166,35 +182,33 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
     The lines of scope `after` follow the loop over lanes.
     """
     emitter.check_store(plan.output.value.name, plan.kind)
-    value = emitter.to_storage(plan.instance, plan.output.value.dtype, phase)
-    dtype = storage_type(plan.output.value.dtype)
+    dtype = plan.output.value.dtype
+    value = emitter.to_storage(plan.instance, dtype, phase)
     base = emitter.vector_base(plan.address, plan.conditions)
     if base is not None and emitter.lane is not None:
         number = len(emitter.scopes) - 2
         name = emitter.fresh(f"{plan.output.value.name}_vec", "vec", phase, number)
-        vector_scope = emitter.scopes[number].name
-        emitter.add(phase, vector_scope, f"fusec::Vec<{dtype}, {emitter.width_name}> {name};")
-        emitter.add(phase, "lane", f"{name}[{emitter.lane.name}] = {value};")
+        held = Declare(vector_type(dtype, Name(emitter.width_name)), name)
+        emitter.add(phase, emitter.scopes[number].name, held)
+        emitter.add(phase, "lane", Assign(Item(Name(name), Name(emitter.lane.name)), value))
+        function = "fusec::store_part" if emitter.part else "fusec::store"
         pointer = emitter.pointer(plan.buffer, base, phase)
-        line = f"fusec::store({pointer}, {name});"
-        if emitter.part:
-            line = f"fusec::store_part({pointer}, {name}, {emitter.part});"
+        line = Evaluate(Call(function, (pointer, Name(name), *emitter.part)))
         tested = emitter.at_lane_zero(plan.conditions)
         emitter.add(phase, "after", guarded(emitter, tested, line, phase), last=plan.overwrites)
         return
-    address = emitter.index(plan.address, phase)
-    line = f"{identifier(plan.buffer)}[{address}] = {value};"
-    line = guarded(emitter, plan.conditions, line, phase, emitter.guard)
+    place = Element(Name(identifier(plan.buffer)), emitter.index(plan.address, phase))
+    line = guarded(emitter, plan.conditions, Assign(place, value), phase, emitter.guard)
     emitter.add(phase, emitter.scopes[-1].name, line, last=plan.overwrites)
 
 
 def guarded(
-    emitter: Emitter, conditions: Conditions, line: str, phase: int, guard: str = ""
-) -> str:
-    """Return a line that is executed where a guard and conditions hold."""
-    tests = [guard] if guard else []
-    tests += [emitter.condition(conditions, phase).text] if conditions else []
-    return f"if ({' && '.join(tests)}) {line}" if tests else line
+    emitter: Emitter, conditions: Conditions, line: Statement, phase: int, guard: str = ""
+) -> Statement:
+    """Return a statement that is executed where a guard, a variable, and conditions hold."""
+    tests = [Name(guard)] if guard else []
+    test = both([*tests, *([emitter.condition(conditions, phase)] if conditions else [])])
+    return line if test is None else If(test, (line,), braces=False)
 
 
 @dataclass(frozen=True)
@@ -202,7 +216,7 @@ class RegisterArray:
     """An array in a thread's registers: name and element type."""
 
     name: str
-    type: str
+    type: Type
 
 
 @dataclass(frozen=True)
@@ -213,15 +227,15 @@ class SharedArray:
     """
 
     name: str
-    type: str
+    type: Type
     place: str
     offset: int
     vectors: bool = True
 
     @property
-    def each(self) -> str:
+    def each(self) -> Type:
         """Return the C type of what it is made of."""
-        return f"fusec::Vec<{self.type}, kVec>" if self.vectors else self.type
+        return Type("fusec::Vec", (self.type, Name("kVec"))) if self.vectors else self.type
 
 
 def shared_array(names: Names, name: str, staged: Staged) -> SharedArray:

@@ -12,6 +12,8 @@ from fusec.ir.dim import Call as Function
 from fusec.ir.dim import Dim, Symbol
 from fusec.ir.dtype import DType
 from fusec.kernel.nodes import (
+    I64,
+    INT,
     Binary,
     Call,
     Expression,
@@ -41,6 +43,11 @@ def storage_type(dtype: DType) -> Type:
 def compute_type(dtype: DType) -> Type:
     """Return the C type of a register variable: float for half types."""
     return _STORAGE[dtype.compute.name]
+
+
+def index_type(*, wide: bool) -> Type:
+    """Return the C type of indices."""
+    return I64 if wide else INT
 
 
 def expression(value: Expression | str) -> Expression:

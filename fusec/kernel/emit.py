@@ -363,8 +363,7 @@ class Emitter(Nest):
             found: Expression = Call(f"fusec::{function}", (pointer,), (two,))
             test = self.load_test(first, instance.variables, instance.conditions, phase)
             if test is not None:
-                kind = Type("fusec::Vec", (storage_type(instance.dtype), two))
-                found = Select(test, found, Braced(kind))
+                found = Select(test, found, Braced(vector_type(instance.dtype, two)))
             self.add(phase, self.scopes[number].name, Let(AUTO, name, found))
             self._pairs[key] = name
         return Item(Name(self._pairs[key]), Literal(str(place)))
@@ -386,15 +385,14 @@ class Emitter(Nest):
         pointer, width = self.pointer(name, base, phase), Name(self.width_name)
         if self.part:
             policy = (Literal("true"),) if streams else ()
-            arguments = pointer, expression(self.part)
+            arguments = pointer, *self.part
             return Call("fusec::load_part", arguments, (width, Name("kPart"), *policy))
         found = Call(f"fusec::{function}", (pointer,), (width,))
         conditions = self.at_lane_zero(instance.conditions)
         test = self.load_test(name, instance.variables, conditions, phase)
         if test is None:
             return found
-        kind = Type("fusec::Vec", (storage_type(instance.dtype), width))
-        return Select(test, found, Braced(kind))
+        return Select(test, found, Braced(vector_type(instance.dtype, width)))
 
     def first_lane(self, instance: Instance) -> Instance:
         """Return an instance for the first element of a vector."""
@@ -412,6 +410,11 @@ class Emitter(Nest):
                 variables=instance.variables - {self.lane},
             )
         return self._firsts[instance]
+
+
+def vector_type(dtype: DType, width: Expression) -> Type:
+    """Return the type of a vector of elements as they are in memory."""
+    return Type("fusec::Vec", (storage_type(dtype), width))
 
 
 def convert(to: Type, value: Expression) -> Call:

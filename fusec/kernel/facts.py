@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fusec.kernel.nodes import Item, Name, Node, Raw, RawLine, walk
+from fusec.kernel.nodes import Call, Item, Name, Node, Raw, RawLine, walk
 
 
 def mentions(nodes: Iterable[Node], name: str) -> bool:
@@ -19,8 +19,13 @@ def mentions(nodes: Iterable[Node], name: str) -> bool:
     return False
 
 
+def calls(nodes: Iterable[Node], function: str) -> bool:
+    """Return whether nodes call a function."""
+    return any(isinstance(node, Call) and node.function == function for node in walk(nodes))
+
+
 def is_indexed_by(nodes: Iterable[Node], name: str) -> bool:
-    """Return whether an array or vector of the thread's own is read or set at a variable's place."""
+    """Return whether a variable is the index of an array or a vector of the thread's own."""
     for node in walk(nodes):
         if isinstance(node, Item) and isinstance(node.index, Name) and node.index.name == name:
             return True

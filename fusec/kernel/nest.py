@@ -111,7 +111,7 @@ class Nest:
     repeat the last row or column (the guard where it is empty); stored_under: the test by which
     the template itself keeps threads past the end from the lines that store; written: names of
     buffers that the kernel overwrites, never read through the non-coherent path; part: of vectors
-    that are shifted, which of their elements lie in the row.
+    that are shifted, the first of their elements that lies in the row, and how many there are.
     """
 
     scopes: tuple[Scope, ...]
@@ -126,7 +126,7 @@ class Nest:
     in_range: str = ""
     stored_under: str = ""
     written: frozenset[str] = frozenset()
-    part: str = ""
+    part: tuple[Expression, ...] = ()
     symbols: Mapping[int, str] = field(default_factory=dict[int, str])
     counts: Mapping[int, str] = field(default_factory=dict[int, str])
     lines: dict[tuple[int, str], list[Statement]] = field(
@@ -156,7 +156,8 @@ class Nest:
     @property
     def store_test(self) -> str:
         """Return what keeps threads past the end from storing; empty where there are none."""
-        return self.guard or self.stored_under or self.in_range or self.part
+        part = ", ".join(each.text for each in self.part)
+        return self.guard or self.stored_under or self.in_range or part
 
     @property
     def store_kind(self) -> StoreKind:
