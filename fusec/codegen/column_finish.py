@@ -16,11 +16,23 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.kernel.accumulators import accumulator_type, combiner, update
-from fusec.kernel.ctext import compute_type, identifier
+from fusec.kernel.ctext import compute_type, identifier, index_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Name, Raw, Statement
+from fusec.kernel.nodes import (
+    I64,
+    Call,
+    Cast,
+    Declare,
+    Element,
+    Expression,
+    Let,
+    Name,
+    Statement,
+    Static,
+    Type,
+)
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import (
     FinishParameters,
@@ -38,17 +50,17 @@ class Total:
     start: declares a thread's part; take: adds a partial; sum: declares what all parts come to.
     """
 
-    start: str
-    take: str
-    sum: str
+    start: Statement
+    take: Statement
+    sum: Statement
 
 
 @dataclass(frozen=True)
 class SetView:
     """The finish of one column set.
 
-    purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: the C
-    text of a partial row where there is one group; starts, takes, sums: lines of its
+    purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: a
+    partial row where there is one group; starts, takes, sums: lines of its
     sums; lines: once per column, what follows from them.
     """
 
@@ -59,7 +71,7 @@ class SetView:
     groups: int
     tiles: int
     blocks: int
-    first_range: str
+    first_range: Expression
     starts: tuple[Statement, ...]
     takes: tuple[Statement, ...]
     sums: tuple[Statement, ...]
@@ -70,7 +82,7 @@ class SetView:
 class FinishView(KernelView):
     """Columns by partial rows, set by set."""
 
-    index_type: str
+    index_type: Type
     threads: int
     columns: int
     sets: tuple[SetView, ...]
@@ -86,7 +98,7 @@ def view(plan: InnerOuterPlan, kernel: StepKernel[FinishParameters]) -> FinishVi
         schedule="Schedule: "
         + " and ".join(_shape_text(s) for s in chosen.shapes)
         + "; partial rows are added in a fixed order.",
-        index_type="fusec::i64" if main.wide_index else "int",
+        index_type=index_type(wide=main.wide_index),
         threads=chosen.threads,
         columns=split.bands.columns.value,
         sets=sets,
@@ -136,7 +148,7 @@ def _set_view(
     emitter.count(roots)
     for store in plans:
         emit_store(emitter, store, 0)
-    groups, wide = bands.groups.value, main.wide_index
+    groups, own = bands.groups.value, Name("range")
     axes = ", ".join(a.name for a in bands.inner)
     tiles = -(-bands.columns.value // shape.threads_x)
     return SetView(
@@ -147,7 +159,7 @@ def _set_view(
         groups=groups,
         tiles=tiles,
         blocks=groups * tiles,
-        first_range="static_cast<fusec::i64>(range)" if wide else "range",
+        first_range=Cast(I64, own) if main.wide_index else own,
         starts=tuple(t.start for t in totals),
         takes=tuple(t.take for t in totals),
         sums=tuple(t.sum for t in totals),
@@ -175,11 +187,12 @@ def _totals(
         dtype = accumulator_type(node)
         name = emitter.names.fresh(value.name)
         part = emitter.names.fresh(f"{value.name}_part", "part")
-        partial = Raw(f"{identifier(workspaces[node].name)}[place]")
+        partial = Element(Name(identifier(workspaces[node].name)), Name("place"))
         take = update(node.op, Name(part), partial, dtype)
         kind, combine = compute_type(dtype), combiner(node.op, dtype)
-        whole = f"fusec::block_reduce_strided<{combine}, kThreadsX, kThreadsY>({part})"
-        start = f"{kind} {part} = {combine}::identity();"
-        totals.append(Total(start, take, f"const {kind} {name} = {whole};"))
-        emitter.given.update(dict.fromkeys(read[value], Raw(name)))
+        about = combine, Name("kThreadsX"), Name("kThreadsY")
+        whole = Let(kind, name, Call("fusec::block_reduce_strided", (Name(part),), about))
+        start = Declare(kind, part, (), Static(combine, "identity"))
+        totals.append(Total(start, take, whole))
+        emitter.given.update(dict.fromkeys(read[value], Name(name)))
     return tuple(totals)

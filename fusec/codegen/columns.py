@@ -9,7 +9,7 @@ from fusec.ir.expression import Var
 from fusec.kernel.ctext import compute_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import COLUMNS
-from fusec.kernel.nodes import Raw, Statement
+from fusec.kernel.nodes import Assign, Declare, Item, Name, Statement, vector_of
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
@@ -45,16 +45,17 @@ def emit_column_values(
     if emitter.lane is None:
         return ()
     sweep = COLUMNS + phase
-    declarations: list[str] = []
+    declarations: list[Statement] = []
     for instance in values:
         if instance.depth != phase or lane not in instance.variables:
             continue
         text = emitter.ref(instance, sweep)
         name = emitter.names.fresh(f"{instance.name or 'column'}_columns", "columns")
-        kind = compute_type(instance.dtype)
-        declarations.append(f"fusec::Vec<{kind}, {emitter.width_name}> {name};")
-        emitter.add(sweep, "lane", f"{name}[{lane.name}] = {text};")
-        emitter.given[instance] = Raw(f"{name}[{lane.name}]")
+        element = Item(Name(name), Name(lane.name))
+        kind = vector_of(compute_type(instance.dtype), Name(emitter.width_name))
+        declarations.append(Declare(kind, name))
+        emitter.add(sweep, "lane", Assign(element, text))
+        emitter.given[instance] = element
     inner = emitter.scopes[-2].name
     lanes = emitter.lanes(emitter.take(sweep, "lane"))
     return (*declarations, *emitter.take(sweep, inner), *lanes)

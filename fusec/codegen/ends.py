@@ -16,16 +16,16 @@ from fusec.kernel.accumulators import Accumulator, accumulate_end
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import END_FILL, ENDS
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import INT, Assign, Braced, Cast, Declare, Expression, Name, Statement
 
 
-def first_column(emitter: Emitter, start: Index, chunk: Var) -> str:
+def first_column(emitter: Emitter, start: Index, chunk: Var) -> Expression:
     """Return where the first whole vector of a row begins.
 
     start: the address at which the vector of a chunk begins.
     """
-    place = emitter.index(start.substitute({chunk: index(0)}), 0)
-    return f"(kVec - static_cast<int>({place.at_least(13)} % kVec)) % kVec"
+    place, width = emitter.index(start.substitute({chunk: index(0)}), 0), Name("kVec")
+    return (width - Cast(INT, place % width)) % width
 
 
 def hold_ends(
@@ -36,13 +36,13 @@ def hold_ends(
     loads: with the phase that reads it first; roots: what is computed of elements.
     """
     emitter.count(emitter.first_lane(root) for root in roots)
-    held: list[str] = []
+    held: list[Statement] = []
     for number, instance in loads:
         first, phase = emitter.first_lane(instance), END_FILL + number
         name = emitter.names.fresh(f"{instance.name}_end", "end")
-        held.append(f"{storage_type(instance.dtype)} {name} = {{}};")
-        emitter.add(phase, "vector", f"{name} = {emitter.element(first, phase)};")
-        emitter.cached[first] = name
+        held.append(Declare(storage_type(instance.dtype), name, (), Braced(None)))
+        emitter.add(phase, "vector", Assign(Name(name), emitter.element(first, phase)))
+        emitter.cached[first] = Name(name)
     return tuple(held)
 
 

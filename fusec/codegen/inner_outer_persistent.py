@@ -11,9 +11,9 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     Sweep,
     combine_rows,
     copy_lines,
-    in_vector,
+    in_ring,
 )
-from fusec.codegen.phases import emit_outputs, phase_of
+from fusec.codegen.phases import C, emit_outputs, once_per_row, phase_of, vector_of_thread
 from fusec.codegen.views import (
     KernelView,
     RegisterArray,
@@ -27,22 +27,39 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator, accumulate, accumulator_type, combiner, update
-from fusec.kernel.ctext import compute_type, expression, storage_type
+from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import is_indexed_by
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, block, named
-from fusec.kernel.nodes import Expression, Raw, Statement
+from fusec.kernel.nodes import (
+    AUTO,
+    THREAD_X,
+    THREAD_Y,
+    ZERO,
+    Assign,
+    Binary,
+    Expression,
+    Item,
+    Let,
+    Name,
+    Statement,
+    Type,
+    either,
+)
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
 from fusec.schedule.plan import Kernel
+
+SLOT = Name("slot")
+"""Where a row lies in the ring."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InnerOuterView(KernelView):
     """Rows in ranges, each range with its column accumulators.
 
-    column: the C text of a vector's first column; exact: whether the threads' vectors are just the
+    column: a vector's first column; exact: whether the threads' vectors are just the
     row; row_bound: whether the rows at a time may pass the end together; kernel: statements once
     per thread; thread, row_of_slot, first_row, row_here: the thread, and its rows: of a slot, the
     first and the present one; constants, constant_statements: what rows do not change; shared:
@@ -51,7 +68,7 @@ class InnerOuterView(KernelView):
     statements that bring a row; sweeps: the phases.
     """
 
-    index_type: str
+    index_type: Type
     vector_width: int
     threads_x: int
     threads_y: int
@@ -63,14 +80,14 @@ class InnerOuterView(KernelView):
     groups: int
     ranges: int
     range_rows: int
-    column: str
+    column: Expression
     exact: bool
-    thread: str
-    row_of_slot: str
-    first_row: str
-    row_here: str
+    thread: Expression
+    row_of_slot: Expression
+    first_row: Expression
+    row_here: Expression
     partial_sums: tuple[Statement, ...]
-    unstored: str
+    unstored: Expression | None
     row_bound: bool
     turns: bool
     kernel: tuple[Statement, ...]
@@ -103,7 +120,7 @@ class _Making:
         self.names = parameter_names(kernel)
         self.emitter = self._emitter(self.names, Alias("row"))
         self.work, self.phases = plan.work, plan.phases
-        self.element = "v" if self.width > 1 else "0"
+        self.element = self.emitter.element_of_vector
         workspaces = partials_of(split, parameters.ranges)
         self.parts = {n: self._column_part(n, w.name) for n, w in workspaces.items()}
 
@@ -158,11 +175,15 @@ class _Making:
         )
         exact = bands.columns.value == p.threads_x * p.chunks * self.width * p.tiles
         together = p.threads_y > 1
-        outside = ["threadIdx.y != 0"] * together + ["column >= kColumns"] * (not exact)
+        outside = [
+            *([Binary("!=", THREAD_Y, ZERO)] if together else []),
+            *([] if exact else [Binary(">=", Name("column"), Name("kColumns"))]),
+        ]
+        threads, first = Name("kThreadsY"), Name("first")
         return InnerOuterView(
             **head(self.plan, self.kernel),  # pyright: ignore[reportArgumentType]
             schedule=_sentence(p, bands.groups.value),
-            index_type="fusec::i64" if p.wide_index else "int",
+            index_type=emitter.index_type,
             vector_width=self.width,
             threads_x=p.threads_x,
             threads_y=p.threads_y,
@@ -176,12 +197,12 @@ class _Making:
             range_rows=p.range_rows,
             column=_column(p),
             exact=exact,
-            thread="threadIdx.y * kThreadsX + threadIdx.x" if together else "threadIdx.x",
-            row_of_slot="first + slot * kThreadsY + threadIdx.y" if together else "first + slot",
-            first_row="first + threadIdx.y" if together else "first",
-            row_here="row_of_thread" if self._row_bound() else "row",
+            thread=THREAD_Y * Name("kThreadsX") + THREAD_X if together else THREAD_X,
+            row_of_slot=first + SLOT * threads + THREAD_Y if together else first + SLOT,
+            first_row=first + THREAD_Y if together else first,
+            row_here=Name("row_of_thread" if self._row_bound() else "row"),
             partial_sums=tuple(p.sum_of_block for p in self.parts.values()) if together else (),
-            unstored=" || ".join(outside),
+            unstored=either(outside),
             row_bound=self._row_bound(),
             turns=bool(self.split.row_sums),
             kernel=(*copying.take(0, "kernel"), *emitter.take(0, "kernel")),
@@ -199,14 +220,14 @@ class _Making:
         self, number: int, accumulators: tuple[Accumulator, ...], results: tuple[Statement, ...]
     ) -> Sweep:
         emitter = self.emitter
-        for line in block(expression(emitter.guard), emitter.take(number, "updates")):
+        for line in block(Name(emitter.guard), emitter.take(number, "updates")):
             emitter.add(number, "lane", line, last=True)
-        once = "threadIdx.x == 0" + (f" && {emitter.guard}" if emitter.guard else "")
+        once = once_per_row(emitter, THREAD_X)
         phase = phase_of(emitter, number, (), accumulators, once=once)
         phase = replace(phase, row=emitter.take(number, "row"))  # the kernel's stand at its top
         # Arrays are registers only where their places are known.
         rolled = self.parameters.chunks > 2 and not is_indexed_by(phase.statements, "c")
-        return Sweep(phase, " 1" if rolled else "", results)
+        return Sweep(phase, rolled, results)
 
     def _row_bound(self) -> bool:
         """Return whether threads of one warp may run out of rows at different times."""
@@ -226,17 +247,18 @@ class _Making:
                 found.append(RegisterArray(name, compute_type(instance.dtype)))
                 # What all elements of a vector share is also read outside the loop over them.
                 shared = self.emitter.lane not in instance.variables
-                place = f"{name}[c][{'0' if shared else self.element}]"
-                self.emitter.add(-1, "lane", f"{place} = {text};")
-                texts[instance] = Raw(place)
+                place = Item(Item(Name(name), C), ZERO if shared else self.element)
+                self.emitter.add(-1, "lane", Assign(place, text))
+                texts[instance] = place
             self.emitter.given.update(texts)
         elif self.parameters.constants == "vectors":
             for instance in self.work.vectors:
-                line = self.emitter.load_vector(instance, -1)
+                value = self.emitter.load_vector(instance, -1)
                 name = self.names.fresh(f"{instance.name}_columns", "columns")
                 found.append(RegisterArray(name, storage_type(instance.dtype)))
-                self.emitter.add(-1, "vector", f"{name}[c] = {line};")
-                self.emitter.cached[instance] = f"{name}[c][{self.element}]"
+                vector = Item(Name(name), C)
+                self.emitter.add(-1, "vector", Assign(vector, value))
+                self.emitter.cached[instance] = Item(vector, self.element)
         return tuple(found)
 
     def _rows(self) -> tuple[tuple[Ring, ...], tuple[HeldRow, ...]]:
@@ -251,7 +273,8 @@ class _Making:
         for instance in (*self.work.ring, *self.work.kept):
             name = self.names.fresh(f"{instance.name}_row", "row")
             again = p.row == "ring" and instance in staged
-            self.emitter.cached[instance] = in_vector(name, self.element, again=again)
+            vector = Name(name) if again else Item(Name(name), C)
+            self.emitter.cached[instance] = Item(vector, self.element)
             held.append(HeldRow(name, storage_type(instance.dtype), instance, again))
         return tuple(ring), tuple(held)
 
@@ -262,13 +285,14 @@ class _Making:
             readers = [n for n, loads in enumerate(self.phases.loads) if each.instance in loads]
             if number not in (readers if each.again else readers[:1]):
                 continue
-            place = "(slot * kChunks + c) * kThreads + thread"
             if each.instance in source:
-                text = f"{source[each.instance]}[{place}]"
+                value = in_ring(source[each.instance], SLOT.name)
             else:
-                text = self.emitter.load_vector(each.instance, number)
-            target = f"const auto {each.name}" if each.again else f"{each.name}[c]"
-            self.emitter.add(number, "vector", f"{target} = {text};")
+                value = self.emitter.load_vector(each.instance, number)
+            line = Assign(Item(Name(each.name), C), value)
+            if each.again:
+                line = Let(AUTO, each.name, value)
+            self.emitter.add(number, "vector", line)
 
     def _column_part(self, node: Node, partials: str) -> ColumnPart:
         dtype = accumulator_type(node)
@@ -279,14 +303,14 @@ class _Making:
         """Emit the accumulation of a column reduction, for real rows alone."""
         dtype = accumulator_type(node)
         value = self.emitter.convert(self.lowering.at_home(node.inputs[0]), dtype, number)
-        place = f"{self.parts[node].name}[c][{self.element}]"
+        place = Item(Item(Name(self.parts[node].name), C), self.element)
         scope = "updates" if self._row_bound() else "lane"
-        self.emitter.add(number, scope, update(node.op, Raw(place), value, dtype))
+        self.emitter.add(number, scope, update(node.op, place, value, dtype))
 
 
-def _column(p: InnerOuterParameters) -> str:
-    own = "(c * kThreadsX + threadIdx.x) * kVec"
-    return own if p.tiles == 1 else f"first_column + {own}"
+def _column(p: InnerOuterParameters) -> Expression:
+    own = vector_of_thread()
+    return own if p.tiles == 1 else Name("first_column") + own
 
 
 def _sentence(p: InnerOuterParameters, groups: int) -> str:

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.phases import Phase
+from fusec.codegen.phases import C, Phase
 from fusec.codegen.views import RegisterArray, SharedArray
 from fusec.index.instances import Instance
 from fusec.kernel.accumulators import Accumulator
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
-from fusec.kernel.nodes import Statement, Type
+from fusec.kernel.nodes import (
+    AUTO,
+    Assign,
+    Braced,
+    Call,
+    Element,
+    Evaluate,
+    Expression,
+    Item,
+    Let,
+    Literal,
+    Name,
+    Statement,
+    Type,
+    Unary,
+    operand,
+    vector_of,
+)
 
 
 @dataclass(frozen=True)
@@ -35,27 +52,31 @@ class ColumnPart:
     """A column accumulator: name, type and combiner in C, and the workspace of its partial rows."""
 
     name: str
-    type: str
-    combiner: str
+    type: Type
+    combiner: Type
     partials: str
 
     @property
-    def sum_of_block(self) -> str:
+    def sum_of_block(self) -> Statement:
         """Return the statement that adds the parts of the threads of a column up."""
-        reduce = f"fusec::block_reduce_columns<{self.combiner}, kThreadsX, kThreadsY>"
-        return f"{self.name}[c] = {reduce}({self.name}[c]);"
+        own = Item(Name(self.name), C)
+        return Assign(own, Call("fusec::block_reduce_columns", (own,), _shape(self.combiner)))
 
 
 @dataclass(frozen=True)
 class Sweep:
     """A phase over the rows at hand.
 
-    unroll: the factor of its loop, where not all of it; results: the reductions along the row.
+    rolled: whether its loop is not unrolled; results: the reductions along the row.
     """
 
     phase: Phase
-    unroll: str
+    rolled: bool
     results: tuple[Statement, ...]
+
+
+def _shape(combiner: Type) -> tuple[Expression, ...]:
+    return combiner, Name("kThreadsX"), Name("kThreadsY")
 
 
 def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[Statement, ...]:
@@ -63,28 +84,31 @@ def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[S
     kinds: dict[tuple[Type, Type], list[Accumulator]] = {}
     for each in accumulators:
         kinds.setdefault((each.type, each.combiner), []).append(each)
-    lines: list[str] = []
+    lines: list[Statement] = []
     for (kind, combiner), members in kinds.items():
-        one = members[0]
+        one, parts = members[0], tuple(Name(m.part) for m in members)
+        argument: Expression = parts[0]
         values: tuple[Statement, ...] = ()
         if len(members) > 1:
             result = names.fresh("row_totals", "totals")
-            argument = f"fusec::Vec<{kind}, {len(members)}>{{{', '.join(m.part for m in members)}}}"
-            values = tuple(
-                line for k, m in enumerate(members) for line in m.named(f"{result}[{k}]")
-            )
+            argument = Braced(vector_of(kind, operand(len(members))), parts)
+            each = (m.named(Item(Name(result), operand(k))) for k, m in enumerate(members))
+            values = tuple(line for named in each for line in named)
+        elif one.rounds is None:
+            result = one.name
         else:
-            simple, argument = one.rounds is None, one.part
-            result = one.name if simple else names.fresh(f"{one.name}_total", "total")
-            values = () if simple else one.named(result)
-        reduce = f"fusec::block_reduce_rows_in_turns<{combiner}, kThreadsX, kThreadsY>"
-        lines += [f"const auto {result} = {reduce}({argument}, turn);", *values]
+            result = names.fresh(f"{one.name}_total", "total")
+            values = one.named(Name(result))
+        given = argument, Name("turn")
+        reduced = Call("fusec::block_reduce_rows_in_turns", given, _shape(combiner))
+        lines += [Let(AUTO, result, reduced), *values]
     return tuple(lines)
 
 
-def in_vector(name: str, element: str, *, again: bool) -> str:
-    """Return where an element of a row at hand is."""
-    return f"{name}[{element}]" if again else f"{name}[c][{element}]"
+def in_ring(name: str, slot: str) -> Expression:
+    """Return a thread's vector of a row in a ring."""
+    place = (Name(slot) * Name("kChunks") + C) * Name("kThreads") + Name("thread")
+    return Element(Name(name), place)
 
 
 def copy_lines(emitter: Emitter, ring: tuple[Ring, ...], width: int) -> tuple[Statement, ...]:
@@ -100,9 +124,10 @@ def copy_lines(emitter: Emitter, ring: tuple[Ring, ...], width: int) -> tuple[St
         for part in range(size // step):
             first = part * step // instance.dtype.size
             pointer = emitter.pointer(instance.name, base + first, 0)
-            place = f"{each.name}[(next_slot * kChunks + c) * kThreads + thread]"
-            target = f"&{place}" if size == step else f"&{place}[{first}]"
-            call = "copy_async_16" if step == 16 else f"copy_async<{step}>"
-            tail = "" if step == 16 else ", true"
-            emitter.add(0, "vector", f"fusec::{call}({target}, {pointer}{tail});")
+            vector = in_ring(each.name, "next_slot")
+            given = Unary("&", vector if size == step else Item(vector, operand(first))), pointer
+            call = Call("fusec::copy_async_16", given)
+            if step < 16:
+                call = Call("fusec::copy_async", (*given, Literal("true")), (operand(step),))
+            emitter.add(0, "vector", Evaluate(call))
     return emitter.take(0, "vector")

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
-from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
-from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
+from fusec.codegen.phases import (
+    C,
+    Phase,
+    emit_outputs,
+    once_per_row,
+    phase_of,
+    reduction_roots,
+    vector_of_thread,
+)
+from fusec.codegen.row_tiles import RowTile, slot_of, tile_of
 from fusec.codegen.views import (
     KernelView,
     RegisterArray,
@@ -20,10 +28,20 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.kernel.accumulators import Accumulator, accumulate
-from fusec.kernel.ctext import compute_type, dim_text, storage_type
+from fusec.kernel.ctext import compute_type, dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import FILL, Alias, Scope, named
-from fusec.kernel.nodes import Raw, Statement
+from fusec.kernel.nodes import (
+    THREAD_X,
+    ZERO,
+    Assign,
+    Element,
+    Expression,
+    Item,
+    Name,
+    Statement,
+    Type,
+)
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.row_tiles import tiled_in
@@ -35,56 +53,56 @@ from fusec.segment.protocol import Refusal
 class InnerPersistentView(KernelView):
     """Rows of columns, in phases.
 
-    rows, columns: extents as C text; exact: whether the threads' vectors are just the row;
+    rows, columns: extents; exact: whether the threads' vectors are just the row;
     registers: whether a thread's vectors of a row are held in registers, by chunks; held: the rows
-    that are; shared: those in shared memory; column: the C text of a vector's first column;
-    row_bound: whether rows may run out; row_turns: how a thread comes by its rows; shifted: where
-    the first vector of a row begins, if they are, or empty; ends: the declarations of a thread's
-    elements beside them.
+    that are; shared: those in shared memory; column: a vector's first column;
+    row_bound: whether rows may run out; tile: the rows that a block takes in turns, if it does;
+    shifted: where the first vector of a row begins, if they are; ends: the declarations of a
+    thread's elements beside them.
     """
 
-    index_type: str
+    index_type: Type
     threads_x: int
     threads_y: int
     vector_width: int
     chunks: int
-    rows: str
+    rows: Expression
     columns: int
     exact: bool
     row_bound: bool
-    row_turns: TurnsOfRows
+    tile: RowTile | None
     registers: bool
-    column: str
+    column: Expression
     held: tuple[RegisterArray, ...]
     shared: tuple[SharedArray, ...]
     phases: tuple[Phase, ...]
-    shifted: str
+    shifted: Expression | None
     ends: tuple[Statement, ...]
 
 
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
     """Return the view of a row-persistent kernel."""
     parameters, rows = plan.parameters, plan.problem.rows
-    held, kept, phases, (first, ends), turns = _phases(plan, kernel)
-    columns = rows.columns.value
+    held, kept, phases, (first, ends), tile = _phases(plan, kernel)
+    columns, own = rows.columns.value, vector_of_thread()
     return InnerPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(parameters),
-        index_type="fusec::i64" if parameters.wide_index else "int",
+        index_type=index_type(wide=parameters.wide_index),
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
         chunks=parameters.chunks,
-        rows=dim_text(rows.rows).text,
+        rows=dim_text(rows.rows),
         columns=columns,
-        exact=not first
+        exact=first is None
         and columns == parameters.chunks * parameters.threads_x * parameters.vector_width,
         row_bound=_is_bound(parameters),
-        row_turns=turns.beside(phases),
+        tile=None if tile is None else tile.read_by(phases),
         registers=parameters.storage == "registers",
-        column=f"{'first_column + ' if first else ''}(c * kThreadsX + threadIdx.x) * kVec",
+        column=own if first is None else Name("first_column") + own,
         held=(*(s for s in held if isinstance(s, RegisterArray)), *kept),
-        shared=(*(s for s in held if isinstance(s, SharedArray)), *turns.shared),
+        shared=(*(s for s in held if isinstance(s, SharedArray)), *(tile.shared if tile else ())),
         phases=phases,
         shifted=first,
         ends=ends,
@@ -113,8 +131,8 @@ def _phases(
     tuple[RegisterArray | SharedArray, ...],
     tuple[RegisterArray, ...],
     tuple[Phase, ...],
-    tuple[str, tuple[Statement, ...]],
-    TurnsOfRows,
+    tuple[Expression | None, tuple[Statement, ...]],
+    RowTile | None,
 ]:
     fusion, parameters = plan.fusion, plan.parameters
     width = parameters.vector_width
@@ -142,15 +160,15 @@ def _phases(
     plans = plan_stores(
         lowering, fusion.outputs, emitter.store_kind, lambda p: bool(p.variables & elements)
     )
-    turns = turns_of_rows(parameters.wide_index, several=_is_bound(parameters))
+    tile = None
     if parameters.tile_rows:
         tiles = tiled_in(plan.problem, lowering, phases, plan.loops)
         assert not isinstance(tiles, Refusal), tiles
-        turns, plans = turns_of_tile(emitter, tiles, parameters.tile_rows, plans, plan.loops)
+        tile, plans = tile_of(emitter, tiles, parameters.tile_rows, plans, plan.loops)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     held = _held(emitter, plan)
-    first = "" if start is None else first_column(emitter, start, chunk)
+    first = None if start is None else first_column(emitter, start, chunk)
     ends = _hold_ends(emitter, plan, plans) if first else ()
     loads: list[tuple[Statement, ...]] = []
     kept: list[RegisterArray] = []
@@ -167,13 +185,13 @@ def _phases(
             summed = zip(phases.reductions[number], accumulators[number], strict=True)
             stored = (p for p in due if p.variables & {chunk, lane})
             emit_ends(emitter, lowering, summed, stored, number)
-    once = "threadIdx.x == 0" + (f" && {emitter.guard}" if emitter.guard else "")
+    once = once_per_row(emitter, THREAD_X)
     # Only now: a later phase may have asked for a row's value that an earlier one computes.
     made = tuple(
         phase_of(emitter, number, loads[number], accumulators[number], once=once)
         for number in range(phases.count)
     )
-    return tuple(array for array, _ in held), tuple(kept), made, (first, ends), turns
+    return tuple(array for array, _ in held), tuple(kept), made, (first, ends), tile
 
 
 def _is_bound(p: InnerPersistentParameters) -> bool:
@@ -215,15 +233,18 @@ def _held(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
             else shared_array(emitter.names, name, staged)
         )
         held.append((array, instance))
-        element = "[v]" if plan.parameters.vector_width > 1 else "[0]"
-        at = "c" if in_registers else _place(plan.parameters)
-        emitter.cached[instance] = f"{name}[{at}]{element}"
+        vector = _vector(name, plan.parameters)
+        emitter.cached[instance] = Item(vector, emitter.element_of_vector)
     return held
 
 
-def _place(p: InnerPersistentParameters) -> str:
-    """Return the number of a vector in its row, as C text."""
-    return "(column - first_column) / kVec" if p.shifted else "column / kVec"
+def _vector(array: str, p: InnerPersistentParameters) -> Expression:
+    """Return a vector of a row that stays on chip."""
+    if p.storage == "registers":
+        return Item(Name(array), C)
+    column = Name("column")
+    place = column - Name("first_column") if p.shifted else column
+    return Element(Name(array), place / Name("kVec"))
 
 
 def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
@@ -232,10 +253,11 @@ def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
     for instance, first in phases.kept:
         if first == number:
             # What all elements of a vector share is also read outside the loop over them.
-            lane = emitter.lane.name if emitter.lane in instance.variables else "0"
+            lane = emitter.element_of_vector if emitter.lane in instance.variables else ZERO
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
-            emitter.add(number, "lane", f"{name}[c][{lane}] = {emitter.ref(instance, number)};")
-            emitter.given_after[instance] = (number, Raw(f"{name}[c][{lane}]"))
+            element = Item(Item(Name(name), C), lane)
+            emitter.add(number, "lane", Assign(element, emitter.ref(instance, number)))
+            emitter.given_after[instance] = (number, element)
             kept.append(RegisterArray(name, compute_type(instance.dtype)))
     return kept
 
@@ -248,10 +270,10 @@ def _fill(
     parameters: InnerPersistentParameters,
 ) -> tuple[Statement, ...]:
     """Return the lines that load what stays on chip, in the first phase that reads it."""
-    at = "c" if parameters.storage == "registers" else _place(parameters)
     sweep = FILL + number
     for array, instance in held:
         if _first_phase(loads, instance) == number:
             text = emitter.load_vector(instance, sweep)
-            emitter.add(sweep, emitter.scopes[-2].name, f"{array.name}[{at}] = {text};")
+            line = Assign(_vector(array.name, parameters), text)
+            emitter.add(sweep, emitter.scopes[-2].name, line)
     return emitter.take(sweep, emitter.scopes[-2].name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
+from fusec.codegen.phases import C, Phase, emit_outputs, once_per_row, phase_of, reduction_roots
 from fusec.codegen.views import (
     KernelView,
     SharedArray,
@@ -14,20 +14,39 @@ from fusec.codegen.views import (
     shared_array,
 )
 from fusec.index.access import Facts
+from fusec.index.instances import Instance
 from fusec.ir.dim import dim
+from fusec.ir.dtype import DType
 from fusec.ir.expression import Var, index, of_var
 from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.ctext import dim_text
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import (
+    AUTO,
+    ZERO,
+    Binary,
+    Call,
+    Element,
+    Expression,
+    Item,
+    Let,
+    Literal,
+    Name,
+    Pointer,
+    Statement,
+    Type,
+    total,
+)
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.ring import columns_at_once, parts_of
 
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""
+
+OWN, VEC = Name("kOwn"), Name("kVec")
 
 
 @dataclass(frozen=True)
@@ -39,22 +58,30 @@ class RingCopy:
 
     ring: str
     row: str
-    source: str
-    bytes: str
-    piece: str
+    source: Expression
+    bytes: Expression
+    piece: Expression
 
 
 @dataclass(frozen=True)
 class Place:
-    """An array: its name, and where it begins, as the name of a constant or as an address.
+    """An array: its name, and the constant that says where it begins.
 
-    offset: the first byte of a constant; words: of an element.
+    offset: that constant, in bytes; words: of an element.
     """
 
     name: str
     place: str
-    offset: int = 0
-    words: int = 0
+    offset: int
+    words: int
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The barriers of a reduction in a cluster, and where they begin."""
+
+    name: str
+    place: Expression
 
 
 @dataclass(frozen=True)
@@ -74,38 +101,38 @@ class RingSweep:
 class InnerPersistentRingView(KernelView):
     """Rows in a ring, in phases.
 
-    warps: of a group; rows: extent as C text; shared: the rings, and columns that stay; copies:
+    warps: of a group; rows: extent; shared: the rings, and columns that stay; copies:
     what is brought into rings; row_bytes: of all that is brought for a row; kept, kept_bytes: the
     same of columns that stay; producer: statements before a row is brought; piece, pieces: columns
     of each copy, and copies of a block's part of a row; places: statements before a piece is
     brought; parts: where warps
     leave their parts of each reduction; arrivals: the barriers of these, in a cluster; barriers:
-    first byte of all barriers; unroll: vectors that a thread takes at a time; column: the C text of
-    a vector's first column.
+    first byte of all barriers; unroll: vectors that a thread takes at a time; column: a vector's
+    first column.
     """
 
-    index_type: str
+    index_type: Type
     vector_width: int
     warps: int
     groups: int
     cluster: int
     slots: int
     columns: int
-    rows: str
+    rows: Expression
     shared: tuple[SharedArray, ...]
     copies: tuple[RingCopy, ...]
-    row_bytes: str
+    row_bytes: Expression | None
     kept: tuple[RingCopy, ...]
-    kept_bytes: str
+    kept_bytes: Expression | None
     producer: tuple[Statement, ...]
     piece: int
     pieces: int
     places: tuple[Statement, ...]
     parts: tuple[Place, ...]
-    arrivals: tuple[Place, ...]
+    arrivals: tuple[Arrival, ...]
     barriers: int
     unroll: int
-    column: str
+    column: Expression
     sweeps: tuple[RingSweep, ...]
 
 
@@ -121,22 +148,23 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
     number = sum(row in s.instance.variables for s in plan.staged)
     copies, kept = brought[:number], brought[number:]
     sweeps, parts, arrivals, barriers = _sweeps(plan, emitter, brought)
+    vector = Name("rank") * (OWN / VEC) + C if p.cluster > 1 else C
     return InnerPersistentRingView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
-        index_type="fusec::i64" if p.wide_index else "int",
+        index_type=emitter.index_type,
         vector_width=p.vector_width,
         warps=p.threads_x // 32,
         groups=p.groups,
         cluster=p.cluster,
         slots=p.slots,
         columns=rows.columns.value,
-        rows=dim_text(rows.rows).text,
+        rows=dim_text(rows.rows),
         shared=arrays,
         copies=copies,
-        row_bytes=" + ".join(c.bytes for c in copies),
+        row_bytes=total(c.bytes for c in copies),
         kept=kept,
-        kept_bytes=" + ".join(c.bytes for c in kept),
+        kept_bytes=total(c.bytes for c in kept),
         producer=producer,
         piece=piece,
         pieces=pieces,
@@ -145,7 +173,7 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
         arrivals=arrivals,
         barriers=barriers,
         unroll=_unroll(plan),
-        column="(rank * (kOwn / kVec) + c) * kVec" if p.cluster > 1 else "c * kVec",
+        column=vector * VEC,
         sweeps=sweeps,
     )
 
@@ -224,25 +252,29 @@ def _copies(
         address = instance.address.substitute({chunk: start, lane: index(0)})
         source = emitter.pointer(instance.name, address, 0)
         at = names.fresh(f"{instance.name}_row", "row") if moves else array.name
-        times = f" * {instance.dtype.size}" if instance.dtype.size > 1 else ""
-        copies.append(RingCopy(array.name, at, source, f"kOwn{times}", f"kPiece{times}"))
+        sizes = (_bytes(columns, instance.dtype) for columns in (OWN, Name("kPiece")))
+        copies.append(RingCopy(array.name, at, source, *sizes))
         arrays.append(array)
     return tuple(copies), emitter.before(0), emitter.take(0, "piece"), tuple(arrays)
 
 
+def _bytes(columns: Expression, dtype: DType) -> Expression:
+    return columns * dtype.size if dtype.size > 1 else columns
+
+
 def _sweeps(
     plan: InnerPersistentPlan, emitter: Emitter, copies: tuple[RingCopy, ...]
-) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Place, ...], int]:
+) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Arrival, ...], int]:
     """Return the sweeps over a row, and where the parts of their reductions lie."""
     lowering, phases, p = plan.lowering, plan.phases, plan.parameters
     plans = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(s.instance for s in plans), *reduction_roots(lowering, nodes)])
-    vectors: dict[object, tuple[str, str]] = {}
+    vectors: dict[Instance, Statement] = {}
     for staged, copy in zip(plan.staged, copies, strict=True):
         name = emitter.names.fresh(f"{staged.instance.name}_vec", "vec")
-        vectors[staged.instance] = name, f"const auto {name} = {copy.row}[c];"
-        emitter.cached[staged.instance] = f"{name}[{plan.loops[2].name}]"
+        vectors[staged.instance] = Let(AUTO, name, Element(Name(copy.row), C))
+        emitter.cached[staged.instance] = Item(Name(name), emitter.element_of_vector)
     accumulators: list[tuple[Accumulator, ...]] = []
     for number in range(phases.count):
         accumulators.append(
@@ -252,10 +284,11 @@ def _sweeps(
         emit_outputs(emitter, due, number, frozenset(plan.loops[1:]))
     every = [a for each in accumulators for a in each]
     parts, arrivals, barriers = _places(plan, emitter.names, every)
-    once = "thread == 0" + (" && rank == 0" if p.cluster > 1 else "")
+    first = (Binary("==", Name("rank"), ZERO),) if p.cluster > 1 else ()
+    once = once_per_row(emitter, Name("thread"), *first)
     sweeps: list[RingSweep] = []
     for number, each in enumerate(accumulators):
-        loads = tuple(line for i, (_, line) in vectors.items() if i in phases.loads[number])
+        loads = tuple(line for i, line in vectors.items() if i in phases.loads[number])
         results = tuple(
             line for a in each for line in a.named(_reduced(a, p, parts, arrivals, every.index(a)))
         )
@@ -265,7 +298,7 @@ def _sweeps(
 
 def _places(
     plan: InnerPersistentPlan, names: Names, accumulators: list[Accumulator]
-) -> tuple[tuple[Place, ...], tuple[Place, ...], int]:
+) -> tuple[tuple[Place, ...], tuple[Arrival, ...], int]:
     """Return the parts of each reduction, their barriers, and the first byte of all barriers."""
     p = plan.parameters
     nodes = [n for group in plan.phases.reductions for n in group]
@@ -276,10 +309,13 @@ def _places(
         place = "k" + "".join(word[:1].upper() + word[1:] for word in name.split("_"))
         parts.append(Place(name, names.fresh(place, "place"), lies.offset, lies.words))
     stays = any(plan.loops[0] not in s.instance.variables for s in plan.staged)
-    before, arrivals = "columns + 1" if stays else "empty + kStages", list[Place]()
+    before = Pointer(Name("columns"), Literal("1"))
+    if not stays:
+        before = Pointer(Name("empty"), Name("kStages"))
+    arrivals: list[Arrival] = []
     for each in accumulators if p.cluster > 1 else ():
-        arrivals.append(Place(names.fresh(f"{each.name}_arrived", "arrived"), before))
-        before = f"{arrivals[-1].name} + 2 * kGroups"
+        arrivals.append(Arrival(names.fresh(f"{each.name}_arrived", "arrived"), before))
+        before = Pointer(Name(arrivals[-1].name), Literal("2") * Name("kGroups"))
     return tuple(parts), tuple(arrivals), at
 
 
@@ -287,16 +323,14 @@ def _reduced(
     each: Accumulator,
     p: InnerPersistentParameters,
     parts: tuple[Place, ...],
-    arrivals: tuple[Place, ...],
+    arrivals: tuple[Arrival, ...],
     number: int,
-) -> str:
+) -> Expression:
     """Return the parts of all threads that share a row, combined."""
-    at = "2 * group + turn"
+    own, left, warps = Name(each.part), Name(parts[number].name), Name("kWarps")
+    at = Literal("2") * Name("group") + Name("turn")
     if p.cluster == 1:
-        return (
-            f"fusec::group_reduce<{each.combiner}, kWarps>({each.part}, {parts[number].name}, {at})"
-        )
-    return (
-        f"fusec::cluster_reduce<{each.combiner}, kWarps, kCluster>({each.part}, "
-        f"{parts[number].name}, {arrivals[number].name}, {at}, turn_parity, rank)"
-    )
+        return Call("fusec::group_reduce", (own, left, at), (each.combiner, warps))
+    arrived = Name(arrivals[number].name)
+    given = own, left, arrived, at, Name("turn_parity"), Name("rank")
+    return Call("fusec::cluster_reduce", given, (each.combiner, warps, Name("kCluster")))

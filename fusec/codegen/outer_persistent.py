@@ -19,13 +19,16 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.kernel.accumulators import Accumulator, accumulate
-from fusec.kernel.ctext import dim_text, storage_type
+from fusec.kernel.ctext import dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import FILL, RESULTS, Alias, Scope, named
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import Assign, Expression, Item, Name, Statement, Type
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows import Phases
+
+R = Name("r")
+"""The number of a thread's row."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,15 @@ class ColumnPhase:
 
 @dataclass(frozen=True, kw_only=True)
 class OuterPersistentView(KernelView):
-    """Columns of rows, in phases; extents as C text."""
+    """Columns of rows, in phases."""
 
-    index_type: str
+    index_type: Type
     threads_x: int
     threads_y: int
     vector_width: int
     rows_per_thread: int
     rows: int
-    columns: str
+    columns: Expression
     registers: bool
     held: tuple[RegisterArray, ...]
     phases: tuple[ColumnPhase, ...]
@@ -68,13 +71,13 @@ def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
             f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows "
             f"at a time; the columns {where}."
         ),
-        index_type="fusec::i64" if p.wide_index else "int",
+        index_type=index_type(wide=p.wide_index),
         threads_x=p.threads_x,
         threads_y=p.threads_y,
         vector_width=p.vector_width,
         rows_per_thread=p.rows_per_thread,
         rows=problem.rows.columns.value,
-        columns=dim_text(problem.rows.rows).text,
+        columns=dim_text(problem.rows.rows),
         registers=registers,
         held=held,
         phases=phases,
@@ -132,11 +135,10 @@ Kept = tuple[RegisterArray, Instance]
 
 def _held(emitter: Emitter, staged: Iterable[Staged]) -> list[Kept]:
     held: list[Kept] = []
-    lane = "v" if emitter.lane is not None else "0"
     for instance in (each.instance for each in staged):
         name = emitter.names.fresh(f"{instance.name}_rows", "rows")
         held.append((RegisterArray(name, storage_type(instance.dtype)), instance))
-        emitter.cached[instance] = f"{name}[r][{lane}]"
+        emitter.cached[instance] = Item(Item(Name(name), R), emitter.element_of_vector)
     return held
 
 
@@ -154,8 +156,8 @@ def _emit_phase(
     column = emit_column_values(emitter, values, number, lane)
     for array, instance in held:
         if number == next(n for n, phase in enumerate(phases.loads) if instance in phase):
-            text = emitter.load_vector(instance, FILL + number)
-            emitter.add(FILL + number, "row", f"{array.name}[r] = {text};")
+            line = Assign(Item(Name(array.name), R), emitter.load_vector(instance, FILL + number))
+            emitter.add(FILL + number, "row", line)
     accumulators = tuple(
         accumulate(emitter, lowering, node, number, array=True)
         for node in phases.reductions[number]

@@ -6,21 +6,35 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusec.codegen.ends import ends_of
-from fusec.codegen.views import StorePlan, emit_store
+from fusec.codegen.views import StorePlan, emit_store, guarded
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator
-from fusec.kernel.ctext import expression, identifier
+from fusec.kernel.ctext import identifier
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import mentions
 from fusec.kernel.nest import END_FILL, ENDS, block
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import (
+    THREAD_X,
+    ZERO,
+    Assign,
+    Binary,
+    Element,
+    Expression,
+    Name,
+    Statement,
+    both,
+)
 
 
 def uses_column(lines: Iterable[Statement]) -> bool:
     """Return whether statements need the number of their column."""
     return mentions(lines, "column")
+
+
+C = Name("c")
+"""The number of a thread's vector."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,11 @@ class Phase:
         return tuple(line for each in self.accumulators for line in each.named(each.of_block))
 
 
+def vector_of_thread() -> Expression:
+    """Return the first column of a vector in a row that threads divide among them by vectors."""
+    return (C * Name("kThreadsX") + THREAD_X) * Name("kVec")
+
+
 def emit_outputs(
     emitter: Emitter, plans: tuple[StorePlan, ...], phase: int, columns: frozenset[Var]
 ) -> None:
@@ -83,11 +102,18 @@ def emit_outputs(
             continue
         emitter.check_store(plan.output.value.name, plan.kind)
         value = emitter.to_storage(plan.instance, plan.output.value.dtype, phase)
-        address = emitter.index(plan.address, phase)
-        line = f"{identifier(plan.buffer)}[{address}] = {value};"
-        if plan.conditions:
-            line = f"if ({emitter.condition(plan.conditions, phase)}) {line}"
+        place = Element(Name(identifier(plan.buffer)), emitter.index(plan.address, phase))
+        line = guarded(emitter, plan.conditions, Assign(place, value), phase)
         emitter.add(phase, "row_stores", line, last=plan.overwrites)
+
+
+def once_per_row(emitter: Emitter, thread: Expression, *tests: Expression) -> Expression | None:
+    """Return what holds for the thread that stores the values of a row: the first along it.
+
+    thread: its number; tests: what has to hold besides, and the emitter's guard, if it has one.
+    """
+    guard = [Name(emitter.guard)] if emitter.guard else []
+    return both([Binary("==", thread, ZERO), *tests, *guard])
 
 
 def reduction_roots(lowering: Lowering, nodes: tuple[Node, ...]) -> list[Instance]:
@@ -101,7 +127,7 @@ def phase_of(
     loads: tuple[Statement, ...] = (),
     accumulators: tuple[Accumulator, ...] = (),
     *,
-    once: str = "",
+    once: Expression | None = None,
     guarded: bool = True,
 ) -> Phase:
     """Return a phase's lines, once every phase has been emitted.
@@ -112,7 +138,7 @@ def phase_of(
     stores = emitter.take(number, "row_stores")
     return Phase(
         emitter.before(number),
-        block(expression(once), stores) if once else stores,
+        stores if once is None else block(once, stores),
         loads,
         emitter.statements(number, guarded=guarded),
         accumulators,

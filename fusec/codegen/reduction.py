@@ -7,19 +7,40 @@ from dataclasses import dataclass, replace
 from fusec.codegen.across import load_across, place_of
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
-from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
-from fusec.codegen.views import RIGHT, KernelView, head, parameter_names, plan_stores
+from fusec.codegen.row_tiles import RowTile, slot_of, tile_of
+from fusec.codegen.views import RIGHT, KernelView, SharedArray, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator, accumulate
-from fusec.kernel.ctext import dim_text, identifier, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
+from fusec.kernel.emit import Emitter, vector_type
 from fusec.kernel.names import Names
 from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
-from fusec.kernel.nodes import AUTO, ZERO, Binary, If, Item, Leave, Let, Name, Statement, Sum, Type
+from fusec.kernel.nodes import (
+    AUTO,
+    BLOCK_Y,
+    THREAD_X,
+    THREAD_Y,
+    ZERO,
+    Assign,
+    Binary,
+    Call,
+    Declare,
+    Element,
+    Expression,
+    If,
+    Item,
+    Leave,
+    Let,
+    Name,
+    Pointer,
+    Statement,
+    Type,
+    Unary,
+)
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once, loaded_once
 from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
@@ -27,6 +48,9 @@ from fusec.schedule.reduction_rows import UNROLLED
 from fusec.schedule.registers import words
 from fusec.schedule.row_tiles import tiled_in
 from fusec.segment.protocol import Refusal
+
+SPLIT = Name("split")
+"""The number of a block among those that share a result."""
 
 AHEAD = (2 * UNROLLED, UNROLLED, UNROLLED // 2)
 MOST_AHEAD = 32
@@ -45,49 +69,50 @@ class Partial:
     part: Accumulator
     workspace: str
     name: str
-    stored: str
+    stored: Type
     layout: str = ""
 
     @property
-    def element(self) -> str:
+    def element(self) -> Expression:
         """Return a thread's part combined with that of one block."""
-        place = "split * width" if self.part.array else "split"
-        return self.part.combined(f"{self.name}[{place}]")
+        place = SPLIT * Name("width") if self.part.array else SPLIT
+        return self.part.combined(Element(Name(self.name), place))
 
     @property
-    def in_turn(self) -> str:
+    def in_turn(self) -> Expression:
         """Return a thread's part combined with those of the blocks before."""
-        return self.part.joined(f"*{self.name}")
+        return self.part.joined(Unary("*", Name(self.name)))
 
-    def taken(self, *, last_turn: bool) -> str:
+    def taken(self, *, last_turn: bool) -> Expression:
         """Return the parts that bulk copies have combined, of which memory then has none left.
 
         last_turn: combined with a thread's own part.
         """
-        first = f"{self.name} + {'threadIdx.x * kVec' if self.part.array else 'threadIdx.y'}"
-        take = "combine_last" if last_turn else "take_combined"
-        return f"fusec::{take}<{self.layout}>({first}, {self.part.part})"
+        place = THREAD_X * Name("kVec") if self.part.array else THREAD_Y
+        given = Pointer(Name(self.name), place), Name(self.part.part)
+        take = "fusec::combine_last" if last_turn else "fusec::take_combined"
+        return Call(take, given, (Type(self.layout),))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReductionView(KernelView):
     """One sweep over the reduced axes, then the results.
 
-    rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced,
+    rows, columns: extents, of the loop and of the vectors (inner: results x reduced,
     outer: reduced x results); sweep: the accumulation; named: the declarations of what it
     comes to; results: what is computed and stored from that; fan: of how many blocks one combines
     the partial results; in_bulk: whether bulk copies combine them in memory; turns: whether blocks
-    combine theirs one after the other; block_results: how many a block has, as C text;
+    combine theirs one after the other; block_results: how many a block has;
     at_once: whether all vectors of a thread are loaded together; split: the block's number among
     those that share a result; first_row: of a thread that takes columns; arrived: the counters of
     the blocks that have left their partial results; shifted: where the first vector of a row
-    begins, if they are, or empty; ends: the declarations of a thread's elements beside them;
-    row_turns: how a thread comes by its rows, of which columns run along memory.
+    begins, if they are; ends: the declarations of a thread's elements beside them; tile: the rows
+    that a block takes in turns, if it does; shared: their arrays.
     across: whether vectors of columns are read wherever they begin; ahead:
     how many vectors of a row that blocks share are loaded before the first of them is used.
     """
 
-    index_type: str
+    index_type: Type
     threads_x: int
     threads_y: int
     vector_width: int
@@ -97,19 +122,20 @@ class ReductionView(KernelView):
     fan: int
     in_bulk: bool
     turns: bool
-    block_results: str
-    split: str
-    first_row: str
-    rows: str
-    columns: str
+    block_results: Expression
+    split: Expression
+    first_row: Expression
+    rows: Expression
+    columns: Expression
     sweep: Phase
     named: tuple[Statement, ...]
     results: Phase
     partials: tuple[Partial, ...]
     arrived: str
-    shifted: str
+    shifted: Expression | None
     ends: tuple[Statement, ...]
-    row_turns: TurnsOfRows
+    tile: RowTile | None
+    shared: tuple[SharedArray, ...]
     across: bool
     ahead: int
 
@@ -117,7 +143,7 @@ class ReductionView(KernelView):
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     """Return the view of a reduction kernel."""
     parameters = plan.parameters
-    sweep, results, accumulators, names, ends, turns = _parts(plan, kernel)
+    sweep, results, accumulators, names, ends, tile = _parts(plan, kernel)
     extents = _extents(plan)
     partials = tuple(
         Partial(
@@ -129,11 +155,12 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         )
         for w, a in zip(plan.workspaces, accumulators, strict=False)
     )
-    split = "split" if parameters.turns else "blockIdx.y"
+    split = SPLIT if parameters.turns else BLOCK_Y
+    results_x = Name("kThreadsX") * Name("kVec")
     return ReductionView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(plan),
-        index_type="fusec::i64" if parameters.wide_index else "int",
+        index_type=index_type(wide=parameters.wide_index),
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
@@ -143,11 +170,11 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         fan=parameters.fan,
         in_bulk=parameters.in_bulk,
         turns=parameters.turns,
-        block_results="kThreadsY" if parameters.inner else "kThreadsX * kVec",
+        block_results=Name("kThreadsY") if parameters.inner else results_x,
         split=split,
         first_row=_first_row(parameters, split),
-        rows=dim_text(extents[0]).text,
-        columns=dim_text(extents[1]).text,
+        rows=dim_text(extents[0]),
+        columns=dim_text(extents[1]),
         sweep=sweep,
         named=tuple(line for a in accumulators for line in a.named(a.part)),
         results=results,
@@ -155,7 +182,8 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
         shifted=ends[0],
         ends=ends[1],
-        row_turns=turns.beside((sweep, results)),
+        tile=None if tile is None else tile.read_by((sweep, results)),
+        shared=() if tile is None else tile.shared,
         across=parameters.shifted and not parameters.inner,
         ahead=_ahead(plan),
     )
@@ -179,12 +207,11 @@ def _ahead(plan: ReductionPlan) -> int:
     return 1
 
 
-def _first_row(p: ReductionParameters, split: str) -> str:
+def _first_row(p: ReductionParameters, split: Expression) -> Expression:
     """Return the first of the rows of which a thread takes columns, a constant if all take all."""
-    thread = "threadIdx.y"
     if p.splits > 1:
-        return f"{split} * kThreadsY + {thread}"
-    return thread if p.threads_y > 1 else "0"
+        return split * Name("kThreadsY") + THREAD_Y
+    return THREAD_Y if p.threads_y > 1 else ZERO
 
 
 def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:
@@ -234,7 +261,12 @@ def _sentence(plan: ReductionPlan) -> str:
 
 
 Parts = tuple[
-    Phase, Phase, tuple[Accumulator, ...], Names, tuple[str, tuple[Statement, ...]], TurnsOfRows
+    Phase,
+    Phase,
+    tuple[Accumulator, ...],
+    Names,
+    tuple[Expression | None, tuple[Statement, ...]],
+    RowTile | None,
 ]
 
 
@@ -269,7 +301,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         stored_under="is_row" if p.inner else "is_column",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
-    first = "" if start is None else first_column(emitter, start, chunk)
+    first = None if start is None else first_column(emitter, start, chunk)
     return _emit(emitter, lowering, plan, elements, first)
 
 
@@ -278,7 +310,7 @@ def _emit(
     lowering: Lowering,
     plan: ReductionPlan,
     elements: frozenset[Var],
-    first: str,
+    first: Expression | None,
 ) -> Parts:
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
     plans = plan_stores(
@@ -287,11 +319,11 @@ def _emit(
         emitter.store_kind,
         lambda p: p.instance.depth == 0 and bool(p.variables & elements),
     )
-    p, turns = plan.parameters, turns_of_rows(plan.parameters.wide_index)
+    p, tile = plan.parameters, None
     if p.tile_rows:
         tiles = tiled_in(plan.problem, lowering, plan.phases, plan.loops)
         assert not isinstance(tiles, Refusal), tiles
-        turns, plans = turns_of_tile(emitter, tiles, p.tile_rows, plans, plan.loops)
+        tile, plans = tile_of(emitter, tiles, p.tile_rows, plans, plan.loops)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     if emitter.part:
         _load_across(emitter, plan)
@@ -307,7 +339,7 @@ def _emit(
     if plan.parameters.inner and plan.parameters.splits > 1:
         sweep = replace(sweep, statements=_turns(emitter, plan, arrays, sweep.statements))
     results = phase_of(emitter, 1, guarded=False)
-    return sweep, results, accumulators, emitter.names, (first, ends), turns
+    return sweep, results, accumulators, emitter.names, (first, ends), tile
 
 
 def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
@@ -325,15 +357,15 @@ def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
 
 def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[Statement, ...]:
     """Emit what loads the vectors that a thread uses next, and return the arrays of them."""
-    arrays: list[str] = []
-    lane = "v" if plan.parameters.vector_width > 1 else "0"
+    arrays: list[Statement] = []
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     for load in sorted(whole, key=reading_order):
         name = emitter.fresh(f"{load.name}_ahead", "ahead", FILL, len(emitter.scopes) - 2)
-        arrays.append(f"fusec::Vec<{storage_type(load.dtype)}, kVec> {name}[kAhead];")
-        text = emitter.load_vector(load, FILL)
-        emitter.add(FILL, emitter.scopes[-2].name, f"{name}[u] = {text};")
-        emitter.cached[load] = f"{name}[u][{lane}]"
+        kind, vector = vector_type(load.dtype, Name("kVec")), Item(Name(name), Name("u"))
+        arrays.append(Declare(kind, name, (Name("kAhead"),)))
+        line = Assign(vector, emitter.load_vector(load, FILL))
+        emitter.add(FILL, emitter.scopes[-2].name, line)
+        emitter.cached[load] = Item(vector, emitter.element_of_vector)
     return tuple(arrays)
 
 
@@ -345,9 +377,9 @@ def _turns(
 ) -> tuple[Statement, ...]:
     """Return the loop that loads a thread's next vectors, then the one that takes them."""
     end = "end" if plan.parameters.shifted else "columns"
-    kind = "fusec::i64" if plan.parameters.wide_index else "int"
-    own, step = Name("column"), Binary("*", Name("u"), Name("kStep"))
-    column = Let(Type(kind), own.name, Sum((Name("first"), step)))
+    own = Name("column")
+    first = Name("first") + Name("u") * Name("kStep")
+    column = Let(emitter.index_type, own.name, first)
     test = Binary("<", own, Name(end))
     loads = block(test, emitter.take(FILL, emitter.scopes[-2].name))
     past = If(Binary(">=", own, Name(end)), (Leave("break"),), braces=False)

@@ -1,4 +1,4 @@
-"""The rows of a block: one for each thread or line of threads, or in turns out of shared memory."""
+"""Tiles of rows in shared memory, which the threads of a block take in turns."""
 
 from __future__ import annotations
 
@@ -12,31 +12,38 @@ from fusec.ir.expression import Var, of_var
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import mentions
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import (
+    Assign,
+    Call,
+    Evaluate,
+    Expression,
+    Name,
+    Pointer,
+    Statement,
+    operand,
+)
 from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
 
-PAST_THE_END = (
-    "Rows past the end repeat the last one, so that every thread takes part in the reductions."
-)
+_FIRST, _ROWS, _THREADS = Name("first_row"), Name("tile_rows"), Name("kThreads")
 
 
 @dataclass(frozen=True)
-class TurnsOfRows:
-    """How a thread comes by its rows.
+class RowTile:
+    """The rows of a block in shared memory.
 
-    begin: the lines before a row is worked on, of which the last declares it; end: those after it;
-    shared: the tiles of rows.
+    rows: how many; loads: what brings them; stores: what leaves what was computed there; shared:
+    the arrays; uses_row: whether a row's number is needed, not its place alone.
     """
 
-    begin: tuple[Statement, ...]
-    end: tuple[Statement, ...] = ()
-    shared: tuple[SharedArray, ...] = ()
+    rows: int
+    loads: tuple[Statement, ...]
+    stores: tuple[Statement, ...]
+    shared: tuple[SharedArray, ...]
+    uses_row: bool = True
 
-    def beside(self, phases: Iterable[Phase]) -> TurnsOfRows:
-        """Return the same, without the number of the row if phases need only its place."""
-        lines = (line for p in phases for line in p.lines)
-        named = not self.shared or mentions(lines, "row")
-        return self if named else replace(self, begin=self.begin[:-1])
+    def read_by(self, phases: Iterable[Phase]) -> RowTile:
+        """Return the same for phases, which may need a row's place alone."""
+        return replace(self, uses_row=mentions((line for p in phases for line in p.lines), "row"))
 
 
 def slot_of(rows: int) -> Var:
@@ -44,40 +51,20 @@ def slot_of(rows: int) -> Var:
     return Var("slot", dim(rows))
 
 
-def turns_of_rows(wide: bool, *, several: bool = True) -> TurnsOfRows:
-    """Return one turn, for a row of the thread's own; several: whether a block has more than one.
-
-    wide: whether indices have 64 bits.
-    """
-    kind = "fusec::i64" if wide else "int"
-    if not several:
-        return TurnsOfRows((f"const {kind} row = blockIdx.x;",))
-    return TurnsOfRows(
-        (
-            f"// {PAST_THE_END}",
-            f"const {kind} row_of_thread = "
-            f"blockIdx.x * static_cast<{kind}>(kThreadsY) + threadIdx.y;",
-            "const bool is_row = row_of_thread < rows;",
-            f"const {kind} row = is_row ? row_of_thread : rows - 1;",
-        )
-    )
-
-
-def turns_of_tile(
+def tile_of(
     emitter: Emitter,
     tiles: Tiled,
     rows: int,
     plans: tuple[StorePlan, ...],
     loops: tuple[Var, Var, Var],
-) -> tuple[TurnsOfRows, tuple[StorePlan, ...]]:
-    """Return the turns by which a block takes the rows of a tile, and the stores into tiles.
+) -> tuple[RowTile, tuple[StorePlan, ...]]:
+    """Return the tile whose rows a block takes in turns, and the stores into it.
 
     The emitter reads what comes by tiles from there. loops: row, chunk and lane.
     """
-    kind = "fusec::i64" if emitter.wide else "int"
     _, chunk, lane = loops
     column = of_var(chunk) * lane.extent + of_var(lane)
-    brought, left = list[str](), list[str]()
+    brought, left = list[Statement](), list[Statement]()
     shared: list[SharedArray] = []
     found, offset = plans, 0
     for each, size in tiles.sizes(rows):
@@ -91,58 +78,46 @@ def turns_of_tile(
         offset += size
         at = of_var(slot_of(rows)) * each.pitch + column
         if loaded:
-            brought.append(_bring(each, name, rows))
+            brought.append(_bring(each, Name(name), rows))
             emitter.tiles[each.instance] = (name, at + each.skip)
         else:
-            lies, leave = _leave(each, name, found, rows)
+            lies, leave = _leave(each, Name(name), found, rows)
             brought.append(lies)
             left.append(leave)
             found = tuple(
                 replace(p, address=at, buffer=name) if p.output.value is each.value else p
                 for p in found
             )
-    begin = (
-        f"constexpr int kTileRows = {rows};",
-        "// One bulk copy loads all rows of the block; threads read them in shared memory.",
-        f"const {kind} first_row = blockIdx.x * static_cast<{kind}>(kTileRows);",
-        "const int tile_rows = rows - first_row < kTileRows ? rows - first_row : kTileRows;",
-        *brought,
-        "fusec::rows_arrived();",
-        "#pragma unroll 1",
-        "for (int turn = threadIdx.y; turn < kTileRows; turn += kThreadsY) {",
-        f"// {PAST_THE_END}",
-        "const bool is_row = turn < tile_rows;",
-        "const int slot = is_row ? turn : tile_rows - 1;",
-        f"const {kind} row = first_row + slot;",
-    )
-    end = ("}", *(("__syncthreads();", *left) if left else ()))
-    return TurnsOfRows(begin, end, tuple(shared)), found
+    return RowTile(rows, tuple(brought), tuple(left), tuple(shared)), found
 
 
-def _bring(load: TiledLoad, name: str, rows: int) -> str:
-    """Return the line that brings a tile."""
-    start = f" + {load.start}" if load.start else ""
-    source = identifier(load.instance.name)
+def _numbers(*values: int) -> tuple[Expression, ...]:
+    return tuple(operand(value) for value in values)
+
+
+def _bring(load: TiledLoad, tile: Name, rows: int) -> Statement:
+    """Return the statement that brings a tile."""
+    first = _FIRST if load.apart else _FIRST * load.pitch
+    run = Pointer(Name(identifier(load.instance.name)), first + load.start if load.start else first)
     if load.apart:
-        about = f"kThreads, kTileRows, {load.columns}, {load.pitch}, {load.wide}"
-        run = f"{source} + first_row{start}"
-        return f"fusec::bring_turned<{about}>({name}, {run}, {load.apart}, tile_rows);"
-    run = f"{source} + first_row * {load.pitch}{start}"
+        about = _THREADS, Name("kTileRows"), *_numbers(load.columns, load.pitch, load.wide)
+        given = tile, run, operand(load.apart), _ROWS
+        return Evaluate(Call("fusec::bring_turned", given, about))
     spare = load.pitch - load.columns - load.skip
-    beside = f" - {spare}" if spare > 0 else f" + {-spare}" if spare else ""
-    count = f"tile_rows * {load.pitch}{beside}"
-    brought = f"fusec::bring_rows<kThreads, {load.elements(rows)}>({name}, {run}, {count})"
-    return f"{name} = {brought};"
+    count = _ROWS * load.pitch
+    if spare:
+        count = count - spare if spare > 0 else count + -spare
+    about = _THREADS, operand(load.elements(rows))
+    return Assign(tile, Call("fusec::bring_rows", (tile, run, count), about))
 
 
 def _leave(
-    store: TiledStore, name: str, plans: tuple[StorePlan, ...], rows: int
-) -> tuple[str, str]:
-    """Return the line that lays out a tile as its place in memory, and that which stores it."""
+    store: TiledStore, tile: Name, plans: tuple[StorePlan, ...], rows: int
+) -> tuple[Statement, Statement]:
+    """Return what lays out a tile as its place in memory, and what stores it."""
     (plan,) = (p for p in plans if p.output.value is store.value)
-    run = f"{identifier(plan.buffer)} + first_row * {store.pitch}"
-    about = f"kThreads, {store.elements(rows)}"
-    return (
-        f"{name} += fusec::shift_of<{COPY // store.value.dtype.size}>({run});",
-        f"fusec::leave_rows<{about}>({run}, {name}, tile_rows * {store.pitch});",
-    )
+    run = Pointer(Name(identifier(plan.buffer)), _FIRST * store.pitch)
+    shift = Call("fusec::shift_of", (run,), _numbers(COPY // store.value.dtype.size))
+    about = _THREADS, operand(store.elements(rows))
+    leave = Call("fusec::leave_rows", (run, tile, _ROWS * store.pitch), about)
+    return Assign(tile, shift, "+="), Evaluate(leave)

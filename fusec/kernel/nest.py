@@ -11,11 +11,11 @@ from fusec.index.access import Facts, vector_base
 from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
-from fusec.kernel.ctext import dim_text, expression, identifier
+from fusec.kernel.ctext import dim_text, expression, identifier, index_type
 from fusec.kernel.names import Names
 from fusec.kernel.nodes import (
-    I64,
     INT,
+    ZERO,
     Binary,
     Cast,
     Expression,
@@ -28,6 +28,7 @@ from fusec.kernel.nodes import (
     Pointer,
     Statement,
     Sum,
+    Type,
     both,
     statement,
 )
@@ -152,6 +153,16 @@ class Nest:
         """Append a statement; `last`: behind all that are not."""
         lines = self._last if last else self.lines
         lines.setdefault((phase, scope), []).append(statement(line))
+
+    @property
+    def element_of_vector(self) -> Expression:
+        """Return which element of a vector is the one at hand."""
+        return ZERO if self.lane is None else Name(self.lane.name)
+
+    @property
+    def index_type(self) -> Type:
+        """Return the C type of indices."""
+        return index_type(wide=self.wide)
 
     @property
     def store_test(self) -> str:
@@ -280,7 +291,7 @@ class Nest:
             base = inner.name if isinstance(inner, Name) else "part"
             tail = divisor.text if divisor.text.isalnum() else "size"
             name = self.fresh(f"{base}_{word}_{tail}", "part", home, number)
-            line = Let(I64 if self.wide else INT, name, Binary(sign, inner, divisor))
+            line = Let(self.index_type, name, Binary(sign, inner, divisor))
             self.add(home, self.scopes[number].name, line)
             self._atoms[(home, atom)] = Name(name)
         return self._atoms[(home, atom)]

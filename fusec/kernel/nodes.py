@@ -75,6 +75,21 @@ class Expression(Node):
     def __str__(self) -> str:
         return self.text
 
+    def __add__(self, other: Expression | int) -> Binary:
+        return Binary("+", self, operand(other))
+
+    def __sub__(self, other: Expression | int) -> Binary:
+        return Binary("-", self, operand(other))
+
+    def __mul__(self, other: Expression | int) -> Binary:
+        return Binary("*", self, operand(other))
+
+    def __truediv__(self, other: Expression | int) -> Binary:
+        return Binary("/", self, operand(other))
+
+    def __mod__(self, other: Expression | int) -> Binary:
+        return Binary("%", self, operand(other))
+
 
 @dataclass(frozen=True)
 class Raw(Expression):
@@ -334,12 +349,27 @@ class Grouped(Expression):
         return f"({self.inside})"
 
 
+THREAD_X, THREAD_Y, BLOCK_X, BLOCK_Y = (
+    Member(Name(f"{of}Idx"), axis) for of in ("thread", "block") for axis in ("x", "y")
+)
+
+
 def _listed(parts: Iterable[Expression]) -> str:
     return ", ".join(part.text for part in parts)
 
 
 def _template(arguments: tuple[Expression, ...]) -> str:
     return f"<{_listed(arguments)}>" if arguments else ""
+
+
+def vector_of(kind: Type, width: Expression) -> Type:
+    """Return the type of a vector."""
+    return Type("fusec::Vec", (kind, width))
+
+
+def operand(value: Expression | int) -> Expression:
+    """Return an expression; a number becomes a constant."""
+    return Literal(str(value)) if isinstance(value, int) else value
 
 
 def negated(value: Expression) -> Expression:
@@ -349,9 +379,23 @@ def negated(value: Expression) -> Expression:
 
 def both(tests: Iterable[Expression]) -> Expression | None:
     """Return a test that holds where all do; None without any."""
+    return _chained("&&", tests)
+
+
+def either(tests: Iterable[Expression]) -> Expression | None:
+    """Return a test that holds where any does; None without any."""
+    return _chained("||", tests)
+
+
+def total(terms: Iterable[Expression]) -> Expression | None:
+    """Return a sum; None without any terms."""
+    return _chained("+", terms)
+
+
+def _chained(operator: str, terms: Iterable[Expression]) -> Expression | None:
     found: Expression | None = None
-    for test in tests:
-        found = test if found is None else Binary("&&", found, test)
+    for term in terms:
+        found = term if found is None else Binary(operator, found, term)
     return found
 
 
