@@ -22,7 +22,6 @@ from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     I64,
-    Call,
     Cast,
     Declare,
     Element,
@@ -32,6 +31,7 @@ from fusec.kernel.nodes import (
     Statement,
     Static,
     Type,
+    call,
 )
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import (
@@ -190,9 +190,9 @@ def _totals(
         partial = Element(Name(identifier(workspaces[node].name)), Name("place"))
         take = update(node.op, Name(part), partial, dtype)
         kind, combine = compute_type(dtype), combiner(node.op, dtype)
-        about = combine, Name("kThreadsX"), Name("kThreadsY")
-        whole = Let(kind, name, Call("fusec::block_reduce_strided", (Name(part),), about))
+        about = combine, "kThreadsX", "kThreadsY"
+        whole = call("fusec::block_reduce_strided", part, about=about)
         start = Declare(kind, part, (), Static(combine, "identity"))
-        totals.append(Total(start, take, whole))
+        totals.append(Total(start, take, Let(kind, name, whole)))
         emitter.given.update(dict.fromkeys(read[value], Name(name)))
     return tuple(totals)

@@ -9,7 +9,7 @@ from fusec.ir.expression import Var
 from fusec.kernel.ctext import compute_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import COLUMNS
-from fusec.kernel.nodes import Assign, Declare, Item, Name, Statement, vector_of
+from fusec.kernel.nodes import Assign, Declare, Statement, item, vector_of
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
@@ -51,8 +51,8 @@ def emit_column_values(
             continue
         text = emitter.ref(instance, sweep)
         name = emitter.names.fresh(f"{instance.name or 'column'}_columns", "columns")
-        element = Item(Name(name), Name(lane.name))
-        kind = vector_of(compute_type(instance.dtype), Name(emitter.width_name))
+        element = item(name, lane.name)
+        kind = vector_of(compute_type(instance.dtype), emitter.width_name)
         declarations.append(Declare(kind, name))
         emitter.add(sweep, "lane", Assign(element, text))
         emitter.given[instance] = element

@@ -13,7 +13,7 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     copy_lines,
     in_ring,
 )
-from fusec.codegen.phases import C, emit_outputs, once_per_row, phase_of, vector_of_thread
+from fusec.codegen.phases import COLUMN, C, emit_outputs, once_per_row, phase_of, vector_of_thread
 from fusec.codegen.views import (
     KernelView,
     RegisterArray,
@@ -40,12 +40,12 @@ from fusec.kernel.nodes import (
     Assign,
     Binary,
     Expression,
-    Item,
     Let,
     Name,
     Statement,
     Type,
     either,
+    item,
 )
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
@@ -177,9 +177,9 @@ class _Making:
         together = p.threads_y > 1
         outside = [
             *([Binary("!=", THREAD_Y, ZERO)] if together else []),
-            *([] if exact else [Binary(">=", Name("column"), Name("kColumns"))]),
+            *([] if exact else [Binary(">=", COLUMN, Name("kColumns"))]),
         ]
-        threads, first = Name("kThreadsY"), Name("first")
+        first = Name("first")
         return InnerOuterView(
             **head(self.plan, self.kernel),  # pyright: ignore[reportArgumentType]
             schedule=_sentence(p, bands.groups.value),
@@ -197,8 +197,8 @@ class _Making:
             range_rows=p.range_rows,
             column=_column(p),
             exact=exact,
-            thread=THREAD_Y * Name("kThreadsX") + THREAD_X if together else THREAD_X,
-            row_of_slot=first + SLOT * threads + THREAD_Y if together else first + SLOT,
+            thread=THREAD_Y * "kThreadsX" + THREAD_X if together else THREAD_X,
+            row_of_slot=first + SLOT * "kThreadsY" + THREAD_Y if together else first + SLOT,
             first_row=first + THREAD_Y if together else first,
             row_here=Name("row_of_thread" if self._row_bound() else "row"),
             partial_sums=tuple(p.sum_of_block for p in self.parts.values()) if together else (),
@@ -247,7 +247,7 @@ class _Making:
                 found.append(RegisterArray(name, compute_type(instance.dtype)))
                 # What all elements of a vector share is also read outside the loop over them.
                 shared = self.emitter.lane not in instance.variables
-                place = Item(Item(Name(name), C), ZERO if shared else self.element)
+                place = item(name, C, ZERO if shared else self.element)
                 self.emitter.add(-1, "lane", Assign(place, text))
                 texts[instance] = place
             self.emitter.given.update(texts)
@@ -256,9 +256,8 @@ class _Making:
                 value = self.emitter.load_vector(instance, -1)
                 name = self.names.fresh(f"{instance.name}_columns", "columns")
                 found.append(RegisterArray(name, storage_type(instance.dtype)))
-                vector = Item(Name(name), C)
-                self.emitter.add(-1, "vector", Assign(vector, value))
-                self.emitter.cached[instance] = Item(vector, self.element)
+                self.emitter.add(-1, "vector", Assign(item(name, C), value))
+                self.emitter.cached[instance] = item(name, C, self.element)
         return tuple(found)
 
     def _rows(self) -> tuple[tuple[Ring, ...], tuple[HeldRow, ...]]:
@@ -273,8 +272,8 @@ class _Making:
         for instance in (*self.work.ring, *self.work.kept):
             name = self.names.fresh(f"{instance.name}_row", "row")
             again = p.row == "ring" and instance in staged
-            vector = Name(name) if again else Item(Name(name), C)
-            self.emitter.cached[instance] = Item(vector, self.element)
+            vector = Name(name) if again else item(name, C)
+            self.emitter.cached[instance] = item(vector, self.element)
             held.append(HeldRow(name, storage_type(instance.dtype), instance, again))
         return tuple(ring), tuple(held)
 
@@ -289,7 +288,7 @@ class _Making:
                 value = in_ring(source[each.instance], SLOT.name)
             else:
                 value = self.emitter.load_vector(each.instance, number)
-            line = Assign(Item(Name(each.name), C), value)
+            line = Assign(item(each.name, C), value)
             if each.again:
                 line = Let(AUTO, each.name, value)
             self.emitter.add(number, "vector", line)
@@ -303,7 +302,7 @@ class _Making:
         """Emit the accumulation of a column reduction, for real rows alone."""
         dtype = accumulator_type(node)
         value = self.emitter.convert(self.lowering.at_home(node.inputs[0]), dtype, number)
-        place = Item(Item(Name(self.parts[node].name), C), self.element)
+        place = item(self.parts[node].name, C, self.element)
         scope = "updates" if self._row_bound() else "lane"
         self.emitter.add(number, scope, update(node.op, place, value, dtype))
 

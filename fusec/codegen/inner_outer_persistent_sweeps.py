@@ -14,18 +14,17 @@ from fusec.kernel.nodes import (
     AUTO,
     Assign,
     Braced,
-    Call,
     Element,
     Evaluate,
     Expression,
-    Item,
     Let,
     Literal,
     Name,
     Statement,
     Type,
     Unary,
-    operand,
+    call,
+    item,
     vector_of,
 )
 
@@ -59,8 +58,9 @@ class ColumnPart:
     @property
     def sum_of_block(self) -> Statement:
         """Return the statement that adds the parts of the threads of a column up."""
-        own = Item(Name(self.name), C)
-        return Assign(own, Call("fusec::block_reduce_columns", (own,), _shape(self.combiner)))
+        own = item(self.name, C)
+        about = self.combiner, "kThreadsX", "kThreadsY"
+        return Assign(own, call("fusec::block_reduce_columns", own, about=about))
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,6 @@ class Sweep:
     results: tuple[Statement, ...]
 
 
-def _shape(combiner: Type) -> tuple[Expression, ...]:
-    return combiner, Name("kThreadsX"), Name("kThreadsY")
-
-
 def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[Statement, ...]:
     """Return the reductions of a phase; those of one kind share a barrier."""
     kinds: dict[tuple[Type, Type], list[Accumulator]] = {}
@@ -91,24 +87,23 @@ def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[S
         values: tuple[Statement, ...] = ()
         if len(members) > 1:
             result = names.fresh("row_totals", "totals")
-            argument = Braced(vector_of(kind, operand(len(members))), parts)
-            each = (m.named(Item(Name(result), operand(k))) for k, m in enumerate(members))
+            argument = Braced(vector_of(kind, len(members)), parts)
+            each = (m.named(item(result, k)) for k, m in enumerate(members))
             values = tuple(line for named in each for line in named)
         elif one.rounds is None:
             result = one.name
         else:
             result = names.fresh(f"{one.name}_total", "total")
             values = one.named(Name(result))
-        given = argument, Name("turn")
-        reduced = Call("fusec::block_reduce_rows_in_turns", given, _shape(combiner))
+        about = combiner, "kThreadsX", "kThreadsY"
+        reduced = call("fusec::block_reduce_rows_in_turns", argument, "turn", about=about)
         lines += [Let(AUTO, result, reduced), *values]
     return tuple(lines)
 
 
 def in_ring(name: str, slot: str) -> Expression:
     """Return a thread's vector of a row in a ring."""
-    place = (Name(slot) * Name("kChunks") + C) * Name("kThreads") + Name("thread")
-    return Element(Name(name), place)
+    return Element(Name(name), (Name(slot) * "kChunks" + C) * "kThreads" + "thread")
 
 
 def copy_lines(emitter: Emitter, ring: tuple[Ring, ...], width: int) -> tuple[Statement, ...]:
@@ -125,9 +120,9 @@ def copy_lines(emitter: Emitter, ring: tuple[Ring, ...], width: int) -> tuple[St
             first = part * step // instance.dtype.size
             pointer = emitter.pointer(instance.name, base + first, 0)
             vector = in_ring(each.name, "next_slot")
-            given = Unary("&", vector if size == step else Item(vector, operand(first))), pointer
-            call = Call("fusec::copy_async_16", given)
+            target = Unary("&", vector if size == step else item(vector, first))
+            copy = call("fusec::copy_async_16", target, pointer)
             if step < 16:
-                call = Call("fusec::copy_async", (*given, Literal("true")), (operand(step),))
-            emitter.add(0, "vector", Evaluate(call))
+                copy = call("fusec::copy_async", target, pointer, Literal("true"), about=(step,))
+            emitter.add(0, "vector", Evaluate(copy))
     return emitter.take(0, "vector")

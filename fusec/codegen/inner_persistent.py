@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.phases import (
+    COLUMN,
     C,
     Phase,
     emit_outputs,
@@ -37,10 +38,10 @@ from fusec.kernel.nodes import (
     Assign,
     Element,
     Expression,
-    Item,
     Name,
     Statement,
     Type,
+    item,
 )
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
@@ -234,17 +235,16 @@ def _held(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
         )
         held.append((array, instance))
         vector = _vector(name, plan.parameters)
-        emitter.cached[instance] = Item(vector, emitter.element_of_vector)
+        emitter.cached[instance] = item(vector, emitter.element_of_vector)
     return held
 
 
 def _vector(array: str, p: InnerPersistentParameters) -> Expression:
     """Return a vector of a row that stays on chip."""
     if p.storage == "registers":
-        return Item(Name(array), C)
-    column = Name("column")
-    place = column - Name("first_column") if p.shifted else column
-    return Element(Name(array), place / Name("kVec"))
+        return item(array, C)
+    place = COLUMN - "first_column" if p.shifted else COLUMN
+    return Element(Name(array), place / "kVec")
 
 
 def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
@@ -255,7 +255,7 @@ def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
             # What all elements of a vector share is also read outside the loop over them.
             lane = emitter.element_of_vector if emitter.lane in instance.variables else ZERO
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
-            element = Item(Item(Name(name), C), lane)
+            element = item(name, C, lane)
             emitter.add(number, "lane", Assign(element, emitter.ref(instance, number)))
             emitter.given_after[instance] = (number, element)
             kept.append(RegisterArray(name, compute_type(instance.dtype)))

@@ -27,16 +27,16 @@ from fusec.kernel.nodes import (
     AUTO,
     ZERO,
     Binary,
-    Call,
     Element,
     Expression,
-    Item,
     Let,
-    Literal,
     Name,
     Pointer,
     Statement,
     Type,
+    call,
+    item,
+    operand,
     total,
 )
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
@@ -46,7 +46,7 @@ from fusec.schedule.ring import columns_at_once, parts_of
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""
 
-OWN, VEC = Name("kOwn"), Name("kVec")
+OWN = Name("kOwn")
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
     number = sum(row in s.instance.variables for s in plan.staged)
     copies, kept = brought[:number], brought[number:]
     sweeps, parts, arrivals, barriers = _sweeps(plan, emitter, brought)
-    vector = Name("rank") * (OWN / VEC) + C if p.cluster > 1 else C
+    vector = Name("rank") * (OWN / "kVec") + C if p.cluster > 1 else C
     return InnerPersistentRingView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
@@ -173,7 +173,7 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
         arrivals=arrivals,
         barriers=barriers,
         unroll=_unroll(plan),
-        column=vector * VEC,
+        column=vector * "kVec",
         sweeps=sweeps,
     )
 
@@ -274,7 +274,7 @@ def _sweeps(
     for staged, copy in zip(plan.staged, copies, strict=True):
         name = emitter.names.fresh(f"{staged.instance.name}_vec", "vec")
         vectors[staged.instance] = Let(AUTO, name, Element(Name(copy.row), C))
-        emitter.cached[staged.instance] = Item(Name(name), emitter.element_of_vector)
+        emitter.cached[staged.instance] = item(name, emitter.element_of_vector)
     accumulators: list[tuple[Accumulator, ...]] = []
     for number in range(phases.count):
         accumulators.append(
@@ -309,13 +309,13 @@ def _places(
         place = "k" + "".join(word[:1].upper() + word[1:] for word in name.split("_"))
         parts.append(Place(name, names.fresh(place, "place"), lies.offset, lies.words))
     stays = any(plan.loops[0] not in s.instance.variables for s in plan.staged)
-    before = Pointer(Name("columns"), Literal("1"))
-    if not stays:
-        before = Pointer(Name("empty"), Name("kStages"))
+    before = Pointer(Name("empty"), Name("kStages"))
+    if stays:
+        before = Pointer(Name("columns"), operand(1))
     arrivals: list[Arrival] = []
     for each in accumulators if p.cluster > 1 else ():
         arrivals.append(Arrival(names.fresh(f"{each.name}_arrived", "arrived"), before))
-        before = Pointer(Name(arrivals[-1].name), Literal("2") * Name("kGroups"))
+        before = Pointer(Name(arrivals[-1].name), operand(2) * "kGroups")
     return tuple(parts), tuple(arrivals), at
 
 
@@ -327,10 +327,8 @@ def _reduced(
     number: int,
 ) -> Expression:
     """Return the parts of all threads that share a row, combined."""
-    own, left, warps = Name(each.part), Name(parts[number].name), Name("kWarps")
-    at = Literal("2") * Name("group") + Name("turn")
+    own, left, at = each.part, parts[number].name, operand(2) * "group" + "turn"
     if p.cluster == 1:
-        return Call("fusec::group_reduce", (own, left, at), (each.combiner, warps))
-    arrived = Name(arrivals[number].name)
-    given = own, left, arrived, at, Name("turn_parity"), Name("rank")
-    return Call("fusec::cluster_reduce", given, (each.combiner, warps, Name("kCluster")))
+        return call("fusec::group_reduce", own, left, at, about=(each.combiner, "kWarps"))
+    given = own, left, arrivals[number].name, at, "turn_parity", "rank"
+    return call("fusec::cluster_reduce", *given, about=(each.combiner, "kWarps", "kCluster"))

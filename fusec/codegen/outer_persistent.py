@@ -22,13 +22,10 @@ from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.ctext import dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import FILL, RESULTS, Alias, Scope, named
-from fusec.kernel.nodes import Assign, Expression, Item, Name, Statement, Type
+from fusec.kernel.nodes import Assign, Expression, Statement, Type, item
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows import Phases
-
-R = Name("r")
-"""The number of a thread's row."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def _held(emitter: Emitter, staged: Iterable[Staged]) -> list[Kept]:
     for instance in (each.instance for each in staged):
         name = emitter.names.fresh(f"{instance.name}_rows", "rows")
         held.append((RegisterArray(name, storage_type(instance.dtype)), instance))
-        emitter.cached[instance] = Item(Item(Name(name), R), emitter.element_of_vector)
+        emitter.cached[instance] = item(name, "r", emitter.element_of_vector)
     return held
 
 
@@ -156,8 +153,8 @@ def _emit_phase(
     column = emit_column_values(emitter, values, number, lane)
     for array, instance in held:
         if number == next(n for n, phase in enumerate(phases.loads) if instance in phase):
-            line = Assign(Item(Name(array.name), R), emitter.load_vector(instance, FILL + number))
-            emitter.add(FILL + number, "row", line)
+            vector = emitter.load_vector(instance, FILL + number)
+            emitter.add(FILL + number, "row", Assign(item(array.name, "r"), vector))
     accumulators = tuple(
         accumulate(emitter, lowering, node, number, array=True)
         for node in phases.reductions[number]

@@ -33,8 +33,8 @@ def uses_column(lines: Iterable[Statement]) -> bool:
     return mentions(lines, "column")
 
 
-C = Name("c")
-"""The number of a thread's vector."""
+C, COLUMN = Name("c"), Name("column")
+"""The number of a vector among those of a thread, and its first column."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Phase:
 
 def vector_of_thread() -> Expression:
     """Return the first column of a vector in a row that threads divide among them by vectors."""
-    return (C * Name("kThreadsX") + THREAD_X) * Name("kVec")
+    return (C * "kThreadsX" + THREAD_X) * "kVec"
 
 
 def emit_outputs(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fusec.codegen.across import load_across, place_of
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
-from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
+from fusec.codegen.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.row_tiles import RowTile, slot_of, tile_of
 from fusec.codegen.views import RIGHT, KernelView, SharedArray, head, parameter_names, plan_stores
 from fusec.index.access import Facts
@@ -16,7 +16,7 @@ from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
-from fusec.kernel.emit import Emitter, vector_type
+from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.kernel.nodes import (
@@ -40,6 +40,9 @@ from fusec.kernel.nodes import (
     Statement,
     Type,
     Unary,
+    call,
+    item,
+    vector_of,
 )
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once, loaded_once
@@ -75,7 +78,7 @@ class Partial:
     @property
     def element(self) -> Expression:
         """Return a thread's part combined with that of one block."""
-        place = SPLIT * Name("width") if self.part.array else SPLIT
+        place = SPLIT * "width" if self.part.array else SPLIT
         return self.part.combined(Element(Name(self.name), place))
 
     @property
@@ -88,10 +91,9 @@ class Partial:
 
         last_turn: combined with a thread's own part.
         """
-        place = THREAD_X * Name("kVec") if self.part.array else THREAD_Y
-        given = Pointer(Name(self.name), place), Name(self.part.part)
+        first = Pointer(Name(self.name), THREAD_X * "kVec" if self.part.array else THREAD_Y)
         take = "fusec::combine_last" if last_turn else "fusec::take_combined"
-        return Call(take, given, (Type(self.layout),))
+        return call(take, first, self.part.part, about=(self.layout,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,6 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         for w, a in zip(plan.workspaces, accumulators, strict=False)
     )
     split = SPLIT if parameters.turns else BLOCK_Y
-    results_x = Name("kThreadsX") * Name("kVec")
     return ReductionView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(plan),
@@ -170,7 +171,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         fan=parameters.fan,
         in_bulk=parameters.in_bulk,
         turns=parameters.turns,
-        block_results=Name("kThreadsY") if parameters.inner else results_x,
+        block_results=Name("kThreadsY") if parameters.inner else Name("kThreadsX") * "kVec",
         split=split,
         first_row=_first_row(parameters, split),
         rows=dim_text(extents[0]),
@@ -210,7 +211,7 @@ def _ahead(plan: ReductionPlan) -> int:
 def _first_row(p: ReductionParameters, split: Expression) -> Expression:
     """Return the first of the rows of which a thread takes columns, a constant if all take all."""
     if p.splits > 1:
-        return split * Name("kThreadsY") + THREAD_Y
+        return split * "kThreadsY" + THREAD_Y
     return THREAD_Y if p.threads_y > 1 else ZERO
 
 
@@ -361,11 +362,11 @@ def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[Statement, ...]:
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     for load in sorted(whole, key=reading_order):
         name = emitter.fresh(f"{load.name}_ahead", "ahead", FILL, len(emitter.scopes) - 2)
-        kind, vector = vector_type(load.dtype, Name("kVec")), Item(Name(name), Name("u"))
+        kind = vector_of(storage_type(load.dtype))
         arrays.append(Declare(kind, name, (Name("kAhead"),)))
-        line = Assign(vector, emitter.load_vector(load, FILL))
+        line = Assign(item(name, "u"), emitter.load_vector(load, FILL))
         emitter.add(FILL, emitter.scopes[-2].name, line)
-        emitter.cached[load] = Item(vector, emitter.element_of_vector)
+        emitter.cached[load] = item(name, "u", emitter.element_of_vector)
     return tuple(arrays)
 
 
@@ -377,12 +378,10 @@ def _turns(
 ) -> tuple[Statement, ...]:
     """Return the loop that loads a thread's next vectors, then the one that takes them."""
     end = "end" if plan.parameters.shifted else "columns"
-    own = Name("column")
-    first = Name("first") + Name("u") * Name("kStep")
-    column = Let(emitter.index_type, own.name, first)
-    test = Binary("<", own, Name(end))
+    column = Let(emitter.index_type, COLUMN.name, Name("first") + Name("u") * "kStep")
+    test = Binary("<", COLUMN, Name(end))
     loads = block(test, emitter.take(FILL, emitter.scopes[-2].name))
-    past = If(Binary(">=", own, Name(end)), (Leave("break"),), braces=False)
+    past = If(Binary(">=", COLUMN, Name(end)), (Leave("break"),), braces=False)
     return (
         *arrays,
         *unrolled("u", "kAhead", (column, *loads) if loads else ()),

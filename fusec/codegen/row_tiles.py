@@ -12,19 +12,10 @@ from fusec.ir.expression import Var, of_var
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import mentions
-from fusec.kernel.nodes import (
-    Assign,
-    Call,
-    Evaluate,
-    Expression,
-    Name,
-    Pointer,
-    Statement,
-    operand,
-)
+from fusec.kernel.nodes import Assign, Evaluate, Name, Pointer, Statement, call
 from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
 
-_FIRST, _ROWS, _THREADS = Name("first_row"), Name("tile_rows"), Name("kThreads")
+FIRST, ROWS = Name("first_row"), Name("tile_rows")
 
 
 @dataclass(frozen=True)
@@ -78,10 +69,10 @@ def tile_of(
         offset += size
         at = of_var(slot_of(rows)) * each.pitch + column
         if loaded:
-            brought.append(_bring(each, Name(name), rows))
+            brought.append(_bring(each, name, rows))
             emitter.tiles[each.instance] = (name, at + each.skip)
         else:
-            lies, leave = _leave(each, Name(name), found, rows)
+            lies, leave = _leave(each, name, found, rows)
             brought.append(lies)
             left.append(leave)
             found = tuple(
@@ -91,33 +82,27 @@ def tile_of(
     return RowTile(rows, tuple(brought), tuple(left), tuple(shared)), found
 
 
-def _numbers(*values: int) -> tuple[Expression, ...]:
-    return tuple(operand(value) for value in values)
-
-
-def _bring(load: TiledLoad, tile: Name, rows: int) -> Statement:
+def _bring(load: TiledLoad, tile: str, rows: int) -> Statement:
     """Return the statement that brings a tile."""
-    first = _FIRST if load.apart else _FIRST * load.pitch
+    first = FIRST if load.apart else FIRST * load.pitch
     run = Pointer(Name(identifier(load.instance.name)), first + load.start if load.start else first)
     if load.apart:
-        about = _THREADS, Name("kTileRows"), *_numbers(load.columns, load.pitch, load.wide)
-        given = tile, run, operand(load.apart), _ROWS
-        return Evaluate(Call("fusec::bring_turned", given, about))
-    spare = load.pitch - load.columns - load.skip
-    count = _ROWS * load.pitch
+        about = "kThreads", "kTileRows", load.columns, load.pitch, load.wide
+        return Evaluate(call("fusec::bring_turned", tile, run, load.apart, ROWS, about=about))
+    count, spare = ROWS * load.pitch, load.pitch - load.columns - load.skip
     if spare:
         count = count - spare if spare > 0 else count + -spare
-    about = _THREADS, operand(load.elements(rows))
-    return Assign(tile, Call("fusec::bring_rows", (tile, run, count), about))
+    about = "kThreads", load.elements(rows)
+    return Assign(Name(tile), call("fusec::bring_rows", tile, run, count, about=about))
 
 
 def _leave(
-    store: TiledStore, tile: Name, plans: tuple[StorePlan, ...], rows: int
+    store: TiledStore, tile: str, plans: tuple[StorePlan, ...], rows: int
 ) -> tuple[Statement, Statement]:
     """Return what lays out a tile as its place in memory, and what stores it."""
     (plan,) = (p for p in plans if p.output.value is store.value)
-    run = Pointer(Name(identifier(plan.buffer)), _FIRST * store.pitch)
-    shift = Call("fusec::shift_of", (run,), _numbers(COPY // store.value.dtype.size))
-    about = _THREADS, operand(store.elements(rows))
-    leave = Call("fusec::leave_rows", (run, tile, _ROWS * store.pitch), about)
-    return Assign(tile, shift, "+="), Evaluate(leave)
+    run = Pointer(Name(identifier(plan.buffer)), FIRST * store.pitch)
+    shift = call("fusec::shift_of", run, about=(COPY // store.value.dtype.size,))
+    about = "kThreads", store.elements(rows)
+    leave = call("fusec::leave_rows", run, tile, ROWS * store.pitch, about=about)
+    return Assign(Name(tile), shift, "+="), Evaluate(leave)

@@ -75,19 +75,19 @@ class Expression(Node):
     def __str__(self) -> str:
         return self.text
 
-    def __add__(self, other: Expression | int) -> Binary:
+    def __add__(self, other: Operand) -> Binary:
         return Binary("+", self, operand(other))
 
-    def __sub__(self, other: Expression | int) -> Binary:
+    def __sub__(self, other: Operand) -> Binary:
         return Binary("-", self, operand(other))
 
-    def __mul__(self, other: Expression | int) -> Binary:
+    def __mul__(self, other: Operand) -> Binary:
         return Binary("*", self, operand(other))
 
-    def __truediv__(self, other: Expression | int) -> Binary:
+    def __truediv__(self, other: Operand) -> Binary:
         return Binary("/", self, operand(other))
 
-    def __mod__(self, other: Expression | int) -> Binary:
+    def __mod__(self, other: Operand) -> Binary:
         return Binary("%", self, operand(other))
 
 
@@ -362,14 +362,34 @@ def _template(arguments: tuple[Expression, ...]) -> str:
     return f"<{_listed(arguments)}>" if arguments else ""
 
 
-def vector_of(kind: Type, width: Expression) -> Type:
+def vector_of(kind: Type, width: Operand = "kVec") -> Type:
     """Return the type of a vector."""
-    return Type("fusec::Vec", (kind, width))
+    return Type("fusec::Vec", (kind, operand(width)))
 
 
-def operand(value: Expression | int) -> Expression:
-    """Return an expression; a number becomes a constant."""
+Operand = Expression | int | str
+"""An expression, a constant, or the name of a variable."""
+
+
+def operand(value: Operand) -> Expression:
+    """Return an operand as an expression."""
+    if isinstance(value, str):
+        assert value.isidentifier(), f"`{value}` is no name"
+        return Name(value)
     return Literal(str(value)) if isinstance(value, int) else value
+
+
+def call(function: str, *arguments: Operand, about: Iterable[Operand] = ()) -> Call:
+    """Return a call of a function; about: the arguments of its template."""
+    return Call(function, tuple(map(operand, arguments)), tuple(map(operand, about)))
+
+
+def item(array: Operand, *indices: Operand) -> Expression:
+    """Return an element of an array of the thread's own, or of a vector in it."""
+    found = operand(array)
+    for each in indices:
+        found = Item(found, operand(each))
+    return found
 
 
 def negated(value: Expression) -> Expression:
