@@ -8,11 +8,11 @@ from fusec.codegen.views import KernelView, emit_store, head, parameter_names, p
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import dim_text, identifier, storage_type
+from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import ZERO, Expression, Item, Name, Statement, Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import Crossing, TransposePlan
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
@@ -21,14 +21,14 @@ from fusec.schedule.transpose_tile import Tile
 
 @dataclass(frozen=True)
 class TileView:
-    """A tile in shared memory: array, element type, the expression of a vector along lines.
+    """A tile in shared memory: array, element type, what loads a vector along lines.
 
     read, taken: what holds a thread's vectors along lines, and along columns; at: where one lies.
     """
 
     name: str
-    type: str
-    load: str
+    type: Type
+    load: Expression
     read: str
     taken: str
     at: str
@@ -38,21 +38,21 @@ class TileView:
 class TransposeView(KernelView):
     """Tiles of lines by columns.
 
-    lines, columns, batches: extents as C text; setup: statements once per block; read: statements
-    before the tile loads of one column; write: the stores of one vector of columns of a line; pack:
-    columns that a thread reads side by side.
+    lines, columns: extents; has_batches: whether there are several such matrices; setup: statements
+    once per block; read: statements before the tile loads of one column; write: the stores of one
+    vector of columns of a line; pack: columns that a thread reads side by side.
     """
 
-    index_type: str
+    index_type: Type
     threads: int
     tile_lines: int
     tile_columns: int
     read_width: int
     write_width: int
     pack: int
-    lines: str
-    columns: str
-    batches: str
+    lines: Expression
+    columns: Expression
+    has_batches: bool
     setup: tuple[Statement, ...]
     read: tuple[Statement, ...]
     tiles: tuple[TileView, ...]
@@ -71,16 +71,16 @@ def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
             f"Schedule: tiles of {p.tile_lines} x {p.tile_columns}, read in vectors of "
             f"{p.read_width} along lines, written in vectors of {p.write_width} along columns."
         ),
-        index_type="fusec::i64" if p.wide_index else "int",
+        index_type=index_type(wide=p.wide_index),
         threads=kernel.block[0],
         tile_lines=p.tile_lines,
         tile_columns=p.tile_columns,
         read_width=p.read_width,
         write_width=p.write_width,
         pack=Tile(p, crossing.sizes).pack,
-        lines=dim_text(crossing.line.extent).text,
-        columns=dim_text(crossing.column.extent).text,
-        batches=dim_text(product(a.extent for a in crossing.others)).text,
+        lines=dim_text(crossing.line.extent),
+        columns=dim_text(crossing.column.extent),
+        has_batches=product(a.extent for a in crossing.others) != 1,
         setup=(*reader.take(0, "kernel"), *reader.take(0, "batch"), *setup),
         read=read,
         tiles=tiles,
@@ -137,14 +137,14 @@ def _writer(
         stored_under="line >= lines",
     )  # fmt: skip
     plans = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
-    element = "v" if p.write_width > 1 else "0"
+    element = Name("v") if p.write_width > 1 else ZERO
     reads = read_lowering(crossing, p.read_width)
     for output in plan.fusion.outputs:
         reads[0].at_home(output.value)
     pairs = matched(crossing, reads, (lowering, (line, chunk, lane)))
     assert pairs is not None
     for tile, (_, load) in zip(tiles, pairs, strict=True):
-        emitter.cached[load] = f"{tile.taken}[i][{element}]"
+        emitter.cached[load] = Item(Item(Name(tile.taken), Name("i")), element)
     emitter.count(s.instance for s in plans)
     for store in plans:
         emit_store(emitter, store, 0)

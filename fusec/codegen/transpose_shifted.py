@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.across import place_of
+from fusec.codegen.across import Place, ask_inside, load_across, place_of
 from fusec.codegen.phases import uses_column
 from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import dim_text, identifier, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
+from fusec.kernel.emit import Emitter, vector_type
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import (
+    Assign,
+    Binary,
+    Declare,
+    Element,
+    Expression,
+    Item,
+    Name,
+    Pointer,
+    Statement,
+    Sum,
+    Type,
+)
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
 from fusec.schedule.transpose_loads import (
@@ -40,10 +52,10 @@ class ShiftedTile:
     """
 
     name: str
-    type: str
-    source: str
-    run: str
-    step: str
+    type: Type
+    source: Place
+    run: Pointer
+    step: Expression
     pitch: str
     first: str
     place: str
@@ -53,24 +65,24 @@ class ShiftedTile:
 class ShiftedView(KernelView):
     """Tiles of lines by columns, of one output.
 
-    lines, columns, batches: extents as C text; setup: statements once per block; read: statements
-    before an element of a tile is read; side: vectors of a line that a warp writes; line:
-    statements before the run of a line, `target`; write: those of an element, which leave it in
-    the vector `value` of elements of `type`. arrays, ahead_line, inside, ahead: what lies along the
-    columns: what holds a thread's vectors of it, the statements before their addresses, those that
-    ask whether they lie in their tensors, and those that load them.
+    lines, columns: extents; has_batches: whether there are several such matrices; setup: statements
+    once per block; read: statements before an element of a tile is read; side: vectors of a line
+    that a warp writes; line: statements before the run of a line, `target`; write: those of an
+    element, which leave it in the vector `value` of elements of `type`. arrays, ahead_line, inside,
+    ahead: what lies along the columns: what holds a thread's vectors of it, the statements before
+    their addresses, those that ask whether they lie in their tensors, and those that load them.
     """
 
-    index_type: str
+    index_type: Type
     threads: int
     tile_lines: int
     tile_columns: int
     read_width: int
     write_width: int
     side: int
-    lines: str
-    columns: str
-    batches: str
+    lines: Expression
+    columns: Expression
+    has_batches: bool
     setup: tuple[Statement, ...]
     read: tuple[Statement, ...]
     tiles: tuple[ShiftedTile, ...]
@@ -80,8 +92,8 @@ class ShiftedView(KernelView):
     ahead: tuple[Statement, ...]
     line: tuple[Statement, ...]
     write: tuple[Statement, ...]
-    type: str
-    target: str
+    type: Type
+    target: Pointer
     value: str
 
     @property
@@ -105,16 +117,16 @@ def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
             f"{p.read_width} along lines, written in vectors of {p.write_width} along columns, "
             "each from an aligned place on."
         ),
-        index_type="fusec::i64" if p.wide_index else "int",
+        index_type=index_type(wide=p.wide_index),
         threads=kernel.block[0],
         tile_lines=p.tile_lines,
         tile_columns=p.tile_columns,
         read_width=p.read_width,
         write_width=p.write_width,
         side=_side(plan),
-        lines=dim_text(crossing.line.extent).text,
-        columns=dim_text(crossing.column.extent).text,
-        batches=dim_text(product(a.extent for a in crossing.others)).text,
+        lines=dim_text(crossing.line.extent),
+        columns=dim_text(crossing.column.extent),
+        has_batches=product(a.extent for a in crossing.others) != 1,
         setup=tuple(setup),
         read=reader.take(0, "element"),
         tiles=tiles,
@@ -182,14 +194,14 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTi
         source = place_of(emitter, plan.fusion, load, 0)
         with emitter.indexed_by(load.gathered):
             run = emitter.pointer(load.name, load.address, 0)
-        by = dim_text(step, wide=emitter.wide).at_least(12)
+        by = dim_text(step, wide=emitter.wide)
         tiles.append(ShiftedTile(name, storage_type(load.dtype), source, run, by, *own))
     return emitter, tuple(tiles)
 
 
 def _writer(
     plan: TransposePlan, names: Names, tiles: tuple[ShiftedTile, ...]
-) -> tuple[Emitter, str, str]:
+) -> tuple[Emitter, Pointer, str]:
     """Return what emits an element, the pointer to a line's run, and the vector's name."""
     lowering, (line, column, lane) = write_lowering(plan.problem, 1)
     emitter = _emitter(plan, names, line, column, "column")
@@ -201,18 +213,19 @@ def _writer(
     pairs = matched(plan.problem, reads, (lowering, (line, column, lane)))
     assert pairs is not None
     for tile, (_, load) in zip(tiles, pairs, strict=True):
-        emitter.cached[load] = f"{tile.name}[{tile.place} + v * {tile.pitch}]"
+        down = Binary("*", Name("v"), Name(tile.pitch))
+        emitter.cached[load] = Element(Name(tile.name), Sum((Name(tile.place), down)))
     for load in along_columns(lowering, line, column, plan.parameters.write_width):
         name = names.fresh(f"{load.name}_ahead", "ahead")
-        kind = f"fusec::Vec<{storage_type(load.dtype)}, kWriteVec>"
-        emitter.add(AHEAD, "kernel", f"{kind} {name}[kWrites];")
+        kind, vector = vector_type(load.dtype, Name("kWriteVec")), Item(Name(name), Name("i"))
+        emitter.add(AHEAD, "kernel", Declare(kind, name, (Name("kWrites"),)))
         about = place_of(emitter, plan.fusion, load, AHEAD)
-        emitter.add(AHEAD, "inside", f"inside &= fusec::is_inside<kWriteVec>({about});")
-        emitter.add(AHEAD, "ahead", f"{name}[i] = fusec::load_across<kWriteVec, kPart>({about});")
-        emitter.cached[load] = f"{name}[i][v]"
+        emitter.add(AHEAD, "inside", ask_inside(about, "kWriteVec"))
+        emitter.add(AHEAD, "ahead", Assign(vector, load_across(about, "kWriteVec")))
+        emitter.cached[load] = Item(vector, Name("v"))
     emitter.count([store.instance])
     target = emitter.pointer(store.buffer, store.address, RUN)
     value = names.fresh(f"{store.output.value.name}_vec", "vec")
     element = emitter.to_storage(store.instance, store.output.value.dtype, ELEMENTS)
-    emitter.add(ELEMENTS, "element", f"{value}[v] = {element};")
+    emitter.add(ELEMENTS, "element", Assign(Item(Name(value), Name("v")), element))
     return emitter, target, value
