@@ -8,30 +8,35 @@ from fusec.codegen.views import KernelView, emit_store, head, parameter_names, p
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import compute_type, dim_text, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.accumulators import combiner
+from fusec.kernel.ctext import compute_type, dim_text, index_type
+from fusec.kernel.emit import Emitter, rounded
+from fusec.kernel.formulas import parsed
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Raw, Statement
+from fusec.kernel.nodes import ZERO, Assign, Expression, Item, Let, Name, Statement, Static, Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan import ScanParameters, ScanPlan
+
+OP = Type("Op")
+"""The combiner, as the templates call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanView(KernelView):
     """Tiles of rows (or of columns): read, combined, and finished where they were read.
 
-    tiles: of a row, with totals, flags, counters: workspaces, where blocks share rows;
-    rows, columns: extents as C text; exact: whether tiles are just the scanned axis; row_bound:
-    whether rows may run out; initial: the first
-    carry; row: statements before the tiles; before: fills the tile; after: what
-    follows from the prefixes, and the stores.
+    combiner: what combines two parts, or combine, identity: how parts `a` and `b` are combined, and
+    with what any stays as it is; tiles: of a row, with totals, flags, counters: workspaces, where
+    blocks share rows; rows, columns: extents; exact: whether tiles are just the scanned axis;
+    row_bound: whether rows may run out; initial: the first carry; row: statements before the tiles;
+    before: fills the tile; after: what follows from the prefixes, and the stores.
     """
 
-    index_type: str
-    combiner: str
-    combine: str
-    identity: str
-    type: str
+    index_type: Type
+    combiner: Type | None
+    combine: Expression | None
+    identity: Expression | None
+    type: Type
     threads_x: int
     threads_y: int
     vector_width: int
@@ -40,11 +45,11 @@ class ScanView(KernelView):
     totals: str
     flags: str
     counters: str
-    rows: str
-    columns: str
+    rows: Expression
+    columns: Expression
     exact: bool
     row_bound: bool
-    initial: str
+    initial: Expression
     row: tuple[Statement, ...]
     before: tuple[Statement, ...]
     after: tuple[Statement, ...]
@@ -54,17 +59,17 @@ def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
     """Return the view of a scan kernel."""
     p, scan = plan.parameters, plan.problem
     initial, row, before, after = _bodies(plan, kernel)
-    dtype = scan.node.output.dtype.compute
+    dtype, cuda = scan.node.output.dtype.compute, scan.node.op.cuda
     tile = p.chunks * (p.threads_x * p.vector_width if p.inner else p.threads_y)
     rows, columns = scan.rows.rows, scan.rows.columns
     spaces = [w.name for w in plan.workspaces] or ["", "", ""]
     return ScanView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
-        index_type="fusec::i64" if p.wide_index else "int",
-        combiner=f"fusec::{scan.node.op.cuda.get('default', '')}<{compute_type(dtype)}>",
-        combine=scan.node.op.cuda.get("combine", ""),
-        identity=scan.node.op.cuda.get("identity", ""),
+        index_type=index_type(wide=p.wide_index),
+        combiner=combiner(scan.node.op, dtype) if "default" in cuda else None,
+        combine=parsed(cuda["combine"]) if "combine" in cuda else None,
+        identity=parsed(cuda["identity"]) if "identity" in cuda else None,
         type=compute_type(dtype),
         threads_x=p.threads_x,
         threads_y=p.threads_y,
@@ -74,8 +79,8 @@ def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
         totals=spaces[0],
         flags=spaces[1],
         counters=spaces[2],
-        rows=dim_text(rows if p.inner else columns).text,
-        columns=dim_text(columns if p.inner else rows).text,
+        rows=dim_text(rows if p.inner else columns),
+        columns=dim_text(columns if p.inner else rows),
         exact=columns.value % tile == 0,
         row_bound=p.threads_y > 1,
         initial=initial,
@@ -106,7 +111,7 @@ def _sentence(p: ScanParameters) -> str:
 Lines = tuple[Statement, ...]
 
 
-def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, Lines, Lines, Lines]:
+def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[Expression, Lines, Lines, Lines]:
     """Return the first carry, the statements of a row, those that fill a tile, those after it."""
     p, scan = plan.parameters, plan.problem
     binding, (row, chunk, lane) = scan.bind(p.vector_width)
@@ -126,20 +131,21 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, Lines, Lines, Lines]:
     scanned = scan.scanned(lowering, (row, chunk, lane))
     plans = plan_stores(lowering, scan.fusion.outputs, emitter.store_kind)
     name = emitter.names.fresh(scan.node.output.name)
-    emitter.given[scanned] = Raw(name)
+    emitter.given[scanned] = Name(name)
     emitter.count([*scanned.operands, *(s.instance for s in plans)])
-    element = "v" if emitter.lane is not None else "0"
+    element = Name("v") if emitter.lane is not None else ZERO
     dtype = scan.node.output.dtype.compute
     value = emitter.convert(scanned.operands[0], dtype, 0)
-    emitter.add(0, "lane", f"part[c][{element}] = {value};")
-    before = "before" if p.inner else f"before[{element}]"
-    prefix = f"Op::combine({before}, part[c][{element}])"
+    own = Item(Item(Name("part"), Name("c")), element)
+    emitter.add(0, "lane", Assign(own, value))
+    before = Name("before") if p.inner else Item(Name("before"), element)
+    prefix: Expression = Static(OP, "combine", (before, own))
     if scan.node.output.dtype.is_half:
-        prefix = f"fusec::round_to<{storage_type(scan.node.output.dtype)}>({prefix})"
-    emitter.add(1, "lane", f"const {compute_type(dtype)} {name} = {prefix};")
-    initial = "Op::identity()"
+        prefix = rounded(scan.node.output.dtype, prefix)
+    emitter.add(1, "lane", Let(compute_type(dtype), name, prefix))
+    initial: Expression = Static(OP, "identity")
     if len(scanned.operands) > 1:
-        initial = emitter.convert(scanned.operands[1], dtype, 0).text
+        initial = emitter.convert(scanned.operands[1], dtype, 0)
     for each in plans:
         emit_store(emitter, each, 1)
     return initial, emitter.before(0), emitter.statements(0), emitter.statements(1)

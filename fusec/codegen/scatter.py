@@ -8,20 +8,44 @@ from fusec.codegen.scatter_beside import BesideBody, beside_body
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
-from fusec.ir.dtype import I64
+from fusec.ir.dtype import I64, DType
 from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
 from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
 from fusec.kernel.ctext import compute_type, identifier, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.emit import Emitter, convert, vector_type
 from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import Expression, Statement
+from fusec.kernel.nodes import (
+    AUTO,
+    ZERO,
+    Assign,
+    Binary,
+    Call,
+    Declare,
+    Element,
+    Evaluate,
+    Expression,
+    If,
+    Item,
+    Leave,
+    Let,
+    Literal,
+    Name,
+    Pointer,
+    Select,
+    Statement,
+    Sum,
+    Type,
+)
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
 from fusec.schedule.scatter_ways import THREADS, shares_warps
 
 TARGET, WRITE = 0, 1
 """Numbers of the parts that find an element's place, and that make and write its value."""
+
+CLAIM = Sum((Name("element"), Literal("1u")))
+"""How an element is noted where it claims a place; 0 is no claim."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +68,12 @@ class ScatterView(KernelView):
     adds: bool
     elements_first: bool
     together: bool
-    type: str
+    type: Type
     line: tuple[Statement, ...]
     target: tuple[Statement, ...]
-    target_text: str
+    target_text: Expression
     source_lines: tuple[Statement, ...]
-    order: str
+    order: Expression | None
     won: tuple[Statement, ...]
     write: tuple[Statement, ...]
     beside: BesideBody | None
@@ -68,10 +92,10 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
         source_text = making.source(node)
         if in_order:
             making.add(source_text)
-        making.write(node, f"sums[{making.lane}]" if in_order else source_text)
+        making.write(node, making.sum if in_order else source_text)
     if step in ("clear", "claim"):
         making.claim()
-    order = making.order() if way == "sorted" else ""
+    order = making.order() if way == "sorted" else None
     take = making.emitter.take
     source_lines = making.lines(WRITE)
     written = making.lines(WRITE + 1)
@@ -123,7 +147,8 @@ class _Making:
         self.scatter, self.kernel, self.step = scatter, kernel, kernel.step
         self.way = plan.parameters.way
         self.width = 1 if kernel.step in ("clear", "claim") else plan.parameters.vector_width
-        self.lane = "v" if self.width > 1 else "0"
+        self.lane = Name("v") if self.width > 1 else ZERO
+        self.sum = Item(Name("sums"), self.lane)
         self.element = Var("element", dim(scatter.length))
         self.position = Var("position", dim(scatter.length))
         self.place = Var("target", scatter.node.output.shape[scatter.axis])
@@ -162,52 +187,52 @@ class _Making:
         lanes = tuple(line for p in phases for line in take(p, "lane"))
         return (*lines, *self.emitter.lanes(lanes), *(x for p in phases for x in take(p, "after")))
 
-    def target(self) -> str:
-        """Emit what finds an element's place, and return its text."""
+    def target(self) -> Expression:
+        """Emit what finds an element's place, and return that."""
         index = self.scatter.node.operands[1]
         at = self.scatter.index_at(of_var(self.element), self.width)
-        return self.emitter.convert(self.lowering.operand(index, at, ()), I64, TARGET).text
+        return self.emitter.convert(self.lowering.operand(index, at, ()), I64, TARGET)
 
-    def source(self, node: Node) -> str:
-        """Emit what a scatter writes, and return its text in the compute type."""
+    def source(self, node: Node) -> Expression:
+        """Emit what a scatter writes, and return it in the compute type."""
         source, dtype = node.operands[2], node.output.dtype.compute
         at = self.scatter.at(of_var(self.element), self.width) if source.shape else ()
         instance = self.lowering.operand(source, at, ())
-        return self.emitter.convert(instance, dtype, WRITE).text
+        return self.emitter.convert(instance, dtype, WRITE)
 
-    def order(self) -> str:
+    def order(self) -> Element:
         """Return the element at a sorted position of the line, or of a vector's first one."""
         shape = self.scatter.node.operands[1].shape
         at = self.scatter.index_at(of_var(self.position), self.width)
         place = linearize(at, contiguous_strides(shape))
         if self.emitter.lane is not None:
             place = place.substitute({self.emitter.lane: constant(0)})
-        return f"{self._workspace()}[{self.emitter.index(place, WRITE + 1)}]"
+        return Element(self._workspace(), self.emitter.index(place, WRITE + 1))
 
-    def _workspace(self) -> str:
+    def _workspace(self) -> Name:
         found = (a for a in self.kernel.arguments if isinstance(a, WorkspaceArgument))
-        return identifier(next(found).name)
+        return Name(identifier(next(found).name))
 
-    def add(self, value: str) -> None:
+    def add(self, value: Expression) -> None:
         """Emit the statement that adds an element of the source; the first one begins the sum."""
-        total = f"sums[{self.lane}]"
-        scope = self.emitter.scopes[-1].name
-        self.emitter.add(WRITE, scope, f"{total} = is_first ? {value} : {total} + {value};")
+        scope, total = self.emitter.scopes[-1].name, self.sum
+        added = Select(Name("is_first"), value, Binary("+", total, value))
+        self.emitter.add(WRITE, scope, Assign(total, added))
 
     def claim(self) -> None:
         """Emit the statement that claims an element's place, or clears the claims on it."""
-        winners, at = self._workspace(), self._claim()
-        line = f"fusec::store_relaxed({winners} + {at.at_least(12)}, 0u);"
+        claims = Pointer(self._workspace(), self._claim())
+        call = Call("fusec::store_relaxed", (claims, Literal("0u")))
         if self.step == "claim":
-            line = f"fusec::atomic_max({winners} + {at.at_least(12)}, element + 1u);"
-        self.emitter.add(WRITE + 1, "element", line)
+            call = Call("fusec::atomic_max", (claims, CLAIM))
+        self.emitter.add(WRITE + 1, "element", Evaluate(call))
 
     def leave(self) -> None:
         """Emit the statement that leaves a place to the element that won it."""
-        line = f"if ({self._workspace()}[{self._claim()}] != element + 1u) return;"
-        self.emitter.add(TARGET, "won", line)
+        lost = Binary("!=", Element(self._workspace(), self._claim()), CLAIM)
+        self.emitter.add(TARGET, "won", If(lost, (Leave("return"),), braces=False))
 
-    def write(self, node: Node, value: str) -> None:
+    def write(self, node: Node, value: Expression) -> None:
         """Emit the statement that writes a value at its place."""
         emitter, scatter = self.emitter, self.scatter
         output = node.output
@@ -218,35 +243,37 @@ class _Making:
         buffer = scatter.fusion.effects.buffer(output)
         sums = self.scatter.adds and self.way != "elements"
         if self.width > 1:
-            self._store_vector(buffer, to, value, kind, sums)
+            self._store_vector(buffer, to, value, output.dtype, sums)
             return
-        name = identifier(buffer)
-        address = emitter.index(to, WRITE + 1)
-        place = f"{name}[{address}]"
-        line = f"{place} = fusec::convert<{kind}>({value});"
+        name, address = Name(identifier(buffer)), emitter.index(to, WRITE + 1)
+        place = Element(name, address)
         if self.scatter.adds and self.way == "elements":
-            line = f"fusec::atomic_add({name} + {address.at_least(12)}, {value});"
-        elif sums:
-            now = f"fusec::convert<{self.type}>({place})"
-            line = f"{place} = fusec::convert<{kind}>({now} + {value});"
-        emitter.add(WRITE + 1, "element", line)
+            call = Call("fusec::atomic_add", (Pointer(name, address), value))
+            emitter.add(WRITE + 1, "element", Evaluate(call))
+            return
+        if sums:
+            value = Binary("+", convert(self.type, place), value)
+        emitter.add(WRITE + 1, "element", Assign(place, convert(kind, value)))
 
-    def _store_vector(self, buffer: str, to: Index, value: str, kind: str, sums: bool) -> None:
+    def _store_vector(
+        self, buffer: str, to: Index, value: Expression, dtype: DType, sums: bool
+    ) -> None:
         """Emit the statements that write a vector into a buffer, or add it to its elements."""
         emitter = self.emitter
         base = emitter.vector_base(to, ())
         assert base is not None
-        pointer = emitter.pointer(buffer, base, WRITE + 1)
+        pointer, width = emitter.pointer(buffer, base, WRITE + 1), Name(emitter.width_name)
         if sums:
             there = emitter.fresh(f"{buffer}_vec", "there", WRITE + 1, 2)
-            line = f"const auto {there} = fusec::load<{emitter.width_name}>({pointer});"
+            line = Let(AUTO, there, Call("fusec::load", (pointer,), (width,)))
             emitter.add(WRITE + 1, "element", line)
-            value = f"fusec::convert<{self.type}>({there}[v]) + {value}"
+            value = Binary("+", convert(self.type, Item(Name(there), self.lane)), value)
         written = emitter.fresh(f"{buffer}_new", "written", WRITE + 1, 2)
-        vector = f"fusec::Vec<{kind}, {emitter.width_name}> {written};"
-        emitter.add(WRITE + 1, "element", vector)
-        emitter.add(WRITE + 1, "lane", f"{written}[v] = fusec::convert<{kind}>({value});")
-        emitter.add(WRITE + 1, "after", f"fusec::store({pointer}, {written});")
+        emitter.add(WRITE + 1, "element", Declare(vector_type(dtype, width), written))
+        line = Assign(Item(Name(written), self.lane), convert(storage_type(dtype), value))
+        emitter.add(WRITE + 1, "lane", line)
+        stored = Call("fusec::store", (pointer, Name(written)))
+        emitter.add(WRITE + 1, "after", Evaluate(stored))
 
     def _claim(self) -> Expression:
         """Return where the claims on a place are noted: by lines, or once for all of them.

@@ -8,16 +8,19 @@ from fusec.codegen.views import KernelView, emit_store, head, parameter_names, p
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import compute_type, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.ctext import compute_type, index_type, storage_type
+from fusec.kernel.emit import Emitter, convert
 from fusec.kernel.nest import Scope
-from fusec.kernel.nodes import Raw, Statement
+from fusec.kernel.nodes import I64, Expression, Let, Name, Statement, Type
 from fusec.schedule.plan import Kernel, StepKernel
 from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
 from fusec.schedule.sort_parts import Parts, read_results
 
 READ, WRITE = 0, 1
 """Numbers of the loops that make keys, and that store what is in order."""
+
+PLACE = convert(I64, Name("found"))
+"""The place of an element, as a result."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,15 @@ class Buffers:
 class SortView(KernelView):
     """A block's rows or tiles, ordered by all digits or by one.
 
-    key: type of the keys; largest: whether the largest come first; row: statements once per row;
-    read: those that make `key` from the element at `column`; value: its text, of storage type
-    `type`; write: what follows at `position` from the element at `found`; shift: of the digit;
-    pass_source, pass_target: buffers; counts, totals: workspaces.
+    key: type of the keys; descending: whether the largest come first; row: statements once per row;
+    read: those that make `value`, of storage type `type`, the element at `column`; write: what
+    follows at `position` from the element at `found`; shift: of the digit; pass_source,
+    pass_target: buffers; counts, totals: workspaces.
     """
 
-    index_type: str
-    type: str
-    key: str
+    index_type: Type
+    type: Type
+    key: Type
     threads: int
     items: int
     tiles: int
@@ -55,7 +58,7 @@ class SortView(KernelView):
     totals: str
     row: tuple[Statement, ...]
     read: tuple[Statement, ...]
-    value: str
+    value: Expression | None
     write: tuple[Statement, ...]
 
 
@@ -71,9 +74,9 @@ def view(plan: SortPlan, kernel: StepKernel[PassParameters]) -> SortView:
     return SortView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(kernel, sort, step.digit),
-        index_type="fusec::i64" if sort.wide_index else "int",
+        index_type=index_type(wide=sort.wide_index),
         type=storage_type(parts.node.inputs[0].dtype),
-        key=f"fusec::u{sort.key_bits}",
+        key=Type(f"fusec::u{sort.key_bits}"),
         threads=sort.threads,
         items=sort.items,
         tiles=sort.tiles,
@@ -111,7 +114,7 @@ def _sentence(kernel: Kernel, p: SortParameters, digit: int) -> str:
 
 def _bodies(
     parts: Parts, kernel: Kernel, sort: SortParameters, *, reads: bool, writes: bool
-) -> tuple[tuple[Statement, ...], tuple[Statement, ...], str, tuple[Statement, ...]]:
+) -> tuple[tuple[Statement, ...], tuple[Statement, ...], Expression | None, tuple[Statement, ...]]:
     """Return the statements of a row, those that make a key and its value, and the stores."""
     tensor = parts.node.inputs[0]
     column, found = (Var(n, tensor.shape[parts.axis]) for n in ("column", "found"))
@@ -130,7 +133,7 @@ def _bodies(
     operand = parts.at(column).at_home(tensor)
     writing = Writing(parts, emitter, found, position) if writes else None
     emitter.count([*([operand] if reads else []), *(writing.roots if writing else [])])
-    value = emitter.ref(operand, READ).text if reads else ""
+    value = emitter.ref(operand, READ) if reads else None
     write = writing.emit() if writing else ()
     row = (*emitter.take(0, "kernel"), *emitter.take(0, "row"))
     return row, emitter.take(READ, element.name), value, write
@@ -150,8 +153,7 @@ class Writing:
         self.value = results[0] if len(results) > 1 and results[0] in used else None
         for result in used:
             if result is not self.value:
-                place = Raw("fusec::convert<fusec::i64>(found)")
-                emitter.given[self.after.at_home(result)] = place
+                emitter.given[self.after.at_home(result)] = PLACE
 
     @property
     def roots(self) -> list[Instance]:
@@ -164,10 +166,9 @@ class Writing:
         emitter, scope = self.emitter, self.emitter.scopes[-1].name
         if self.value is not None:
             name = emitter.names.fresh(self.value.name)
-            kind = compute_type(self.value.dtype)
-            text = emitter.ref(self.gathered, WRITE)
-            emitter.add(WRITE, scope, f"const {kind} {name} = {text};")
-            emitter.given[self.after.at_home(self.value)] = Raw(name)
+            found = emitter.ref(self.gathered, WRITE)
+            emitter.add(WRITE, scope, Let(compute_type(self.value.dtype), name, found))
+            emitter.given[self.after.at_home(self.value)] = Name(name)
         for each in self.plans:
             emit_store(emitter, each, WRITE)
         return (*emitter.take(WRITE, scope), *emitter.take(WRITE, "after"))

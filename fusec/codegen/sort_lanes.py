@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.phases import Phase, phase_of, reduction_roots
+from fusec.codegen.sort import PLACE
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.kernel.accumulators import accumulate
-from fusec.kernel.ctext import compute_type, dim_text, storage_type
+from fusec.kernel.ctext import compute_type, dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import Expression, Raw, Statement
+from fusec.kernel.nodes import Expression, Let, Name, Statement, Type
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits, read_results
 from fusec.schedule.sort_top import TopParameters, bind
@@ -26,19 +27,19 @@ class LanesView(KernelView):
     """Rows that adjacent threads hold in registers, from what makes them to what follows.
 
     rows: how many there are; phases: what is summed over a row before it is ordered; row, vector,
-    lane: the statements that make the element at `column + v`; value: its text; gather: those that
-    make the value at `found` again; after: what is summed over the results; write: what follows at
+    lane: the statements that make `value`, the element at `column + v`; gather: those that make the
+    value at `found` again; after: what is summed over the results; write: what follows at
     `position`.
     """
 
-    index_type: str
-    type: str
-    key: str
+    index_type: Type
+    type: Type
+    key: Type
     vector_width: int
     threads: int
     lanes: int
     items: int
-    rows: str
+    rows: Expression
     columns: int
     keep: int
     largest: bool
@@ -46,7 +47,7 @@ class LanesView(KernelView):
     row: tuple[Statement, ...]
     vector: tuple[Statement, ...]
     lane: tuple[Statement, ...]
-    value: str
+    value: Expression
     gather: tuple[Statement, ...]
     after: tuple[Phase, ...]
     write: tuple[Statement, ...]
@@ -64,14 +65,14 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> LanesView:
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=f"Schedule: {p.lanes} threads share a row, {p.items} x {p.vector_width} elements "
         "each.",
-        index_type="fusec::i64" if p.wide_index else "int",
+        index_type=index_type(wide=p.wide_index),
         type=storage_type(tensor.dtype),
-        key=f"fusec::u{key_bits(tensor.dtype)}",
+        key=Type(f"fusec::u{key_bits(tensor.dtype)}"),
         vector_width=p.vector_width,
         threads=p.threads,
         lanes=p.lanes,
         items=p.items,
-        rows=dim_text(parts.rows).text,
+        rows=dim_text(parts.rows),
         columns=parts.length,
         keep=parts.keep,
         largest=bool(attributes.get("descending", attributes.get("largest"))),
@@ -115,8 +116,8 @@ class _Making:
         emitter.reduced = self.reduced
         return emitter
 
-    def keys(self) -> tuple[tuple[Phase, ...], tuple[tuple[Statement, ...], ...], str]:
-        """Return the sums over a row, the statements that make an element, and its text."""
+    def keys(self) -> tuple[tuple[Phase, ...], tuple[tuple[Statement, ...], ...], Expression]:
+        """Return the sums over a row, the statements that make an element, and that."""
         parts = self.parts
         binding, (chunk, lane) = bind(parts, self.p.vector_width)
         scopes = Scope("vector", frozenset({chunk})), Scope("lane", frozenset({lane}))
@@ -127,7 +128,7 @@ class _Making:
         emitter.count([operand, *reduction_roots(lowering, tuple(n for g in found for n in g))])
         last = len(found)
         sums = [tuple(accumulate(emitter, lowering, n, k) for n in g) for k, g in enumerate(found)]
-        value = emitter.ref(operand, last).text
+        value = emitter.ref(operand, last)
         phases = tuple(phase_of(emitter, k, (), each) for k, each in enumerate(sums))
         return (
             phases,
@@ -146,12 +147,12 @@ class _Making:
         instance = parts.at(found).at_home(parts.node.inputs[0])
         emitter.count([instance])
         phase = instance.depth
-        text = emitter.ref(instance, phase)
+        value = emitter.ref(instance, phase)
         name = self.names.fresh(results[0].name)
-        self.given[results[0]] = Raw(name)
+        self.given[results[0]] = Name(name)
         rows = (line for k in range(phase + 1) for line in emitter.before(k))
-        kind = compute_type(results[0].dtype)
-        return (*rows, *emitter.take(phase, "element"), f"const {kind} {name} = {text};")
+        found_value = Let(compute_type(results[0].dtype), name, value)
+        return (*rows, *emitter.take(phase, "element"), found_value)
 
     def results(self) -> tuple[tuple[Phase, ...], tuple[Statement, ...]]:
         """Return the sums over the results of a row, and what is written at `position`."""
@@ -160,8 +161,7 @@ class _Making:
         emitter = self._emitter(Scope("part", frozenset()), Scope("lane", frozenset({position})))
         lowering = parts.ordered(position)
         for result in read_results(parts):
-            place = Raw("fusec::convert<fusec::i64>(found)")
-            emitter.given[lowering.at_home(result)] = self.given.get(result, place)
+            emitter.given[lowering.at_home(result)] = self.given.get(result, PLACE)
         plans = plan_stores(lowering, parts.after.outputs, emitter.store_kind, lambda plan: True)
         groups = _by_depth(parts.after, lowering)
         nodes = tuple(n for g in groups for n in g)

@@ -9,10 +9,10 @@ from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
-from fusec.kernel.ctext import storage_type
+from fusec.kernel.ctext import index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import Expression, Statement, Type
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits
 from fusec.schedule.sort_top import TopParameters, bind
@@ -22,14 +22,14 @@ from fusec.schedule.sort_top import TopParameters, bind
 class TopView(KernelView):
     """A block's part of a row, read once into registers.
 
-    row: statements once per row; vector, lane: those that make the element at `column + v`; value:
-    its text; write: what follows at `position` from the element at `found`; entries, arrived:
+    row: statements once per row; vector, lane: those that make `value`, the element at
+    `column + v`; write: what follows at `position` from the element at `found`; entries, arrived:
     workspaces.
     """
 
-    index_type: str
-    type: str
-    key: str
+    index_type: Type
+    type: Type
+    key: Type
     vector_width: int
     threads: int
     items: int
@@ -43,7 +43,7 @@ class TopView(KernelView):
     row: tuple[Statement, ...]
     vector: tuple[Statement, ...]
     lane: tuple[Statement, ...]
-    value: str
+    value: Expression
     write: tuple[Statement, ...]
 
 
@@ -66,7 +66,7 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
     )
     operand = Lowering(parts.before, parts.operand, binding).at_home(tensor)
     reading.count([operand])
-    value = reading.ref(operand, READ).text
+    value = reading.ref(operand, READ)
     found = Var("found", tensor.shape[parts.axis])
     position = Var("position", parts.node.output.shape[parts.axis])
     place = Scope("element", frozenset({found, position}))
@@ -80,9 +80,9 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
     return TopView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
-        index_type="fusec::i64" if p.wide_index else "int",
+        index_type=index_type(wide=p.wide_index),
         type=storage_type(tensor.dtype),
-        key=f"fusec::u{key_bits(tensor.dtype)}",
+        key=Type(f"fusec::u{key_bits(tensor.dtype)}"),
         vector_width=p.vector_width,
         threads=p.threads,
         items=p.items,
