@@ -215,6 +215,27 @@ def test_places_outside_are_left_alone(op: str, length: int, tmp_path: Path) -> 
     np.testing.assert_array_equal(found[inside], 3 if op == "scatter" else x[inside] + 3)
 
 
+CHOICES = """
+fusion: choices
+inputs:
+  x: f32[{places}, 4]
+  at: {{type: "i64[{length}]", range: [0, {last}]}}
+  a: f32[{length}, 4]
+  b: f32[{length}, 4]
+ops:
+  - v = where(gt(a, b), a, b)
+  - y = index_add(x, at, v, dim=0)
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(("way", "places", "length"), [("sorted", 30, 90), ("lines", 12, 9)])
+def test_what_is_added_may_be_chosen(way: str, places: int, length: int, tmp_path: Path) -> None:
+    fusion = read_text(CHOICES.format(places=places, last=places - 1, length=length))
+    assert planned(fusion, "scatter").plans[0].parameters.way == way
+    check_on_cpu(fusion, "scatter", tmp_path)
+
+
 def test_what_comes_before_is_fused_and_what_follows_is_not(tmp_path: Path) -> None:
     builder = GraphBuilder("around")
     index = builder.input("places", I32, (9, 30))
