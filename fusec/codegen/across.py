@@ -7,7 +7,7 @@ from fusec.ir.expression import index
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import dim_text, identifier, index_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.nodes import Assign, Call, Cast, Expression, Literal, Name, Statement
+from fusec.kernel.nodes import Assign, Call, Cast, Expression, Name, Statement, call
 from fusec.schedule.common import span_of
 
 LOAD_ACROSS = "fusec::load_across"
@@ -32,10 +32,9 @@ def place_of(emitter: Emitter, fusion: Fusion, load: Instance, phase: int) -> Pl
 
 def load_across(place: Place, width: str = "kVec", *, streams: bool = False) -> Call:
     """Return the vector at a place; in kernels with `kPart` it may lie beside its tensor."""
-    policy = (Literal("true"),) if streams else ()
-    return Call(LOAD_ACROSS, place, (Name(width), Name("kPart"), *policy))
+    return call(LOAD_ACROSS, *place, about=[width, "kPart", *(["true"] if streams else [])])
 
 
 def ask_inside(place: Place, width: str = "kVec") -> Statement:
     """Return what asks whether the vectors around one lie in its tensor, too."""
-    return Assign(Name("inside"), Call("fusec::is_inside", place, (Name(width),)), "&=")
+    return Assign(Name("inside"), call("fusec::is_inside", *place, about=[width]), "&=")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal as Choice
 
 from fusec.codegen.across import LOAD_ACROSS, ask_inside, load_across, place_of
 from fusec.codegen.parts import emit_stores, parts_of, without_second
@@ -23,20 +22,19 @@ from fusec.kernel.nodes import (
     Assign,
     Binary,
     Braced,
-    Call,
     Declare,
     Expression,
     Grouped,
     If,
-    Item,
     Let,
     Name,
     Pointer,
     Select,
     Statement,
-    Sum,
     Type,
     Unary,
+    call,
+    item,
     negated,
     walk,
 )
@@ -49,12 +47,10 @@ LOADS = "loads"
 """The lines of phase AHEAD that load, behind those of their addresses."""
 AHEAD, ONCE = 1, 2
 """The phases that load what phase 0 computes with, of each row and once for all of a thread."""
-_AT = Sum((Name("column"), Name("v")))
+_AT = Name("column") + "v"
 _IN_ROW = Binary("&&", Binary(">=", _AT, ZERO), Binary("<", _AT, Name("columns")))
 INSIDE = Binary("||", negated(Name("kPart")), Grouped(_IN_ROW))
 """Which elements of a vector that is shifted lie in the row."""
-
-Order = Choice["ascending", "descending"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +62,8 @@ class PointwiseView(KernelView):
     thread's rows begin behind an aligned place, where their vectors begin there; across: whether
     vectors that are read whole take their neighbours along, which are to lie in the row, too;
     inside: where those beside a row may be read whole, what asks whether they are in their tensors;
-    row_order, column_order: which rows the blocks on a column, and which columns those side by side
-    on a row, take first.
+    last_rows_first, last_columns_first: whether the blocks on a column, and those side by side on a
+    row, begin at the end.
     """
 
     index_type: Type
@@ -81,8 +77,8 @@ class PointwiseView(KernelView):
     shift: Expression | None
     across: bool
     inside: tuple[Statement, ...]
-    row_order: Order
-    column_order: Order
+    last_rows_first: bool
+    last_columns_first: bool
     body: Body
     tail: Body | None
 
@@ -115,8 +111,8 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         shift=_shift(plan),
         across=calls(body.loads, LOAD_ACROSS),
         inside=() if INSIDE in walk(body.loads + body.once) else body.inside,
-        row_order=_row_order(plan),
-        column_order="descending" if _descends(plan) else "ascending",
+        last_rows_first=_takes_last_rows_first(plan),
+        last_columns_first=_takes_last_columns_first(plan),
         body=body,
         tail=tail,
     )
@@ -126,7 +122,7 @@ def _columns(plan: PointwisePlan) -> Dim:
     return product(a.extent for a in plan.problem.domain.axes[plan.parameters.break_point :])
 
 
-def _descends(plan: PointwisePlan) -> bool:
+def _takes_last_columns_first(plan: PointwisePlan) -> bool:
     """Return whether blocks begin at the ends of rows.
 
     Values of rows alone are mostly made by a kernel that has read these rows to their ends, so that
@@ -136,11 +132,11 @@ def _descends(plan: PointwisePlan) -> bool:
     return any(row in i.variables and not {chunk, lane} & i.variables for i in _loads(plan))
 
 
-def _row_order(plan: PointwisePlan) -> Order:
-    """Return which rows the blocks on a column take first.
+def _takes_last_rows_first(plan: PointwisePlan) -> bool:
+    """Return whether blocks begin at the ends of columns.
 
-    It is the last ones where values of columns alone are wider than what is stored, as sums of
-    halves are: a kernel has read all rows to make them, and L2 still holds the last.
+    They do where values of columns alone are wider than what is stored, as sums of halves are: a
+    kernel has read all rows to make them, and L2 still holds the last.
     """
     row, chunk, lane = _loops(plan)
     size = max(o.value.dtype.size for o in plan.fusion.outputs)
@@ -148,7 +144,7 @@ def _row_order(plan: PointwisePlan) -> Order:
         row not in i.variables and {chunk, lane} & i.variables and i.dtype.size > size
         for i in _loads(plan)
     )
-    return "descending" if of_columns and not _descends(plan) else "ascending"
+    return of_columns and not _takes_last_columns_first(plan)
 
 
 def _loops(plan: PointwisePlan) -> tuple[Var, Var, Var]:
@@ -177,7 +173,7 @@ def _shift(plan: PointwisePlan) -> Expression | None:
     assert start is not None
     pitch = start.coefficient(bind(*about, True)[1][0])
     assert pitch is not None
-    return Binary("%", Binary("*", Name("first_row"), dim_text(pitch)), Name("kVec"))
+    return Name("first_row") * dim_text(pitch) % "kVec"
 
 
 def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
@@ -250,35 +246,35 @@ def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
 def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Statement, ...]:
     """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
     arrays: list[Statement] = []
-    lane = Name(loads.lane.name)
+    lane = loads.lane.name
 
     def held(load: Instance, kind: Type, *extents: Expression) -> Expression:
         name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
         arrays.append(Declare(kind, name, (Name("kUnroll"), *extents)))
-        return Item(Name(name), Name("u"))
+        return item(name, "u")
 
     for together in loads.vectors:
         first = together[0]
-        vector = held(first, vector_type(first.dtype, Name("kVec")))
+        vector = held(first, vector_type(first.dtype))
         found = emitter.load_vector(first, AHEAD)
         if len(together) > 1:
             found = _load_either(emitter, *together)
         emitter.add(AHEAD, LOADS, Assign(vector, found))
         if emitter.part:
             _, *place = place_of(emitter, fusion, first, AHEAD)
-            whole = Call("fusec::is_whole", tuple(place), (Name("kVec"),))
+            whole = call("fusec::is_whole", *place, about=["kVec"])
             emitter.add(AHEAD, "inside", Assign(Name("inside"), whole, "&="))
-        emitter.cached.update(dict.fromkeys(together, Item(vector, lane)))
+        emitter.cached.update(dict.fromkeys(together, item(vector, lane)))
     for load in loads.across:
-        vector = held(load, vector_type(load.dtype, Name("kVec")))
+        vector = held(load, vector_type(load.dtype))
         about = place_of(emitter, fusion, load, AHEAD)
         emitter.add(AHEAD, "inside", ask_inside(about))
         emitter.add(AHEAD, LOADS, Assign(vector, load_across(about)))
-        emitter.cached[load] = Item(vector, lane)
+        emitter.cached[load] = item(vector, lane)
     for load in loads.elements:
         by_lane = loads.lane in load.variables
         at = held(load, storage_type(load.dtype), *([Name("kVec")] if by_lane else []))
-        at = Item(at, lane) if by_lane else at
+        at = item(at, lane) if by_lane else at
         scope = emitter.scopes[emitter.scope_of(load.variables)].name
         line: Statement = Assign(at, emitter.element(load, AHEAD))
         if emitter.part and by_lane:
@@ -294,7 +290,7 @@ def _load_once(emitter: Emitter, loads: Loads) -> None:
         name = emitter.fresh(f"{load.name}_once", "once", ONCE, 0)
         held = Declare(storage_type(load.dtype), name, (Name("kVec"),), Braced(None))
         emitter.add(0, "column", held)
-        at = Item(Name(name), Name(loads.lane.name))
+        at = item(name, loads.lane.name)
         line = Assign(at, emitter.element(load, ONCE))
         emitter.add(ONCE, "lane", If(INSIDE, (line,), braces=False))
         emitter.cached[load] = at
@@ -309,9 +305,9 @@ def _load_either(emitter: Emitter, first: Instance, second: Instance) -> Express
     function = "load" if first.name in emitter.written else "load_readonly"
     start = emitter.pointer(first.name, alike, AHEAD)
     name = emitter.fresh(f"{first.name}_half", "half", AHEAD, len(emitter.scopes) - 2)
-    line = Let(index_type(wide=emitter.wide), name, Select(test, *places))
+    line = Let(emitter.index_type, name, Select(test, *places))
     emitter.add(AHEAD, emitter.scopes[-2].name, line)
-    return Call(f"fusec::{function}", (Pointer(start, Name(name)),), (Name("kVec"),))
+    return call(f"fusec::{function}", Pointer(start, Name(name)), about=["kVec"])
 
 
 def _first_address(emitter: Emitter, load: Instance) -> Index:

@@ -13,7 +13,7 @@ from fusec.kernel.ctext import compute_type, dim_text, index_type
 from fusec.kernel.emit import Emitter, rounded
 from fusec.kernel.formulas import parsed
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import ZERO, Assign, Expression, Item, Let, Name, Statement, Static, Type
+from fusec.kernel.nodes import Assign, Expression, Let, Name, Statement, Static, Type, item
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan import ScanParameters, ScanPlan
 
@@ -133,12 +133,12 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[Expression, Lines, Lines, L
     name = emitter.names.fresh(scan.node.output.name)
     emitter.given[scanned] = Name(name)
     emitter.count([*scanned.operands, *(s.instance for s in plans)])
-    element = Name("v") if emitter.lane is not None else ZERO
     dtype = scan.node.output.dtype.compute
     value = emitter.convert(scanned.operands[0], dtype, 0)
-    own = Item(Item(Name("part"), Name("c")), element)
+    element = emitter.element_of_vector
+    own = item("part", "c", element)
     emitter.add(0, "lane", Assign(own, value))
-    before = Name("before") if p.inner else Item(Name("before"), element)
+    before = Name("before") if p.inner else item("before", element)
     prefix: Expression = Static(OP, "combine", (before, own))
     if scan.node.output.dtype.is_half:
         prefix = rounded(scan.node.output.dtype, prefix)

@@ -17,25 +17,24 @@ from fusec.kernel.emit import Emitter, convert, vector_type
 from fusec.kernel.nest import Alias, Scope
 from fusec.kernel.nodes import (
     AUTO,
-    ZERO,
     Assign,
     Binary,
-    Call,
     Declare,
     Element,
     Evaluate,
     Expression,
     If,
-    Item,
     Leave,
     Let,
     Literal,
     Name,
+    Operand,
     Pointer,
     Select,
     Statement,
-    Sum,
     Type,
+    call,
+    item,
 )
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
@@ -44,7 +43,7 @@ from fusec.schedule.scatter_ways import THREADS, shares_warps
 TARGET, WRITE = 0, 1
 """Numbers of the parts that find an element's place, and that make and write its value."""
 
-CLAIM = Sum((Name("element"), Literal("1u")))
+CLAIM = Name("element") + Literal("1u")
 """How an element is noted where it claims a place; 0 is no claim."""
 
 
@@ -147,8 +146,8 @@ class _Making:
         self.scatter, self.kernel, self.step = scatter, kernel, kernel.step
         self.way = plan.parameters.way
         self.width = 1 if kernel.step in ("clear", "claim") else plan.parameters.vector_width
-        self.lane = Name("v") if self.width > 1 else ZERO
-        self.sum = Item(Name("sums"), self.lane)
+        self.lane: Operand = "v" if self.width > 1 else 0
+        self.sum = item("sums", self.lane)
         self.element = Var("element", dim(scatter.length))
         self.position = Var("position", dim(scatter.length))
         self.place = Var("target", scatter.node.output.shape[scatter.axis])
@@ -216,16 +215,16 @@ class _Making:
     def add(self, value: Expression) -> None:
         """Emit the statement that adds an element of the source; the first one begins the sum."""
         scope, total = self.emitter.scopes[-1].name, self.sum
-        added = Select(Name("is_first"), value, Binary("+", total, value))
-        self.emitter.add(WRITE, scope, Assign(total, added))
+        line = Assign(total, Select(Name("is_first"), value, total + value))
+        self.emitter.add(WRITE, scope, line)
 
     def claim(self) -> None:
         """Emit the statement that claims an element's place, or clears the claims on it."""
         claims = Pointer(self._workspace(), self._claim())
-        call = Call("fusec::store_relaxed", (claims, Literal("0u")))
+        noted = call("fusec::store_relaxed", claims, Literal("0u"))
         if self.step == "claim":
-            call = Call("fusec::atomic_max", (claims, CLAIM))
-        self.emitter.add(WRITE + 1, "element", Evaluate(call))
+            noted = call("fusec::atomic_max", claims, CLAIM)
+        self.emitter.add(WRITE + 1, "element", Evaluate(noted))
 
     def leave(self) -> None:
         """Emit the statement that leaves a place to the element that won it."""
@@ -248,12 +247,11 @@ class _Making:
         name, address = Name(identifier(buffer)), emitter.index(to, WRITE + 1)
         place = Element(name, address)
         if self.scatter.adds and self.way == "elements":
-            call = Call("fusec::atomic_add", (Pointer(name, address), value))
-            emitter.add(WRITE + 1, "element", Evaluate(call))
-            return
-        if sums:
-            value = Binary("+", convert(self.type, place), value)
-        emitter.add(WRITE + 1, "element", Assign(place, convert(kind, value)))
+            line = Evaluate(call("fusec::atomic_add", Pointer(name, address), value))
+        else:
+            value = convert(self.type, place) + value if sums else value
+            line = Assign(place, convert(kind, value))
+        emitter.add(WRITE + 1, "element", line)
 
     def _store_vector(
         self, buffer: str, to: Index, value: Expression, dtype: DType, sums: bool
@@ -262,18 +260,17 @@ class _Making:
         emitter = self.emitter
         base = emitter.vector_base(to, ())
         assert base is not None
-        pointer, width = emitter.pointer(buffer, base, WRITE + 1), Name(emitter.width_name)
+        pointer, width = emitter.pointer(buffer, base, WRITE + 1), emitter.width_name
         if sums:
             there = emitter.fresh(f"{buffer}_vec", "there", WRITE + 1, 2)
-            line = Let(AUTO, there, Call("fusec::load", (pointer,), (width,)))
-            emitter.add(WRITE + 1, "element", line)
-            value = Binary("+", convert(self.type, Item(Name(there), self.lane)), value)
+            loaded = call("fusec::load", pointer, about=[width])
+            emitter.add(WRITE + 1, "element", Let(AUTO, there, loaded))
+            value = convert(self.type, item(there, self.lane)) + value
         written = emitter.fresh(f"{buffer}_new", "written", WRITE + 1, 2)
         emitter.add(WRITE + 1, "element", Declare(vector_type(dtype, width), written))
-        line = Assign(Item(Name(written), self.lane), convert(storage_type(dtype), value))
+        line = Assign(item(written, self.lane), convert(storage_type(dtype), value))
         emitter.add(WRITE + 1, "lane", line)
-        stored = Call("fusec::store", (pointer, Name(written)))
-        emitter.add(WRITE + 1, "after", Evaluate(stored))
+        emitter.add(WRITE + 1, "after", Evaluate(call("fusec::store", pointer, written)))
 
     def _claim(self) -> Expression:
         """Return where the claims on a place are noted: by lines, or once for all of them.

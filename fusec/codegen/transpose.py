@@ -12,7 +12,7 @@ from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import ZERO, Expression, Item, Name, Statement, Type
+from fusec.kernel.nodes import Expression, Statement, Type, item
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import Crossing, TransposePlan
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
@@ -137,14 +137,13 @@ def _writer(
         stored_under="line >= lines",
     )  # fmt: skip
     plans = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
-    element = Name("v") if p.write_width > 1 else ZERO
     reads = read_lowering(crossing, p.read_width)
     for output in plan.fusion.outputs:
         reads[0].at_home(output.value)
     pairs = matched(crossing, reads, (lowering, (line, chunk, lane)))
     assert pairs is not None
     for tile, (_, load) in zip(tiles, pairs, strict=True):
-        emitter.cached[load] = Item(Item(Name(tile.taken), Name("i")), element)
+        emitter.cached[load] = item(tile.taken, "i", emitter.element_of_vector)
     emitter.count(s.instance for s in plans)
     for store in plans:
         emit_store(emitter, store, 0)

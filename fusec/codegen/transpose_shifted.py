@@ -16,16 +16,14 @@ from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     Assign,
-    Binary,
     Declare,
     Element,
     Expression,
-    Item,
     Name,
     Pointer,
     Statement,
-    Sum,
     Type,
+    item,
 )
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
@@ -213,19 +211,19 @@ def _writer(
     pairs = matched(plan.problem, reads, (lowering, (line, column, lane)))
     assert pairs is not None
     for tile, (_, load) in zip(tiles, pairs, strict=True):
-        down = Binary("*", Name("v"), Name(tile.pitch))
-        emitter.cached[load] = Element(Name(tile.name), Sum((Name(tile.place), down)))
+        at = Name(tile.place) + Name("v") * tile.pitch
+        emitter.cached[load] = Element(Name(tile.name), at)
     for load in along_columns(lowering, line, column, plan.parameters.write_width):
         name = names.fresh(f"{load.name}_ahead", "ahead")
-        kind, vector = vector_type(load.dtype, Name("kWriteVec")), Item(Name(name), Name("i"))
+        kind, vector = vector_type(load.dtype, "kWriteVec"), item(name, "i")
         emitter.add(AHEAD, "kernel", Declare(kind, name, (Name("kWrites"),)))
         about = place_of(emitter, plan.fusion, load, AHEAD)
         emitter.add(AHEAD, "inside", ask_inside(about, "kWriteVec"))
         emitter.add(AHEAD, "ahead", Assign(vector, load_across(about, "kWriteVec")))
-        emitter.cached[load] = Item(vector, Name("v"))
+        emitter.cached[load] = item(vector, "v")
     emitter.count([store.instance])
     target = emitter.pointer(store.buffer, store.address, RUN)
     value = names.fresh(f"{store.output.value.name}_vec", "vec")
     element = emitter.to_storage(store.instance, store.output.value.dtype, ELEMENTS)
-    emitter.add(ELEMENTS, "element", Assign(Item(Name(value), Name("v")), element))
+    emitter.add(ELEMENTS, "element", Assign(item(value, "v"), element))
     return emitter, target, value

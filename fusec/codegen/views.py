@@ -20,21 +20,21 @@ from fusec.kernel.names import Names
 from fusec.kernel.nest import StoreKind
 from fusec.kernel.nodes import (
     Assign,
-    Binary,
-    Call,
     Declare,
     Element,
     Evaluate,
     If,
-    Item,
     Name,
     Statement,
     Type,
     both,
+    call,
+    item,
+    vector_of,
 )
 from fusec.schedule.plan import Kernel, KernelPlan, Staged
 
-RIGHT = Binary("-", Name("columns"), Name("column"))
+RIGHT = Name("columns") - "column"
 """How far the end of a row lies behind a vector's first element."""
 
 _MAX_EQUATIONS = 16
@@ -188,12 +188,12 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
     if base is not None and emitter.lane is not None:
         number = len(emitter.scopes) - 2
         name = emitter.fresh(f"{plan.output.value.name}_vec", "vec", phase, number)
-        held = Declare(vector_type(dtype, Name(emitter.width_name)), name)
+        held = Declare(vector_type(dtype, emitter.width_name), name)
         emitter.add(phase, emitter.scopes[number].name, held)
-        emitter.add(phase, "lane", Assign(Item(Name(name), Name(emitter.lane.name)), value))
+        emitter.add(phase, "lane", Assign(item(name, emitter.lane.name), value))
         function = "fusec::store_part" if emitter.part else "fusec::store"
         pointer = emitter.pointer(plan.buffer, base, phase)
-        line = Evaluate(Call(function, (pointer, Name(name), *emitter.part)))
+        line = Evaluate(call(function, pointer, name, *emitter.part))
         tested = emitter.at_lane_zero(plan.conditions)
         emitter.add(phase, "after", guarded(emitter, tested, line, phase), last=plan.overwrites)
         return
@@ -235,7 +235,7 @@ class SharedArray:
     @property
     def each(self) -> Type:
         """Return the C type of what it is made of."""
-        return Type("fusec::Vec", (self.type, Name("kVec"))) if self.vectors else self.type
+        return vector_of(self.type) if self.vectors else self.type
 
 
 def shared_array(names: Names, name: str, staged: Staged) -> SharedArray:

@@ -9,17 +9,18 @@ from fusec.kernel.nodes import (
     Assign,
     Binary,
     Braced,
-    Call,
     Declare,
     Expression,
     Grouped,
-    Item,
     Let,
-    Literal,
     Name,
+    Operand,
     Select,
     Statement,
     Sum,
+    call,
+    item,
+    operand,
 )
 from fusec.schedule.pointwise_loads import Loads
 
@@ -43,10 +44,10 @@ def load_windows(emitter: Emitter, loads: Loads, phase: int) -> tuple[Statement,
         name = emitter.fresh(f"{window.buffer}_ahead", "ahead", phase, 0)
         kind = vector_type(window.dtype, _width(emitter, window))
         arrays.append(Declare(kind, name, (Name("kUnroll"),)))
-        held[window] = Item(Name(name), Name("u"))
+        held[window] = item(name, "u")
         emitter.add(phase, LOADS, Assign(held[window], _loaded(emitter, window, phase)))
     for load, pick in loads.picks.items():
-        emitter.cached[load] = Item(held[pick.window], _place(emitter, pick))
+        emitter.cached[load] = item(held[pick.window], _place(emitter, pick))
     return tuple(arrays)
 
 
@@ -65,17 +66,15 @@ def _loaded(emitter: Emitter, window: Window, phase: int) -> Expression:
     """Return the expression that loads a window, zeros where it is not needed."""
     width, base = _width(emitter, window), window.base
     pointer = emitter.pointer(window.buffer, base, phase)
-    found = Call("fusec::load_readonly", (pointer,), (width,))
+    found = call("fusec::load_readonly", pointer, about=[width])
     test = emitter.load_test(window.buffer, base.variables, window.conditions, phase)
     if test is None:
         return found
     return Select(test, found, Braced(vector_type(window.dtype, width)))
 
 
-def _width(emitter: Emitter, window: Window) -> Expression:
-    if window.width == emitter.width:
-        return Name(emitter.width_name)
-    return Literal(str(window.width))
+def _width(emitter: Emitter, window: Window) -> Operand:
+    return emitter.width_name if window.width == emitter.width else window.width
 
 
 def _place(emitter: Emitter, pick: Pick) -> Expression:
@@ -84,4 +83,4 @@ def _place(emitter: Emitter, pick: Pick) -> Expression:
     if not pick.wraps:
         return at
     at = Grouped(at) if isinstance(at, Sum) else at
-    return Binary("&", at, Literal(str(pick.window.width - 1)))
+    return Binary("&", at, operand(pick.window.width - 1))

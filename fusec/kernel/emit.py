@@ -33,13 +33,16 @@ from fusec.kernel.nodes import (
     Element,
     Expression,
     Grouped,
-    Item,
     Let,
     Literal,
     Name,
+    Operand,
     Select,
     Type,
     Unary,
+    call,
+    item,
+    vector_of,
 )
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
@@ -321,7 +324,7 @@ class Emitter(Nest):
         if self._base(instance) is not None:
             assert self.lane is not None
             name = self._vector(instance, phase)
-            return self._stored(Item(Name(name), Name(self.lane.name)), instance.dtype)
+            return self._stored(item(name, self.lane.name), instance.dtype)
         if instance.name in self.parts:
             return self._part(instance, phase)
         return self._stored(self.element(instance, phase), instance.dtype)
@@ -344,7 +347,7 @@ class Emitter(Nest):
         name, at = self._place(instance)
         found: Expression = Element(Name(identifier(name)), self.index(at, phase))
         if instance in self.streamed:
-            found = Item(Call("fusec::load_streaming", (Unary("&", found),)), Literal("0"))
+            found = item(call("fusec::load_streaming", Unary("&", found)), 0)
         test = self.load_test(name, instance.variables, instance.conditions, phase)
         if test is None:
             return found
@@ -359,14 +362,14 @@ class Emitter(Nest):
         if key not in self._pairs:
             name = self.fresh(f"{first}_im", "pair", phase, number)
             function = "load" if first in self.written else "load_readonly"
-            pointer, two = self.pointer(first, instance.address, phase), Literal("2")
-            found: Expression = Call(f"fusec::{function}", (pointer,), (two,))
+            pointer = self.pointer(first, instance.address, phase)
+            found: Expression = call(f"fusec::{function}", pointer, about=[2])
             test = self.load_test(first, instance.variables, instance.conditions, phase)
             if test is not None:
-                found = Select(test, found, Braced(vector_type(instance.dtype, two)))
+                found = Select(test, found, Braced(vector_type(instance.dtype, 2)))
             self.add(phase, self.scopes[number].name, Let(AUTO, name, found))
             self._pairs[key] = name
-        return Item(Name(self._pairs[key]), Literal(str(place)))
+        return item(self._pairs[key], place)
 
     def load_vector(self, instance: Instance, phase: int) -> Expression:
         """Return the expression that loads a vector of an instance, zeros where not needed."""
@@ -382,12 +385,11 @@ class Emitter(Nest):
         plain = name in self.written or instance in self.tiles
         streams = instance in self.streamed
         function = "load" if plain else "load_streaming" if streams else "load_readonly"
-        pointer, width = self.pointer(name, base, phase), Name(self.width_name)
+        pointer, width = self.pointer(name, base, phase), self.width_name
         if self.part:
-            policy = (Literal("true"),) if streams else ()
-            arguments = pointer, *self.part
-            return Call("fusec::load_part", arguments, (width, Name("kPart"), *policy))
-        found = Call(f"fusec::{function}", (pointer,), (width,))
+            policy = ["true"] if streams else []
+            return call("fusec::load_part", pointer, *self.part, about=[width, "kPart", *policy])
+        found = call(f"fusec::{function}", pointer, about=[width])
         conditions = self.at_lane_zero(instance.conditions)
         test = self.load_test(name, instance.variables, conditions, phase)
         if test is None:
@@ -412,9 +414,9 @@ class Emitter(Nest):
         return self._firsts[instance]
 
 
-def vector_type(dtype: DType, width: Expression) -> Type:
+def vector_type(dtype: DType, width: Operand = "kVec") -> Type:
     """Return the type of a vector of elements as they are in memory."""
-    return Type("fusec::Vec", (storage_type(dtype), width))
+    return vector_of(storage_type(dtype), width)
 
 
 def convert(to: Type, value: Expression) -> Call:
