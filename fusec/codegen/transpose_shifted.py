@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.across import Place, ask_inside, load_across, place_of
+from fusec.codegen.across import ask_inside, load_across, place_of
 from fusec.codegen.phases import uses_column
 from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
 from fusec.index.access import Facts
@@ -18,11 +18,13 @@ from fusec.kernel.nodes import (
     Assign,
     Declare,
     Element,
+    Evaluate,
     Expression,
     Name,
     Pointer,
     Statement,
     Type,
+    call,
     item,
 )
 from fusec.schedule.plan import Kernel
@@ -41,17 +43,18 @@ ELEMENTS, RUN, AHEAD = 0, 1, 2
 
 @dataclass(frozen=True)
 class ShiftedTile:
-    """A tile in shared memory: array, element type, and the tensor whose elements it has.
+    """A tile in shared memory: array, element type, and how elements of a tensor come there.
 
-    source: the tensor, where an element lies in it, and how far it reaches; run: a pointer to that
-    element; step: elements from one column to the next there. pitch, first, place: the variables of
-    how far apart columns lie in the tile, where its first one begins, and where a thread's vector
-    begins.
+    copy_whole: what copies a vector if it lies in the tensor, and says if not; copy_elements: what
+    copies those elements that do; run: a pointer to the first one; step: elements from one column
+    to the next there. pitch, first, place: the variables of how far apart columns lie in the tile,
+    where its first one begins, and where a thread's vector begins.
     """
 
     name: str
     type: Type
-    source: Place
+    copy_whole: Statement
+    copy_elements: Statement
     run: Pointer
     step: Expression
     pitch: str
@@ -189,11 +192,17 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTi
         assert step is not None
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
         own = (names.fresh(f"{name}_{word}", word) for word in ("pitch", "first", "place"))
+        to = Pointer(Name(name), Name("from") + "tile_line")
         source = place_of(emitter, plan.fusion, load, 0)
+        whole, elements = (
+            call(f"fusec::{function}", to, *source, about=["kReadVec"])
+            for function in ("copy_vector", "copy_elements")
+        )
+        copies = Assign(Name("are_whole"), whole, "&="), Evaluate(elements)
         with emitter.indexed_by(load.gathered):
             run = emitter.pointer(load.name, load.address, 0)
         by = dim_text(step, wide=emitter.wide)
-        tiles.append(ShiftedTile(name, storage_type(load.dtype), source, run, by, *own))
+        tiles.append(ShiftedTile(name, storage_type(load.dtype), *copies, run, by, *own))
     return emitter, tuple(tiles)
 
 
