@@ -21,7 +21,7 @@ from fusec.ir.expression import Var, index, of_var
 from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.ctext import dim_text
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
+from fusec.kernel.names import Names, camel
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     AUTO,
@@ -306,8 +306,8 @@ def _places(
     parts: list[Place] = []
     for lies, each in zip(found, accumulators, strict=True):
         name = names.fresh(f"{each.name}_parts", "parts")
-        place = "k" + "".join(word[:1].upper() + word[1:] for word in name.split("_"))
-        parts.append(Place(name, names.fresh(place, "place"), lies.offset, lies.words))
+        place = names.fresh(f"k{camel(name)}", "place")
+        parts.append(Place(name, place, lies.offset, lies.words))
     stays = any(plan.loops[0] not in s.instance.variables for s in plan.staged)
     before = Pointer(Name("empty"), Name("kStages"))
     if stays:

@@ -1,14 +1,15 @@
-"""The views of the reduction templates."""
+"""The making of the views of the reduction templates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusec.codegen.across import load_across, place_of
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
+from fusec.codegen.reduction_view import SPLIT, Partial, ReductionView
 from fusec.codegen.row_tiles import RowTile, slot_of, tile_of
-from fusec.codegen.views import RIGHT, KernelView, SharedArray, head, parameter_names, plan_stores
+from fusec.codegen.views import RIGHT, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
@@ -17,30 +18,23 @@ from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
+from fusec.kernel.names import Names, camel
 from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.kernel.nodes import (
     AUTO,
     BLOCK_Y,
-    THREAD_X,
     THREAD_Y,
     ZERO,
     Assign,
     Binary,
-    Call,
     Declare,
-    Element,
     Expression,
     If,
     Item,
     Leave,
     Let,
     Name,
-    Pointer,
     Statement,
-    Type,
-    Unary,
-    call,
     item,
     vector_of,
 )
@@ -52,94 +46,9 @@ from fusec.schedule.registers import words
 from fusec.schedule.row_tiles import tiled_in
 from fusec.segment.protocol import Refusal
 
-SPLIT = Name("split")
-"""The number of a block among those that share a result."""
-
 AHEAD = (2 * UNROLLED, UNROLLED, UNROLLED // 2)
 MOST_AHEAD = 32
 """Words that a thread loads ahead at most: of more it would have too few neighbours."""
-
-
-@dataclass(frozen=True)
-class Partial:
-    """A reduction whose partial results pass through a workspace.
-
-    name: the pointer to them; element: a thread's part combined with that of one block. stored: the
-    type in which memory holds them; layout: the name of the device type that tells how a bulk copy
-    combines them, empty where none does.
-    """
-
-    part: Accumulator
-    workspace: str
-    name: str
-    stored: Type
-    layout: str = ""
-
-    @property
-    def element(self) -> Expression:
-        """Return a thread's part combined with that of one block."""
-        place = SPLIT * "width" if self.part.array else SPLIT
-        return self.part.combined(Element(Name(self.name), place))
-
-    @property
-    def in_turn(self) -> Expression:
-        """Return a thread's part combined with those of the blocks before."""
-        return self.part.joined(Unary("*", Name(self.name)))
-
-    def taken(self, *, last_turn: bool) -> Expression:
-        """Return the parts that bulk copies have combined, of which memory then has none left.
-
-        last_turn: combined with a thread's own part.
-        """
-        first = Pointer(Name(self.name), THREAD_X * "kVec" if self.part.array else THREAD_Y)
-        take = "fusec::combine_last" if last_turn else "fusec::take_combined"
-        return call(take, first, self.part.part, about=(self.layout,))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReductionView(KernelView):
-    """One sweep over the reduced axes, then the results.
-
-    rows, columns: extents, of the loop and of the vectors (inner: results x reduced,
-    outer: reduced x results); sweep: the accumulation; named: the declarations of what it
-    comes to; results: what is computed and stored from that; fan: of how many blocks one combines
-    the partial results; in_bulk: whether bulk copies combine them in memory; turns: whether blocks
-    combine theirs one after the other; block_results: how many a block has;
-    at_once: whether all vectors of a thread are loaded together; split: the block's number among
-    those that share a result; first_row: of a thread that takes columns; arrived: the counters of
-    the blocks that have left their partial results; shifted: where the first vector of a row
-    begins, if they are; ends: the declarations of a thread's elements beside them; tile: the rows
-    that a block takes in turns, if it does; shared: their arrays.
-    across: whether vectors of columns are read wherever they begin; ahead:
-    how many vectors of a row that blocks share are loaded before the first of them is used.
-    """
-
-    index_type: Type
-    threads_x: int
-    threads_y: int
-    vector_width: int
-    at_once: bool
-    unrolled: int
-    splits: int
-    fan: int
-    in_bulk: bool
-    turns: bool
-    block_results: Expression
-    split: Expression
-    first_row: Expression
-    rows: Expression
-    columns: Expression
-    sweep: Phase
-    named: tuple[Statement, ...]
-    results: Phase
-    partials: tuple[Partial, ...]
-    arrived: str
-    shifted: Expression | None
-    ends: tuple[Statement, ...]
-    tile: RowTile | None
-    shared: tuple[SharedArray, ...]
-    across: bool
-    ahead: int
 
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
@@ -153,7 +62,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
             identifier(w.name),
             names.fresh(f"{a.name}_parts", "parts"),
             storage_type(w.dtype) if parameters.in_bulk else a.type,
-            names.fresh(f"{_camel(a.name)}Layout", "Layout") if parameters.in_bulk else "",
+            names.fresh(f"{camel(a.name)}Layout", "Layout") if parameters.in_bulk else "",
         )
         for w, a in zip(plan.workspaces, accumulators, strict=False)
     )
@@ -177,7 +86,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         rows=dim_text(extents[0]),
         columns=dim_text(extents[1]),
         sweep=sweep,
-        named=tuple(line for a in accumulators for line in a.named(a.part)),
+        named=tuple(line for a in accumulators for line in a.named(Name(a.part))),
         results=results,
         partials=partials,
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
@@ -219,11 +128,6 @@ def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:
     """Return the rows and the columns of the loops."""
     rows = plan.problem.rows
     return (rows.rows, rows.columns) if plan.parameters.inner else (rows.columns, rows.rows)
-
-
-def _camel(name: str) -> str:
-    """Return a name as types are called: `sum_1` as `Sum1`."""
-    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
 
 
 def _sharing(plan: ReductionPlan) -> str:

@@ -12,6 +12,7 @@ from fusec.ir.expression import Var, of_var
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import mentions
+from fusec.kernel.names import camel
 from fusec.kernel.nodes import Assign, Evaluate, Name, Pointer, Statement, call
 from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
 
@@ -63,8 +64,7 @@ def tile_of(
         source = each.instance.name if loaded else each.value.name
         dtype = each.instance.dtype if loaded else each.value.dtype
         name = emitter.names.fresh(f"{source}_tile", "tile")
-        place = "k" + "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-        place = emitter.names.fresh(place, "offset")
+        place = emitter.names.fresh(f"k{camel(name)}", "offset")
         shared.append(SharedArray(name, storage_type(dtype), place, offset, vectors=False))
         offset += size
         at = of_var(slot_of(rows)) * each.pitch + column

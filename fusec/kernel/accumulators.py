@@ -12,7 +12,7 @@ from fusec.ir.expression import Index, contiguous_strides, linearize, of_var
 from fusec.ir.graph import Node
 from fusec.ir.op import OpDef
 from fusec.ir.roles import Combine
-from fusec.kernel.ctext import compute_type, expression, literal
+from fusec.kernel.ctext import compute_type, literal
 from fusec.kernel.emit import Emitter, convert, rounded
 from fusec.kernel.nest import unrolled
 from fusec.kernel.nodes import (
@@ -32,6 +32,7 @@ from fusec.kernel.nodes import (
     Statement,
     Static,
     Type,
+    call,
 )
 from fusec.ops.statistics import results_of
 
@@ -73,16 +74,16 @@ class Accumulator:
     def of_block(self) -> Expression:
         """Return the parts of all threads along the reduction, combined."""
         along = "columns" if self.array else "rows"
-        template = self.combiner, Name("kThreadsX"), Name("kThreadsY")
-        return Call(f"fusec::block_reduce_{along}", (Name(self.part),), template)
+        about = self.combiner, "kThreadsX", "kThreadsY"
+        return call(f"fusec::block_reduce_{along}", self.part, about=about)
 
-    def combined(self, other: Expression | str) -> Expression:
+    def combined(self, other: Expression) -> Expression:
         """Return this part combined with a later one."""
-        return self._combine(Name(self.part), expression(other))
+        return self._combine(Name(self.part), other)
 
-    def joined(self, earlier: Expression | str) -> Expression:
+    def joined(self, earlier: Expression) -> Expression:
         """Return an earlier part combined with this one."""
-        return self._combine(expression(earlier), Name(self.part))
+        return self._combine(earlier, Name(self.part))
 
     def _combine(self, *parts: Expression) -> Expression:
         if self.array:
@@ -93,9 +94,8 @@ class Accumulator:
         """Return the value of the combined part."""
         return value if self.rounds is None else rounded(self.rounds, value)
 
-    def named(self, value: Expression | str) -> tuple[Statement, ...]:
+    def named(self, combined: Expression) -> tuple[Statement, ...]:
         """Return the declaration of the result from its combined parts."""
-        combined = expression(value)
         if not self.array:
             return (Let(self.type, self.name, self.finished(combined)),)
         lines = (Declare(AUTO, self.name, (), combined),)

@@ -13,6 +13,11 @@ KEYWORDS = ops.KEYWORDS | {"INFINITY", "NAN"}
 """What no name may be: words of C++ and CUDA, which no user's name is either, and macros."""
 
 
+def camel(name: str) -> str:
+    """Return a name as types are called: `sum_1` as `Sum1`."""
+    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+
+
 class Names:
     """Hands out C identifiers, each once in a block and in the blocks around it.
 
