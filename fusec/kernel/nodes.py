@@ -374,7 +374,7 @@ Operand = Expression | int | str
 def operand(value: Operand) -> Expression:
     """Return an operand as an expression."""
     if isinstance(value, str):
-        assert value.isidentifier(), f"`{value}` is no name"
+        assert value.removeprefix("fusec::").isidentifier(), f"`{value}` is no name"
         return Name(value)
     return Literal(str(value)) if isinstance(value, int) else value
 
