@@ -22,6 +22,7 @@ from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     I64,
+    Binary,
     Cast,
     Declare,
     Element,
@@ -137,7 +138,7 @@ def _set_view(
         written=frozenset(n for s in split.sets for n in s.finish.effects.overwritten),
         wide=main.wide_index,
         symbols=named(kColumns=bands.columns),
-        stored_under="column_of_thread >= kColumns",
+        stored_under=Binary(">=", Name("column_of_thread"), Name("kColumns")),
     )
     plans = plan_stores(lowering, each.finish.outputs, emitter.store_kind)
     roots = [p.instance for p in plans]
