@@ -10,7 +10,18 @@ from fusec.codegen.attention_scores import emit_scores, give_sums, taken
 from fusec.codegen.attention_view import AttentionView
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView, OperandView
-from fusec.codegen.product_text import boolean, constant, coordinate, integer
+from fusec.codegen.product_text import (
+    INDEX,
+    THREADS,
+    TILE_BATCH,
+    boolean,
+    constant,
+    coordinates,
+    element,
+    integer,
+    shared_memory,
+    using,
+)
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import StorePlan, emit_store, head, plan_stores
 from fusec.index.access import Facts
@@ -23,7 +34,7 @@ from fusec.kernel.ctext import dim_text, identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, StoreKind
-from fusec.kernel.nodes import Expression, Raw, Statement
+from fusec.kernel.nodes import INT, Expression, Raw, Statement
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes
@@ -121,16 +132,14 @@ def _sentence(attention: Attention, p: AttentionParameters) -> str:
 
 def operand_view(operand: Operand, map_name: str) -> OperandView:
     axes = (axis.index for axis in batch_axes(operand))
-    batch = ", ".join("0" if index is None else coordinate(index, "tile.batch") for index in axes)
-    return OperandView(operand.buffer.name, map_name, batch)
+    return OperandView(operand.buffer.name, map_name, coordinates(axes, TILE_BATCH))
 
 
-def _config(context: _Context, kernel: AttentionKernel) -> tuple[str, ...]:
+def _config(context: _Context, kernel: AttentionKernel) -> tuple[Statement, ...]:
     attention, p = context.attention, context.parameters
     last_first = any(b.is_end and b.by_row for b in attention.bounds)
-    places = tuple(integer(*constant) for constant in kernel.layout.constants)
     return (
-        f"using T = {storage_type(attention.dtype)};  // of queries, keys, values and weights",
+        using("T", storage_type(attention.dtype), "of queries, keys, values and weights"),
         integer("kFeatures", attention.features.value, "of a query, and of a key"),
         integer("kValueFeatures", attention.value_features.value, "of a value"),
         integer("kRows", p.rows, "queries of a tile"),
@@ -138,21 +147,19 @@ def _config(context: _Context, kernel: AttentionKernel) -> tuple[str, ...]:
         integer("kStages", p.stages, "stages in flight"),
         integer("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
         integer("kTurns", p.warpgroups if p.ping_pong else 1, "that alternate at the tensor cores"),
-        integer("kThreads", "128 * (kConsumers + 1)"),
+        THREADS,
         integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
         integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
         boolean("kLastFirst", last_first, "tiles of queries"),
-        "",
-        "// Shared memory, in bytes.",
-        *places,
+        *shared_memory(kernel.layout.constants),
     )
 
 
-def _constants(attention: Attention) -> tuple[str, ...]:
+def _constants(attention: Attention) -> tuple[Statement, ...]:
     return (
-        constant("Index", "M", attention.m),
-        constant("Index", "N", attention.n),
-        constant("int", "batches", attention.batches),
+        constant(INDEX, "M", attention.m),
+        constant(INDEX, "N", attention.n),
+        constant(INT, "batches", attention.batches),
     )
 
 
@@ -268,8 +275,7 @@ def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> E
     emit_scores(emitter, context.attention.scores, scores)
     return EpilogueView(
         emitter.width,
-        _parameters(context, "Index m, Index n"),
-        "tile.batch, m, n" if context.has_batches else "m, n",
+        *element(has_batches=context.has_batches),
         taken(emitter, "batch", "row", "vector"),
         emitter.take(0, "lane"),
         (),
@@ -292,8 +298,7 @@ def _output(context: _Context) -> EpilogueView:
         emit_store(emitter, plan, 0)
     return EpilogueView(
         OUT_WIDTH,
-        _parameters(context, "Index m, Index n"),
-        "tile.batch, m, n" if context.has_batches else "m, n",
+        *element(has_batches=context.has_batches),
         taken(emitter, "kernel", "batch", "row", "vector"),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),

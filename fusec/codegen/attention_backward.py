@@ -9,7 +9,16 @@ from fusec.codegen.attention import bound_test, counted, operand_view
 from fusec.codegen.attention_backward_view import ElementView, WalkView
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
-from fusec.codegen.product_text import boolean, constant, integer
+from fusec.codegen.product_text import (
+    INDEX,
+    THREADS,
+    boolean,
+    constant,
+    element,
+    integer,
+    shared_memory,
+    using,
+)
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, plan_stores
 from fusec.index.access import Facts
@@ -21,7 +30,7 @@ from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import Expression, Raw, Statement
+from fusec.kernel.nodes import INT, Expression, Raw, Statement
 from fusec.schedule.attention_backward import BackwardPlan
 from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
 from fusec.schedule.attention_backward_problem import Backward, find_backward
@@ -85,9 +94,9 @@ def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
         of_keys=of_keys,
         config=_config(context),
         constants=(
-            constant("Index", "M", backward.m),
-            constant("Index", "N", backward.n),
-            constant("int", "batches", backward.batches),
+            constant(INDEX, "M", backward.m),
+            constant(INDEX, "N", backward.n),
+            constant(INT, "batches", backward.batches),
         ),
         index_type="fusec::i64" if parameters.wide_index else "int",
         own=sides[of_keys],
@@ -123,19 +132,19 @@ def _sentence(context: _Context) -> str:
     )
 
 
-def _config(context: _Context) -> tuple[str, ...]:
+def _config(context: _Context) -> tuple[Statement, ...]:
     backward, p, kernel = context.backward, context.parameters, context.kernel
     walk, of_keys = kernel.walk, kernel.walk.of_keys
     own, others = ("keys", "queries") if of_keys else ("queries", "keys")
     return (
-        f"using T = {storage_type(backward.dtype)};  // of all operands and weights",
+        using("T", storage_type(backward.dtype), "of all operands and weights"),
         integer("kFeatures", backward.features.value, "of a query, and of a key"),
         integer("kValueFeatures", backward.value_features.value, "of a gradient, and of a value"),
         integer("kRows", p.rows, f"{own} that a CTA owns at a time"),
         integer("kOthers", p.others(of_keys=of_keys), f"{others} of a stage"),
         integer("kStages", p.stages(of_keys=of_keys), "stages in flight"),
         integer("kConsumers", p.warpgroups, f"warpgroups of 64 {own} each; one more loads"),
-        integer("kThreads", "128 * (kConsumers + 1)"),
+        THREADS,
         integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
         integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
         integer("kQueryCount", kernel.query_values, "values that a query has of its own"),
@@ -144,9 +153,7 @@ def _config(context: _Context) -> tuple[str, ...]:
         boolean("kShares", walk.shares, "shares of gradients are summed, for values"),
         boolean("kDescending", bool(backward.bounds), "tiles with most work are owned first"),
         boolean("kLastFirst", not of_keys, "of those, the last ones have most"),
-        "",
-        "// Shared memory, in bytes.",
-        *(integer(*given) for given in kernel.layout.constants),
+        *shared_memory(kernel.layout.constants),
     )
 
 
@@ -304,8 +311,7 @@ def _output(context: _Context, part: Part) -> EpilogueView:
         emit_store(emitter, plan, 0)
     return EpilogueView(
         OUT_WIDTH,
-        _parameters(context, "Index m, Index n"),
-        "tile.batch, m, n" if context.has_batches else "m, n",
+        *element(has_batches=context.has_batches),
         _taken(emitter, "kernel", "batch", "row", "vector"),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),

@@ -33,8 +33,8 @@ class WalkView(KernelView):
     """
 
     of_keys: bool
-    config: tuple[str, ...]
-    constants: tuple[str, ...]
+    config: tuple[Statement, ...]
+    constants: tuple[Statement, ...]
     index_type: str
     own: tuple[OperandView, OperandView]
     others: tuple[OperandView, OperandView]

@@ -11,7 +11,7 @@ from fusec.codegen.attention_rows import RowEnd, emit_row_end
 from fusec.codegen.attention_scores import emit_scores, give_sums, taken
 from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import EpilogueView
-from fusec.codegen.product_text import boolean, constant, integer
+from fusec.codegen.product_text import INDEX, boolean, constant, integer, shared_memory, using
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, plan_stores
 from fusec.index.access import Facts
@@ -23,7 +23,8 @@ from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import INT, Listed, Statement, operand
+from fusec.kernel.nodes import Parameter as Typed
 from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
@@ -43,6 +44,15 @@ RESERVED = frozenset([
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 4
 """Neighbouring features that a thread combines; these are multiples of 16."""
+_ELEMENT = Listed(
+    (
+        Typed(INDEX, "batch"),
+        Typed(INT, "g"),
+        Typed(INT, "m"),
+        Typed(INDEX, "n"),
+    )
+)
+"""What a score, or a feature, is of."""
 ROW_TEST = "stores"
 """Holds in the thread with a query's first features: all that have some call for the row's end."""
 
@@ -75,7 +85,7 @@ def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
         },
         schedule=_sentence(decode, parameters),
         config=_config(context, kernel),
-        constants=(constant("Index", "N", decode.graph.n),),
+        constants=(constant(INDEX, "N", decode.graph.n),),
         index_type="fusec::i64" if parameters.wide_index else "int",
         queries=queries,
         keys=keys,
@@ -104,13 +114,18 @@ def _sentence(decode: Decode, p: DecodeParameters) -> str:
     )
 
 
-def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
+def _config(context: _Context, kernel: DecodeKernel) -> tuple[Statement, ...]:
     decode, p, layout = context.decode, context.parameters, kernel.layout
     assert decode.rounded is not None
     kind = storage_type(decode.rounded.dtype)
-    queries = [integer("kQueriesAt", layout.queries, "the queries")]
+    places = [
+        ("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
+        ("kStageBytes", layout.stage, ""),
+    ]
+    if layout.queries:
+        places.append(("kQueriesAt", layout.queries, "the queries"))
     return (
-        f"using T = {kind};  // of queries, keys, values and weights",
+        using("T", kind, "of queries, keys, values and weights"),
         integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
         integer("kValueFeatures", decode.graph.value_features.value, "of a value"),
         integer("kQueries", decode.queries, "queries of a head"),
@@ -119,14 +134,10 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[str, ...]:
         integer("kKeys", p.tile_keys, "keys of a tile"),
         integer("kStages", p.stages, "tiles of a warp in flight"),
         integer("kWarps", p.warps),
-        integer("kThreads", "32 * kWarps"),
+        integer("kThreads", operand(32) * "kWarps"),
         integer("kSplits", p.splits, "blocks that share queries"),
         boolean("kStreaming", p.streaming, "keys and values are the first to leave L2"),
-        "",
-        "// Shared memory, in bytes.",
-        integer("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
-        integer("kStageBytes", layout.stage),
-        *(queries if layout.queries else ()),
+        *shared_memory(places),
     )
 
 
@@ -219,8 +230,8 @@ def _scores(context: _Context) -> _Scores:
     bounds = tuple(_limit(emitter, limit) for limit in decode.limits(whole, width))
     graph = EpilogueView(
         width,
-        "Index batch, int g, int m, Index n",
-        "",
+        _ELEMENT,
+        Listed(),
         taken(emitter, "row", "vector"),
         emitter.take(0, "lane"),
         (),
@@ -256,8 +267,8 @@ def _output(context: _Context) -> EpilogueView:
         emit_store(emitter, plan, 0)
     return EpilogueView(
         OUT_WIDTH,
-        "Index batch, int g, int m, Index n",
-        "",
+        _ELEMENT,
+        Listed(),
         taken(emitter, "kernel", "batch", "row", "vector"),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),

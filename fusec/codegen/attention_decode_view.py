@@ -30,8 +30,8 @@ class AttentionDecodeView(KernelView):
     how many have left theirs; empty where none do.
     """
 
-    config: tuple[str, ...]
-    constants: tuple[str, ...]
+    config: tuple[Statement, ...]
+    constants: tuple[Statement, ...]
     index_type: str
     queries: RowsView
     keys: RowsView

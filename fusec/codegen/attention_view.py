@@ -23,8 +23,8 @@ class AttentionView(KernelView):
     read for a query, which is not done past the last one. output: the graph of the second product.
     """
 
-    config: tuple[str, ...]
-    constants: tuple[str, ...]
+    config: tuple[Statement, ...]
+    constants: tuple[Statement, ...]
     index_type: str
     queries: OperandView
     keys: OperandView

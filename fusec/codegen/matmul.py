@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from fusec.codegen.matmul_arguments import apart, loads, loop, scaled_by, stage_arguments
 from fusec.codegen.matmul_computed import computed_view
 from fusec.codegen.matmul_config import config, part_type, sums_type
 from fusec.codegen.matmul_names import COMPUTED, RESERVED, STREAMED, c_names, renamed
-from fusec.codegen.matmul_scales import scaled_by, scales_of
+from fusec.codegen.matmul_scales import scales_of
 from fusec.codegen.matmul_staged import emit_staged, stage
 from fusec.codegen.matmul_totals import GATHERED, emit_totals
 from fusec.codegen.matmul_view import (
@@ -21,22 +22,45 @@ from fusec.codegen.matmul_view import (
     SplitKView,
     VectorView,
 )
-from fusec.codegen.product_text import constant, coordinate
+from fusec.codegen.product_text import (
+    COLUMN,
+    COLUMNS,
+    GROUP_INDEX,
+    ROW,
+    ROWS,
+    TILE_BATCH,
+    constant,
+    coordinates,
+    element,
+)
 from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import dim
-from fusec.ir.dtype import F32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import dim_text, identifier
+from fusec.kernel.ctext import dim_text, identifier, index_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, StoreKind
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import (
+    INT,
+    ZERO,
+    Binary,
+    Constexpr,
+    Expression,
+    Let,
+    Member,
+    Name,
+    Noted,
+    Pointer,
+    Statement,
+    item,
+    operand,
+)
 from fusec.schedule.matmul import MatmulPlan
-from fusec.schedule.matmul_choice import TILES, MatmulParameters
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_operand import BATCH, Operand
@@ -70,7 +94,6 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     context = _Context(fusion, problem, parameters, names, Facts(fusion.hints))
     hopper = parameters.kernel in ("wgmma", "split_k")
     multiplies = kernel.template != SUM_SLICES
-    index_type = "fusec::i64" if parameters.wide_index else "int"
     maps = [names[m] for m in kernel.map_names] if hopper else ["", ""]
     maps = ["", *maps] if computes else maps
     second_map = "".join(maps[2:])
@@ -78,18 +101,18 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         **head(plan, kernel),
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
-        "loop": _loop(problem, parameters),
-        "loads": _loads(problem, parameters, kernel.once),
+        "loop": loop(problem, parameters),
+        "loads": loads(problem, parameters, kernel.once),
         "scales": scales_of(problem),
         "scaled": scaled_by(problem, parameters),
-        "apart": ", 1" if parameters.converted and not problem.b.k_major else "",
+        "apart": apart(problem, parameters),
         "columns": "kColumns" if parameters.joined else "kTileN",
         "config": config(parameters, problem, kernel, context.facts),
         "has_layout": bool(kernel.layout.constants),
-        "constants": _constants(context, index_type, hopper=hopper, multiplies=multiplies),
+        "constants": _constants(context, hopper=hopper, multiplies=multiplies),
         "offsets": () if hopper else _offsets(context),
         "computed": computed_view(problem, parameters, context.facts, names.values()),
-        "index_type": index_type,
+        "index_type": index_type(wide=parameters.wide_index),
         "sums_type": sums_type(problem),
         "a": _operand(problem, problem.a, maps[0]),
         "b": _operand(problem, problem.b, maps[1]),
@@ -114,7 +137,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             splits=parameters.splits,
             is_guarded=StoreKind.GUARDED in epilogue.store_kinds or problem.cuts == "rows",
             has_rest=_has_rest(kernel, parameters),
-            **_arguments(parameters, narrow=problem.narrow is not None),
+            **stage_arguments(parameters, narrow=problem.narrow is not None),
             **{role: names[space.name] for role, space in spaces.items()},
         )
     if streams:
@@ -133,7 +156,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
         second_map=second_map,
-        readers=_arguments(parameters, narrow=parameters.converted)["readers"],
+        readers=stage_arguments(parameters, narrow=parameters.converted)["readers"],
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
         leaves_fragments=parameters.leaves_fragments,
@@ -148,43 +171,6 @@ def _has_rest(kernel: MatmulKernel, p: MatmulParameters) -> bool:
     """Return whether the last columns of a tile that are staged are fewer than others."""
     columns = next((v for name, v, _ in kernel.layout.constants if name == "kStagedColumns"), 1)
     return p.columns % columns > 0
-
-
-def _arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, str]:
-    """Return the template arguments behind the Config of what loads a stage and multiplies it."""
-    tiles, is_alone = f", {p.pair_rows}, {p.pair_columns}", p.multicast == "none"
-    shares = f"{tiles}, true" if p.joined else "" if is_alone else tiles
-    readers = "" if is_alone else tiles
-    if not narrow:
-        readers = f", {str(p.ping_pong).lower()}{readers}" if p.ping_pong or readers else ""
-    return {"shares": shares, "readers": readers}
-
-
-def _loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> str:
-    """Return the template arguments behind the Config of what loads a stage of a split product."""
-    if problem.computed is not None:
-        return ", true" if once[1] else ""
-    panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
-    halved = [2 if problem.b.packed == axis else 1 for axis in ("depth", "row")]
-    across = halved[1] if p.converted and not problem.b.k_major else 0
-    given = [p.pair_rows, p.pair_columns, p.joined, panels, *once, halved[0], across]
-    plain = (1, 1, False, 1, False, False, 1, 0)
-    while given and given[-1] == plain[len(given) - 1]:
-        given.pop()
-    return "".join(f", {str(each).lower()}" for each in given)
-
-
-def _loop(problem: Product, p: MatmulParameters) -> str:
-    """Return the function that multiplies the stages of a tile."""
-    if p.kernel == "vector":
-        weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
-        rows = "multiply_vectors" if problem.computed is None else "multiply_computed_vectors"
-        return weights if p.converted else rows
-    if p.kernel == "mma":
-        return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
-    if p.converted:
-        return "multiply_converted"
-    return "multiply_stages" if problem.narrow is None else "multiply_promoted"
 
 
 def _has_batches(problem: Product) -> bool:
@@ -239,41 +225,42 @@ def _groups(problem: Product) -> GroupsView | None:
     groups = problem.groups
     if groups is None:
         return None
-    ends = groups.ends.name
-    if groups.base != 0:
-        ends += f" + {dim_text(groups.base, wide=True).at_least(12)}"
-    return GroupsView(ends, str(dim_text(groups.stride, wide=True)))
+    ends = Pointer(Name(groups.ends.name), dim_text(groups.base, wide=True))
+    return GroupsView(ends, dim_text(groups.stride, wide=True))
 
 
 def _operand(problem: Product, operand: Operand, map_name: str) -> OperandView:
     terms = operand.batch.terms
-    number = "group.index" if problem.cuts == "rows" else "tile.batch"
-    batch = coordinate(terms[0][0], number) if map_name and terms else "0"
-    return OperandView(operand.buffer.name, map_name, batch)
+    axis = terms[0][0] if map_name and terms else None
+    return OperandView(operand.buffer.name, map_name, coordinates([axis], _batch(problem)))
 
 
-def _constants(
-    context: _Context, index_type: str, *, hopper: bool, multiplies: bool
-) -> tuple[Statement, ...]:
+def _batch(problem: Product) -> Expression:
+    """Return the number of the product that a tile is of."""
+    return GROUP_INDEX if problem.cuts == "rows" else TILE_BATCH
+
+
+def _constants(context: _Context, *, hopper: bool, multiplies: bool) -> tuple[Statement, ...]:
     problem, p = context.problem, context.parameters
+    kind = index_type(wide=p.wide_index)
     m = "all_rows" if problem.cuts == "rows" else "M"
     k = "all_depth" if problem.cuts else "K"
     lines = [
-        constant(index_type, name, value)
+        constant(kind, name, value)
         for name, value in ((m, problem.m), ("N", problem.n), (k, problem.k))
         if multiplies or name != k
     ]
     if problem.groups is not None and problem.cuts == "rows":
-        lines.append(constant("int", "groups", problem.groups.count))
+        lines.append(constant(INT, "groups", problem.groups.count))
     if p.kernel == "wgmma":
-        lines.append(constant("int", "batches", problem.batches))
+        lines.append(constant(INT, "batches", problem.batches))
     if p.kernel == "split_k" and not p.in_ranges:
-        lines.append(f"constexpr int splits = {p.splits};  // clusters that sum a tile")
+        lines.append(_splits(p, "clusters"))
     if p.kernel == "vector" and p.splits > 1:
-        lines.append(f"constexpr int splits = {p.splits};  // blocks that sum a tile")
+        lines.append(_splits(p, "blocks"))
     if not hopper:
         lines += [
-            constant(index_type, name, dim(0) if value is None else value)
+            constant(kind, name, dim(0) if value is None else value)
             for name, value in (
                 ("a_stride_m", problem.a.row),
                 ("a_stride_k", problem.a.depth),
@@ -283,6 +270,10 @@ def _constants(
             if problem.computed is None or name[0] == "b"
         ]
     return tuple(lines)
+
+
+def _splits(p: MatmulParameters, what: str) -> Statement:
+    return Noted(Constexpr(INT, "splits", operand(p.splits)), f"{what} that sum a tile")
 
 
 def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:
@@ -310,26 +301,22 @@ def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:
     )
 
 
-def _offsets(context: _Context) -> tuple[str, ...]:
-    """Return the lines that define where the operands of a batch begin."""
+def _offsets(context: _Context) -> tuple[Statement, ...]:
+    """Return the statements that define where the operands of a batch begin."""
     problem = context.problem
     _, chunk, lane = bind(problem, context.parameters.vector_width)
     emitter = _emitter(context, chunk, lane)
-    kind = "fusec::i64" if context.parameters.wide_index else "int"
+    kind = emitter.index_type
     sides = (("a", problem.a), ("b", problem.b))
     in_memory = sides if problem.computed is None else sides[1:]
-    values = [(n, emitter.index(o.batch, 0)) for n, o in in_memory]
+    offsets = {n: emitter.index(o.batch, 0) for n, o in in_memory}
     lines = [*emitter.take(0, "kernel"), *emitter.take(0, "batch")]
     if problem.a.batch.variables or problem.b.batch.variables:
-        number = "group.index" if problem.cuts == "rows" else "tile.batch"
-        lines.insert(0, f"const {kind} batch = {number};")
-    begins = {"a": "", "b": ""}
+        lines.insert(0, Let(kind, "batch", _batch(problem)))
     if problem.cuts == "depth":
-        begins = {name: f" + group.first * {name}_stride_k" for name in begins}
-    return (
-        *lines,
-        *(f"const {kind} {name}_offset = {text}{begins[name]};" for name, text in values),
-    )
+        first = Member(Name("group"), "first")
+        offsets = {n: offset + first * f"{n}_stride_k" for n, offset in offsets.items()}
+    return (*lines, *(Let(kind, f"{name}_offset", offset) for name, offset in offsets.items()))
 
 
 def _epilogue(context: _Context) -> EpilogueView:
@@ -350,22 +337,21 @@ def _epilogue(context: _Context) -> EpilogueView:
     staged, stored = stage(tensors, emitter, roots, fresh)
     for instance in instances_under(roots):
         if instance.kind == "load" and instance.name in sums:
-            held = sums[instance.name]
-            emitter.cached[instance] = f"{held}[i]" if width > 1 else f"{held}[0]"
+            emitter.cached[instance] = item(sums[instance.name], emitter.element_of_vector)
     emitter.count(roots)
     has_batches = _has_batches(problem)
     found = zip(problem.totals, reduced, strict=True)
     totals = emit_totals(emitter, found, has_batches=has_batches)
     for plan in plans:
         if plan.kind is StoreKind.STAGED:
-            emit_staged(emitter, plan, stored[plan.output], f"{'batch, ' * has_batches}m, 0")
+            batch = (Name("batch"),) if has_batches else ()
+            emit_staged(emitter, plan, stored[plan.output], (*batch, ROW, ZERO))
         else:
             emit_store(emitter, plan, 0)
     loads = [line for s in ("kernel", "batch", "row", "vector") for line in emitter.take(0, s)]
     return EpilogueView(
         width,
-        "Index batch, Index m, Index n" if has_batches else "Index m, Index n",
-        "tile.batch, m, n" if has_batches else "m, n",
+        *element(has_batches=has_batches),
         tuple(loads),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
@@ -377,7 +363,7 @@ def _epilogue(context: _Context) -> EpilogueView:
     )
 
 
-def _store_test(context: _Context) -> str:
+def _store_test(context: _Context) -> Expression | str:
     """Return what keeps the epilogue inside the result; empty where all of a cluster's tiles lie
     inside.
     """
@@ -385,4 +371,4 @@ def _store_test(context: _Context) -> str:
     rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
     if Facts.proven(problem.m, rows) and Facts.proven(problem.n, columns):
         return ""
-    return "M - tile_m, N - tile_n" if p.kernel == "vector" else "m < M && n < N"
+    return Binary("&&", Binary("<", ROW, ROWS), Binary("<", COLUMN, COLUMNS))

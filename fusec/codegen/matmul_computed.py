@@ -44,4 +44,4 @@ def computed_view(
     emitter.count([root])
     value = emitter.to_storage(root, computed.value.dtype, 0)
     loads = [line for s in ("row", "vector") for line in emitter.take(0, s)]
-    return ComputedView(computed.value.name, tuple(loads), emitter.take(0, "lane"), str(value))
+    return ComputedView(computed.value.name, tuple(loads), emitter.take(0, "lane"), value)

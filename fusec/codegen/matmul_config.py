@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fusec.codegen.matmul_scales import lift
-from fusec.codegen.product_text import boolean, integer
+from fusec.codegen.product_text import THREADS, boolean, integer, shared_memory, using
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
 from fusec.kernel.ctext import compute_type, storage_type
+from fusec.kernel.nodes import Grouped, Literal, Name, Statement, Type, operand, vector_of
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
@@ -19,18 +20,19 @@ from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups,
 from fusec.schedule.matmul_vector import WARPS, resident
 from fusec.schedule.matmul_weights import STAGE
 
+TILE_M, TILE_N = Name("kTileM"), Name("kTileN")
 _WEIGHED = (40, 232)
 """Registers of a thread that loads, and of one that multiplies by weights of many rows."""
 
 
 def config(
     p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
-) -> tuple[str, ...]:
+) -> tuple[Statement, ...]:
     """Return the members of the struct, each with what it means."""
     roles = {
         "simt": _simt, "mma": _mma, "wgmma": _wgmma, "split_k": _split_k, "vector": _vector,
     }  # fmt: skip
-    members = [
+    return (
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
         *_resident(p, kernel),
@@ -38,52 +40,51 @@ def config(
         integer("kBand", p.band, "tile rows walked together, for the L2"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
-    ]
-    places = [integer(*constant) for constant in kernel.layout.constants]
-    head = ("", "// Shared memory, in bytes.") if places else ()
-    return (*members, *head, *places)
+        *shared_memory(kernel.layout.constants),
+    )
 
 
-def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
+def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[Statement]:
     """Return for how many CTAs an SM is to have registers."""
     if p.kernel != "split_k":
         return []
     return [integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for")]
 
 
-def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[str]:
+def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[Statement]:
     """Return how the threads of the kernel that adds slices up share them."""
     if kernel.template != SUM_SLICES:
         return []
     return [
         integer("kGroups", slice_groups(p), "groups of threads that share slices"),
         integer("kEach", slices_each(p), "slices of a group, at most"),
-        integer("kQuads", "kMultipliers / kGroups", "quads of a block"),
-        integer("kRuns", "kSlab / kQuads", "blocks that sum a CTA's share"),
+        integer("kQuads", Name("kMultipliers") / "kGroups", "quads of a block"),
+        integer("kRuns", Name("kSlab") / "kQuads", "blocks that sum a CTA's share"),
     ]
 
 
-def sums_type(problem: Product) -> str:
+def sums_type(problem: Product) -> Type:
     """Return the C type in which products are summed."""
     return compute_type(sums_dtype(problem.node.output.dtype))
 
 
-def part_type(problem: Product, p: MatmulParameters) -> str:
+def part_type(problem: Product, p: MatmulParameters) -> Type:
     """Return the C type of four sums in a slice."""
     dtype = partials_dtype(problem, p)
-    return f"fusec::Vec<{storage_type(dtype)}, 4>" if p.leaves_halves else "float4"
+    return vector_of(storage_type(dtype), 4) if p.leaves_halves else Type("float4")
 
 
-def _tile(p: MatmulParameters, problem: Product) -> list[str]:
+def _tile(p: MatmulParameters, problem: Product) -> list[Statement]:
     if p.kernel in HOPPER and problem.narrow is not None:
         a, b = (storage_type(dtype) for dtype in problem.narrow)
-        kinds = [f"using TA = {a};  // of A's elements", f"using TB = {b};  // of B's"]
+        kinds = [using("TA", a, "of A's elements"), using("TB", b, "of B's")]
     elif p.kernel in HOPPER and problem.dtype == F32:
-        kinds = ["using T = fusec::Tf32;  // 10 bits of the operands, to which copies round them"]
+        rounded = "10 bits of the operands, to which copies round them"
+        kinds = [using("T", Type("fusec::Tf32"), rounded)]
     elif isinstance(problem.dtype, DType) and p.kernel != "simt":
-        kinds = [f"using T = {storage_type(problem.dtype)};  // of the operands in shared memory"]
+        kinds = [using("T", storage_type(problem.dtype), "of the operands in shared memory")]
     else:
-        kinds = [f"using Acc = {sums_type(problem)};  // operands are widened to it"]
+        kinds = [using("Acc", sums_type(problem), "operands are widened to it")]
     return [
         *kinds,
         integer("kTileM", p.tile_m, "rows of an output tile"),
@@ -97,38 +98,39 @@ def _tile(p: MatmulParameters, problem: Product) -> list[str]:
     ]
 
 
-def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
     return [
         integer("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
-        integer("kThreads", "(kTileM / kMicro) * (kTileN / kMicro)"),
+        integer("kThreads", Grouped(TILE_M / "kMicro") * (TILE_N / "kMicro")),
     ]
 
 
-def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
     return [
         *_weights(p, problem),
         integer("kStages", p.stages, "parts of a warp in flight"),
         integer("kWarps", WARPS, "warps that share K"),
-        integer("kThreads", "32 * kWarps"),
+        integer("kThreads", operand(32) * "kWarps"),
         integer("kResident", resident(p), "blocks that an SM has room for"),
-        integer("kSumsPitch", "kTileN + 4", "floats from row to row of a warp's sums"),
+        integer("kSumsPitch", TILE_N + 4, "floats from row to row of a warp's sums"),
     ]
 
 
-def _weights(p: MatmulParameters, problem: Product) -> list[str]:
+def _weights(p: MatmulParameters, problem: Product) -> list[Statement]:
     """Return how weights become halves."""
     if not p.converted:
         return []
     b, lifted = problem.b, lift(problem) != 0
     name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
-    kind = f"{'Lifted' if lifted else name}<{f'T, {flip}' if b.flipped else 'T'}>"
+    flips = (Literal(flip),) if b.flipped else ()
+    kind = Type(f"fusec::{'Lifted' if lifted else name}", (Name("T"), *flips))
     raised = 0 if b.zeros is None or lifted else b.zeros.raised
     zeros = [] if b.zeros is None else [
         integer("kRaised", raised, "added to what B's elements are around 0")
     ]  # fmt: skip
     return [
-        f"using W = {storage_type(b.buffer.dtype)};  // of B's elements in memory",
-        f"using Codes = fusec::{kind};  // as halves",
+        using("W", storage_type(b.buffer.dtype), "of B's elements in memory"),
+        using("Codes", kind, "as halves"),
         boolean("kScaled", b.scales is not None, "each group of K has scales of its own"),
         boolean("kLowered", b.zeros is not None, "and zero points"),
         *zeros,
@@ -137,7 +139,7 @@ def _weights(p: MatmulParameters, problem: Product) -> list[str]:
     ]
 
 
-def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
     def copied(operand: Operand) -> bool:
         return is_chunked(problem, operand, facts)
 
@@ -145,24 +147,24 @@ def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         integer("kStages", p.stages, "stages in flight"),
         integer("kWarpM", 64, "rows of a warp's part"),
         integer("kWarpN", 32, "columns of a warp's part"),
-        integer("kThreads", "32 * (kTileM / kWarpM) * (kTileN / kWarpN)"),
+        integer("kThreads", operand(32) * (TILE_M / "kWarpM") * (TILE_N / "kWarpN")),
         boolean("kAAsync", copied(problem.a), "A is copied by cp.async, 16 bytes at a time"),
         boolean("kBAsync", copied(problem.b), "B too"),
     ]
 
 
-def _hopper(p: MatmulParameters, consumers: str) -> list[str]:
+def _hopper(p: MatmulParameters, consumers: str) -> list[Statement]:
     threads = 128 * (1 if p.ping_pong else p.consumers)
     return [
         integer("kStages", p.stages, "stages in flight"),
         integer("kConsumers", p.consumers, consumers),
-        integer("kThreads", "128 * (kConsumers + 1)"),
+        THREADS,
         boolean("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
         integer("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
     ]
 
 
-def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
     rows = 64 * p.row_blocks
     how = f"with tiles of {rows} rows" if p.ping_pong else f"that multiply {rows} rows each"
     if p.swapped:
@@ -187,7 +189,7 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     ]
 
 
-def _moved(producer: int, consumer: int) -> list[str]:
+def _moved(producer: int, consumer: int) -> list[Statement]:
     """Return how many registers a thread has that loads, and one that multiplies."""
     return [
         integer("kProducerRegisters", producer, "of a thread that loads"),
@@ -202,8 +204,8 @@ def _registers(p: MatmulParameters) -> tuple[int, int]:
     return (24, 240) if p.sums > 128 or p.ping_pong else (40, 232)
 
 
-def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
-    pairs, registers = list[str](), list[str]()
+def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+    pairs, registers = list[Statement](), list[Statement]()
     if p.moves_registers:
         registers = _moved(*_WEIGHED)
     if p.multicast != "none":
@@ -223,8 +225,8 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         *pairs,
         *registers,
         integer("kProducts", p.products, "products that share a tile"),
-        integer("kMultipliers", "128 * kConsumers", "threads that multiply"),
+        integer("kMultipliers", operand(128) * "kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
-        integer("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),
-        integer("kSlab", "kOwned * kMultipliers", "of a CTA's share"),
+        integer("kOwned", Name("kSumsOwn") / 4 / "kCluster", "quads of a CTA's share, of a thread"),
+        integer("kSlab", Name("kOwned") * "kMultipliers", "of a CTA's share"),
     ]

@@ -1,13 +1,25 @@
-"""The lines of a matrix product that define scales and zero points of its operands along K."""
+"""The statements of a matrix product that define scales and zero points of its operands along K."""
 
 from __future__ import annotations
 
+from fusec.codegen.product_text import INDEX
 from fusec.ir.dtype import BF16
 from fusec.kernel.ctext import dim_text, storage_type
+from fusec.kernel.nodes import (
+    AUTO,
+    Braced,
+    Let,
+    Name,
+    Pointer,
+    Statement,
+    Type,
+    call,
+    operand,
+)
 from fusec.schedule.matmul_block_scales import BIAS, BlockScales
-from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product
 
+UNSCALED = Type("fusec::Unscaled")
 _LARGE = {True: 128, False: 1024}
 """The number whose last bit is worth 1 (weights.cuh): of bf16, and of f16."""
 _MOST_ADDED = 64
@@ -27,45 +39,36 @@ def lift(problem: Product) -> int:
     return large + own if abs(b.zeros.added + own) <= _MOST_ADDED else 0
 
 
-def scales_of(problem: Product) -> tuple[str, ...]:
-    """Return the lines that define the scales of both operands, where some vary along K."""
+def scales_of(problem: Product) -> tuple[Statement, ...]:
+    """Return the statements that define the scales of both operands, where some vary along K."""
     if not problem.scales:
         return ()
-    sides = (("a", problem.a, "tile_m, M"), ("b", problem.b, "tile_n, N"))
-    lines: list[str] = []
-    for name, operand, place in sides:
-        found = operand.scales
+    sides = (("a", problem.a, ("tile_m", "M")), ("b", problem.b, ("tile_n", "N")))
+    lines: list[Statement] = []
+    for name, side, place in sides:
+        found = side.scales
         if found is not None:
-            kind, values = _block_scales(found, place)
-            lines.append(f"const {kind} {name}_scales = {values};")
+            lines.append(_block_scales(f"{name}_scales", found, place))
         elif not problem.has_converted_weights:
-            lines.append(f"const fusec::Unscaled {name}_scales;")
-        zeros = operand.zeros
+            lines.append(Let(UNSCALED, f"{name}_scales", None))
+        zeros = side.zeros
         if zeros is not None:
-            kind, values = _block_scales(zeros.values, place)
-            halved = [2 if zeros.packed == axis else 1 for axis in ("row", "depth")]
-            added = zeros.added + lift(problem)
-            how = f"{halved[0]}, {halved[1]}, {zeros.flipped}, {added}"
             held = f"{name}_zero_values"
-            lines.append(f"const {kind} {held} = {values};")
-            lines.append(f"const auto {name}_zeros = fusec::zero_points<{how}>({held});")
+            halved = [2 if zeros.packed == axis else 1 for axis in ("row", "depth")]
+            how = (*halved, zeros.flipped, zeros.added + lift(problem))
+            lines.append(_block_scales(held, zeros.values, place))
+            points = call("fusec::zero_points", held, about=how)
+            lines.append(Let(AUTO, f"{name}_zeros", points))
     return tuple(lines)
 
 
-def _block_scales(found: BlockScales, place: str) -> tuple[str, str]:
-    """Return the type of scales and its members, from the first row or column of a tile on."""
-    numbers = (dim_text(d, wide=True).at_least(12) for d in (found.first, found.row, found.depth))
-    first, row, depth = map(str, numbers)
-    kind = f"fusec::BlockScales<{found.rows}, {storage_type(found.buffer.dtype)}, Index>"
-    start = found.buffer.name if found.first == 0 else f"{found.buffer.name} + {first}"
-    return kind, f"{{{start}, {place}, {row}, {depth}}}"
+def _block_scales(name: str, found: BlockScales, place: tuple[str, str]) -> Statement:
+    """Return the definition of scales, from the first row or column of a tile on.
 
-
-def scaled_by(problem: Product, p: MatmulParameters) -> str:
-    """Return the scales of wgmma's rows and columns as further arguments of the loop."""
-    if p.converted:
-        scales = "fusec::Unscaled{}" if problem.b.scales is None else "b_scales"
-        return f", {scales}, " + ("fusec::Unscaled{}" if problem.b.zeros is None else "b_zeros")
-    if not problem.scales:
-        return ""
-    return ", b_scales, a_scales" if p.swapped else ", a_scales, b_scales"
+    place: that row or column, and how many there are.
+    """
+    first, row, depth = (dim_text(d, wide=True) for d in (found.first, found.row, found.depth))
+    types = (operand(found.rows), storage_type(found.buffer.dtype), INDEX)
+    start = Pointer(Name(found.buffer.name), first)
+    members = Braced(None, (start, *map(Name, place), row, depth))
+    return Let(Type("fusec::BlockScales", types), name, members)

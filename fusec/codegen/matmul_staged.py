@@ -12,7 +12,25 @@ from fusec.ir.graph import Output
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import StoreKind
+from fusec.kernel.nodes import (
+    AUTO,
+    Assign,
+    Declare,
+    Evaluate,
+    Expression,
+    Let,
+    Name,
+    Operand,
+    Pointer,
+    call,
+    item,
+    operand,
+    vector_of,
+)
 from fusec.schedule.matmul_staged import StagedTensor
+
+PLACE = Name("place")
+"""Where a pair lies in the rows of a warp."""
 
 
 def stage(
@@ -54,28 +72,27 @@ def stage(
                 continue
             if instance.address == tensor.address and not instance.conditions:
                 name = emitter.names.fresh(f"{tensor.buffer}_vec", "vec")
-                line = f"const auto {name} = fusec::load<kWidth>({rows} + place);"
-                emitter.add(0, "vector", line)
-                emitter.cached[instance] = f"{name}[{_lane(emitter)}]"
+                held = call("fusec::load", Pointer(Name(rows), PLACE), about=["kWidth"])
+                emitter.add(0, "vector", Let(AUTO, name, held))
+                emitter.cached[instance] = item(name, emitter.element_of_vector)
     return tuple(views), stored
 
 
-def _lane(emitter: Emitter) -> str:
-    return "0" if emitter.lane is None else emitter.lane.name
-
-
-def emit_staged(emitter: Emitter, plan: StorePlan, view: StagedView, row: str) -> None:
+def emit_staged(
+    emitter: Emitter, plan: StorePlan, view: StagedView, row: Iterable[Operand]
+) -> None:
     """Emit the store of a pair, or of an element, into a warp's rows in shared memory.
 
     row: the position of the row's first element, as arguments of the epilogue.
     """
     assert plan.kind is StoreKind.STAGED, f"`{plan.output.value.name}` is not planned as staged"
     value = emitter.to_storage(plan.instance, plan.output.value.dtype, 0)
-    kind = storage_type(plan.output.value.dtype)
-    place = f"{view.rows} + place"
+    place: Expression = PLACE
     if view.shifted:
-        place += f" + fusec::shift_of<16 / sizeof({kind})>({view.at}({row}))"
+        elements = operand(16) / call("sizeof", view.type)
+        place += call("fusec::shift_of", call(view.at, *row), about=[elements])
     name = emitter.names.fresh(f"{plan.output.value.name}_vec", "vec")
-    emitter.add(0, "vector", f"fusec::Vec<{kind}, kWidth> {name};")
-    emitter.add(0, "lane", f"{name}[{_lane(emitter)}] = {value};")
-    emitter.add(0, "after", f"fusec::store({place}, {name});")
+    emitter.add(0, "vector", Declare(vector_of(view.type, "kWidth"), name))
+    emitter.add(0, "lane", Assign(item(name, emitter.element_of_vector), value))
+    pointer = Pointer(Name(view.rows), place)
+    emitter.add(0, "after", Evaluate(call("fusec::store", pointer, name)))

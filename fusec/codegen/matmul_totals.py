@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusec.codegen.matmul_view import TotalView
+from fusec.codegen.product_text import INDEX, TILE_BATCH
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
 from fusec.kernel.accumulators import combiner
 from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import (
+    Assign,
+    Binary,
+    Cast,
+    Expression,
+    Grouped,
+    Name,
+    Type,
+    call,
+    item,
+)
 from fusec.schedule.matmul_totals import COLUMNS, ROWS, Total
 
 GATHERED = frozenset(["half", "reduced", "total"])
@@ -24,23 +36,31 @@ def emit_totals(
         buffer = total.result.name
         name = emitter.names.fresh(f"{buffer}_gathered", "gathered")
         terms = emitter.names.fresh(f"{buffer}_terms", "terms")
-        lane = "0" if emitter.lane is None else emitter.lane.name
-        emitter.add(0, "lane", f"{terms}[{lane}] = {emitter.convert(instance, F32, 0)};")
-        kind = "RowTotals" if total.along_row else "ColumnTotals"
-        kind = f"fusec::{kind}<{combiner(total.node.op, F32)}>"
-        inside = "tile_n + column < N" if total.along_row else "tile_m + warp_m + row < M"
-        views.append(
-            TotalView(name, kind, terms, inside, buffer, _place(total, has_batches=has_batches))
-        )
+        term = item(terms, emitter.element_of_vector)
+        emitter.add(0, "lane", Assign(term, emitter.convert(instance, F32, 0)))
+        gathers = "fusec::RowTotals" if total.along_row else "fusec::ColumnTotals"
+        kind = Type(gathers, (combiner(total.node.op, F32),))
+        place = _place(total, has_batches=has_batches)
+        views.append(TotalView(name, kind, terms, _inside(total), buffer, place))
     return tuple(views)
 
 
-def _place(total: Total, *, has_batches: bool) -> str:
-    """Return the place of a number in what is stored: of row m and column n on, or above."""
+def _inside(total: Total) -> Expression:
+    """Return whether a result counts: the tile's last ones along what is reduced may not."""
     if total.along_row:
-        row = "(static_cast<Index>(tile.batch) * M + m)" if has_batches else "m"
-        return f"{row} * fusec::tile_count(N, {COLUMNS}) + n / {COLUMNS}"
-    row = f"m / {ROWS}"
-    if has_batches:
-        row = f"static_cast<Index>(tile.batch) * fusec::tile_count(M, {ROWS}) + {row}"
-    return f"({row}) * N + n"
+        return Binary("<", Name("tile_n") + "column", Name("N"))
+    return Binary("<", Name("tile_m") + "warp_m" + "row", Name("M"))
+
+
+def _place(total: Total, *, has_batches: bool) -> Expression:
+    """Return the place of a number in what is stored: of row m and column n on, or above."""
+    batch, rows, columns, m, n = Cast(INDEX, TILE_BATCH), *map(Name, ("M", "N", "m", "n"))
+    if total.along_row:
+        row = batch * rows + m if has_batches else m
+        return row * _tiles(columns, COLUMNS) + n / COLUMNS
+    row = batch * _tiles(rows, ROWS) + m / ROWS if has_batches else m / ROWS
+    return Grouped(row) * columns + n
+
+
+def _tiles(count: Expression, size: int) -> Expression:
+    return call("fusec::tile_count", count, size)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.views import KernelView
 from fusec.kernel.nest import StoreKind
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import Expression, Listed, Pointer, Statement, Type
 from fusec.schedule.matmul_epilogue import SUMS
 
 
@@ -14,13 +14,13 @@ from fusec.schedule.matmul_epilogue import SUMS
 class OperandView:
     """One operand of the product.
 
-    name: its pointer in the kernel; map: its tensor map; batch: the coordinate along the batch axis
-    of that, from `tile.batch`.
+    name: its pointer in the kernel; map: its tensor map; batch: the coordinates along the batch
+    axes of that, from `tile.batch`.
     """
 
     name: str
-    map: str = ""
-    batch: str = "0"
+    map: str
+    batch: Listed
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class GroupsView:
     ends: the pointer to the end of the first group; stride: from one end to the next, in elements.
     """
 
-    ends: str
-    stride: str
+    ends: Pointer
+    stride: Expression
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ComputedView:
     name: str
     loads: tuple[Statement, ...]
     statements: tuple[Statement, ...]
-    value: str
+    value: Expression
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class StagedView:
     """
 
     rows: str
-    type: str
+    type: Type
     slot: str
     at: str
     here: str
     lines: tuple[Statement, ...]
-    pointer: str
+    pointer: Pointer
     fetched: bool
     shifted: bool = False
 
@@ -77,11 +77,11 @@ class TotalView:
     """
 
     name: str
-    type: str
+    type: Type
     terms: str
-    inside: str
+    inside: Expression
     buffer: str
-    place: str
+    place: Expression
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class EpilogueView:
     """
 
     width: int
-    parameters: str
-    position: str
+    parameters: Listed
+    position: Listed
     loads: tuple[Statement, ...]
     statements: tuple[Statement, ...]
     stores: tuple[Statement, ...]
@@ -107,7 +107,7 @@ class EpilogueView:
     sums: tuple[str, ...] = (SUMS,)
     totals: tuple[TotalView, ...] = ()
     store_kinds: tuple[StoreKind, ...] = ()
-    stored_under: str = ""
+    stored_under: Expression | str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -150,18 +150,18 @@ class MatmulView(KernelView):
     """
 
     loop: str
-    loads: str
-    scales: tuple[str, ...]
-    scaled: str
-    apart: str
+    loads: Listed
+    scales: tuple[Statement, ...]
+    scaled: Listed
+    apart: Listed
     columns: str
-    config: tuple[str, ...]
+    config: tuple[Statement, ...]
     has_layout: bool
-    constants: tuple[str, ...]
-    offsets: tuple[str, ...]
+    constants: tuple[Statement, ...]
+    offsets: tuple[Statement, ...]
     computed: ComputedView | None
-    index_type: str
-    sums_type: str
+    index_type: Type
+    sums_type: Type
     a: OperandView
     b: OperandView
     epilogue: EpilogueView
@@ -193,8 +193,8 @@ class PersistentView(MatmulView):
     in_pairs: bool
     ctas: int
     splits: int
-    shares: str
-    readers: str
+    shares: Listed
+    readers: Listed
     is_guarded: bool
     has_rest: bool
     partials: str = ""
@@ -238,13 +238,13 @@ class SplitKView(MatmulView):
     in_arrival_order: bool
     in_clusters: bool
     in_pairs: bool
-    readers: str
+    readers: Listed
     has_partials: bool
     has_epilogue: bool
     leaves_fragments: bool
     moves_registers: bool
     fetches_factors: bool
-    part: str
+    part: Type
     tickets: str = ""
     turns: str = ""
     partials: str = ""

@@ -1,35 +1,96 @@
-"""C text that kernels of products have in common: constants, members of a Config, coordinates."""
+"""What kernels of products have in common: constants, members of a Config, coordinates."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.kernel.ctext import dim_text
+from fusec.kernel.nodes import (
+    BOOL,
+    INT,
+    ZERO,
+    Binary,
+    Blank,
+    Cast,
+    Comment,
+    Constexpr,
+    Expression,
+    Let,
+    Listed,
+    Member,
+    Name,
+    Noted,
+    Parameter,
+    Statement,
+    Type,
+    Using,
+    operand,
+)
+
+INDEX = Type("Index")
+"""The type of positions, as kernels of products call it."""
+ROWS, COLUMNS, ROW, COLUMN = map(Name, ("M", "N", "m", "n"))
+"""How many rows and columns a result has, and those of an element."""
+TILE_BATCH = Member(Name("tile"), "batch")
+GROUP_INDEX = Member(Name("group"), "index")
 
 
-def integer(name: str, value: int | str, meaning: str = "") -> str:
+def integer(name: str, value: int | Expression, meaning: str = "") -> Statement:
     """Return a number among the members of a Config, with what it means."""
-    return f"static constexpr int {name} = {value};" + (f"  // {meaning}" if meaning else "")
+    return _member(INT, name, value, meaning)
 
 
-def boolean(name: str, value: bool, meaning: str) -> str:
+def boolean(name: str, value: bool, meaning: str) -> Statement:
     """Return a truth value among the members of a Config, with what it means."""
-    return f"static constexpr bool {name} = {str(value).lower()};  // {meaning}"
+    return _member(BOOL, name, value, meaning)
 
 
-def constant(kind: str, name: str, value: Dim) -> str:
+def _member(kind: Type, name: str, value: int | Expression, meaning: str) -> Statement:
+    member = Constexpr(kind, name, operand(value), is_member=True)
+    return Noted(member, meaning) if meaning else member
+
+
+def using(name: str, kind: Type, meaning: str) -> Statement:
+    """Return a type among the members of a Config, with what it is of."""
+    return Noted(Using(name, kind), meaning)
+
+
+THREADS = integer("kThreads", operand(128) * (Name("kConsumers") + 1))
+"""Those of a kernel whose warpgroups multiply, but one, which loads."""
+
+
+def shared_memory(constants: Iterable[tuple[str, int, str]]) -> tuple[Statement, ...]:
+    """Return the members of a Config that say where shared memory holds what, if any do."""
+    places = tuple(integer(*constant) for constant in constants)
+    return (Blank(), Comment("Shared memory, in bytes."), *places) if places else ()
+
+
+def constant(kind: Type, name: str, value: Dim) -> Statement:
     """Return the definition of a size of a C type."""
-    word = "constexpr" if value.is_const else "const"
-    return f"{word} {kind} {name} = {dim_text(value, wide=kind != 'int')};"
+    define = Constexpr if value.is_const else Let
+    return define(kind, name, dim_text(value, wide=kind != INT))
 
 
-def coordinate(atom: Atom, number: str) -> str:
-    """Return the coordinate along a batch axis of a tensor map, from the number of the batch."""
+def element(*, has_batches: bool) -> tuple[Listed, Listed]:
+    """Return a result's row and column as parameters, and as arguments; with its batch first."""
+    names = ("batch", "m", "n") if has_batches else ("m", "n")
+    arguments = (TILE_BATCH, ROW, COLUMN) if has_batches else (ROW, COLUMN)
+    return Listed(tuple(Parameter(INDEX, name) for name in names)), Listed(arguments)
+
+
+def coordinates(atoms: Iterable[Atom | None], number: Expression) -> Listed:
+    """Return the coordinates along batch axes of a tensor map, from the number of the batch."""
+    return Listed(tuple(ZERO if atom is None else _coordinate(atom, number) for atom in atoms))
+
+
+def _coordinate(atom: Atom, number: Expression) -> Expression:
     if isinstance(atom, Var):
         return number
     assert isinstance(atom, (Quotient, Remainder))
     sign = "/" if isinstance(atom, Quotient) else "%"
     ((inner, _),) = atom.inner.terms
     divisor = dim_text(atom.divisor)
-    by = divisor.at_least(14) if atom.divisor.is_const else f"static_cast<int>({divisor})"
-    return f"{coordinate(inner, number)} {sign} {by}"
+    by = divisor if atom.divisor.is_const else Cast(INT, divisor)
+    return Binary(sign, _coordinate(inner, number), by)

@@ -125,7 +125,7 @@ class Nest:
     width_name: str = "kVec"
     guard: str = ""
     in_range: str = ""
-    stored_under: str = ""
+    stored_under: Expression | str = ""
     written: frozenset[str] = frozenset()
     part: tuple[Expression, ...] = ()
     symbols: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -165,7 +165,7 @@ class Nest:
         return index_type(wide=self.wide)
 
     @property
-    def store_test(self) -> str:
+    def store_test(self) -> Expression | str:
         """Return what keeps threads past the end from storing; empty where there are none."""
         part = ", ".join(each.text for each in self.part)
         return self.guard or self.stored_under or self.in_range or part

@@ -354,6 +354,29 @@ THREAD_X, THREAD_Y, BLOCK_X, BLOCK_Y = (
 )
 
 
+@dataclass(frozen=True)
+class Parameter(Node):
+    """A parameter of a closure."""
+
+    type: Type
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}"
+
+
+@dataclass(frozen=True)
+class Listed(Node):
+    """Arguments or parameters that a template's own text lists; further: behind others of its."""
+
+    parts: tuple[Expression | Parameter, ...] = ()
+    further: bool = False
+
+    def __str__(self) -> str:
+        listed = ", ".join(map(str, self.parts))
+        return f", {listed}" if self.further and listed else listed
+
+
 def _listed(parts: Iterable[Expression]) -> str:
     return ", ".join(part.text for part in parts)
 
@@ -368,7 +391,7 @@ def vector_of(kind: Type, width: Operand = "kVec") -> Type:
 
 
 Operand = Expression | int | str
-"""An expression, a constant, or the name of a variable."""
+"""An expression, a number or a truth value, or the name of a variable."""
 
 
 def operand(value: Operand) -> Expression:
@@ -376,7 +399,7 @@ def operand(value: Operand) -> Expression:
     if isinstance(value, str):
         assert value.isidentifier(), f"`{value}` is no name"
         return Name(value)
-    return Literal(str(value)) if isinstance(value, int) else value
+    return Literal(str(value).lower()) if isinstance(value, int) else value
 
 
 def call(function: str, *arguments: Operand, about: Iterable[Operand] = ()) -> Call:
@@ -443,6 +466,15 @@ class RawLine(Statement):
 
 
 @dataclass(frozen=True)
+class Blank(Statement):
+    """An empty line between statements."""
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield ""
+
+
+@dataclass(frozen=True)
 class Comment(Statement):
     """A comment on a line of its own."""
 
@@ -454,29 +486,57 @@ class Comment(Statement):
 
 
 @dataclass(frozen=True)
-class Let(Statement):
-    """A constant of the thread and its value."""
+class Noted(Statement):
+    """A statement of one line with a comment behind it."""
 
-    type: Type
-    name: str
-    value: Expression
+    statement: Statement
+    comment: str
 
     @property
     def lines(self) -> Iterator[str]:
-        yield f"const {self.type} {self.name} = {self.value};"
+        (only,) = self.statement.lines
+        yield f"{only}  // {self.comment}"
+
+
+@dataclass(frozen=True)
+class Using(Statement):
+    """Another name of a type."""
+
+    name: str
+    type: Type
+
+    @property
+    def lines(self) -> Iterator[str]:
+        yield f"using {self.name} = {self.type};"
+
+
+@dataclass(frozen=True)
+class Let(Statement):
+    """A constant of the thread and its value; None: the only one of its type."""
+
+    type: Type
+    name: str
+    value: Expression | None
+
+    @property
+    def lines(self) -> Iterator[str]:
+        value = "" if self.value is None else f" = {self.value}"
+        yield f"const {self.type} {self.name}{value};"
 
 
 @dataclass(frozen=True)
 class Constexpr(Statement):
-    """A constant that the compiler knows."""
+    """A constant that the compiler knows; is_member: of a struct."""
 
     type: Type
     name: str
     value: Expression
+    is_member: bool = False
 
     @property
     def lines(self) -> Iterator[str]:
-        yield f"constexpr {self.type} {self.name} = {self.value};"
+        static = "static " if self.is_member else ""
+        yield f"{static}constexpr {self.type} {self.name} = {self.value};"
 
 
 @dataclass(frozen=True)
