@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fusec.codegen.attention_frame import Frame, frame_of, neighbours, row_scopes
 from fusec.codegen.attention_limits import bound_test, narrowed_by_rows
 from fusec.codegen.attention_rows import emit_row_end
 from fusec.codegen.attention_scores import emit_outputs, emit_scores, graph_of, scale_of, taken
 from fusec.codegen.attention_view import AttentionView, GraphView, RowView, ScoresView
-from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.matmul_view import OperandView
 from fusec.codegen.product_text import (
     INDEX,
@@ -24,17 +23,12 @@ from fusec.codegen.product_text import (
     shared_memory,
     using,
 )
-from fusec.codegen.render import Parameter
-from fusec.codegen.views import StorePlan, head, plan_stores
-from fusec.index.access import Facts
+from fusec.codegen.views import StorePlan, plan_stores
 from fusec.index.instances import Instance, instances_under
-from fusec.ir.expression import Var
-from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import identifier, index_type, storage_type
+from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope, StoreKind
-from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Expression, Statement
+from fusec.kernel.nest import StoreKind
+from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes
@@ -42,7 +36,7 @@ from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_problem import Attention, Softmax, find_attention, find_softmax
 from fusec.schedule.attention_scale import without_scale
-from fusec.schedule.matmul_operand import BATCH, Operand
+from fusec.schedule.matmul_operand import Operand
 
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
@@ -63,30 +57,25 @@ _ROW_TEST = Binary("&&", _IS_QUERY, Binary("==", THREAD_X % 4, ZERO))
 
 @dataclass(frozen=True)
 class _Context:
-    """A plan's problem in C names."""
+    """A plan's problem in C names, and what stands around its graphs."""
 
-    fusion: Fusion
+    frame: Frame
     attention: Attention
     parameters: AttentionParameters
-    names: Mapping[str, str]
-    facts: Facts
 
 
 def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     """Return the view of an attention kernel."""
-    parameters, names = plan.parameters, c_names(kernel, RESERVED)
-    fusion = renamed(plan.fusion, names)
-    attention = find_attention(fusion)
+    parameters = plan.parameters
+    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
+    attention = find_attention(frame.fusion)
     assert isinstance(attention, Attention)
-    context = _Context(fusion, attention, parameters, names, Facts(fusion.hints))
-    maps = [names[m] for m in kernel.map_names]
+    context = _Context(frame, attention, parameters)
+    maps = [frame.names[m] for m in kernel.map_names]
     operands = (attention.queries, attention.keys, attention.values)
     queries, keys, values = (operand_view(o, m) for o, m in zip(operands, maps, strict=True))
     return AttentionView(
-        **{  # pyright: ignore[reportArgumentType]
-            **head(plan, kernel),
-            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
-        },
+        **frame.head,  # pyright: ignore[reportArgumentType]
         schedule=_sentence(attention, parameters),
         config=_config(context, kernel),
         constants=(
@@ -94,7 +83,6 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
             constant(INDEX, "N", attention.n),
             constant(INT, "batches", attention.batches),
         ),
-        index_type=index_type(wide=parameters.wide_index),
         queries=queries,
         keys=keys,
         values=values,
@@ -148,32 +136,14 @@ def _limit(bound: Bound) -> Statement:
     return narrowed_by_rows(offset, is_end=bound.is_end, by_row=bound.by_row)
 
 
-def _emitter(
-    context: _Context,
-    part: Part,
-    width: int,
-    scopes: Sequence[str],
-    stored_under: Expression | None = None,
-) -> Emitter:
-    """Return an emitter of a graph; scopes: those inside of a query's."""
-    axes = part.axes(width)
-    binds = {"vector": frozenset({axes.chunk}), "lane": frozenset({axes.lane})}
-    return Emitter(
-        (
-            Scope("kernel", frozenset()),
-            Scope("batch", frozenset({Var(BATCH, context.attention.batches)})),
-            Scope("row", frozenset({axes.row})),
-            *(Scope(name, binds.get(name, frozenset())) for name in scopes),
-        ),
-        Names([*context.names.values(), *RESERVED]),
-        context.facts,
-        lane=axes.lane if width > 1 else None,
-        width=width,
-        aliases={axes.chunk: Alias("n", width)},
-        written=context.fusion.effects.overwritten,
-        wide=context.parameters.wide_index,
-        width_name="kWidth" if part is context.attention.scores else "kOutWidth",
-        stored_under=stored_under or "",
+def _emitter(context: _Context, part: Part, width: int) -> Emitter:
+    """Return an emitter of a graph on neighbours of a row."""
+    axes, is_score = part.axes(width), part is context.attention.scores
+    return context.frame.emitter(
+        (*row_scopes(context.attention.batches, axes), *neighbours(axes)),
+        axes,
+        "kWidth" if is_score else "kOutWidth",
+        None if is_score else _IS_QUERY,
     )
 
 
@@ -190,8 +160,7 @@ def _scores(context: _Context) -> ScoresView:
     """Return the graph of scores, and the same where all keys are seen."""
     part, width = context.attention.scores, context.parameters.vector_width
     scores, factor = without_scale(_softmax(context, width)[0].scores)
-    masked = _emitter(context, part, width, ("vector", "lane"))
-    seen = _emitter(context, part, width, ("vector", "lane"))
+    masked, seen = _emitter(context, part, width), _emitter(context, part, width)
     whole = unmasked(scores, part.axes(width))
     for bound, test in masks_of(scores, part.axes(width)):
         masked.given[test] = bound_test(bound, width)
@@ -217,11 +186,12 @@ def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> G
 
 def _rows(context: _Context) -> RowView:
     softmax, plans = _softmax(context, 1)
-    emitter = _emitter(context, context.attention.scores, 1, ("store",), _ROW_TEST)
+    scopes = row_scopes(context.attention.batches, context.attention.scores.axes(1))
+    emitter = context.frame.emitter((*scopes, ("store", frozenset())), stored_under=_ROW_TEST)
     return emit_row_end(emitter, softmax, plans)
 
 
 def _output(context: _Context) -> GraphView:
     part = context.attention.outputs
-    emitter = _emitter(context, part, OUT_WIDTH, ("vector", "lane"), _IS_QUERY)
+    emitter = _emitter(context, part, OUT_WIDTH)
     return emit_outputs(emitter, part, part.lowering(OUT_WIDTH))

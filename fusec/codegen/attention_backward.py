@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.attention import OUT_WIDTH, operand_view
 from fusec.codegen.attention_backward_view import ElementView, ResultView, WalkView
+from fusec.codegen.attention_frame import Frame, frame_of, neighbours, row_scopes
 from fusec.codegen.attention_limits import bound_test, narrowed_by_rows
 from fusec.codegen.attention_scores import (
     emit_outputs,
@@ -16,7 +17,6 @@ from fusec.codegen.attention_scores import (
     taken,
 )
 from fusec.codegen.attention_view import GraphView
-from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.product_text import (
     COLUMN,
     COLUMNS,
@@ -30,17 +30,10 @@ from fusec.codegen.product_text import (
     shared_memory,
     using,
 )
-from fusec.codegen.render import Parameter
-from fusec.codegen.views import head
-from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
-from fusec.ir.expression import Var
-from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import compute_type, identifier, index_type, storage_type
+from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope
 from fusec.kernel.nodes import (
     INT,
     Assign,
@@ -61,7 +54,6 @@ from fusec.schedule.attention_backward_values import QueryValues, find_query_val
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_scale import without_scale
-from fusec.schedule.matmul_operand import BATCH
 
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "all_seen", "batch", "batches",
@@ -77,34 +69,29 @@ RESERVED = frozenset([
 
 @dataclass(frozen=True)
 class _Context:
-    """A plan's problem in C names."""
+    """A plan's problem in C names, and what stands around its graphs."""
 
-    fusion: Fusion
+    frame: Frame
     backward: Backward
     parameters: BackwardParameters
     kernel: WalkKernel
-    names: Mapping[str, str]
-    facts: Facts
 
 
 def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
     """Return the view of a kernel that walks."""
-    parameters, names = plan.parameters, c_names(kernel, RESERVED)
-    walk, of_keys = kernel.walk, kernel.walk.of_keys
-    fusion = renamed(plan.fusion, names)
-    backward = find_backward(fusion)
+    parameters, of_keys = plan.parameters, kernel.walk.of_keys
+    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
+    backward = find_backward(frame.fusion)
     assert isinstance(backward, Backward)
-    context = _Context(fusion, backward, parameters, kernel, names, Facts(fusion.hints))
+    context = _Context(frame, backward, parameters, kernel)
     operands = (backward.queries, backward.gradients, backward.keys, backward.values)
     queries, gradients, keys, values = (
-        operand_view(o, names[m]) for o, m in zip(operands, kernel.map_names, strict=True)
+        operand_view(o, frame.names[m]) for o, m in zip(operands, kernel.map_names, strict=True)
     )
     sides = ((queries, gradients), (keys, values))
+    walk = kernel.walk
     return WalkView(
-        **{  # pyright: ignore[reportArgumentType]
-            **head(plan, kernel),
-            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
-        },
+        **frame.head,  # pyright: ignore[reportArgumentType]
         schedule=_sentence(context),
         of_keys=of_keys,
         config=_config(context),
@@ -113,7 +100,6 @@ def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
             constant(INDEX, "N", backward.n),
             constant(INT, "batches", backward.batches),
         ),
-        index_type=index_type(wide=parameters.wide_index),
         own=sides[of_keys],
         others=sides[not of_keys],
         own_rows="keys" if of_keys else "queries",
@@ -180,23 +166,9 @@ def _limit(bound: Bound, *, of_keys: bool) -> Statement:
 def _emitter(context: _Context, part: Part, width: int, own: str = "") -> Emitter:
     """Return an emitter; own: the name of how many rows there are, of which each is stored."""
     axes = part.axes(width)
-    return Emitter(
-        (
-            Scope("kernel", frozenset()),
-            Scope("batch", frozenset({Var(BATCH, context.backward.batches)})),
-            Scope("row", frozenset({axes.row})),
-            Scope("vector", frozenset({axes.chunk})),
-            Scope("lane", frozenset({axes.lane})),
-        ),
-        Names([*context.names.values(), *RESERVED]),
-        context.facts,
-        lane=axes.lane if width > 1 else None,
-        width=width,
-        aliases={axes.chunk: Alias("n", width)},
-        wide=context.parameters.wide_index,
-        width_name="kOutWidth",
-        stored_under=Binary("<", ROW, Name(own)) if own else "",
-    )
+    scopes = (*row_scopes(context.backward.batches, axes), *neighbours(axes))
+    test = Binary("<", ROW, Name(own)) if own else None
+    return context.frame.emitter(scopes, axes, "kOutWidth", test)
 
 
 def _elements(context: _Context) -> dict[str, object]:

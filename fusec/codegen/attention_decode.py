@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.codegen.attention_decode_view import AttentionDecodeView, RowsView
+from fusec.codegen.attention_frame import Frame, Scopes, frame_of, neighbours
 from fusec.codegen.attention_limits import counted, narrowed
 from fusec.codegen.attention_rows import emit_row_end
 from fusec.codegen.attention_scores import emit_outputs, emit_scores, graph_of, scale_of, taken
 from fusec.codegen.attention_view import GraphView, RowView, ScoresView
-from fusec.codegen.matmul_names import c_names, renamed
 from fusec.codegen.product_text import INDEX, boolean, constant, integer, shared_memory, using
-from fusec.codegen.render import Parameter
-from fusec.codegen.views import head, plan_stores
-from fusec.index.access import Facts
+from fusec.codegen.views import plan_stores
 from fusec.index.domain import Refusal
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Var
-from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import identifier, index_type, storage_type
+from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import Expression, Name, Statement, Sum, operand
+from fusec.kernel.nodes import Name, Statement, Sum, operand
 from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
@@ -49,34 +43,28 @@ _ROW_TEST = Name("stores")
 
 @dataclass(frozen=True)
 class _Context:
-    """A plan's problem in C names."""
+    """A plan's problem in C names, and what stands around its graphs."""
 
-    fusion: Fusion
+    frame: Frame
     decode: Decode
     parameters: DecodeParameters
-    names: Mapping[str, str]
-    facts: Facts
 
 
 def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
     """Return the view of a kernel of a decoding attention."""
-    parameters, names = plan.parameters, c_names(kernel, RESERVED)
-    fusion = renamed(plan.fusion, names)
-    decode = find_decode(fusion)
+    parameters = plan.parameters
+    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
+    decode = find_decode(frame.fusion)
     assert isinstance(decode, Decode)
-    context = _Context(fusion, decode, parameters, names, Facts(fusion.hints))
+    context = _Context(frame, decode, parameters)
     queries, keys, values = (_operand(context, s) for s in decode.graph.sources)
     scores, bounds = _scores(context)
-    spaces = [names[w.name] for w in plan.workspaces]
+    spaces = [identifier(frame.names[w.name]) for w in plan.workspaces]
     return AttentionDecodeView(
-        **{  # pyright: ignore[reportArgumentType]
-            **head(plan, kernel),
-            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
-        },
+        **frame.head,  # pyright: ignore[reportArgumentType]
         schedule=_sentence(decode, parameters),
         config=_config(context, kernel),
         constants=(constant(INDEX, "N", decode.graph.n),),
-        index_type=index_type(wide=parameters.wide_index),
         queries=queries,
         keys=keys,
         values=values,
@@ -84,8 +72,8 @@ def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
         scores=scores,
         row=_rows(context),
         output=_output(context),
-        partials=identifier(spaces[0]) if spaces else "",
-        arrived=identifier(spaces[1]) if spaces else "",
+        partials=spaces[0] if spaces else "",
+        arrived=spaces[1] if spaces else "",
     )
 
 
@@ -130,61 +118,28 @@ def _places(kernel: DecodeKernel) -> tuple[Statement, ...]:
     return shared_memory(places)
 
 
-def _emitter(
-    context: _Context,
-    names: Names,
-    scopes: Sequence[tuple[str, frozenset[Var]]],
-    part: Part | None = None,
-    width: int = 1,
-    stored_under: Expression | None = None,
-) -> Emitter:
-    """Return an emitter; scopes: those inside of a batch; part: whose columns it is for."""
-    lane, aliases, width_name = None, {}, "kWidth"
-    if part is not None:
-        axes = context.decode.axes(part, width)
-        lane = axes.lane if width > 1 else None
-        aliases = {axes.chunk: Alias(KEY, width)}
-        width_name = "kWidth" if part is context.decode.graph.scores else "kOutWidth"
-    return Emitter(
-        (
-            Scope("kernel", frozenset()),
-            Scope("batch", frozenset({context.decode.batch})),
-            *(Scope(name, variables) for name, variables in scopes),
-        ),
-        names,
-        context.facts,
-        lane=lane,
-        width=width,
-        aliases=aliases,
-        written=context.fusion.effects.overwritten,
-        wide=context.parameters.wide_index,
-        width_name=width_name,
-        stored_under=stored_under or "",
-    )
+def _scopes(context: _Context) -> Scopes:
+    """Return the scopes around what is computed of a query."""
+    decode = context.decode
+    return ("batch", frozenset({decode.batch})), ("row", decode.row_variables)
 
 
-def _names(context: _Context) -> Names:
-    return Names([*context.names.values(), *RESERVED])
-
-
-def _columns(context: _Context, part: Part, width: int) -> Emitter:
+def _emitter(context: _Context, part: Part, width: int) -> Emitter:
     """Return an emitter of a graph on neighbours of a row."""
-    axes = context.decode.axes(part, width)
-    rows = context.decode.row_variables
-    scopes = (
-        ("row", rows), ("vector", frozenset({axes.chunk})), ("lane", frozenset({axes.lane})),
-    )  # fmt: skip
-    return _emitter(context, _names(context), scopes, part, width)
+    axes, graph = context.decode.axes(part, width), context.decode.graph
+    width_name = "kWidth" if part is graph.scores else "kOutWidth"
+    return context.frame.emitter((*_scopes(context), *neighbours(axes)), axes, width_name)
 
 
 def _operand(context: _Context, source: Source) -> RowsView:
     """Return where an operand's rows begin."""
     rows = context.decode.operand(source)
     assert not isinstance(rows, Refusal)
-    start = start_of(rows, context.facts)
+    start = start_of(rows, context.frame.facts)
     assert start is not None
-    inside = {*context.decode.row_variables, Var(KEY, context.decode.graph.n)}
-    emitter = _emitter(context, _names(context), (("row", frozenset(inside)),))
+    batch, (row, variables) = _scopes(context)
+    inside = variables | {Var(KEY, context.decode.graph.n)}
+    emitter = context.frame.emitter((batch, (row, inside)))
     with emitter.indexed_by(rows.gathered):
         pointer = emitter.pointer(rows.name, start, 0)
     return RowsView(taken(emitter, "kernel", "batch", "row"), pointer)
@@ -204,7 +159,7 @@ def _scores(context: _Context) -> tuple[ScoresView, tuple[Statement, ...]]:
     part = decode.graph.scores
     whole = decode.softmax(width).scores
     scores, factor = without_scale(whole)
-    emitter = _columns(context, part, width)
+    emitter = _emitter(context, part, width)
     emit_scores(emitter, part, scores)
     scale = scale_of(emitter, factor)
     bounds = tuple(_limit(emitter, limit) for limit in decode.limits(whole, width))
@@ -222,8 +177,8 @@ def _limit(emitter: Emitter, limit: Limit) -> Statement:
 
 def _rows(context: _Context) -> RowView:
     decode = context.decode
-    scopes = (("row", decode.row_variables), ("store", frozenset[Var]()))
-    emitter = _emitter(context, _names(context), scopes, stored_under=_ROW_TEST)
+    scopes = (*_scopes(context), ("store", frozenset[Var]()))
+    emitter = context.frame.emitter(scopes, stored_under=_ROW_TEST)
     lowering = decode.lowering(decode.graph.scores, 1)
     plans = plan_stores(lowering, decode.graph.rows, emitter.store_kind)
     return emit_row_end(emitter, decode.softmax(1), plans)
@@ -232,5 +187,5 @@ def _rows(context: _Context) -> RowView:
 def _output(context: _Context) -> GraphView:
     decode = context.decode
     part = decode.graph.outputs
-    emitter = _columns(context, part, OUT_WIDTH)
+    emitter = _emitter(context, part, OUT_WIDTH)
     return emit_outputs(emitter, part, decode.lowering(part, OUT_WIDTH))
