@@ -81,7 +81,7 @@ def watched() -> Iterator[Seen]:
 
     def check_store(self: Nest, name: str, kind: StoreKind) -> None:
         check(self, name, kind)
-        seen.guards.append((name, kind, self.store_test))
+        seen.guards.append((name, kind, str(self.store_test)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lowering, "stored_where", stored_where)
