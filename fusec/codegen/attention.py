@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fusec.codegen.attention_rows import RowEnd, emit_row_end
-from fusec.codegen.attention_scores import emit_scores, give_sums, taken
-from fusec.codegen.attention_view import AttentionView
-from fusec.codegen.matmul_names import c_names, renamed
-from fusec.codegen.matmul_view import EpilogueView, OperandView
+from fusec.codegen.attention_frame import Frame, frame_of, neighbours, row_scopes
+from fusec.codegen.attention_limits import bound_test, narrowed_by_rows
+from fusec.codegen.attention_rows import emit_row_end
+from fusec.codegen.attention_scores import emit_outputs, emit_scores, graph_of, scale_of, taken
+from fusec.codegen.attention_view import AttentionView, GraphView, RowView, ScoresView
+from fusec.codegen.matmul_view import OperandView
 from fusec.codegen.product_text import (
     INDEX,
+    ROW,
+    ROWS,
     THREADS,
     TILE_BATCH,
     boolean,
     constant,
     coordinates,
-    element,
     integer,
     shared_memory,
     using,
 )
-from fusec.codegen.render import Parameter
-from fusec.codegen.views import StorePlan, emit_store, head, plan_stores
-from fusec.index.access import Facts
+from fusec.codegen.views import StorePlan, plan_stores
 from fusec.index.instances import Instance, instances_under
-from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import F32
-from fusec.ir.expression import Var
-from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import dim_text, identifier, storage_type
+from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope, StoreKind
-from fusec.kernel.nodes import INT, Expression, Raw, Statement
+from fusec.kernel.nest import StoreKind
+from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes
-from fusec.schedule.attention_masks import MOST_ROWS, Bound, masks_of, unmasked
+from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_problem import Attention, Softmax, find_attention, find_softmax
 from fusec.schedule.attention_scale import without_scale
-from fusec.schedule.matmul_operand import BATCH, Operand
+from fusec.schedule.matmul_operand import Operand
 
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
@@ -55,68 +49,48 @@ RESERVED = frozenset([
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
 """Neighbouring features that a thread has, as the tensor cores leave them."""
-ROW_TEST = "m < M && threadIdx.x % 4 == 0"
-"""Holds in one thread of each query: four have a row's sums, and tiles may pass the last query."""
+_IS_QUERY = Binary("<", ROW, ROWS)
+"""Tiles may pass the last query."""
+_ROW_TEST = Binary("&&", _IS_QUERY, Binary("==", THREAD_X % 4, ZERO))
+"""Holds in one thread of each query: four have a row's sums."""
 
 
 @dataclass(frozen=True)
 class _Context:
-    """A plan's problem in C names."""
+    """A plan's problem in C names, and what stands around its graphs."""
 
-    fusion: Fusion
+    frame: Frame
     attention: Attention
     parameters: AttentionParameters
-    names: Mapping[str, str]
-    facts: Facts
-
-    @property
-    def has_batches(self) -> bool:
-        """Return whether there are several batches."""
-        return self.attention.batches != 1
 
 
 def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     """Return the view of an attention kernel."""
-    parameters, names = plan.parameters, c_names(kernel, RESERVED)
-    fusion = renamed(plan.fusion, names)
-    attention = find_attention(fusion)
+    parameters = plan.parameters
+    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
+    attention = find_attention(frame.fusion)
     assert isinstance(attention, Attention)
-    context = _Context(fusion, attention, parameters, names, Facts(fusion.hints))
-    maps = [names[m] for m in kernel.map_names]
+    context = _Context(frame, attention, parameters)
+    maps = [frame.names[m] for m in kernel.map_names]
     operands = (attention.queries, attention.keys, attention.values)
     queries, keys, values = (operand_view(o, m) for o, m in zip(operands, maps, strict=True))
-    rows = _rows(context)
-    scores = _scores(context)
-    batch = "tile.batch, " if context.has_batches else ""
     return AttentionView(
-        **{  # pyright: ignore[reportArgumentType]
-            **head(plan, kernel),
-            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
-        },
+        **frame.head,  # pyright: ignore[reportArgumentType]
         schedule=_sentence(attention, parameters),
         config=_config(context, kernel),
-        constants=_constants(attention),
-        index_type="fusec::i64" if parameters.wide_index else "int",
+        constants=(
+            constant(INDEX, "M", attention.m),
+            constant(INDEX, "N", attention.n),
+            constant(INT, "batches", attention.batches),
+        ),
         queries=queries,
         keys=keys,
         values=values,
         bounds=tuple(_limit(b) for b in attention.bounds),
-        score_lines=scores.lines,
-        scale=scores.scale,
-        score=scores.masked,
-        seen=scores.seen,
-        has_masks=scores.seen != scores.masked,
-        score_reads=scores.reads,
-        row_parameters=_parameters(context, "Index m"),
-        row_lines=rows.lines,
-        row_stores=rows.stores,
-        row_factor=rows.factor,
-        row_test=ROW_TEST,
-        row_reads=rows.reads,
-        row_first=f"{batch}first_m",
-        row_second=f"{batch}first_m + 8",
+        scores=_scores(context),
+        row=_rows(context),
         output=_output(context),
-        has_batches=context.has_batches,
+        has_batches=attention.batches != 1,
     )
 
 
@@ -131,6 +105,7 @@ def _sentence(attention: Attention, p: AttentionParameters) -> str:
 
 
 def operand_view(operand: Operand, map_name: str) -> OperandView:
+    """Return an operand that is loaded by a tensor map."""
     axes = (axis.index for axis in batch_axes(operand))
     return OperandView(operand.buffer.name, map_name, coordinates(axes, TILE_BATCH))
 
@@ -155,71 +130,20 @@ def _config(context: _Context, kernel: AttentionKernel) -> tuple[Statement, ...]
     )
 
 
-def _constants(attention: Attention) -> tuple[Statement, ...]:
-    return (
-        constant(INDEX, "M", attention.m),
-        constant(INDEX, "N", attention.n),
-        constant(INT, "batches", attention.batches),
-    )
-
-
-def _limit(bound: Bound) -> str:
-    """Return the line that narrows the keys seen."""
-    some, every = ("last", "first") if bound.is_end else ("first", "last")
-    method = "end_at" if bound.is_end else "begin_at"
+def _limit(bound: Bound) -> Statement:
+    """Return the statement that narrows the keys seen."""
     offset = bound.offset + (1 if bound.is_end else 0)
-    texts = [counted(name if bound.by_row else "", offset) for name in (some, every)]
-    return f"seen.{method}({', '.join(texts)});"
+    return narrowed_by_rows(offset, is_end=bound.is_end, by_row=bound.by_row)
 
 
-def bound_test(bound: Bound, width: int) -> Expression:
-    """Return whether the query sees a key."""
-    sign = "<=" if bound.is_end else ">="
-    key = "n + i" if width > 1 else "n"
-    return Raw(f"{key} {sign} {counted('m' if bound.by_row else '', bound.offset)}", 9)
-
-
-def counted(name: str, offset: Dim) -> str:
-    """Return a position, or 0, and an offset: beyond all positions, it does not matter how far."""
-    if offset.is_const:
-        offset = dim(max(-MOST_ROWS, min(offset.value, MOST_ROWS)))
-    if name and offset == 0:
-        return name
-    known = dim(sum(c for monomial, c in offset.terms if not monomial))
-    parts = [name] if name else []
-    if not offset.is_const:
-        parts.append(f"fusec::offset_of({dim_text(offset - known)})")
-    if known != 0 or not parts:
-        parts.append(dim_text(known).text)
-    return " + ".join(parts).replace("+ -", "- ")
-
-
-def _parameters(context: _Context, own: str) -> str:
-    return f"Index batch, {own}" if context.has_batches else own
-
-
-def _emitter(
-    context: _Context, part: Part, width: int, scopes: Sequence[str], stored_under: str = ""
-) -> Emitter:
-    """Return an emitter of a graph; scopes: those inside of a query's."""
-    axes = part.axes(width)
-    binds = {"vector": frozenset({axes.chunk}), "lane": frozenset({axes.lane})}
-    return Emitter(
-        (
-            Scope("kernel", frozenset()),
-            Scope("batch", frozenset({Var(BATCH, context.attention.batches)})),
-            Scope("row", frozenset({axes.row})),
-            *(Scope(name, binds.get(name, frozenset())) for name in scopes),
-        ),
-        Names([*context.names.values(), *RESERVED]),
-        context.facts,
-        lane=axes.lane if width > 1 else None,
-        width=width,
-        aliases={axes.chunk: Alias("n", width)},
-        written=context.fusion.effects.overwritten,
-        wide=context.parameters.wide_index,
-        width_name="kWidth" if part is context.attention.scores else "kOutWidth",
-        stored_under=stored_under,
+def _emitter(context: _Context, part: Part, width: int) -> Emitter:
+    """Return an emitter of a graph on neighbours of a row."""
+    axes, is_score = part.axes(width), part is context.attention.scores
+    return context.frame.emitter(
+        (*row_scopes(context.attention.batches, axes), *neighbours(axes)),
+        axes,
+        "kWidth" if is_score else "kOutWidth",
+        None if is_score else _IS_QUERY,
     )
 
 
@@ -232,27 +156,11 @@ def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, .
     return softmax, plan_stores(lowering, attention.rows, StoreKind.GUARDED)
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """The graph of scores, masked and where all keys are seen, and what both have in common.
-
-    scale: what scores are to be multiplied by. reads: whether they read memory for each query or
-    key.
-    """
-
-    lines: tuple[Statement, ...]
-    scale: str
-    masked: EpilogueView
-    seen: EpilogueView
-    reads: bool
-
-
-def _scores(context: _Context) -> _Scores:
+def _scores(context: _Context) -> ScoresView:
     """Return the graph of scores, and the same where all keys are seen."""
     part, width = context.attention.scores, context.parameters.vector_width
     scores, factor = without_scale(_softmax(context, width)[0].scores)
-    masked = _emitter(context, part, width, ("vector", "lane"))
-    seen = _emitter(context, part, width, ("vector", "lane"))
+    masked, seen = _emitter(context, part, width), _emitter(context, part, width)
     whole = unmasked(scores, part.axes(width))
     for bound, test in masks_of(scores, part.axes(width)):
         masked.given[test] = bound_test(bound, width)
@@ -261,46 +169,29 @@ def _scores(context: _Context) -> _Scores:
         if not instance.variables and instance.kind in ("op", "load", "select"):
             seen.given.setdefault(instance, masked.ref(instance, 0))
     loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
-    scale = "1.0f" if factor is None else str(masked.convert(factor, F32, 0))
-    return _Scores(
+    everywhere = _graph_of_scores(context, seen, whole)
+    return ScoresView(
         taken(masked, "kernel"),
-        scale,
+        scale_of(masked, factor),
         graph,
-        _graph_of_scores(context, seen, whole),
+        everywhere if everywhere != graph else None,
         any(i not in masked.cached for i in loads),
     )
 
 
-def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> EpilogueView:
+def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> GraphView:
     emit_scores(emitter, context.attention.scores, scores)
-    return EpilogueView(
-        emitter.width,
-        *element(has_batches=context.has_batches),
-        taken(emitter, "batch", "row", "vector"),
-        emitter.take(0, "lane"),
-        (),
-    )
+    return graph_of(emitter, "batch", "row", "vector")
 
 
-def _rows(context: _Context) -> RowEnd:
+def _rows(context: _Context) -> RowView:
     softmax, plans = _softmax(context, 1)
-    emitter = _emitter(context, context.attention.scores, 1, ("store",), ROW_TEST)
+    scopes = row_scopes(context.attention.batches, context.attention.scores.axes(1))
+    emitter = context.frame.emitter((*scopes, ("store", frozenset())), stored_under=_ROW_TEST)
     return emit_row_end(emitter, softmax, plans)
 
 
-def _output(context: _Context) -> EpilogueView:
+def _output(context: _Context) -> GraphView:
     part = context.attention.outputs
-    lowering = part.lowering(OUT_WIDTH)
-    emitter = _emitter(context, part, OUT_WIDTH, ("vector", "lane"), "m < M")
-    plans = plan_stores(lowering, part.epilogue.fusion.outputs, emitter.store_kind)
-    give_sums(emitter, part, [p.instance for p in plans])
-    for plan in plans:
-        emit_store(emitter, plan, 0)
-    return EpilogueView(
-        OUT_WIDTH,
-        *element(has_batches=context.has_batches),
-        taken(emitter, "kernel", "batch", "row", "vector"),
-        emitter.take(0, "lane"),
-        emitter.take(0, "after"),
-        stored_under=emitter.stored_under,
-    )
+    emitter = _emitter(context, part, OUT_WIDTH)
+    return emit_outputs(emitter, part, part.lowering(OUT_WIDTH))

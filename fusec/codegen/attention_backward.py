@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusec.codegen.attention import bound_test, counted, operand_view
-from fusec.codegen.attention_backward_view import ElementView, WalkView
-from fusec.codegen.matmul_names import c_names, renamed
-from fusec.codegen.matmul_view import EpilogueView
+from fusec.codegen.attention import OUT_WIDTH, operand_view
+from fusec.codegen.attention_backward_view import ElementView, ResultView, WalkView
+from fusec.codegen.attention_frame import Frame, frame_of, neighbours, row_scopes
+from fusec.codegen.attention_limits import bound_test, narrowed_by_rows
+from fusec.codegen.attention_scores import (
+    emit_outputs,
+    give_rounded,
+    give_sums,
+    scale_of,
+    taken,
+)
+from fusec.codegen.attention_view import GraphView
 from fusec.codegen.product_text import (
+    COLUMN,
+    COLUMNS,
     INDEX,
+    ROW,
+    ROWS,
     THREADS,
     boolean,
     constant,
-    element,
     integer,
     shared_memory,
     using,
 )
-from fusec.codegen.render import Parameter
-from fusec.codegen.views import emit_store, head, plan_stores
-from fusec.index.access import Facts
-from fusec.index.instances import Instance, instances_under
+from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
-from fusec.ir.expression import Var
-from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import identifier, storage_type
+from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import INT, Expression, Raw, Statement
+from fusec.kernel.nodes import (
+    INT,
+    Assign,
+    Binary,
+    Expression,
+    Let,
+    Name,
+    Statement,
+    Unary,
+    both,
+    call,
+    item,
+)
 from fusec.schedule.attention_backward import BackwardPlan
 from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
 from fusec.schedule.attention_backward_problem import Backward, find_backward
@@ -38,7 +54,6 @@ from fusec.schedule.attention_backward_values import QueryValues, find_query_val
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_scale import without_scale
-from fusec.schedule.matmul_operand import BATCH
 
 RESERVED = frozenset([
     "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "all_seen", "batch", "batches",
@@ -50,46 +65,33 @@ RESERVED = frozenset([
     "warp", "warp_row", "weigh", "weight", "weights",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
-OUT_WIDTH = 2
-"""Neighbouring features that a thread has, as the tensor cores leave them."""
 
 
 @dataclass(frozen=True)
 class _Context:
-    """A plan's problem in C names."""
+    """A plan's problem in C names, and what stands around its graphs."""
 
-    fusion: Fusion
+    frame: Frame
     backward: Backward
     parameters: BackwardParameters
     kernel: WalkKernel
-    names: Mapping[str, str]
-    facts: Facts
-
-    @property
-    def has_batches(self) -> bool:
-        """Return whether there are several batches."""
-        return self.backward.batches != 1
 
 
 def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
     """Return the view of a kernel that walks."""
-    parameters, names = plan.parameters, c_names(kernel, RESERVED)
-    walk, of_keys = kernel.walk, kernel.walk.of_keys
-    fusion = renamed(plan.fusion, names)
-    backward = find_backward(fusion)
+    parameters, of_keys = plan.parameters, kernel.walk.of_keys
+    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
+    backward = find_backward(frame.fusion)
     assert isinstance(backward, Backward)
-    context = _Context(fusion, backward, parameters, kernel, names, Facts(fusion.hints))
+    context = _Context(frame, backward, parameters, kernel)
     operands = (backward.queries, backward.gradients, backward.keys, backward.values)
     queries, gradients, keys, values = (
-        operand_view(o, names[m]) for o, m in zip(operands, kernel.map_names, strict=True)
+        operand_view(o, frame.names[m]) for o, m in zip(operands, kernel.map_names, strict=True)
     )
     sides = ((queries, gradients), (keys, values))
-    elements = _elements(context)
+    walk = kernel.walk
     return WalkView(
-        **{  # pyright: ignore[reportArgumentType]
-            **head(plan, kernel),
-            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
-        },
+        **frame.head,  # pyright: ignore[reportArgumentType]
         schedule=_sentence(context),
         of_keys=of_keys,
         config=_config(context),
@@ -98,26 +100,23 @@ def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
             constant(INDEX, "N", backward.n),
             constant(INT, "batches", backward.batches),
         ),
-        index_type="fusec::i64" if parameters.wide_index else "int",
         own=sides[of_keys],
         others=sides[not of_keys],
         own_rows="keys" if of_keys else "queries",
-        own_count=_own_count(context),
+        own_count=_count(of_keys=of_keys),
         other_rows="queries" if of_keys else "keys",
-        other_count="M" if of_keys else "N",
+        other_count=_count(of_keys=not of_keys),
         bounds=tuple(_limit(b, of_keys=of_keys) for b in backward.bounds),
-        parameters_of_query=_parameters(context, "Index m"),
-        parameters_of_element=_parameters(context, "Index m, Index n"),
         results=_results(context),
         unsummed="" if walk.pulls and walk.shares else "value_sums" if walk.pulls else "sums",
-        has_batches=context.has_batches,
-        **elements,  # pyright: ignore[reportArgumentType]
+        has_batches=backward.batches != 1,
+        **_elements(context),  # pyright: ignore[reportArgumentType]
     )
 
 
-def _own_count(context: _Context) -> str:
-    """Return how many rows CTAs own."""
-    return "N" if context.kernel.walk.of_keys else "M"
+def _count(*, of_keys: bool) -> str:
+    """Return the name of how many keys there are, or queries."""
+    return "N" if of_keys else "M"
 
 
 def _sentence(context: _Context) -> str:
@@ -157,42 +156,19 @@ def _config(context: _Context) -> tuple[Statement, ...]:
     )
 
 
-def _limit(bound: Bound, *, of_keys: bool) -> str:
-    """Return the line that narrows what the rows that are owned see, or are seen by."""
+def _limit(bound: Bound, *, of_keys: bool) -> Statement:
+    """Return the statement that narrows what the rows that are owned see, or are seen by."""
     is_end = bound.is_end != of_keys
-    offset = (0 - bound.offset if of_keys else bound.offset) + (1 if is_end else 0)
-    some, every = ("last", "first") if is_end else ("first", "last")
-    method = "end_at" if is_end else "begin_at"
-    return f"seen.{method}({counted(some, offset)}, {counted(every, offset)});"
+    offset = 0 - bound.offset if of_keys else bound.offset
+    return narrowed_by_rows(offset + (1 if is_end else 0), is_end=is_end)
 
 
-def _parameters(context: _Context, own: str) -> str:
-    return f"Index batch, {own}" if context.has_batches else own
-
-
-def _emitter(context: _Context, part: Part, width: int, stored_under: str = "") -> Emitter:
+def _emitter(context: _Context, part: Part, width: int, own: str = "") -> Emitter:
+    """Return an emitter; own: the name of how many rows there are, of which each is stored."""
     axes = part.axes(width)
-    return Emitter(
-        (
-            Scope("kernel", frozenset()),
-            Scope("batch", frozenset({Var(BATCH, context.backward.batches)})),
-            Scope("row", frozenset({axes.row})),
-            Scope("vector", frozenset({axes.chunk})),
-            Scope("lane", frozenset({axes.lane})),
-        ),
-        Names([*context.names.values(), *RESERVED]),
-        context.facts,
-        lane=axes.lane if width > 1 else None,
-        width=width,
-        aliases={axes.chunk: Alias("n", width)},
-        wide=context.parameters.wide_index,
-        width_name="kOutWidth",
-        stored_under=stored_under,
-    )
-
-
-def _taken(emitter: Emitter, *scopes: str) -> tuple[Statement, ...]:
-    return tuple(line for scope in scopes for line in emitter.take(0, scope))
+    scopes = (*row_scopes(context.backward.batches, axes), *neighbours(axes))
+    test = Binary("<", ROW, Name(own)) if own else None
+    return context.frame.emitter(scopes, axes, "kOutWidth", test)
 
 
 def _elements(context: _Context) -> dict[str, object]:
@@ -201,29 +177,32 @@ def _elements(context: _Context) -> dict[str, object]:
     values = find_query_values(between)
     part = between.part
     common = _emitter(context, part, 1)
-    own, lines = list[str](), list[str]()
+    own = list[Statement]()
     for number, instance in enumerate(values.instances):
-        text = common.convert(instance, F32, 0)
+        value = common.convert(instance, F32, 0)
         if number == values.exponent and not values.may_be_far:
-            text = f"fusec::exponent_of_two(-{text.at_least(14)})"
-        own.append(f"values[{number}] = {text};")
+            value = _exponent_of_two(Unary("-", value))
+        own.append(Assign(_value(number), value))
     # A mask without limits is tested for every element: tiles are not skipped, nor partly seen.
     seen = values.scores
     if seen is not None and context.backward.bounds:
         seen = unmasked(seen, part.axes(1))
-    kept = {test: bound_test(bound, 1) for bound, test in _masks(seen, part)}
-    masks = (bound_test(b, 1) for b, test in _masks(values.scores, part) if test not in kept)
+    tests = {test: bound_test(bound, 1) for bound, test in _masks(seen, part)}
+    masks = [bound_test(b, 1) for b, test in _masks(values.scores, part) if test not in tests]
+    share, lines = _share(context, values, seen, tests)
     pull = _emitter(context, part, 1)
-    pull.given[values.weights.shares] = Raw("share")
-    _give(context, pull, values, [values.weights.pulls], "moved")
+    pull.given[values.weights.shares] = Name("share")
+    _give(context, pull, values, values.weights.pulls, "moved")
     pulled = pull.ref(values.weights.pulls, 0)
+    inside = Binary("<", *((ROW, ROWS) if context.kernel.walk.of_keys else (COLUMN, COLUMNS)))
     return {
-        "value_lines": (*_taken(common, "kernel", "batch", "row"), *own),
-        "share": _share(context, values, seen, kept, lines),
-        "masks": tuple(mask.at_least(9) for mask in masks),
-        "pull": ElementView(_taken(pull, "kernel", "batch", "row", "vector", "lane"), str(pulled)),
+        "value_lines": (*taken(common, "kernel", "batch", "row"), *own),
+        "share": share,
+        "inside": inside,
+        "kept": both([inside, *masks]) if masks else None,
+        "pull": _element(pull, pulled),
         "reads": values.reads,
-        "lines": tuple(dict.fromkeys(lines)),
+        "lines": lines,
     }
 
 
@@ -231,89 +210,74 @@ def _masks(scores: Instance | None, part: Part) -> list[tuple[Bound, Instance]]:
     return [] if scores is None else masks_of(scores, part.axes(1))
 
 
+def _value(number: int) -> Expression:
+    """Return a value of the query."""
+    return item("values", number)
+
+
+def _exponent_of_two(value: Expression) -> Expression:
+    return call("fusec::exponent_of_two", value)
+
+
+def _element(emitter: Emitter, value: Expression, *scopes: str) -> ElementView:
+    """Return the view of what was emitted; scopes: those around a batch, if any."""
+    return ElementView(taken(emitter, *scopes, "batch", "row", "vector", "lane"), value)
+
+
 def _share(
     context: _Context,
     values: QueryValues,
     scores: Instance | None,
     tests: Mapping[Instance, Expression],
-    lines: list[str],
-) -> ElementView:
-    """Return what makes a share; of an exponential, by one multiplication and addition."""
+) -> tuple[ElementView, tuple[Statement, ...]]:
+    """Return what makes a share, and what all have in common.
+
+    That of an exponential is made by one multiplication and addition.
+    """
     emitter = _emitter(context, context.backward.between.part, 1)
     emitter.given.update(tests)
     if scores is None or values.exponent is None:
-        _give(context, emitter, values, [values.weights.shares], "s")
-        text = str(emitter.ref(values.weights.shares, 0))
-        return ElementView(_taken(emitter, "kernel", "batch", "row", "vector", "lane"), text)
+        _give(context, emitter, values, values.weights.shares, "s")
+        share = emitter.ref(values.weights.shares, 0)
+        return _element(emitter, share, "kernel"), ()
     inside, factor = without_scale(scores)
-    _give(context, emitter, values, [inside], "s")
-    score = emitter.ref(inside, 0)
-    scale = "1.0f" if factor is None else str(emitter.convert(factor, F32, 0))
-    lines.extend(emitter.take(0, "kernel"))
-    lines.append(f"const float scale = fusec::exponent_of_two({scale});")
-    less = f"values[{values.exponent}]"
-    power = f"fmaf({score}, scale, {less})"
-    if values.may_be_far:
-        power = f"({score.at_least(12)} - {less}) * scale"
-    text = f"fusec::exp2_approx({power})"
-    return ElementView(_taken(emitter, "batch", "row", "vector", "lane"), text)
+    _give(context, emitter, values, inside, "s")
+    score, less, scale = emitter.ref(inside, 0), _value(values.exponent), Name("scale")
+    of_all = scale_of(emitter, factor)
+    lines = *emitter.take(0, "kernel"), Let(compute_type(F32), "scale", _exponent_of_two(of_all))
+    power = (score - less) * scale if values.may_be_far else call("fmaf", score, scale, less)
+    return _element(emitter, call("fusec::exp2_approx", power)), lines
 
 
 def _give(
-    context: _Context,
-    emitter: Emitter,
-    values: QueryValues,
-    roots: Sequence[Instance],
-    name: str,
+    context: _Context, emitter: Emitter, values: QueryValues, root: Instance, name: str
 ) -> None:
     """Let what a thread has be the results of a product, rounded, and the values of a query."""
     between = context.backward.between
     sums = between.moved if name == "moved" else between.part.epilogue.sums
     for number, instance in enumerate(values.instances):
         if number != values.exponent:
-            emitter.given[instance] = Raw(f"values[{number}]")
-    for instance in instances_under(roots):
-        if instance.kind == "load" and instance.value is sums:
-            emitter.given[instance] = Raw(name)
-    for instance in instances_under(roots):
-        converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
-        if (
-            converts
-            and instance.dtype.is_half
-            and emitter.given.get(instance.operands[0]) is not None
-        ):
-            kind = storage_type(instance.dtype)
-            emitter.given[instance] = Raw(f"fusec::rounded_sum<{kind}>({name})")
-    emitter.count(roots)
+            emitter.given[instance] = _value(number)
+    give_sums(emitter, sums, [root], Name(name))
+    give_rounded(emitter, [root])
+    emitter.count([root])
 
 
-def _results(context: _Context) -> tuple[tuple[str, str, EpilogueView], ...]:
-    """Return the graphs on results: what they are of, their sums, and what becomes of these."""
+def _results(context: _Context) -> tuple[ResultView, ...]:
+    """Return what becomes of the sums."""
     backward, walk = context.backward, context.kernel.walk
-    found: list[tuple[str, str, EpilogueView]] = []
+    found: list[ResultView] = []
     if walk.pulls:
+        name = "keys" if walk.of_keys else "queries"
         part = backward.of_keys[1] if walk.of_keys else backward.of_queries[1]
-        found.append(("keys" if walk.of_keys else "queries", "sums", _output(context, part)))
+        found.append(ResultView(name, "sums", "kFeatures", _output(context, part)))
     if walk.shares:
-        found.append(("values", "value_sums", _output(context, backward.of_values[1])))
+        output = _output(context, backward.of_values[1])
+        found.append(ResultView("values", "value_sums", "kValueFeatures", output))
     return tuple(found)
 
 
-def _output(context: _Context, part: Part) -> EpilogueView:
-    emitter = _emitter(context, part, OUT_WIDTH, f"m < {_own_count(context)}")
-    plans = plan_stores(part.lowering(OUT_WIDTH), part.epilogue.fusion.outputs, emitter.store_kind)
-    roots = [p.instance for p in plans]
-    for instance in instances_under(roots):
-        if instance.kind == "load" and instance.value is part.epilogue.sums:
-            emitter.cached[instance] = "acc[i]"
-    emitter.count(roots)
-    for plan in plans:
-        emit_store(emitter, plan, 0)
-    return EpilogueView(
-        OUT_WIDTH,
-        *element(has_batches=context.has_batches),
-        _taken(emitter, "kernel", "batch", "row", "vector"),
-        emitter.take(0, "lane"),
-        emitter.take(0, "after"),
-        stored_under=emitter.stored_under,
-    )
+def _output(context: _Context, part: Part) -> GraphView:
+    own = _count(of_keys=context.kernel.walk.of_keys)
+    emitter = _emitter(context, part, OUT_WIDTH, own)
+    return emit_outputs(emitter, part, part.lowering(OUT_WIDTH))

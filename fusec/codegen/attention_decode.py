@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fusec.codegen.attention import counted
 from fusec.codegen.attention_decode_view import AttentionDecodeView, RowsView
-from fusec.codegen.attention_rows import RowEnd, emit_row_end
-from fusec.codegen.attention_scores import emit_scores, give_sums, taken
-from fusec.codegen.matmul_names import c_names, renamed
-from fusec.codegen.matmul_view import EpilogueView
+from fusec.codegen.attention_frame import Frame, Scopes, frame_of, neighbours
+from fusec.codegen.attention_limits import counted, narrowed
+from fusec.codegen.attention_rows import emit_row_end
+from fusec.codegen.attention_scores import emit_outputs, emit_scores, graph_of, scale_of, taken
+from fusec.codegen.attention_view import GraphView, RowView, ScoresView
 from fusec.codegen.product_text import INDEX, boolean, constant, integer, shared_memory, using
-from fusec.codegen.render import Parameter
-from fusec.codegen.views import emit_store, head, plan_stores
-from fusec.index.access import Facts
+from fusec.codegen.views import plan_stores
 from fusec.index.domain import Refusal
-from fusec.ir.dtype import F32, I64
+from fusec.ir.dtype import I64
 from fusec.ir.expression import Var
-from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope
-from fusec.kernel.nodes import INT, Listed, Statement, operand
-from fusec.kernel.nodes import Parameter as Typed
+from fusec.kernel.nodes import Name, Statement, Sum, operand
 from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
@@ -44,64 +37,43 @@ RESERVED = frozenset([
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 4
 """Neighbouring features that a thread combines; these are multiples of 16."""
-_ELEMENT = Listed(
-    (
-        Typed(INDEX, "batch"),
-        Typed(INT, "g"),
-        Typed(INT, "m"),
-        Typed(INDEX, "n"),
-    )
-)
-"""What a score, or a feature, is of."""
-ROW_TEST = "stores"
+_ROW_TEST = Name("stores")
 """Holds in the thread with a query's first features: all that have some call for the row's end."""
 
 
 @dataclass(frozen=True)
 class _Context:
-    """A plan's problem in C names."""
+    """A plan's problem in C names, and what stands around its graphs."""
 
-    fusion: Fusion
+    frame: Frame
     decode: Decode
     parameters: DecodeParameters
-    names: Mapping[str, str]
-    facts: Facts
 
 
 def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
     """Return the view of a kernel of a decoding attention."""
-    parameters, names = plan.parameters, c_names(kernel, RESERVED)
-    fusion = renamed(plan.fusion, names)
-    decode = find_decode(fusion)
+    parameters = plan.parameters
+    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
+    decode = find_decode(frame.fusion)
     assert isinstance(decode, Decode)
-    context = _Context(fusion, decode, parameters, names, Facts(fusion.hints))
+    context = _Context(frame, decode, parameters)
     queries, keys, values = (_operand(context, s) for s in decode.graph.sources)
-    rows, scores = _rows(context), _scores(context)
-    spaces = [names[w.name] for w in plan.workspaces]
+    scores, bounds = _scores(context)
+    spaces = [identifier(frame.names[w.name]) for w in plan.workspaces]
     return AttentionDecodeView(
-        **{  # pyright: ignore[reportArgumentType]
-            **head(plan, kernel),
-            "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
-        },
+        **frame.head,  # pyright: ignore[reportArgumentType]
         schedule=_sentence(decode, parameters),
         config=_config(context, kernel),
         constants=(constant(INDEX, "N", decode.graph.n),),
-        index_type="fusec::i64" if parameters.wide_index else "int",
         queries=queries,
         keys=keys,
         values=values,
-        bounds=(*(_bound(b, decode.queries) for b in decode.graph.bounds), *scores.bounds),
-        score_lines=scores.lines,
-        scale=scores.scale,
-        score=scores.graph,
-        row_parameters="Index batch, int g, int m, bool stores",
-        row_lines=rows.lines,
-        row_stores=rows.stores,
-        row_factor=rows.factor,
-        row_test=ROW_TEST,
+        bounds=(*(_bound(b, decode.queries) for b in decode.graph.bounds), *bounds),
+        scores=scores,
+        row=_rows(context),
         output=_output(context),
-        partials=identifier(spaces[0]) if spaces else "",
-        arrived=identifier(spaces[1]) if spaces else "",
+        partials=spaces[0] if spaces else "",
+        arrived=spaces[1] if spaces else "",
     )
 
 
@@ -115,161 +87,105 @@ def _sentence(decode: Decode, p: DecodeParameters) -> str:
 
 
 def _config(context: _Context, kernel: DecodeKernel) -> tuple[Statement, ...]:
-    decode, p, layout = context.decode, context.parameters, kernel.layout
+    decode, p = context.decode, context.parameters
     assert decode.rounded is not None
     kind = storage_type(decode.rounded.dtype)
-    places = [
-        ("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
-        ("kStageBytes", layout.stage, ""),
-    ]
-    if layout.queries:
-        places.append(("kQueriesAt", layout.queries, "the queries"))
     return (
         using("T", kind, "of queries, keys, values and weights"),
         integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
         integer("kValueFeatures", decode.graph.value_features.value, "of a value"),
         integer("kQueries", decode.queries, "queries of a head"),
         integer("kRows", decode.rows, "queries that share keys and values"),
-        boolean("kSharedQueries", layout.queries > 0, "queries are in shared memory"),
+        boolean("kSharedQueries", kernel.layout.queries > 0, "queries are in shared memory"),
         integer("kKeys", p.tile_keys, "keys of a tile"),
         integer("kStages", p.stages, "tiles of a warp in flight"),
         integer("kWarps", p.warps),
         integer("kThreads", operand(32) * "kWarps"),
         integer("kSplits", p.splits, "blocks that share queries"),
         boolean("kStreaming", p.streaming, "keys and values are the first to leave L2"),
-        *shared_memory(places),
+        *_places(kernel),
     )
 
 
-def _emitter(
-    context: _Context,
-    names: Names,
-    scopes: Sequence[tuple[str, frozenset[Var]]],
-    part: Part | None = None,
-    width: int = 1,
-    stored_under: str = "",
-) -> Emitter:
-    """Return an emitter; scopes: those inside of a batch; part: whose columns it is for."""
-    lane, aliases, width_name = None, {}, "kWidth"
-    if part is not None:
-        axes = context.decode.axes(part, width)
-        lane = axes.lane if width > 1 else None
-        aliases = {axes.chunk: Alias(KEY, width)}
-        width_name = "kWidth" if part is context.decode.graph.scores else "kOutWidth"
-    return Emitter(
-        (
-            Scope("kernel", frozenset()),
-            Scope("batch", frozenset({context.decode.batch})),
-            *(Scope(name, variables) for name, variables in scopes),
-        ),
-        names,
-        context.facts,
-        lane=lane,
-        width=width,
-        aliases=aliases,
-        written=context.fusion.effects.overwritten,
-        wide=context.parameters.wide_index,
-        width_name=width_name,
-        stored_under=stored_under,
-    )
+def _places(kernel: DecodeKernel) -> tuple[Statement, ...]:
+    layout = kernel.layout
+    places = [
+        ("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
+        ("kStageBytes", layout.stage, ""),
+    ]
+    if layout.queries:
+        places.append(("kQueriesAt", layout.queries, "the queries"))
+    return shared_memory(places)
 
 
-def _names(context: _Context) -> Names:
-    return Names([*context.names.values(), *RESERVED])
+def _scopes(context: _Context) -> Scopes:
+    """Return the scopes around what is computed of a query."""
+    decode = context.decode
+    return ("batch", frozenset({decode.batch})), ("row", decode.row_variables)
 
 
-def _columns(context: _Context, part: Part, width: int) -> Emitter:
+def _emitter(context: _Context, part: Part, width: int) -> Emitter:
     """Return an emitter of a graph on neighbours of a row."""
-    axes = context.decode.axes(part, width)
-    rows = context.decode.row_variables
-    scopes = (
-        ("row", rows), ("vector", frozenset({axes.chunk})), ("lane", frozenset({axes.lane})),
-    )  # fmt: skip
-    return _emitter(context, _names(context), scopes, part, width)
+    axes, graph = context.decode.axes(part, width), context.decode.graph
+    width_name = "kWidth" if part is graph.scores else "kOutWidth"
+    return context.frame.emitter((*_scopes(context), *neighbours(axes)), axes, width_name)
 
 
 def _operand(context: _Context, source: Source) -> RowsView:
     """Return where an operand's rows begin."""
-    operand = context.decode.operand(source)
-    assert not isinstance(operand, Refusal)
-    start = start_of(operand, context.facts)
+    rows = context.decode.operand(source)
+    assert not isinstance(rows, Refusal)
+    start = start_of(rows, context.frame.facts)
     assert start is not None
-    inside = {*context.decode.row_variables, Var(KEY, context.decode.graph.n)}
-    emitter = _emitter(context, _names(context), (("row", frozenset(inside)),))
-    with emitter.indexed_by(operand.gathered):
-        pointer = emitter.pointer(operand.name, start, 0)
+    batch, (row, variables) = _scopes(context)
+    inside = variables | {Var(KEY, context.decode.graph.n)}
+    emitter = context.frame.emitter((batch, (row, inside)))
+    with emitter.indexed_by(rows.gathered):
+        pointer = emitter.pointer(rows.name, start, 0)
     return RowsView(taken(emitter, "kernel", "batch", "row"), pointer)
 
 
-def _bound(bound: Bound, queries: int) -> str:
-    """Return the line that narrows the keys which some query of a head sees."""
+def _bound(bound: Bound, queries: int) -> Statement:
+    """Return the statement that narrows the keys which some query of a head sees."""
+    offset = bound.offset
     if bound.is_end:
-        last = queries - 1 if bound.by_row else 0
-        return f"seen.end_at({counted('', bound.offset + (last + 1))});"
-    return f"seen.begin_at({counted('', bound.offset)});"
+        offset += queries if bound.by_row else 1
+    return narrowed(counted("", offset), is_end=bound.is_end)
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """The graph of scores, what it has in common, its factor, and the limits that are data."""
-
-    lines: tuple[Statement, ...]
-    scale: str
-    graph: EpilogueView
-    bounds: tuple[Statement, ...]
-
-
-def _scores(context: _Context) -> _Scores:
+def _scores(context: _Context) -> tuple[ScoresView, tuple[Statement, ...]]:
+    """Return the graph of scores, and the limits that are data."""
     decode, width = context.decode, context.parameters.vector_width
     part = decode.graph.scores
     whole = decode.softmax(width).scores
     scores, factor = without_scale(whole)
-    emitter = _columns(context, part, width)
+    emitter = _emitter(context, part, width)
     emit_scores(emitter, part, scores)
-    scale = "1.0f" if factor is None else str(emitter.convert(factor, F32, 0))
+    scale = scale_of(emitter, factor)
     bounds = tuple(_limit(emitter, limit) for limit in decode.limits(whole, width))
-    graph = EpilogueView(
-        width,
-        _ELEMENT,
-        Listed(),
-        taken(emitter, "row", "vector"),
-        emitter.take(0, "lane"),
-        (),
-    )
-    return _Scores(taken(emitter, "kernel", "batch"), scale, graph, bounds)
+    graph = graph_of(emitter, "row", "vector")
+    return ScoresView(taken(emitter, "kernel", "batch"), scale, graph), bounds
 
 
-def _limit(emitter: Emitter, limit: Limit) -> str:
-    """Return the line that narrows the keys seen by what is data."""
-    method, at = "end_at" if limit.is_end else "begin_at", emitter.convert(limit.at, I64, 0)
-    if not limit.offset:
-        return f"seen.{method}({at});"
-    return f"seen.{method}({at.at_least(12)} + {limit.offset});".replace("+ -", "- ")
+def _limit(emitter: Emitter, limit: Limit) -> Statement:
+    """Return the statement that narrows the keys seen by what is data."""
+    at = emitter.convert(limit.at, I64, 0)
+    if limit.offset:
+        at = Sum((at, operand(limit.offset)))
+    return narrowed(at, is_end=limit.is_end)
 
 
-def _rows(context: _Context) -> RowEnd:
+def _rows(context: _Context) -> RowView:
     decode = context.decode
-    scopes = (("row", decode.row_variables), ("store", frozenset[Var]()))
-    emitter = _emitter(context, _names(context), scopes, stored_under=ROW_TEST)
+    scopes = (*_scopes(context), ("store", frozenset[Var]()))
+    emitter = context.frame.emitter(scopes, stored_under=_ROW_TEST)
     lowering = decode.lowering(decode.graph.scores, 1)
     plans = plan_stores(lowering, decode.graph.rows, emitter.store_kind)
     return emit_row_end(emitter, decode.softmax(1), plans)
 
 
-def _output(context: _Context) -> EpilogueView:
+def _output(context: _Context) -> GraphView:
     decode = context.decode
     part = decode.graph.outputs
-    lowering = decode.lowering(part, OUT_WIDTH)
-    emitter = _columns(context, part, OUT_WIDTH)
-    plans = plan_stores(lowering, part.epilogue.fusion.outputs, emitter.store_kind)
-    give_sums(emitter, part, [p.instance for p in plans])
-    for plan in plans:
-        emit_store(emitter, plan, 0)
-    return EpilogueView(
-        OUT_WIDTH,
-        _ELEMENT,
-        Listed(),
-        taken(emitter, "kernel", "batch", "row", "vector"),
-        emitter.take(0, "lane"),
-        emitter.take(0, "after"),
-    )
+    emitter = _emitter(context, part, OUT_WIDTH)
+    return emit_outputs(emitter, part, decode.lowering(part, OUT_WIDTH))

@@ -3,59 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusec.codegen.attention_scores import taken
+from fusec.codegen.attention_view import RowView
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, instances_under
+from fusec.kernel.ctext import expression
 from fusec.kernel.emit import Emitter
-from fusec.kernel.nodes import Raw, Statement
+from fusec.kernel.nodes import (
+    Assign,
+    Binary,
+    Expression,
+    Grouped,
+    If,
+    Literal,
+    Name,
+    Noted,
+    Select,
+)
 from fusec.schedule.attention_problem import Softmax
 
-_EMPTY = "if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)"
+_NAN = Literal("NAN")
+_IS_EMPTY = Binary("==", Name("top"), Literal("-INFINITY"))
+_EMPTY = Noted(
+    If(_IS_EMPTY, (Assign(Name("total"), _NAN),), braces=False),
+    "exp(-INFINITY + INFINITY)",
+)
 
 
-@dataclass(frozen=True)
-class RowEnd:
-    """The values of a query, their stores, and the factor of its sums.
-
-    reads: whether memory is read for it.
-    """
-
-    lines: tuple[Statement, ...]
-    stores: tuple[Statement, ...]
-    factor: str
-    reads: bool
-
-
-def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan]) -> RowEnd:
+def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan]) -> RowView:
     """Emit the end of a row, from its largest score `top` and its sum of exponentials `total`.
 
     Sums of a row without keys are 0 in the kernel. In a graph that does not replace its maximum
     they are NaN, which follows by itself only where 0 is divided by the sum.
     """
-    emitter.reduced[(softmax.top, 0)] = Raw("top")
-    emitter.reduced[(softmax.total, 0)] = Raw("total")
-    roots = [p.instance for p in plans]
+    emitter.reduced[(softmax.top, 0)] = Name("top")
+    emitter.reduced[(softmax.total, 0)] = Name("total")
     factor = softmax.factor
-    emitter.count([*roots, *([] if factor is None else [factor])])
-    text = Raw("1.0f")
+    roots = [p.instance for p in plans] + ([] if factor is None else [factor])
+    emitter.count(roots)
+    value: Expression = Literal("1.0f")
     if factor is not None:
-        text = emitter.ref(factor, 0)
+        value = emitter.ref(factor, 0)
         if softmax.divides:
-            text = Raw(f"1.0f / {text.at_least(14)}", 13)
+            value = Binary("/", Literal("1.0f"), value)
     empty = not softmax.is_safe and (bool(plans) or not _divides_by(softmax))
     if empty and (factor is None or not _reads(factor, softmax)):
-        text = Raw(f"top == -INFINITY ? NAN : {text.at_least(4)}", 3)
+        value = Select(_IS_EMPTY, _NAN, Grouped(value) if isinstance(value, Select) else value)
     for plan in plans:
         emit_store(emitter, plan, 0)
     lines = taken(emitter, "kernel", "batch", "row")
-    below = instances_under([*roots, *([] if factor is None else [factor])])
-    return RowEnd(
+    return RowView(
         (_EMPTY, *lines) if empty else lines,
         taken(emitter, "store"),
-        str(text),
-        any(i.kind == "load" for i in below),
+        expression(emitter.stored_under),
+        value,
+        any(i.kind == "load" for i in instances_under(roots)),
     )
 
 

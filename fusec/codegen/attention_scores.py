@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusec.index.instances import Instance, instances_under
+from fusec.codegen.attention_view import GraphView
+from fusec.codegen.views import emit_store, plan_stores
+from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
-from fusec.kernel.ctext import storage_type
+from fusec.ir.graph import Value
+from fusec.kernel.ctext import expression, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.nodes import Expression, Raw, Statement
+from fusec.kernel.nodes import (
+    Assign,
+    Cast,
+    Expression,
+    Literal,
+    Statement,
+    call,
+    item,
+)
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import affine, does, size_of
 from fusec.schedule.attention_part import Part
@@ -24,27 +35,60 @@ def taken(emitter: Emitter, *scopes: str) -> tuple[Statement, ...]:
     return tuple(line for scope in scopes for line in emitter.take(0, scope))
 
 
-def give_sums(emitter: Emitter, part: Part, roots: Sequence[Instance]) -> None:
+def give_sums(emitter: Emitter, sums: Value, roots: Sequence[Instance], place: Expression) -> None:
     """Let the results of a product be what a thread has of them."""
     for instance in instances_under(roots):
-        if instance.kind == "load" and instance.name == part.epilogue.sums.name:
-            emitter.cached[instance] = _place(emitter)
-    emitter.count(roots)
+        if instance.kind == "load" and instance.name == sums.name:
+            emitter.cached[instance] = place
+
+
+def give_rounded(emitter: Emitter, roots: Sequence[Instance]) -> None:
+    """Let the results of a product be rounded by a function of their own."""
+    for instance in instances_under(roots):
+        if _converts(instance) and instance.dtype.is_half:
+            place = emitter.cached.get(instance.operands[0])
+            if place is not None:
+                kind = storage_type(instance.dtype)
+                emitter.given[instance] = call("fusec::rounded_sum", place, about=[kind])
 
 
 def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
     """Emit what makes scores, in place, of the results of a product; nothing where they are it."""
-    give_sums(emitter, part, [scores])
     place = _place(emitter)
-    for instance in instances_under([scores]):
-        converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
-        if converts and instance.dtype.is_half and instance.operands[0] in emitter.cached:
-            kind = storage_type(instance.dtype)
-            emitter.given[instance] = Raw(f"fusec::rounded_sum<{kind}>({place})")
+    give_sums(emitter, part.epilogue.sums, [scores], place)
+    emitter.count([scores])
+    give_rounded(emitter, [scores])
     _give_places(emitter, scores)
-    value = str(emitter.ref(scores, 0))
+    value = emitter.ref(scores, 0)
     if value != place:
-        emitter.add(0, "lane", f"{place} = {value};", last=True)
+        emitter.add(0, "lane", Assign(place, value), last=True)
+
+
+def scale_of(emitter: Emitter, factor: Instance | None) -> Expression:
+    """Return what all scores are to be multiplied by."""
+    return Literal("1.0f") if factor is None else emitter.convert(factor, F32, 0)
+
+
+def emit_outputs(emitter: Emitter, part: Part, lowering: Lowering) -> GraphView:
+    """Emit what is stored of the results of a product."""
+    plans = plan_stores(lowering, part.epilogue.fusion.outputs, emitter.store_kind)
+    roots = [p.instance for p in plans]
+    give_sums(emitter, part.epilogue.sums, roots, _place(emitter))
+    emitter.count(roots)
+    for plan in plans:
+        emit_store(emitter, plan, 0)
+    return graph_of(emitter, "kernel", "batch", "row", "vector")
+
+
+def graph_of(emitter: Emitter, *scopes: str) -> GraphView:
+    """Return the view of what was emitted; scopes: those around the loop over neighbours."""
+    return GraphView(
+        emitter.width,
+        taken(emitter, *scopes),
+        emitter.take(0, "lane"),
+        emitter.take(0, "after"),
+        expression(emitter.stored_under) if emitter.stored_under else None,
+    )
 
 
 def _give_places(emitter: Emitter, scores: Instance) -> None:
@@ -65,10 +109,10 @@ def _give_places(emitter: Emitter, scores: Instance) -> None:
         assert most is not None
         for cast in users[instance] if most < _SMALL else []:
             if _is_float_of(cast):
-                emitter.given[cast] = Raw(f"fusec::small_to_float({text})")
+                emitter.given[cast] = call("fusec::small_to_float", text)
         is_int = instance.dtype == I32 and not emitter.wide
         if not is_int and not all(map(_takes_int, users[instance])):
-            text = Raw(f"static_cast<{storage_type(instance.dtype)}>({text})")
+            text = Cast(storage_type(instance.dtype), text)
         emitter.given[instance] = text
 
 
@@ -86,7 +130,11 @@ def _takes_int(user: Instance) -> bool:
 
 
 def _is_float_of(user: Instance) -> bool:
-    return user.node is not None and user.node.op.converts and user.dtype == F32
+    return _converts(user) and user.dtype == F32
+
+
+def _converts(instance: Instance) -> bool:
+    return instance.kind == "op" and instance.node is not None and instance.node.op.converts
 
 
 def _difference(emitter: Emitter, place: Index) -> Expression:
@@ -95,8 +143,8 @@ def _difference(emitter: Emitter, place: Index) -> Expression:
     less = added - place
     if less == index(0):
         return emitter.index(added, 0)
-    return Raw(f"{emitter.index(added, 0)} - {emitter.index(less, 0).at_least(13)}", 12)
+    return emitter.index(added, 0) - emitter.index(less, 0)
 
 
-def _place(emitter: Emitter) -> str:
-    return "acc[i]" if emitter.width > 1 else "acc[0]"
+def _place(emitter: Emitter) -> Expression:
+    return item("acc", "i" if emitter.width > 1 else 0)

@@ -1,48 +1,92 @@
-"""The frozen views that the attention template reads."""
+"""The frozen views that the attention templates read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.matmul_view import EpilogueView, OperandView
+from fusec.codegen.matmul_view import OperandView
 from fusec.codegen.views import KernelView
-from fusec.kernel.nodes import Statement
+from fusec.kernel.nodes import Expression, Statement, Type
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """What happens to `width` neighbouring results of a product in a row, held in `acc`.
+
+    The lines may use the row `m`, the first column `n`, and `batch` where there are several. Loads
+    and stores run once; statements run for each i < width, where the column is `n + i`.
+    stored_under: the test for rows and columns that are stored, where there are others.
+    """
+
+    width: int
+    loads: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
+    stores: tuple[Statement, ...]
+    stored_under: Expression | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether results stay as they are."""
+        return not (self.loads or self.statements or self.stores)
+
+
+@dataclass(frozen=True)
+class ScoresView:
+    """The scores of a query, and of neighbouring keys.
+
+    lines: what all have in common; scale: what they are to be multiplied by; graph: what becomes of
+    them, in place; seen: the same where no mask says otherwise, if that differs; reads: whether
+    memory is read for each query or key.
+    """
+
+    lines: tuple[Statement, ...]
+    scale: Expression
+    graph: GraphView
+    seen: GraphView | None = None
+    reads: bool = False
+
+
+@dataclass(frozen=True)
+class RowView:
+    """The end of a query's row, from its largest score `top` and its sum of exponentials `total`.
+
+    lines: what it has besides; stores: what of that is stored, where `test` holds; factor: what its
+    sums are multiplied by; reads: whether memory is read for it.
+    """
+
+    lines: tuple[Statement, ...]
+    stores: tuple[Statement, ...]
+    test: Expression
+    factor: Expression
+    reads: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionView(KernelView):
-    """An attention kernel.
+class FusedView(KernelView):
+    """What every kernel of attention has.
 
-    config: the members of its `Config`. constants: declarations of M, N and batches. bounds: lines
-    that narrow `seen` for the queries from `first` to `last`. score_lines: what scores have in
-    common; scale: what they are to be multiplied by; score, seen: their graph, in place, and the
-    same where no mask says otherwise; has_masks: whether the two differ; score_reads: whether they
-    read memory. row_lines: what a query has besides, from `top` and `total`; row_stores: what of
-    that is stored, where row_test holds; row_factor: what its sums are multiplied by; row_first,
-    row_second: the batch and the number of a thread's two queries; row_reads: whether memory is
-    read for a query, which is not done past the last one. output: the graph of the second product.
+    config: the members of its `Config`. constants: declarations of the sizes M, N and batches.
+    bounds: lines that narrow `seen`.
     """
 
     config: tuple[Statement, ...]
     constants: tuple[Statement, ...]
-    index_type: str
+    index_type: Type
+    bounds: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionView(FusedView):
+    """An attention kernel.
+
+    bounds: for the queries from `first` to `last`. row: the end of a query; nothing is read past
+    the last one. output: the graph of the second product.
+    """
+
     queries: OperandView
     keys: OperandView
     values: OperandView
-    bounds: tuple[Statement, ...]
-    score_lines: tuple[Statement, ...]
-    scale: str
-    score: EpilogueView
-    seen: EpilogueView
-    has_masks: bool
-    score_reads: bool
-    row_parameters: str
-    row_lines: tuple[Statement, ...]
-    row_stores: tuple[Statement, ...]
-    row_factor: str
-    row_test: str
-    row_reads: bool
-    row_first: str
-    row_second: str
-    output: EpilogueView
+    scores: ScoresView
+    row: RowView
+    output: GraphView
     has_batches: bool
