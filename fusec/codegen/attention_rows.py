@@ -8,7 +8,6 @@ from fusec.codegen.attention_scores import taken
 from fusec.codegen.attention_view import RowView
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, instances_under
-from fusec.kernel.ctext import expression
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import (
     Assign,
@@ -20,6 +19,7 @@ from fusec.kernel.nodes import (
     Name,
     Noted,
     Select,
+    operand,
 )
 from fusec.schedule.attention_problem import Softmax
 
@@ -56,7 +56,7 @@ def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan])
     return RowView(
         (_EMPTY, *lines) if empty else lines,
         taken(emitter, "store"),
-        expression(emitter.stored_under),
+        operand(emitter.stored_under),
         value,
         any(i.kind == "load" for i in instances_under(roots)),
     )

@@ -10,7 +10,7 @@ from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
 from fusec.ir.graph import Value
-from fusec.kernel.ctext import expression, storage_type
+from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import (
     Assign,
@@ -20,6 +20,7 @@ from fusec.kernel.nodes import (
     Statement,
     call,
     item,
+    operand,
 )
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import affine, does, size_of
@@ -87,7 +88,7 @@ def graph_of(emitter: Emitter, *scopes: str) -> GraphView:
         taken(emitter, *scopes),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
-        expression(emitter.stored_under) if emitter.stored_under else None,
+        operand(emitter.stored_under) if emitter.stored_under else None,
     )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.layout import laid_out
-from fusec.diagnostics import InternalError
 from fusec.kernel.ctext import compute_type, identifier, storage_type
+from fusec.kernel.device import NAMESPACE, header_of
+from fusec.kernel.facts import device_names, names_used
+from fusec.kernel.nodes import I64, INT, Call, Evaluate, Name, Node, Noted, Statement, Type
 from fusec.schedule.plan import (
     Argument,
     Kernel,
@@ -32,10 +36,15 @@ ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler s
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The CUDA text of one kernel; kernel: as planned, with the arguments that the text reads."""
+    """The CUDA text of one kernel.
+
+    kernel: as planned, with the arguments that the text reads; nodes: what its template printed.
+    """
 
     kernel: Kernel
     text: str
+    nodes: tuple[Node, ...] = ()
+    missed: tuple[Node, ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,14 +62,22 @@ def environment() -> Environment:
     """Return the Jinja environment of the CUDA templates."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    found = Environment(
         loader=PackageLoader("fusec", "templates"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        finalize=_noted,
     )
+    known: dict[str, object] = {
+        "fn": DeviceNames(),
+        "headers_here": HEADERS_HERE,
+        "parameters_here": PARAMETERS_HERE,
+    }
+    found.globals.update(known)
+    return found
 
 
 @dataclass(frozen=True)
@@ -70,19 +87,27 @@ class Parameter:
     argument: Argument
     name: str
 
+    @property
+    def type(self) -> Type:
+        """Return its type without qualifiers; a pointer's, that of an element."""
+        argument = self.argument
+        if isinstance(argument, TensorArgument | WorkspaceArgument | ScalarArgument):
+            return storage_type(argument.dtype)
+        if isinstance(argument, SizeArgument):
+            return I64 if argument.wide else INT
+        return Type("fusec::TensorMap")
+
     def __str__(self) -> str:
         argument = self.argument
         if isinstance(argument, TensorArgument):
             const = "" if argument.written else "const "
             restrict = " __restrict__" if argument.restrict else ""
-            return f"{const}{storage_type(argument.dtype)}*{restrict} {self.name}"
+            return f"{const}{self.type}*{restrict} {self.name}"
         if isinstance(argument, WorkspaceArgument):
-            return f"{storage_type(argument.dtype)}* {self.name}"
-        if isinstance(argument, SizeArgument):
-            return f"{'fusec::i64' if argument.wide else 'int'} {self.name}"
-        if isinstance(argument, ScalarArgument):
-            return f"{storage_type(argument.dtype)} {self.name}"
-        return f"const __grid_constant__ fusec::TensorMap {self.name}"
+            return f"{self.type}* {self.name}"
+        if isinstance(argument, SizeArgument | ScalarArgument):
+            return f"{self.type} {self.name}"
+        return f"const __grid_constant__ {self.type} {self.name}"
 
 
 def parameters(kernel: Kernel) -> tuple[Parameter, ...]:
@@ -90,70 +115,83 @@ def parameters(kernel: Kernel) -> tuple[Parameter, ...]:
     return tuple(Parameter(a, identifier(a.name)) for a in kernel.arguments)
 
 
-_WORD = re.compile(r"\w+")
-_COMMENT = re.compile(r"//[^\n]*")
-_QUALIFIED = re.compile(r"fusec::(\w+)")
-_DEFINED = re.compile(
-    r"^(?:struct\b.*?(\w+) \{|using (\w+) =|(?:__device__|__host__).*?(\w+)\(|inline.*?(k\w+) =)"
-    # In the body of a macro, whose lines end with a backslash.
-    r"|^  __device__.*?(\w+)\(.*\\$",
-    re.MULTILINE,
-)
+HEADERS_HERE, PARAMETERS_HERE = "@headers@", "@parameters@"
+"""Where a template has what is known once its body is rendered."""
+_NOTED: ContextVar[list[Node] | None] = ContextVar("noted", default=None)
 
 
-@cache
-def _headers_by_name() -> dict[str, str]:
-    """Return the device header that defines each name."""
-    from importlib.resources import files
-
-    found: dict[str, str] = {}
-    for entry in files("fusec").joinpath("templates/device").iterdir():
-        if entry.name.endswith(".cuh"):
-            for names in _DEFINED.findall(entry.read_text(encoding="utf-8")):
-                found.setdefault("".join(names), entry.name)
-    return found
+def _noted(value: object) -> object:
+    """Note a node that a template prints."""
+    noted = _NOTED.get()
+    if noted is not None and isinstance(value, Node):
+        noted.append(value)
+    return value
 
 
-def headers_used(text: str) -> tuple[str, ...]:
-    """Return the device headers of the `fusec::` names in a kernel's text, sorted."""
-    names = set(_QUALIFIED.findall(text))
-    by_name = _headers_by_name()
-    unknown = sorted(n for n in names if n not in by_name)
-    if unknown:
-        raise InternalError(f"no device header defines {', '.join(unknown)}")
-    return tuple(sorted({by_name[n] for n in names if by_name[n] != "storage.cuh"} | {"types.cuh"}))
+class DeviceNames:
+    """`fn.NAME` in a template: a device function, type or constant by its name."""
+
+    def __getitem__(self, name: str) -> Name:
+        header_of(name)
+        return Name(NAMESPACE + name)
+
+    __getattr__ = __getitem__
+
+
+def headers_of(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the device headers of what nodes use, sorted."""
+    found = {header_of(name) for name in device_names(nodes)}
+    return tuple(sorted(found - {"storage.cuh"} | {"types.cuh"}))
 
 
 def render(kernel: Kernel, view: KernelView) -> KernelSource:
-    """Return a kernel's template filled with its view, the headers in use sorted in.
+    """Return a kernel's template filled with its view.
 
-    It is filled without parameters first: what it names then is read, and becomes one.
+    The nodes that the template prints are noted: what they use is included, and passed.
     """
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
     template = environment().get_template(f"{kernel.template}.cu.j2")
-    body = _overlapping(kernel, template.render(k=replace(view, parameters=())))
-    named = set(_WORD.findall(_COMMENT.sub("", body)))
+    nodes: list[Node] = []
+    token = _NOTED.set(nodes)
+    try:
+        body = template.render(k=view)
+    finally:
+        _NOTED.reset(token)
+    first = _first(kernel)
+    nodes += first
+    missed = _without_nodes(view, body, nodes)
+    nodes += missed
+    named = names_used(nodes)
     taken = tuple(p for p in view.parameters if p.name in named or _is_in_place(p.argument))
-    headers = headers_used("\n".join((body, *map(str, taken))))
-    whole = template.render(k=replace(view, parameters=taken, headers=headers))
-    text = laid_out(_overlapping(kernel, whole))
-    return KernelSource(replace(kernel, arguments=tuple(p.argument for p in taken)), text)
+    nodes += [p.type for p in taken]
+    includes = "\n".join(f'#include "{header}"' for header in headers_of(nodes))
+    declared = ",\n    ".join(map(str, taken)) + ") {"
+    before, _, after = body.replace(HEADERS_HERE, includes).partition(PARAMETERS_HERE)
+    begin = "\n".join((declared, *map(str, first)))
+    text = laid_out(f"{before}{begin}\n{after.lstrip()}")
+    kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
+    return KernelSource(kernel, text, tuple(nodes), tuple(missed))
 
 
-_ENTRY = re.compile(r'extern "C" __global__ [^{]*\{\n+')
+def _without_nodes(view: KernelView, body: str, nodes: list[Node]) -> list[Node]:
+    """Return what a body uses that its template prints as text still."""
+    text = re.sub(r"//[^\n]*", "", body)
+    words, device = set(re.findall(r"\w+", text)), set(re.findall(r"fusec::(\w+)", text))
+    missed = {p.name for p in view.parameters if p.name in words} - names_used(nodes)
+    missed |= {f"fusec::{name}" for name in device - device_names(nodes)}
+    return [Name(name) for name in sorted(missed)]
 
 
-def _overlapping(kernel: Kernel, text: str) -> str:
-    """Return a kernel's text with what it does first where launches overlap."""
-    lines = ""
+def _first(kernel: Kernel) -> list[Statement]:
+    """Return what a kernel does first where launches overlap."""
+    found: list[Statement] = []
     if kernel.followed:
-        lines += "  fusec::let_next_kernel_start();  // it waits for this kernel's end\n"
+        start = Evaluate(Call("fusec::let_next_kernel_start"))
+        found.append(Noted(start, "it waits for this kernel's end"))
     if kernel.overlapped:
-        lines += "  fusec::wait_for_kernels_before();\n"
-    if not lines:
-        return text
-    return _ENTRY.sub(lambda entry: entry[0].rstrip() + "\n" + lines, text, count=1)
+        found.append(Evaluate(Call("fusec::wait_for_kernels_before")))
+    return found
 
 
 def _is_in_place(argument: Argument) -> bool:

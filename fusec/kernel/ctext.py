@@ -20,7 +20,6 @@ from fusec.kernel.nodes import (
     Grouped,
     Literal,
     Name,
-    Raw,
     Select,
     Sum,
     Type,
@@ -48,13 +47,6 @@ def compute_type(dtype: DType) -> Type:
 def index_type(*, wide: bool) -> Type:
     """Return the C type of indices."""
     return I64 if wide else INT
-
-
-def expression(value: Expression | str) -> Expression:
-    """Return an expression; a word is a name, other text one that no fact is known of."""
-    if not isinstance(value, str):
-        return value
-    return Name(value) if value.isidentifier() else Raw(value)
 
 
 def literal(value: bool | int | float, dtype: DType) -> Expression:

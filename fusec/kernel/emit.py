@@ -14,7 +14,6 @@ from fusec.kernel.ctext import (
     compute_type,
     converted,
     dim_text,
-    expression,
     identifier,
     is_reciprocal,
     literal,
@@ -62,9 +61,7 @@ class Emitter(Nest):
 
     streamed: frozenset[Instance] = frozenset()
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    cached: dict[Instance, Expression | str] = field(
-        default_factory=dict[Instance, Expression | str]
-    )
+    cached: dict[Instance, Expression] = field(default_factory=dict[Instance, Expression])
     tiles: dict[Instance, tuple[str, Index]] = field(
         default_factory=dict[Instance, tuple[str, Index]]
     )
@@ -320,7 +317,7 @@ class Emitter(Nest):
     def _load(self, instance: Instance, phase: int) -> Expression:
         assert instance.address is not None
         if instance in self.cached:
-            return self._stored(expression(self.cached[instance]), instance.dtype)
+            return self._stored(self.cached[instance], instance.dtype)
         if self._base(instance) is not None:
             assert self.lane is not None
             name = self._vector(instance, phase)

@@ -11,7 +11,7 @@ from fusec.index.access import Facts, vector_base
 from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
-from fusec.kernel.ctext import dim_text, expression, identifier, index_type
+from fusec.kernel.ctext import dim_text, identifier, index_type
 from fusec.kernel.names import Names
 from fusec.kernel.nodes import (
     INT,
@@ -30,7 +30,7 @@ from fusec.kernel.nodes import (
     Sum,
     Type,
     both,
-    statement,
+    operand,
 )
 
 FILL, COLUMNS, RESULTS, END_FILL, ENDS = 1000, 2000, 3000, 4000, 5000
@@ -57,7 +57,7 @@ def block(test: Expression, body: Iterable[Statement]) -> tuple[Statement, ...]:
 def unrolled(variable: str, end: str, body: Iterable[Statement]) -> tuple[Statement, ...]:
     """Return an unrolled loop from 0 on; none where there is nothing to do."""
     inside = tuple(body)
-    return (Loop(variable, expression(end), inside),) if inside else ()
+    return (Loop(variable, operand(end), inside),) if inside else ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Alias:
     @property
     def variable(self) -> Expression:
         """Return the C variable."""
-        return expression(self.text)
+        return operand(self.text)
 
 
 @dataclass
@@ -149,10 +149,10 @@ class Nest:
         place = phase, scope
         return (*self.lines.get(place, ()), *self._last.get(place, ()))
 
-    def add(self, phase: int, scope: str, line: Statement | str, *, last: bool = False) -> None:
+    def add(self, phase: int, scope: str, line: Statement, *, last: bool = False) -> None:
         """Append a statement; `last`: behind all that are not."""
         lines = self._last if last else self.lines
-        lines.setdefault((phase, scope), []).append(statement(line))
+        lines.setdefault((phase, scope), []).append(line)
 
     @property
     def element_of_vector(self) -> Expression:
@@ -192,7 +192,7 @@ class Nest:
         return (
             *self.take(phase, self.scopes[-2].name),
             *self.lanes(self.take(phase, "lane")),
-            *(block(expression(self.guard), stores) if self.guard and guarded else stores),
+            *(block(operand(self.guard), stores) if self.guard and guarded else stores),
         )
 
     def before(self, phase: int) -> tuple[Statement, ...]:
@@ -331,6 +331,6 @@ class Nest:
         if not repeats:
             return test
         if test is None:
-            return expression(in_range)
+            return operand(in_range)
         several = isinstance(test, Binary) and test.operator == "&&"
-        return Binary("&&", expression(in_range), Grouped(test) if several else test)
+        return Binary("&&", operand(in_range), Grouped(test) if several else test)

@@ -92,21 +92,6 @@ class Expression(Node):
 
 
 @dataclass(frozen=True)
-class Raw(Expression):
-    """C text that has no nodes yet. Its number is to become none."""
-
-    raw: str
-    binds: int = PRIMARY
-
-    @property
-    def precedence(self) -> int:
-        return self.binds
-
-    def _printed(self) -> str:
-        return self.raw
-
-
-@dataclass(frozen=True)
 class Name(Expression):
     """A variable, a constant or a parameter of the kernel; fusec's own begin with `fusec::`."""
 
@@ -455,17 +440,6 @@ class Statement(Node):
 
 
 @dataclass(frozen=True)
-class RawLine(Statement):
-    """Lines of C that have no nodes yet. Their number is to become none."""
-
-    raw: str
-
-    @property
-    def lines(self) -> Iterator[str]:
-        yield self.raw
-
-
-@dataclass(frozen=True)
 class Blank(Statement):
     """An empty line between statements."""
 
@@ -639,8 +613,3 @@ class Leave(Statement):
     @property
     def lines(self) -> Iterator[str]:
         yield f"{self.word};"
-
-
-def statement(line: Statement | str) -> Statement:
-    """Return a statement; text becomes one that no fact is known of."""
-    return RawLine(line) if isinstance(line, str) else line
