@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.views import KernelView
 from fusec.kernel.nest import StoreKind
-from fusec.kernel.nodes import Expression, Listed, Pointer, Statement, Type
+from fusec.kernel.nodes import Closure, Expression, Listed, Pointer, Statement, Type
 from fusec.schedule.matmul_epilogue import SUMS
 
 
@@ -66,6 +66,10 @@ class StagedView:
     pointer: Pointer
     fetched: bool
     shifted: bool = False
+
+    def function(self, parameters: Listed) -> Closure:
+        """Return the declaration of `at`."""
+        return Closure(self.at, parameters, self.lines, self.pointer)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -44,7 +43,6 @@ class KernelSource:
     kernel: Kernel
     text: str
     nodes: tuple[Node, ...] = ()
-    missed: tuple[Node, ...] = ()
 
     @property
     def name(self) -> str:
@@ -76,7 +74,7 @@ def environment() -> Environment:
         "headers_here": HEADERS_HERE,
         "parameters_here": PARAMETERS_HERE,
     }
-    found.globals.update(known)
+    found.globals.update(known)  # pyright: ignore[reportUnknownMemberType]
     return found
 
 
@@ -121,10 +119,13 @@ _NOTED: ContextVar[list[Node] | None] = ContextVar("noted", default=None)
 
 
 def _noted(value: object) -> object:
-    """Note a node that a template prints."""
+    """Note a node, or the name of a variable, that a template prints."""
     noted = _NOTED.get()
-    if noted is not None and isinstance(value, Node):
-        noted.append(value)
+    if noted is not None:
+        if isinstance(value, Node):
+            noted.append(value)
+        elif isinstance(value, str) and value.isidentifier():
+            noted.append(Name(value))
     return value
 
 
@@ -160,8 +161,6 @@ def render(kernel: Kernel, view: KernelView) -> KernelSource:
         _NOTED.reset(token)
     first = _first(kernel)
     nodes += first
-    missed = _without_nodes(view, body, nodes)
-    nodes += missed
     named = names_used(nodes)
     taken = tuple(p for p in view.parameters if p.name in named or _is_in_place(p.argument))
     nodes += [p.type for p in taken]
@@ -171,16 +170,7 @@ def render(kernel: Kernel, view: KernelView) -> KernelSource:
     begin = "\n".join((declared, *map(str, first)))
     text = laid_out(f"{before}{begin}\n{after.lstrip()}")
     kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
-    return KernelSource(kernel, text, tuple(nodes), tuple(missed))
-
-
-def _without_nodes(view: KernelView, body: str, nodes: list[Node]) -> list[Node]:
-    """Return what a body uses that its template prints as text still."""
-    text = re.sub(r"//[^\n]*", "", body)
-    words, device = set(re.findall(r"\w+", text)), set(re.findall(r"fusec::(\w+)", text))
-    missed = {p.name for p in view.parameters if p.name in words} - names_used(nodes)
-    missed |= {f"fusec::{name}" for name in device - device_names(nodes)}
-    return [Name(name) for name in sorted(missed)]
+    return KernelSource(kernel, text, tuple(nodes))
 
 
 def _first(kernel: Kernel) -> list[Statement]:

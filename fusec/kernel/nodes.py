@@ -18,6 +18,8 @@ BINARY = {
     "*": 13, "/": 13, "%": 13, "+": 12, "-": 12, "<<": 11, ">>": 11, "<": 9, "<=": 9, ">": 9,
     ">=": 9, "==": 8, "!=": 8, "&": 7, "^": 6, "|": 5, "&&": 4, "||": 3,
 }  # fmt: skip
+MOST_ON_A_LINE = 96
+"""Columns of a closure that stands on one line."""
 _IN_ANY_ORDER = frozenset(["&&", "||", "&", "|"])
 """Operators that need no parentheses around a right operand of their own kind: others round."""
 
@@ -602,6 +604,31 @@ class Loop(Statement):
         for each in self.body:
             yield from each.lines
         yield "}"
+
+
+@dataclass(frozen=True)
+class Closure(Statement):
+    """A function of the kernel's own: the result of its parameters, after some statements."""
+
+    name: str
+    parameters: Listed
+    body: tuple[Statement, ...]
+    result: Expression
+
+    @property
+    def lines(self) -> Iterator[str]:
+        head, result = (
+            f"const auto {self.name} = [&]({self.parameters}) {{",
+            f"return {self.result};",
+        )
+        whole = f"{head} {result} }};"
+        if not self.body and len(whole) <= MOST_ON_A_LINE:
+            yield whole
+            return
+        yield head
+        for each in self.body:
+            yield from each.lines
+        yield from (result, "};")
 
 
 @dataclass(frozen=True)
