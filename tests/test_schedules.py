@@ -268,6 +268,37 @@ def test_a_removed_value_is_told() -> None:
     assert "a pass may have removed it" in caught.value.render()
 
 
+@pytest.mark.parametrize("of", ["a", "b", "c", "y"])
+def test_a_schedule_of_what_a_pass_takes_away_is_of_what_is_next_to_it(of: str) -> None:
+    head = """fusion: chain
+dims: {B: 512, H: 1024}
+inputs: {x: "f32[B, H]"}
+ops:
+  - a = mul(x, 2.0)
+  - b = reshape(a, [H, B])
+  - c = reshape(b, [B * H])
+  - y = add(c, 1.0)
+outputs: [y]
+"""
+    (plan,) = driver.Compilation(with_schedules(f"{of}: {{unroll: 2}}", head), OPTIONS).plans
+    assert plan.parameters.unroll == 2
+
+
+@pytest.mark.parametrize("of", ["u", "y"])
+def test_a_schedule_of_a_complex_value_is_of_both_of_its_parts(of: str) -> None:
+    head = """fusion: complex
+inputs: {x: "c64[8, 96]"}
+ops:
+  - u = mul(x, x)
+  - y = cumsum(u, dim=1)
+outputs: [y]
+"""
+    plans = driver.Compilation(with_schedules(f"{of}: {{threads_x: 32}}", head), OPTIONS).plans
+    scans = [p for p in plans if p.scheduler == "scan"]
+    assert len(scans) == 2
+    assert {p.parameters.threads_x for p in scans} == {32}
+
+
 def test_overrides_are_of_the_fusion_not_of_its_structure() -> None:
     fusion = with_schedules("y: {threads_x: 256}")
     assert replace(fusion, schedules=()) == fusion
