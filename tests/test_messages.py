@@ -27,7 +27,7 @@ CASES = {
     "a forgotten keepdim": (MEAN, "y = ", "sub(x, m)", "`mean(..., keepdim=True)` keeps dim 1"),
     "swapped dims": ("  - y = add(x, z)", "y = ", "add(x, z)", "`permute(z, [1, 0])`"),
     "rows of weights": (
-        "  - v = permute(z, [1, 0])\n  - y = matmul(x, v)", "y = ", "matmul(x, v)", "`linear`",
+        "  - v = permute(z, [1, 0])\n  - y = matmul(x, v)", "y = ", "matmul(x, v)", "write `y = x @ transpose(v, -2, -1)`",
     ),
     "an open call": ("  - y = mul(x, add(w, 1.0)", "1.0)", "", "close the call of `mul` with `)`"),
     "the first line without its dash": (
@@ -142,7 +142,7 @@ outputs: [y]
 """
 OPS = {
     "y = x ^ 2": "a power is `a ** b`",
-    "y = x > 0 & w > 0": "write `(x > 0) & (w > ...)`",
+    "y = x > 0 & w > 0": "write `y = (x > 0) & (w > 0)`",
     "x += w": "write `x_2 = x + w`, and `x_2` for `x` in the lines below",
     "y == x": "the result is assigned with one `=`",
     "y = x \u00d7 w": "write `*`",
@@ -152,7 +152,7 @@ OPS = {
     "y, z = chunk(x, 2, 1)": "declare `H: {default: 16, multiple_of: 2}` under `dims:`",
     "y = reshape(x, [B, 3, 4])": "B * H elements, not B * 12",
     "y = permute(x, [0, 0])": "takes each of 0 to 1 once",
-    "y = cat([x, w])": "`unsqueeze(x, 0)` inserts a dim",
+    "y = cat([x, w])": "write `y = cat([x, unsqueeze(w, 0)])`",
     "y = einsum('ij,j->i', x, w)": "write `y = sum(x * w[none, :], [1])`",
     "y = relu('x')": "not quoted: write `y = relu(x)`",
     "y = x.summ(1)": "did you mean `x.sum`?",
@@ -161,7 +161,7 @@ OPS = {
     "y = x.squeeze()": "write `squeeze(input, dim)`",
     "y = nn.ReLU()(x)": "functions are called, not modules",
     "y = 2x": "a product is `2 * x`",
-    "y = x[:, :B] * zeros([B])": "where D is never less, write `D: R + P`",
+    "y = x[:, :B] * zeros([B])": "where H is never less, write `H: B + P` with `P: 8` before it",
     "y = torch.relux(x)": "did you mean `relu`?",
     "y = torch.linalg.norm(x)": "did you mean `norm`?",
     "y = var(x, 1, unbiased=false)": "write `y = var(x, 1, correction=0)`",

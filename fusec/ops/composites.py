@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fusec.codes.shapes import EXTENTS_DIFFER
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import F32, DType
@@ -89,6 +90,26 @@ def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
     return list(range(first, len(shape)))
 
 
+def _check_scales(
+    builder: GraphBuilder,
+    name: str,
+    norm_shape: Sequence[Dim],
+    given: Mapping[str, Operand | None],
+) -> None:
+    """Raise FusecError unless weight and bias broadcast over the dims that are normalised."""
+    for param, operand in given.items():
+        shape = () if operand is None else operand.shape
+        pairs = zip(reversed(shape), reversed(norm_shape), strict=False)
+        fits = all(a == 1 or builder.bindings.unify(a, b) for a, b in pairs)
+        if len(shape) > len(norm_shape) or not fits:
+            raise FusecError(
+                f"the {param} of `{name}` has shape {text(shape)}, expected the shape of the "
+                f"normalised dims, {text(tuple(norm_shape))}",
+                code=EXTENTS_DIFFER,
+                help=f"declare it as {text(tuple(norm_shape))}, or normalise other dims",
+            )
+
+
 def _expand_layer_norm(
     builder: GraphBuilder,
     x: Operand,
@@ -98,6 +119,7 @@ def _expand_layer_norm(
     norm_shape: Sequence[Dim],
 ) -> Operand:
     dims = _check_norm("layer_norm", x, norm_shape)
+    _check_scales(builder, "layer_norm", norm_shape, {"weight": weight, "bias": bias})
     wide = widen(builder, x)
     attributes = {"dims": dims, "correction": 0, "keepdim": True}
     var, mean = builder.call("var_mean", [wide], attributes)
@@ -134,6 +156,7 @@ def _expand_rms_norm(
     norm_shape: Sequence[Dim],
 ) -> Operand:
     dims = _check_norm("rms_norm", x, norm_shape)
+    _check_scales(builder, "rms_norm", norm_shape, {"weight": weight})
     wide = widen(builder, x)
     square = builder.apply("mul", wide, wide)
     mean = builder.apply("mean", square, dims=dims, keepdim=True)

@@ -28,9 +28,11 @@ from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
+from fusec.ops.frameworks.entry import PAIRS
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
+from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.operators import NEEDING_INTEGERS
@@ -55,6 +57,8 @@ from fusec.parse.trees import (
     Tree,
 )
 
+_FALSE = frozenset({"no", "false", "off", "0", "n", "f", ""})
+"""Words for a bool that is false, as strings."""
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
 
@@ -100,11 +104,14 @@ class Calls:
             op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
             raise self.words.unknown(tree, error).at(self._span(tree.name)) from None
+        tree = self.words.in_our_order(op, tree)
         try:
             given = self._bind(op, tree)
             operands, attributes = self._arguments(op, given, span)
         except FusecError as error:
             raise self.words.reordered(op, tree, error) from None
+        if op.name in PAIRS and names is not None and len(names) == 2:
+            raise self.words.of_pair(tree, op).at(span)
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
             count, results = len(op.results), ", ".join(op.results)
@@ -121,7 +128,8 @@ class Calls:
                 place=lambda about: self._argument_span(op, given, about),
             )  # fmt: skip
         except FusecError as error:
-            raise error.at(span) from None
+            error = self.words.mended(tree, op, given, error)
+            raise self.words.named(tree, error).at(span) from None
         for result in results:
             check_terms((*result.shape, *filter(None, [result.type.dim])), span)
         return results
@@ -158,7 +166,7 @@ class Calls:
     def _bind(self, op: OpDef, tree: CallTree) -> dict[str, Tree]:
         given: dict[str, Tree] = {}
         keyword_seen = False
-        for position, argument in enumerate(tree.arguments):
+        for position, argument in enumerate(_listed(op, tree.arguments)):
             name = self._parameter(op, position, argument, keyword_seen)
             keyword_seen |= argument.keyword is not None
             if name in given:
@@ -333,7 +341,9 @@ class Calls:
         except FusecError as error:
             if error.code is NEEDS_INTEGERS and tree.operator in NEEDING_INTEGERS:
                 error = error.changed(help=NEEDING_INTEGERS[tree.operator])
-            raise error.at(span) from None
+            op, trees = ops.TABLE[name], frameworks.parts_of(tree)
+            given = {p.name: part for p, part in zip(op.operands, trees, strict=False)}
+            raise self.words.mended(tree, op, given, error).at(span) from None
         return result
 
     def _subscript(self, tree: Subscript, names: Sequence[str] | None) -> Operand:
@@ -377,6 +387,15 @@ class Calls:
             return [self._attribute(item, op, param) for item in tree.items]
         if isinstance(tree, String) and param.kind == "str":
             return tree.text
+        if isinstance(tree, String) and param.kind == "bool":
+            said = "false" if tree.text.lower() in _FALSE else "true"
+            bare = Name(said, tree.start, tree.end)
+            raise FusecError(
+                f"`{param.name}` of `{op.name}` must be a bool, got a string",
+                span=self._span(tree),
+                help=f"write {self.words.with_part(tree, bare)}",
+                code=ARGUMENT_KIND,
+            )
         if isinstance(tree, String) and param.kind != "dtype":
             raise self._quoted(tree)
         if param.kind == "dtype":
@@ -406,3 +425,20 @@ class Calls:
             return dtypes.find(name if owner in PREFIXES else tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
+
+
+_LISTS = ("dims", "ints", "shape")
+
+
+def _listed(op: OpDef, arguments: Sequence[Argument]) -> Sequence[Argument]:
+    """Return the arguments with the list that the last parameter takes, where it is spread out.
+
+    `permute(x, 0, 2, 1)`, as PyTorch's method has it, is `permute(x, [0, 2, 1])`.
+    """
+    last = len(op.params) - 1
+    spread = arguments[last:]
+    plain = all(a.keyword is None and not isinstance(a.value, Items) for a in arguments)
+    if last < 1 or len(spread) < 2 or op.params[last].kind not in _LISTS or not plain:
+        return arguments
+    values = tuple(a.value for a in spread)
+    return (*arguments[:last], Argument(None, Items(values, values[0].start, values[-1].end)))
