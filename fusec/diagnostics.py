@@ -135,6 +135,14 @@ class Instead:
         return f"{self.why}: write {line}" if self.why else f"write {line}"
 
 
+@dataclass(frozen=True)
+class Guess:
+    """A line that probably says what was meant, and the help without it, if it does not work."""
+
+    line: Any
+    otherwise: str | None
+
+
 class FusecError(RuntimeError):
     """Wrong usage or input: exit code 2; a RuntimeError, as nvFuser's users expect.
 
@@ -158,6 +166,7 @@ class FusecError(RuntimeError):
         operation: str = "",
         cause: str = "",
         given: Mapping[str, Any] | None = None,
+        guess: Guess | None = None,
     ) -> None:
         """Store one diagnostic; `more` may collect further ones.
 
@@ -165,11 +174,13 @@ class FusecError(RuntimeError):
         kind of the error, which `fusec explain CODE` describes. instead: what mends it, for who
         knows the arguments as they are written. facts: those of the notes that name no value.
         operation: the call whose error it is, and given: its operands by their parameters. cause:
-        the message of the call that raised it.
+        the message of the call that raised it. guess: the line that the help says to write, for
+        who can try it.
         """
         super().__init__(message)
         self.about, self.code, self.instead, self.facts = about, code, instead, tuple(facts)
         self.operation, self.cause, self.given = operation, cause, given or {}
+        self.guess = guess
         number = None if code is None else code.number
         self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help, number)
         self.more: tuple[Diagnostic, ...] = ()
@@ -208,6 +219,7 @@ class FusecError(RuntimeError):
             "operation": self.operation,
             "cause": self.cause,
             "given": self.given,
+            "guess": self.guess,
         }
         made = type(self)(old.message if message is None else message, **(kept | changes))
         vars(made).update({k: v for k, v in vars(self).items() if k not in vars(made)})

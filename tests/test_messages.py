@@ -25,7 +25,7 @@ CASES = {
     "an axis that is off by one": ("  - y = sum(x, dims=[2])", "dims=", "[2]", None),
     "an axis of one dim": ("  - y = cumsum(x, dim=2)", "dim=", "2", None),
     "a forgotten keepdim": (MEAN, "y = ", "sub(x, m)", "`mean(..., keepdim=True)` keeps dim 1"),
-    "swapped dims": ("  - y = add(x, z)", "y = ", "add(x, z)", "`permute(z, [1, 0])`"),
+    "swapped dims": ("  - y = add(x, z)", "y = ", "add(x, z)", "write `y = add(x, permute(z, [1, 0]))`"),
     "rows of weights": (
         "  - v = permute(z, [1, 0])\n  - y = matmul(x, v)", "y = ", "matmul(x, v)", "write `y = x @ transpose(v, -2, -1)`",
     ),
@@ -171,7 +171,7 @@ OPS = {
     "y = x.shape": "remove the line, and write `[B, H]` for `y`",
     "y = x.repeat(2)": "one for each dim, as in [1, 2]",
     "y = where(x, x, w)": "compare it",
-    "y = layer_norm(x, [B])": "the last extents, as in [H]",
+    "y = layer_norm(x, [B])": "the last extents of the tensor: write `y = layer_norm(x, [H])`",
     "y = sum(x, 1, keepdim=1)": "write `true` or `false`",
 }
 FILES = {

@@ -54,11 +54,66 @@ def dropped_of(
 
 
 def advised(
-    error: FusecError, values: Sequence[Value], dropped: Mapping[str, Dropped]
+    error: FusecError,
+    given: Mapping[str, Any],
+    dropped: Mapping[str, Dropped],
+    declared: Sequence[Value],
+    hints: Mapping[str, int],
 ) -> FusecError:
-    """Return an error of operands that do not broadcast, with what would mend them if known."""
-    help = advice(values, dropped)
-    return error.changed(help=help) if help else error
+    """Return an error of operands that do not broadcast, with what would mend them if known.
+
+    given: the operands by their parameters. dropped: by a value's name, the reduction that it is
+    of. declared: the inputs. hints: the default sizes of dims.
+    """
+    values: dict[str, Value] = {
+        name: o for name, o in given.items() if isinstance(o, Value) and o.type.shape
+    }
+    help = advice([*values.values()], dropped)
+    help = help or _of_defaults([*values.values()], declared, hints)
+    if help:
+        return error.changed(help=help)
+    instead = _in_order(values)
+    return error if instead is None else error.changed(instead=instead)
+
+
+def _of_defaults(
+    values: Sequence[Value], declared: Sequence[Value], hints: Mapping[str, int]
+) -> str | None:
+    """Return how to declare an input of a number that is only by default the size it meets."""
+    for value in values:
+        for other in values if value in declared else ():
+            for axis in range(-min(value.rank, other.rank), 0):
+                number, size = value.shape[axis], other.shape[axis]
+                if not number.is_const or number == 1 or size.is_const:
+                    continue
+                if size.evaluate(hints) == number.value:
+                    line = _declared(value, axis, str(size))
+                    why = f"{number} equals {size} only at the default sizes"
+                    return f"{why}: write {line} under `inputs:`"
+    return None
+
+
+def _in_order(values: Mapping[str, Value]) -> Instead | None:
+    """Return the call with an operand whose dims are permuted, or with the dim that it lacks."""
+    for name, value in reversed([*values.items()]):
+        for other in values.values():
+            order = _order(value.type.shape, other.type.shape)
+            others = [o.shape for o in values.values() if o is not value]
+            if order is not None:
+                turned = tuple(value.shape[k] for k in order)
+                if all(_broadcast(turned, shape) for shape in others):
+                    why = f"its dims are in another order than those of `{other.name}`"
+                    permuted = f"permute({{{name}}}, {list(order)})"
+                    return Instead(arguments={name: permuted}, why=why)
+            for axis in range(1, other.rank) if value.rank == other.rank - 1 else ():
+                kept = list(value.shape)
+                kept.insert(axis, dim(1))
+                rest = (*other.shape[:axis], *other.shape[axis + 1 :])
+                if rest == value.shape and all(_broadcast(tuple(kept), s) for s in others):
+                    why = f"dims are aligned at the last one, and `{value.name}` lacks one"
+                    at = -1 if axis == other.rank - 1 else axis
+                    return Instead(arguments={name: f"unsqueeze({{{name}}}, {at})"}, why=why)
+    return None
 
 
 def advised_of_slices(
@@ -226,11 +281,6 @@ def advice(values: Sequence[Value], dropped: Mapping[str, Dropped]) -> str | Non
                 many = "s" * (len(known.dims) > 1)
                 kept_by = f"`{known.op}(..., keepdim=True)` keeps dim{many} {which}"
                 return f"{kept_by}, so that `{value.name}` broadcasts"
-    for value in reversed(values):
-        for other in values:
-            order = _order(value.type.shape, other.type.shape)
-            if order is not None:
-                return f"`permute({value.name}, {list(order)})` has the shape of `{other.name}`"
     return None
 
 

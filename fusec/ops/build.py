@@ -136,11 +136,15 @@ class GraphBuilder(DrawBuilder):
         cause = error.cause or error.diagnostic.message
         error = error.changed(operation=op.name, cause=cause, given=given)
         if isinstance(error, Unequal):
-            values = [self._value(o) for o in operands if isinstance(o, Value)]
+            now = {p: self._value(o) if isinstance(o, Value) else o for p, o in given.items()}
+            values = [v for v in now.values() if isinstance(v, Value)]
             known = {v.name: self._dropped.get(self._slot_of[v]) for v in values}
-            error = advised(error, values, {n: d for n, d in known.items() if d is not None})
+            dropped = {n: d for n, d in known.items() if d is not None}
+            declared = [self._value(i.value) for i in self._inputs]
             cut = {v.name: found for v in values if (found := self._cut_input(v)) is not None}
-            error = advised_of_slices(error, values, cut, self.hints)
+            longer = advised_of_slices(error, values, cut, self.hints)
+            mended = advised(error, now, dropped, declared, self.hints)
+            error = mended if longer is error else longer
         elif error.code is ELEMENTS_DIFFER and op is TABLE["reshape"] and not is_inner:
             (x,) = (self.resolve(o) for o in operands)
             is_input = any(self._value(i.value) is x for i in self._inputs)

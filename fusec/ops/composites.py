@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusec.codes.shapes import EXTENTS_DIFFER
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import F32, DType
 from fusec.ir.graph import Operand
@@ -77,6 +77,14 @@ def _normalized(operands: Operands, attributes: Attributes) -> Iterable[tuple[Di
     yield from zip(reversed(shape), reversed(inner), strict=False)
 
 
+def _last_extents(shape: Sequence[Dim]) -> Instead | None:
+    """Return the call that normalises the last dim."""
+    if not shape:
+        return None
+    why = "they are the last extents of the tensor"
+    return Instead(arguments={"norm_shape": text(tuple(shape[-1:]))}, why=why)
+
+
 def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
     """Return the dims that `norm_shape` names: the last ones."""
     shape = tensor_shape(name, x)
@@ -85,7 +93,7 @@ def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
         raise FusecError(
             f"norm_shape {text(tuple(norm_shape))} of `{name}` is not a suffix of the shape",
             notes=[described([x])],
-            help=f"write the last extents, as in {text(tuple(shape[-1:]))}" if shape else None,
+            instead=_last_extents(shape),
         )
     return list(range(first, len(shape)))
 

@@ -49,9 +49,9 @@ def _product_instead(a: Operand, b: Operand) -> Instead:
     """Return the product that was probably meant of operands whose summed extents differ."""
     left, right = a.shape, b.shape
     why = "`a @ b` sums over the last dim of `a` and the last but one of `b`"
-    if len(right) == 2 and left[-1] == right[1] and len(left) > 2 and left[0] == right[0]:
+    if len(left) > 2 and len(right) == 2 and right == (left[0], left[-1]):
         return Instead("{a} @ unsqueeze({b}, -1)", why=why)
-    if len(right) > 1 and left[-1] == right[-1]:
+    if len(right) > 1 and left[-1:] == right[-1:]:
         return Instead("{a} @ transpose({b}, -2, -1)", why=why)
     if len(left) > 1 and left[-2] == right[-2 if len(right) > 1 else 0]:
         return Instead("transpose({a}, -2, -1) @ {b}", why=why)
@@ -108,16 +108,20 @@ def _features(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim,
             yield operands[2].shape[0], weight[0]
 
 
+_WEIGHT = "`linear` takes a weight [out, in]"
+
+
 def _check_bias(operands: Operands) -> None:
     """Raise FusecError unless the bias has the dims of the weight but K."""
     weight, bias = operands[1].shape, operands[2].shape
     if len(bias) != len(weight) - 1:
+        swapped = Instead("linear({x}, {bias}, {weight})", why="the weight comes before the bias")
         raise FusecError(
-            f"the bias of `linear` must have {len(weight) - 1} dims", notes=[described(operands)]
+            f"the bias of `linear` must have {len(weight) - 1} dims",
+            notes=[described(operands)],
+            help=_WEIGHT,
+            instead=swapped if len(weight) == 1 and len(bias) == 2 else None,
         )
-
-
-_WEIGHT = "`linear` takes a weight [out, in]"
 
 
 def _check_features(operands: Operands) -> None:
@@ -125,7 +129,7 @@ def _check_features(operands: Operands) -> None:
     x, weight = operands[0].shape, operands[1].shape
     if x[-1:] != weight[-1:]:
         instead = None
-        if len(weight) == 2 and x[-1] == weight[0]:
+        if len(weight) == 2 and x[-1:] == weight[:1]:
             sum = "{x} @ {weight}" + (" + {bias}" if len(operands) > 2 else "")
             instead = Instead(sum, why=_WEIGHT)
         why, help = "features of x and the weight must agree", f"{_WEIGHT}, and x [..., in]"

@@ -86,6 +86,8 @@ def same_rank(name: str, operands: Operands, axis: int) -> int:
 def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
     """Return the call with an index for each row of the tensor, if that is what the index has."""
     tensor, index = operands[0].shape, operands[1].shape
+    if any(o.shape for o in operands[2:]):
+        return None  # a source in the shape of the index
     if (*tensor[:axis], *tensor[axis + 1 :]) != tuple(index):
         return None
     why = f"`{name}` takes an index of the tensor's rank"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fusec import ops
@@ -26,9 +27,9 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import bind, near_argument, parameter_called, signature
+from fusec.ops.arguments import Miscounted, bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
-from fusec.ops.frameworks.entry import PAIRS
+from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
@@ -114,14 +115,16 @@ class Calls:
             raise self.words.of_pair(tree, op).at(span)
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
-            count, results = len(op.results), ", ".join(op.results)
-            raise FusecError(
+            count = len(op.results)
+            error = Miscounted(
                 f"`{op.name}` returns {count} value{'s' * (count > 1)}, "
                 f"but the line assigns {len(names)}",
                 span=span,
-                help=f"name {'them' if count > 1 else 'one'}, as in `{results} = {op.name}(...)`",
+                help=f"the results are {', '.join(op.results)}" if count > 1 else None,
                 code=RESULT_COUNT,
             )
+            error.results = count
+            raise self.words.named(tree, error)
         try:
             results = self._builder.call(
                 op.name, operands, attributes, names=names, span=span,
@@ -167,7 +170,7 @@ class Calls:
         given: dict[str, Tree] = {}
         keyword_seen = False
         for position, argument in enumerate(_listed(op, tree.arguments)):
-            name = self._parameter(op, position, argument, keyword_seen)
+            name = self._parameter(op, tree, position, argument, keyword_seen)
             keyword_seen |= argument.keyword is not None
             if name in given:
                 raise FusecError(
@@ -179,26 +182,36 @@ class Calls:
             given[name] = argument.value
         return given
 
-    def _parameter(self, op: OpDef, position: int, argument: Argument, keyword_seen: bool) -> str:
+    def _parameter(
+        self, op: OpDef, tree: CallTree, position: int, argument: Argument, keyword_seen: bool
+    ) -> str:
         names = [p.name for p in op.params]
         if argument.keyword is not None:
             name = parameter_called(op, argument.keyword.text)
             if name not in names:
                 nearest = near_argument(op, name)
-                raise FusecError(
+                error = FusecError(
                     f"`{op.name}` has no argument `{name}`",
                     span=self._span(argument.keyword),
                     help=f"did you mean `{nearest}`?" if nearest else signature(op),
                     code=UNKNOWN_ARGUMENT,
                 )
+                if name in IGNORED:
+                    rest = tuple(a for a in tree.arguments if a is not argument)
+                    why = "results have names, and all tensors are on the GPU"
+                    raise self.words.with_part(tree, replace(tree, arguments=rest), error, why)
+                raise error
             return name
         if keyword_seen:
-            raise FusecError(
+            error = FusecError(
                 "a positional argument follows a keyword",
                 span=self._span(argument.value),
                 help=signature(op),
                 code=POSITIONAL_AFTER_KEYWORD,
             )
+            first = sorted(tree.arguments, key=lambda a: a.keyword is not None)
+            made = replace(tree, arguments=tuple(first))
+            raise self.words.with_part(tree, made, error, "keywords come last")
         if position >= len(names):
             count = len(names)
             raise FusecError(
@@ -264,12 +277,12 @@ class Calls:
 
     def _quoted(self, tree: String) -> FusecError:
         """Return the error for a string where a value or a size is expected."""
-        return FusecError(
+        error = FusecError(
             f"unexpected `{self._source.text[tree.start]}`",
             span=self._source.span(tree.start),
-            help=f"dtypes and names are not quoted: {self.words.unquoted(tree)}",
             code=UNEXPECTED_TOKEN,
         )
+        return self.words.unquoted(tree, error)
 
     def _constant(self, tree: Literal) -> Const:
         assert tree.value is not None
@@ -390,12 +403,9 @@ class Calls:
         if isinstance(tree, String) and param.kind == "bool":
             said = "false" if tree.text.lower() in _FALSE else "true"
             bare = Name(said, tree.start, tree.end)
-            raise FusecError(
-                f"`{param.name}` of `{op.name}` must be a bool, got a string",
-                span=self._span(tree),
-                help=f"write {self.words.with_part(tree, bare)}",
-                code=ARGUMENT_KIND,
-            )
+            message = f"`{param.name}` of `{op.name}` must be a bool, got a string"
+            error = FusecError(message, span=self._span(tree), code=ARGUMENT_KIND)
+            raise self.words.with_part(tree, bare, error, "")
         if isinstance(tree, String) and param.kind != "dtype":
             raise self._quoted(tree)
         if param.kind == "dtype":

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusec.codes.calls import RESULT_COUNT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
-from fusec.diagnostics import FusecError, Span
+from fusec.diagnostics import FusecError, Guess, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
@@ -124,9 +124,16 @@ class OurWords:
         self.line = replace(line, tree=tree)
         return tree
 
-    def unquoted(self, tree: String) -> str:
-        """Return what to write for a line that has a string where a value is expected."""
-        return f"write {self._whole(tree, Name(tree.text, tree.start, tree.end))}"
+    def with_part(self, tree: Tree, made: Tree, error: FusecError, why: str) -> FusecError:
+        """Return an error of a part of the line with the line that has another part there."""
+        line = self._line_with(tree, made)
+        help = f"{why}: write {_line_text(line)}" if why else f"write {_line_text(line)}"
+        return error.changed(help=help, guess=Guess(line, why or error.diagnostic.help))
+
+    def unquoted(self, tree: String, error: FusecError) -> FusecError:
+        """Return the error of a string where a value is expected with the line without quotes."""
+        why = "dtypes and names are not quoted"
+        return self.with_part(tree, Name(tree.text, tree.start, tree.end), error, why)
 
     def named(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error of a call whose results are not all named with the line that does."""
@@ -136,8 +143,9 @@ class OurWords:
         unused = Name("_", tree.start, tree.start)
         names += [unused] * (error.results - len(names))
         help = error.diagnostic.help
-        line = f"write {_line_text(replace(self.line, names=tuple(names)))}"
-        return error.changed(help=f"{line}; {help}" if help else line)
+        line = replace(self.line, names=tuple(names))
+        told = f"write {_line_text(line)}" + (f"; {help}" if help else "")
+        return error.changed(help=told, guess=Guess(line, help))
 
     def of_pair(self, tree: CallTree, op: OpDef) -> FusecError:
         """Return the error for the two results that PyTorch's `max` and `min` have along a dim."""
@@ -176,10 +184,6 @@ class OurWords:
         except FusecError:
             return tree
         return made if isinstance(made, CallTree) and made.name.text == op.name else tree
-
-    def with_part(self, tree: Tree, made: Tree) -> str:
-        """Return the line that is being read with another part in the place of one."""
-        return self._whole(tree, made)
 
     def on_its_own_line(self, tree: CallTree, count: int) -> str:
         """Return how to write a call of several results whose first one is used in a line."""
@@ -271,7 +275,11 @@ class OurWords:
         if written is None or _text(tree) in written:
             return error
         help = f"if you mean {entry.title}, write {written}"
-        return error.changed(help=help)
+        try:
+            line = self._line_with(tree, _in_our_words(entry, tree))
+        except FusecError:
+            return error
+        return error.changed(help=help, guess=Guess(line, told.help))
 
     def mended(
         self, tree: Tree, op: OpDef, given: Mapping[str, Tree], error: FusecError
@@ -295,9 +303,16 @@ class OurWords:
 
         made = of(instead.text) if instead.text else None
         if made is None:
-            changed = {name: of(text) for name, text in instead.arguments.items()}
-            made = _with_arguments(tree, op, {**given, **changed})
-        return error.changed(help=instead.help(self._whole(tree, made)))
+            changed = {**given, **{name: of(text) for name, text in instead.arguments.items()}}
+            is_call = isinstance(tree, CallTree)
+            made = (
+                _with_arguments(tree, op, changed)
+                if is_call
+                else frameworks.rebuilt(tree, [changed[name] for name in given])
+            )
+        line = self._line_with(tree, made)
+        otherwise = instead.why or None
+        return error.changed(help=instead.help(_line_text(line)), guess=Guess(line, otherwise))
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
         """Return the line with a call in fusec's words; None where its arguments do not fit."""
@@ -318,10 +333,12 @@ class OurWords:
 
     def _whole(self, tree: Tree, made: Tree) -> str:
         """Return the line that is being read with `made` in the place of one of its parts."""
-        if self.line is None:
-            return f"`{_text(made)}`"
-        whole = self._rewritten(self.line.tree, {id(tree): made})
-        return _line_text(replace(self.line, tree=whole))
+        return f"`{_text(made)}`" if self.line is None else _line_text(self._line_with(tree, made))
+
+    def _line_with(self, tree: Tree, made: Tree) -> OpLine:
+        """Return the line that is being read with `made` in the place of one of its parts."""
+        line = self.line or OpLine((Name("y", tree.start, tree.start),), tree)
+        return replace(line, tree=self._rewritten(line.tree, {id(tree): made}))
 
     def _rewritten(
         self, tree: Tree, made: Mapping[int, Tree], *, accepted_only: bool = False

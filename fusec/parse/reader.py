@@ -240,7 +240,11 @@ class _Reader:
                     raise error
                 results = calls.line(plain, lambda: self._labels(line, builder))
             except FusecError as error:
+                guess = error.guess
+                made = made if guess is None else guess.line
                 gone_on, count = self._go_on(line, made, builder, calls)
+                if guess is not None and not gone_on and count <= len(line.names):
+                    raise error.changed(help=guess.otherwise) from None
                 raise self._with_all_named(line, count, builder, calls) or error from None
             for name, span, result in zip(line.names, spans, results, strict=True):
                 if name.text != UNUSED:
