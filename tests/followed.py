@@ -14,7 +14,7 @@ from fusec.parse import read_text
 MOST_STEPS = 6
 """How many lines are followed one after another, in a file with several mistakes."""
 
-_WRITE = re.compile(r"write (`[^`]+`(?:,? (?:and|or)(?: in this line)? `[^`]+`)*)")
+_WRITE = re.compile(r"write (`[^`]+`(?:,? (?:and|or)(?: in this line)? `[^`]+`(?! for))*)")
 _SPARE = re.compile(r"with `(\w+: [^`]+)`(?: before it)? under `dims:`")
 _BELOW = re.compile(r"`(\w+)` for `(\w+)` in the lines below")
 _OP_LINE = re.compile(r"(?:- )?\w+(?: *, *\w+)* = .+")
@@ -25,7 +25,7 @@ TRANSLATED = frozenset(
 )  # fmt: skip
 """Codes of lines in another language's words: said in fusec's they may be wrong in another way."""
 
-_FORMS = ("op(x)", "f32 = ...", "`y = set(x)`")
+_FORMS = ("op(x)", "f32 = ...")
 """What stands in forms, which are no lines to write."""
 
 

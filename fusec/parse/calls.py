@@ -401,8 +401,7 @@ class Calls:
         if isinstance(tree, String) and param.kind == "str":
             return tree.text
         if isinstance(tree, String) and param.kind == "bool":
-            said = "false" if tree.text.lower() in _FALSE else "true"
-            bare = Name(said, tree.start, tree.end)
+            bare = Literal(tree.text.lower() not in _FALSE, tree.start, tree.end)
             message = f"`{param.name}` of `{op.name}` must be a bool, got a string"
             error = FusecError(message, span=self._span(tree), code=ARGUMENT_KIND)
             raise self.words.with_part(tree, bare, error, "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
 from fusec.codes.code import Code
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
@@ -102,7 +104,7 @@ class Parser:
     def finish(self, after: str) -> None:
         """Check that nothing follows."""
         if self.token.kind != "end":
-            raise self.unexpected(f"nothing after the {after}", _second_line(self))
+            raise self.unexpected(f"nothing after the {after}", _second_line(self) or _comma(self))
 
     def op_line(self) -> OpLine:
         """Read `names = expression`."""
@@ -508,6 +510,21 @@ _STATEMENTS = {
     "with": "remove the line: a fusion records no gradients and runs on one device",
 }
 """Statements of Python, and what a file has for them."""
+
+
+def _comma(parser: Parser) -> str | None:
+    """Return what to write for a comma after a value: at its end, or in a number."""
+    if parser.token.text != ",":
+        return None
+    text, at = parser.source.text, parser.token.start
+    before, behind = (re.compile(p) for p in (r"(\d+)\Z", r"(\d+(?:,\d{3})*)\b"))
+    number, rest = before.search(text, 0, at), behind.match(text, at + 1)
+    if number is None or rest is None:
+        return "remove the `,`"
+    plain = number[1] + rest[1].replace(",", "")
+    if all(len(group) == 3 for group in rest[1].split(",")):
+        return f"numbers have no separators: write `{plain}`"
+    return f"decimals have a point: write `{number[1]}.{rest[1]}`"
 
 
 def _second_line(parser: Parser) -> str | None:

@@ -293,10 +293,15 @@ class _Reader:
         try:
             ours = made or calls.words.line_in_ours(line)
             results = calls.line(ours, lambda: self._labels(ours, builder))
-            for old, new, result in zip(line.names, ours.names, results, strict=True):
-                if new.text != UNUSED:
-                    self.scope.define(old.text, result, self.source.span(old.start, old.end))
-                    self.scope.define(new.text, result, self.source.span(new.start, new.end))
+            if len(results) != len(ours.names):
+                return False, 0
+            for name in line.names[len(results) :]:
+                self.scope.poison(name.text, self.source.span(name.start, name.end))
+            for names in (line.names, ours.names):
+                for name, result in zip(names, results, strict=False):
+                    if name.text != UNUSED:
+                        span = self.source.span(name.start, name.end)
+                        self.scope.define(name.text, result, span)
         except Miscounted as error:
             return False, error.results
         except (FusecError, Skip, ValueError):

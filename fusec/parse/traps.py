@@ -106,7 +106,7 @@ def _without_blank(source: Source, problem: yaml.MarkedYAMLError, offset: int) -
             return FusecError(
                 f"no space after `{found[1]}`",
                 span=source.span(start + found.start(1), start + found.end(1)),
-                help=f"write `{found[1]} value`",
+                help=f"write `{found[1]} {source.line_text(line)[found.end(1) :].strip()}`",
             )
     return None
 
