@@ -207,7 +207,7 @@ def test_running_statistics_are_written_into_the_inputs_by_the_dsl() -> None:
 
 MISTAKES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("batch_norm", [W], {}, "at least 2 dims"),
-    ("batch_norm", [X, X[0, 0]], {}, r"a parameter must have shape \[6\]"),
+    ("batch_norm", [X, X[0, 0]], {}, r"the weight of `batch_norm` has shape \[5\], expected \[6\]"),
     ("batch_norm", [X, None, None, MEAN], {}, "or neither"),
     ("batch_norm", [X], {"training": False}, "needs running_mean"),
     ("batch_norm", [X[:1, :, :1], None, None, MEAN, VAR], {}, "more than one value"),
@@ -215,12 +215,12 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("group_norm", [X], {"num_groups": 4}, "6 channels are not divisible into 4 groups"),
     ("cross_entropy", [LOGITS, normal(5)], {}, "must be integers, got f64"),
     ("cross_entropy", [LOGITS, SPATIAL], {}, "the target has 3 dims, expected 1"),
-    ("cross_entropy", [LOGITS, TARGET[:4]], {}, "samples must agree: 5 and 4"),
+    ("cross_entropy", [LOGITS, TARGET[:4]], {}, "without the classes, dim 1: 5 and 4 differ"),
     ("nll_loss", [LOGITS, TARGET], {"reduction": "max"}, "mean, sum, none, not 'max'"),
     ("nll_loss", [LOGITS, TARGET + 200], {}, r"index 202 at \[0, 0\] is out of bounds"),
     ("sdpfa_fwd", [QUERY, KEY[0], VALUE], {}, "of one rank"),
-    ("sdpfa_fwd", [QUERY, KEY, VALUE[:, :, :4]], {}, "must agree: 5 and 4"),
-    ("sdpfa_fwd", [QUERY, KEY[:, :1], VALUE[:, :1]], {}, "must agree: 3 and 1"),
+    ("sdpfa_fwd", [QUERY, KEY, VALUE[:, :, :4]], {}, "key and value have 5 and 4 rows"),
+    ("sdpfa_fwd", [QUERY, KEY[:, :1], VALUE[:, :1]], {}, "query and key have 3 and 1 heads"),
     ("sdpfa_bwd", [VALUE, QUERY, KEY, VALUE, VALUE, X], {}, "must agree"),
 ]
 

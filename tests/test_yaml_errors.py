@@ -221,7 +221,7 @@ def test_sizes_whose_product_overflows() -> None:
         ("w: {type: f32, strides: [1]}", 27, "is a scalar", "f32[]"),
         ("w: {type: f32[H]}", 16, "a value ends at `[`", "quote the type"),
         ("w: {range: [0, 1], type: f32[H]}", 31, "a value ends at `[`", "quote the type"),
-        ("w:f32[H]", 3, "no space after `w:`", "w: value"),
+        ("w:f32[H]", 3, "no space after `w:`", "write `w: f32[H]`"),
         ('w: {type: "f32[H]", range: [1, 0]}', 30, "range is empty", ""),
         ('w: {type: "f32[H]", range: [1]}', 30, "2 ends", ""),
         ('w: {type: "f32[H]", range: [a, 1]}', 31, "a number", ""),

@@ -80,20 +80,30 @@ def _check_extents(
                 what = f"{left} and {right} heads" if are_heads else f"batches {left} and {right}"
                 why = f"query and {param} have {what} (dim {axis})"
                 instead = _grouped(name, operands) if are_heads else None
-                raise _unfit(name, why, instead, "they are [..., heads, rows, features]")
+                help = "they are [..., heads, rows, features]"
+                raise _unfit(name, why, operands, help, instead)
     if query.shape[-1] != key.shape[-1]:
         why = f"query and key have {query.shape[-1]} and {key.shape[-1]} features"
         help = "scores are products over the features: declare both with one size of features"
-        raise _unfit(name, why, None, help)
+        raise _unfit(name, why, operands, help)
     if key.shape[-2] != value.shape[-2]:
         why = f"key and value have {key.shape[-2]} and {value.shape[-2]} rows"
-        raise _unfit(name, why, None, "each key has a value: declare both with one size of rows")
+        help = "each key has a value: declare both with one size of rows"
+        raise _unfit(name, why, operands, help)
     if mask is not None:
         _check_mask(builder, name, mask, (*query.shape[:-1], key.shape[-2]))
 
 
-def _unfit(name: str, why: str, instead: Instead | None, help: str) -> FusecError:
-    return FusecError(f"`{name}`: {why}", help=help, code=EXTENTS_DIFFER, instead=instead)
+def _unfit(
+    name: str, why: str, operands: Operands, help: str, instead: Instead | None = None
+) -> FusecError:
+    return FusecError(
+        f"`{name}`: {why}",
+        notes=[described(operands)],
+        help=help,
+        code=EXTENTS_DIFFER,
+        instead=instead,
+    )
 
 
 def _grouped(name: str, operands: Operands) -> Instead | None:
@@ -126,7 +136,8 @@ def _check_mask(builder: GraphBuilder, name: str, mask: Operand, scores: Shape) 
         instead = Instead(arguments={param: f"unsqueeze({{{param}}}, 1)"}, why=why)
     message = f"`{name}`: the mask {text(shape)} does not broadcast to the scores {text(scores)}"
     help = "a mask has their dims, or 1: for one of keys, [batch, 1, 1, columns]"
-    raise FusecError(message, help=help, code=NO_BROADCAST, instead=instead)
+    notes = [described([mask])]
+    raise FusecError(message, notes=notes, help=help, code=NO_BROADCAST, instead=instead)
 
 
 def _check(name: str, operands: Operands, pairs: Iterable[tuple[Dim, Dim]]) -> None:
@@ -303,7 +314,7 @@ def _shared(builder: GraphBuilder, query: Operand, other: Operand) -> Operand:
     heads, fewer = query.shape[-3], other.shape[-3]
     times = heads.divide(fewer)
     if times is None and heads.is_const and fewer.is_const:
-        raise FusecError(f"{heads} heads of queries are no multiple of {fewer} heads of keys")
+        raise FusecError(f"{heads} heads of queries are not a multiple of {fewer} heads of keys")
     if times is None:
         raise FusecError(
             f"{heads} heads of queries are not known to be a multiple of {fewer} heads of keys",

@@ -113,6 +113,7 @@ def _check_scales(
             raise FusecError(
                 f"the {param} of `{name}` has shape {text(shape)}, expected the shape of the "
                 f"normalised dims, {text(tuple(norm_shape))}",
+                notes=[described([operand])] if operand is not None else (),
                 code=EXTENTS_DIFFER,
                 help=f"declare it as {text(tuple(norm_shape))}, or normalise other dims",
             )

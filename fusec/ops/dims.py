@@ -111,6 +111,7 @@ def _expand_stack(builder: GraphBuilder, *tensors: Operand, dim: int) -> Operand
             raise FusecError(
                 f"`stack` takes tensors of one shape: {text(shapes[0])} and {text(shapes[1])} "
                 "differ",
+                notes=[described(tensors)],
                 help="`cat` joins tensors along a dim that they have; `expand` broadcasts one",
                 code=EXTENTS_DIFFER,
             )

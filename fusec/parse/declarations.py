@@ -152,9 +152,9 @@ class Declarations:
                 self.scope.find(other, node.span)  # silent where that one has been reported
         if circle is not None:
             names = " and ".join(f"`{n}`" for n in circle)
-            message = f"{names} are defined by each other"
+            message = f"{names} are computed from each other"
             if len(circle) == 1:
-                message = f"{names} is defined by itself"
+                message = f"{names} is computed from itself"
             help = f"give one of them a number: write `{name}: 4096`"
             raise FusecError(message, span=node.span, help=help, code=USED_BEFORE_DEFINITION)
         return self.size_of(tree)
