@@ -73,6 +73,13 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     *[("cross_entropy", [LOGITS, TARGET], {"reduction": r}) for r in ("mean", "sum", "none")],
     ("cross_entropy", [IMAGE, SPATIAL], {"ignore_index": 3}),
     ("cross_entropy", [LOGITS[0], np.asarray(4)], {}),
+    *[("cross_entropy", [LOGITS, TARGET], {"reduction": r, "label_smoothing": 0.2})
+      for r in ("mean", "sum", "none")],
+    ("cross_entropy", [IMAGE, SPATIAL], {"ignore_index": 3, "label_smoothing": 0.1}),
+    *[("cross_entropy", [LOGITS, np.abs(LOGITS)], {"reduction": r, "label_smoothing": 0.1})
+      for r in ("mean", "sum", "none")],
+    ("cross_entropy", [IMAGE, np.abs(IMAGE)], {}),
+    ("cross_entropy", [LOGITS[0], np.abs(LOGITS[0])], {}),
     ("nll_loss", [LOGITS, TARGET], {}),
     ("nll_loss", [IMAGE, SPATIAL], {"reduction": "none", "ignore_index": 3}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE], {}),
@@ -81,6 +88,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("sdpfa_fwd", [QUERY, KEY, VALUE, None, MASK], {}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE, BIAS, BIAS], {}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE, None, None, 0.25], {}),
+    ("scaled_dot_product_attention", [QUERY, KEY, VALUE], {"enable_gqa": True}),
 ]  # fmt: skip
 IDS = [f"{c[0]}-{k}" for k, c in enumerate(CASES)]
 
@@ -109,6 +117,21 @@ def test_half_results_are_rounded_and_near(
     assert np.array_equal(found, found.astype(dtypes.BF16.numpy).astype(float))
     scale = max(1.0, float(np.abs(exact).max()))
     np.testing.assert_allclose(found, exact, atol=0.04 * scale)
+
+
+def test_heads_of_keys_serve_several_of_queries() -> None:
+    """With symbols the number of queries' heads must be a product."""
+    name, queries = "scaled_dot_product_attention", np.tile(QUERY, (1, 2, 1, 1))
+    queries = queries + normal(*queries.shape)
+    (found,) = build(name, [queries, KEY, VALUE], dtypes.F64, False, enable_gqa=True)
+    for head in range(queries.shape[1]):
+        one = (queries[:, head : head + 1], *(x[:, head // 2, None] for x in (KEY, VALUE)))
+        (want,) = build(name, [*one], dtypes.F64, False)
+        np.testing.assert_allclose(found[:, head : head + 1], want, rtol=1e-11)
+    with pytest.raises(FusecError, match="not known to be a multiple"):
+        build(name, [queries, KEY, VALUE], dtypes.F64, True, enable_gqa=True)
+    with pytest.raises(FusecError, match="not a multiple of"):
+        build(name, [queries[:, :5], KEY, VALUE], dtypes.F64, False, enable_gqa=True)
 
 
 def test_a_row_that_sees_nothing_is_zero() -> None:

@@ -76,6 +76,9 @@ def _unknown(op: OpDef, name: str, span: Span | None) -> FusecError:
     )
 
 
+LISTS = ("dims", "ints", "shape")
+"""Kinds of parameters that take a list, which PyTorch's methods take spread out."""
+
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "dims": ("axes", "axis", "dim", "reduction_axes"),
     "dim": ("axis", "dims"),

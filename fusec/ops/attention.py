@@ -316,9 +316,11 @@ def _shared(builder: GraphBuilder, query: Operand, other: Operand) -> Operand:
     if times is None and heads.is_const and fewer.is_const:
         raise FusecError(f"{heads} heads of queries are not a multiple of {fewer} heads of keys")
     if times is None:
+        count = heads.evaluate(builder.hints) // max(fewer.evaluate(builder.hints), 1)
         raise FusecError(
             f"{heads} heads of queries are not known to be a multiple of {fewer} heads of keys",
-            help=f"declare the heads of the query as a product, as in `{fewer} * G` with `G: 4`",
+            help="declare the heads of the query as a product: "
+            f"`{fewer} * G` with `G: {count}` under `dims:`",
         )
     return builder.apply("repeat_interleave", other, times, dim=len(other.shape) - 3)
 

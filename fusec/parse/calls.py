@@ -27,7 +27,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import Miscounted, bind, near_argument, parameter_called, signature
+from fusec.ops.arguments import LISTS, Miscounted, bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
 from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.ops.frameworks.find import PREFIXES
@@ -436,9 +436,6 @@ class Calls:
             raise error.at(self._span(tree)) from None
 
 
-_LISTS = ("dims", "ints", "shape")
-
-
 def _listed(op: OpDef, arguments: Sequence[Argument]) -> Sequence[Argument]:
     """Return the arguments with the list that the last parameter takes, where it is spread out.
 
@@ -447,7 +444,7 @@ def _listed(op: OpDef, arguments: Sequence[Argument]) -> Sequence[Argument]:
     last = len(op.params) - 1
     spread = arguments[last:]
     plain = all(a.keyword is None and not isinstance(a.value, Items) for a in arguments)
-    if last < 1 or len(spread) < 2 or op.params[last].kind not in _LISTS or not plain:
+    if last < 1 or len(spread) < 2 or op.params[last].kind not in LISTS or not plain:
         return arguments
     values = tuple(a.value for a in spread)
     return (*arguments[:last], Argument(None, Items(values, values[0].start, values[-1].end)))
