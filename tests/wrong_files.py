@@ -85,7 +85,8 @@ def wrong(rng: random.Random, example: Example) -> Example | None:
     return rng.choice(_MISTAKES)(rng, example)
 
 
-def _in_inputs(rng: random.Random, example: Example) -> Example | None:
+def wrong_input(rng: random.Random, example: Example) -> Example | None:
+    """Return an example with an input of another type or shape; None where it has no tensor."""
     place = rng.randrange(len(example.inputs)) if example.inputs else None
     found = None if place is None else _TYPE.fullmatch(example.inputs[place])
     if found is None or place is None:
@@ -164,4 +165,4 @@ def _in_line(rng: random.Random, example: Example) -> Example | None:
 
 
 _Mistake = Callable[[random.Random, Example], "Example | None"]
-_MISTAKES: tuple[_Mistake, ...] = (_in_inputs, _in_argument, _in_call, _in_line)
+_MISTAKES: tuple[_Mistake, ...] = (wrong_input, _in_argument, _in_call, _in_line)
