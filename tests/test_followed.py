@@ -165,7 +165,7 @@ def check_wrong_files(seed: int, count: int) -> int:
 
 
 def test_followed_help_of_random_mistakes() -> None:
-    assert check_wrong_files(38, 400) > 50
+    assert check_wrong_files(38, 250) > 30
 
 
 @pytest.mark.nightly
