@@ -83,6 +83,12 @@ LINES = {
     "a colon": "y: relu(x)",
     "two ops": "h_1 = relu(x); y = h_1 * 2",
     "a copy": "y = x",
+    "no dim": "y = softmax(x)",
+    "an index": "y = table[t]",
+    "an index of a later dim": "y = x[:, t]",
+    "an index of several dims": "y = table[bt]",
+    "and, as in C": "y = where(x > 0 && x < 1, x, 0.0)",
+    "a vector's transpose": "y = x @ w.T",
     "a squeeze": "y = x[:, none].squeeze(0)",
 }  # fmt: skip
 FILES = {
@@ -126,6 +132,10 @@ WRITTEN = {
     "a size that is a number": "wide: f32[B, S, N * D]",
     "a slice": "place: f32[S, H]",
     "a dim at the front": "y = x * unsqueeze(v, -1)",
+    "no dim": "y = softmax(x, dim=-1)",
+    "an index of a later dim": "y = index_select(x, t, 1)",
+    "an index of several dims": "y = embedding_fwd(bt, table)",
+    "and, as in C": "y = where((x > 0) & (x < 1), x, 0.0)",
     "a longer chain": "y = where((0 < x) & ((x <= w) & (w < 2)), x, 0.0)",
     "or and not": "y = where(~(x > 0) | (x > 3), x, 0.0)",
 }  # fmt: skip

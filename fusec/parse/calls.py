@@ -108,7 +108,7 @@ class Calls:
         tree = self.words.in_our_order(op, tree)
         try:
             given = self._bind(op, tree)
-            operands, attributes = self._arguments(op, given, span)
+            operands, attributes = self._arguments(op, given, tree)
         except FusecError as error:
             raise self.words.reordered(op, tree, error) from None
         if op.name in PAIRS and names is not None and len(names) == 2:
@@ -138,7 +138,7 @@ class Calls:
         return results
 
     def _arguments(
-        self, op: OpDef, given: Mapping[str, Tree], span: Span
+        self, op: OpDef, given: Mapping[str, Tree], tree: CallTree
     ) -> tuple[list[Any], dict[str, Any]]:
         """Return the operands and attributes of a call, as GraphBuilder.call takes them."""
         operands: list[Any] = []
@@ -146,12 +146,7 @@ class Calls:
         for param in op.params:
             if param.name not in given:
                 if param.default is REQUIRED:
-                    raise FusecError(
-                        f"`{op.name}` needs `{param.name}`",
-                        span=span,
-                        help=signature(op),
-                        code=MISSING_ARGUMENT,
-                    )
+                    raise self._missing(op, param, tree)
                 if param.is_operand:
                     operands.append(None)
             elif param.is_operand:
@@ -159,6 +154,21 @@ class Calls:
             else:
                 attributes[param.name] = self._attribute(given[param.name], op, param)
         return operands, attributes
+
+    def _missing(self, op: OpDef, param: Param, tree: CallTree) -> FusecError:
+        """Return the error for an argument that a call must have; a dim may be the last one."""
+        error = FusecError(
+            f"`{op.name}` needs `{param.name}`",
+            span=self._span(tree),
+            help=signature(op),
+            code=MISSING_ARGUMENT,
+        )
+        if param.kind != "axis":
+            return error
+        word = Name(param.name, tree.start, tree.start)
+        last = Argument(word, Literal(-1, tree.start, tree.start))
+        made = replace(tree, arguments=(*tree.arguments, last))
+        return self.words.with_part(tree, made, error, "for the last dim")
 
     def _argument_span(self, op: OpDef, given: Mapping[str, Tree], about: str) -> Span | None:
         """Return where the argument of a kind stands; None where the call has none or several."""
@@ -372,8 +382,28 @@ class Calls:
                 last = names if place >= len(steps) else None
                 (value,) = self._builder.call(name, operands, attributes, names=last, span=span)
         except FusecError as error:
-            raise error.at(span) from None
+            raise self._indexed(tree, value, keys, error).at(span) from None
         return value
+
+    def _indexed(
+        self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError
+    ) -> FusecError:
+        """Return an error of a subscript with the call to write for one tensor of integers."""
+        axes = [k for k, key in enumerate(keys) if key != slice(None)]
+        index = keys[axes[0]] if len(axes) == 1 else None
+        rank = len(value.type.shape or ())
+        if not isinstance(index, Value) or not index.shape or not index.type.dtype.is_integer:
+            return error
+        several = len(index.shape) > 1
+        if several and (axes[0] or rank != 2):
+            return error
+        parts = (tree.keys[axes[0]], tree.base) if several else (tree.base, tree.keys[axes[0]])
+        given = [Argument(None, part) for part in parts]
+        if not several:
+            given.append(Argument(None, Literal(axes[0], tree.start, tree.start)))
+        name = Name("embedding_fwd" if several else "index_select", tree.start, tree.start)
+        made = CallTree(name, tuple(given), tree.start, tree.end)
+        return self.words.with_part(tree, made, error, "of an index of integers")
 
     def _key(self, tree: Tree) -> Any:
         """Return an entry of a subscript as Python has it: an integer, a slice, None or `...`."""

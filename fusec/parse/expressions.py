@@ -8,6 +8,7 @@ from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
 from fusec.codes.code import Code
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
+from fusec.ops import TABLE
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
 from fusec.parse.tokens import Token, number_of, tokens_of
@@ -139,11 +140,16 @@ class Parser:
         copied = isinstance(tree, Name) and "." not in tree.text
         if copied or isinstance(tree, Items) or (isinstance(tree, Literal) and tree.value is None):
             listed = ", ".join(n.text for n in names)
+            is_op = isinstance(tree, Name) and tree.text in TABLE
             copy = f"write `{listed} = set({self.source.text[tree.start : tree.end]})`"
             raise FusecError(
                 "the right side of an op line is a call, an expression or a number",
                 span=self.span(tree),
-                help=f"a copy is a call, too: {copy}" if copied and len(names) == 1 else None,
+                help=f"it is an operation: call it, as in `{listed} = {tree.text}(x)`"
+                if is_op and isinstance(tree, Name)
+                else f"a copy is a call, too: {copy}"
+                if copied and len(names) == 1
+                else None,
                 code=NOT_A_CALL,
             )
         return OpLine(tuple(names), tree)
@@ -320,7 +326,12 @@ class Parser:
                 span=self.span(self.token),
             )
         self._next += 1
-        return self._tokens[self._next - 1].text
+        sign = self._tokens[self._next - 1]
+        doubled = sign.text in ("&", "|") and self.token.text == sign.text
+        if doubled and self.token.start == sign.end and self._pasted:
+            self._next += 1
+            self._note_python(f"op lines have no `{sign.text * 2}`", sign)
+        return sign.text
 
     def _sign(self) -> Tree:
         """Read signs and what they stand before; a number takes its sign, but not of a power."""
@@ -500,6 +511,7 @@ _STATEMENTS = {
     "return": "remove the line, and list the values under `outputs:`",
     "assert": "remove the line: shapes are checked when the file is read",
     "del": "remove the line: values take memory only as long as they are used",
+    "print": "remove the line: `fusec run FILE --print 4` prints elements of the outputs",
     "pass": "remove the line",
     "global": "remove the line",
     "def": "a file holds the body of one function: write its lines, its arguments under `inputs:`",
@@ -509,7 +521,7 @@ _STATEMENTS = {
     "if": "a choice by data is `where(condition, a, b)`",
     "with": "remove the line: a fusion records no gradients and runs on one device",
 }
-"""Statements of Python, and what a file has for them."""
+"""Statements of Python, `print` among them, and what a file has for them."""
 
 
 def _comma(parser: Parser) -> str | None:

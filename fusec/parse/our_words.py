@@ -204,6 +204,9 @@ class OurWords:
             return FusecError(
                 f"`{name}` is a dtype, not an operation", help=help, code=DTYPE_CALLED
             )
+        if name.startswith("self."):
+            help = "weights of a module are inputs, and its layers operations: `linear(x, w, b)`"
+            return error.changed(help=help)
         entry, called = self._looked_up(tree)
         if called is not tree or name.startswith("."):
             return self._method(entry, tree, called)
@@ -380,6 +383,9 @@ class OurWords:
         operand = self._without_attribute(Name(owner, tree.start, tree.start + len(owner)))
         known = self._scope.knows(owner) or not isinstance(operand, Name)
         entry = find("torch.Tensor", name) if known else None
+        meaning = self._scope.meaning(owner)
+        if name == "T" and isinstance(meaning, Value) and len(meaning.type.shape or ()) == 1:
+            return operand  # as in PyTorch
         if entry is None or not entry.expressions or name not in _ATTRIBUTES:
             return tree
         if accepted_only and not frameworks.is_exact(entry):

@@ -135,4 +135,6 @@ def colon_help(before: str) -> str:
     """Return what to write for `: ` in an op line, after the text `before`."""
     if re.search(r"[\w\])]\[[^\[\]]*$", before):
         return "write slices without a blank after the colon: `x[0:3]`"
+    if "?" in before:
+        return "a choice is `where(condition, a, b)`"
     return "write attributes with `=`, as in `pad(x, value=1)`"
