@@ -185,7 +185,6 @@ OTHER: dict[str, Any] = {
     "round(x, decimals=1)": np.round(X, 1),
     "rsub(x, y, alpha=2)": Y - 2 * X,
     "fliplr(x)": np.fliplr(X),
-    "gather(x, 1, i)": np.take_along_axis(X, INDEX, 1),
     "take(x, i)": np.take(X, INDEX.ravel()),
     "x.masked_fill_(c, 0)": np.where(MASK, 0, X),
     "x.add_(y)": X + Y,
@@ -197,7 +196,31 @@ def test_the_line_to_write_is_right(call: str) -> None:
     np.testing.assert_allclose(value(line_to_write(call)), OTHER[call], rtol=1e-6)
 
 
+LOG_PROBS = X - np.log(np.exp(X).sum(1, keepdims=True))
+PICKED = 0.9 * LOG_PROBS[np.arange(4), INDEX[:, 0]] + 0.1 * LOG_PROBS.mean(1)
+
+
+def attention_of_groups() -> Any:
+    """Return attention of 4 heads of queries, two each to a head of 2 of keys and values."""
+    queries, keys = X.reshape(4, 2, 3), np.repeat(Y.reshape(4, 2, 3)[:2], 2, axis=0)
+    powers = np.exp(queries @ keys.transpose(0, 2, 1) / np.sqrt(3))
+    return (powers / powers.sum(-1, keepdims=True) @ keys)[None]
+
+
+HEADS = "y.view(1, 4, 2, 3)[:, :2]"
 EXACT: dict[str, Any] = {
+    "F.cross_entropy(x, i[:, 0], label_smoothing=0.1)": -PICKED.mean(),
+    "F.cross_entropy(x, i[:, 0], label_smoothing=0.1, ignore_index=4)": -PICKED[:3].mean(),
+    "F.cross_entropy(x, y)": -(Y * LOG_PROBS).sum(1).mean(),
+    "F.cross_entropy(x, y, label_smoothing=0.3, reduction='none')":
+        -((0.7 * Y + 0.05) * LOG_PROBS).sum(1),
+    f"F.scaled_dot_product_attention(x.view(1, 4, 2, 3), {HEADS}, {HEADS}, enable_gqa=True)":
+        attention_of_groups(),
+    "gather(x, 1, i)": np.take_along_axis(X, INDEX, 1),
+    "index_select(x, -1, arange(4))": X[:, :4],
+    "permute(x, 1, 0)": X.T,
+    "x.max() * 2": X.max() * 2,
+    "x / x.sum().item()": X / X.sum(),
     "torch.add(x, y, alpha=2)": X + 2 * Y,
     "x.add(y)": X + Y,
     "np.dot(q, v)": Q @ V,
@@ -387,11 +410,11 @@ def test_an_importer_asks_by_overload() -> None:
         ("r = (x.T + y).max(dim=1)", 18, "write `r = max(permute(x, [1, 0]) + y, 1)`; the values"),
         ("r = -x.abs().copy_(y)", 17, "write `r = -set(y)`"),
         ("r = outer(x.float(), torch.exp(w.T))", 9,
-         "write `r = unsqueeze(cast(x, f32), 1) * exp(permute(w, [1, 0]))`"),
+         "write `r = unsqueeze(cast(x, f32), 1) * exp(w)`"),
         ("r = x[None].T", 9, "`permute` has 2 entries"),
         ("r = x.clamp(0, 1, 2)", 9, "takes 3 arguments, got 4"),
-        ("r = F.cross_entropy(x, i, label_smoothing=0.1)", 9, "without them it is"),
-        ("r = relu(gather(x, 1, i))", 27, "write `r = relu(gather(x, i, 1))`"),
+        ("r = F.cross_entropy(x, i, weight=w)", 9, "without them it is"),
+        ("r = relu(gather(x, dim=1, index=i, z=1))", 40, "no argument `z`"),
         ("r = x.shape[0] * x", 9, "write `r = 4 * x`"),
         ("r = x.foo(1)", 9, "`x.foo` is not a method"),
         ("r = x.foo", 9, "no attributes: `x.foo`"),

@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 import pytest
 
-from fusec import FusecError
+from fusec import DataType, FusecError, FusionDefinition
 from fusec.cli import run_main
+from fusec.commands.lint import lint
+from fusec.nvfuser.script import load_script
 from fusec.parse import read_text
 
 HEAD = """fusion: f
@@ -25,9 +27,12 @@ CASES = {
     "an axis that is off by one": ("  - y = sum(x, dims=[2])", "dims=", "[2]", None),
     "an axis of one dim": ("  - y = cumsum(x, dim=2)", "dim=", "2", None),
     "a forgotten keepdim": (MEAN, "y = ", "sub(x, m)", "`mean(..., keepdim=True)` keeps dim 1"),
-    "swapped dims": ("  - y = add(x, z)", "y = ", "add(x, z)", "`permute(z, [1, 0])`"),
+    "swapped dims": (
+        "  - y = add(x, z)", "y = ", "add(x, z)", "write `y = add(x, permute(z, [1, 0]))`",
+    ),
     "rows of weights": (
-        "  - v = permute(z, [1, 0])\n  - y = matmul(x, v)", "y = ", "matmul(x, v)", "`linear`",
+        "  - v = permute(z, [1, 0])\n  - y = matmul(x, v)", "y = ", "matmul(x, v)",
+        "write `y = x @ transpose(v, -2, -1)`",
     ),
     "an open call": ("  - y = mul(x, add(w, 1.0)", "1.0)", "", "close the call of `mul` with `)`"),
     "the first line without its dash": (
@@ -142,7 +147,7 @@ outputs: [y]
 """
 OPS = {
     "y = x ^ 2": "a power is `a ** b`",
-    "y = x > 0 & w > 0": "write `(x > 0) & (w > ...)`",
+    "y = x > 0 & w > 0": "write `y = (x > 0) & (w > 0)`",
     "x += w": "write `x_2 = x + w`, and `x_2` for `x` in the lines below",
     "y == x": "the result is assigned with one `=`",
     "y = x \u00d7 w": "write `*`",
@@ -152,7 +157,7 @@ OPS = {
     "y, z = chunk(x, 2, 1)": "declare `H: {default: 16, multiple_of: 2}` under `dims:`",
     "y = reshape(x, [B, 3, 4])": "B * H elements, not B * 12",
     "y = permute(x, [0, 0])": "takes each of 0 to 1 once",
-    "y = cat([x, w])": "`unsqueeze(x, 0)` inserts a dim",
+    "y = cat([x, w])": "write `y = cat([x, unsqueeze(w, 0)])`",
     "y = einsum('ij,j->i', x, w)": "write `y = sum(x * w[none, :], [1])`",
     "y = relu('x')": "not quoted: write `y = relu(x)`",
     "y = x.summ(1)": "did you mean `x.sum`?",
@@ -161,7 +166,7 @@ OPS = {
     "y = x.squeeze()": "write `squeeze(input, dim)`",
     "y = nn.ReLU()(x)": "functions are called, not modules",
     "y = 2x": "a product is `2 * x`",
-    "y = x[:, :B] * zeros([B])": "where D is never less, write `D: R + P`",
+    "y = x[:, :B] * zeros([B])": "where H is never less, write `H: B + P` with `P: 8` before it",
     "y = torch.relux(x)": "did you mean `relu`?",
     "y = torch.linalg.norm(x)": "did you mean `norm`?",
     "y = var(x, 1, unbiased=false)": "write `y = var(x, 1, correction=0)`",
@@ -171,7 +176,7 @@ OPS = {
     "y = x.shape": "remove the line, and write `[B, H]` for `y`",
     "y = x.repeat(2)": "one for each dim, as in [1, 2]",
     "y = where(x, x, w)": "compare it",
-    "y = layer_norm(x, [B])": "the last extents, as in [H]",
+    "y = layer_norm(x, [B])": "the last extents of the tensor: write `y = layer_norm(x, [H])`",
     "y = sum(x, 1, keepdim=1)": "write `true` or `false`",
 }
 FILES = {
@@ -236,3 +241,83 @@ def test_help_of_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ):
         assert run_main(arguments) == 2
         assert ("did you mean" in capsys.readouterr().err.lower()) is suggested
+
+
+SCRIPT = """import math
+import numpy as np
+import torch
+from fusec import DataType, FusionDefinition
+
+with FusionDefinition("f") as fd:
+    K = fd.define_dim("K", 4)
+    x = fd.define_tensor(shape=[64, 128], contiguity=True, dtype=DataType.Float)
+    LINE
+    fd.add_output(y)
+"""
+IN_SCRIPTS = {
+    "y = math.exp(x)": "write `fd.ops.exp(x)`",
+    "y = np.tanh(x)": "write `fd.ops.tanh(x)`",
+    "y = torch.relu(x)": "write `fd.ops.relu(x)`",
+    "y = sum(x[:, i] for i in range(K))": "give `K` a number of its own, as in `K = 4`",
+    "x[:, 0] = 0.0": (
+        "write `x_2 = fd.ops.update_slice(x, fd.ops.full([64, 1], 0.0, dtype=x.dtype), [0, 0])`"
+    ),
+    "x[2, 1:3] = x[0, 1:3]": "`x_2 = fd.ops.update_slice(x, source, [2, 1])` with a source of",
+    "y = fd.ops.cast(x, DataType.Float16)": "did you mean `DataType.Half`?",
+    "y = fd.ops.cast(x, DataType.Flaot)": "did you mean `DataType.Float`?",
+    "B = fd.define_dim('B')": 'write `B = fd.define_dim("B", 1024)`',
+    "z = fd.define_tensor(shape=['B', 128])": 'write `B = fd.define_dim("B", 1024)` before it',
+    "fd.add_output([x, x])": "add each of them",
+}
+
+
+@pytest.mark.parametrize("line", IN_SCRIPTS)
+def test_help_of_scripts(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.replace("LINE", line), encoding="utf-8")
+    with pytest.raises(FusecError) as caught:
+        load_script(file)
+    told = caught.value.diagnostic
+    assert IN_SCRIPTS[line] in (told.help or "").replace("`write", "write"), caught.value.render()
+    assert told.span is not None
+    assert told.span.line == 9
+
+
+def test_a_script_without_outputs(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.replace("LINE\n    fd.add_output(y)", "y = fd.ops.relu(x)"))
+    with pytest.raises(FusecError, match="has no output") as caught:
+        load_script(file)
+    assert "`fd.add_output(y)`" in (caught.value.diagnostic.help or "")
+
+
+def test_pytorchs_orders_are_taken_in_scripts() -> None:
+    with FusionDefinition("f") as fd:
+        x = fd.define_tensor(shape=[8, 16], contiguity=True, dtype=DataType.Float)
+        i = fd.define_tensor(shape=[8, 4], contiguity=True, dtype=DataType.Int)
+        picked = fd.ops.gather(x, 1, i)
+        fd.add_output(fd.ops.permute(picked, 1, 0))
+    assert str(fd.graph().outputs[0].value.type) == "f32[4, 8]"
+
+
+def test_commands_of_other_tools(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, help in (
+        (["build", "f.yaml"], "did you mean `fusec compile`?"),
+        (["chek", "f.yaml"], "did you mean `fusec check`?"),
+        (["frobnicate"], "commands: bench"),
+        (["run", "f.yaml", "--print"], "it takes a value: `--print 4`"),
+        (["diff", "f.yaml"], "it is called `fusec diff BEFORE AFTER`"),
+    ):
+        assert run_main(arguments) == 2
+        assert help in capsys.readouterr().err
+    assert run_main(["ops", "LSTM"]) == 3
+    assert "recurrent layers have no kernels" in capsys.readouterr().err
+
+
+def test_warnings_of_outputs() -> None:
+    for old, new, said in (
+        ("[y]", "[y, y]", "output `y` is listed twice: `y_out` is a copy of it"),
+        ("[y]", "[{y: {stream: {0: 16}}}]", "dim 0 of `y` has 8 elements, fewer than 16 slices"),
+    ):
+        text = FILE.replace(old, new).replace("f32[B, H]", "f32[8, H]").replace("{B: 8, ", "{")
+        assert [told.message for told in lint(read_text(text))] == [said]

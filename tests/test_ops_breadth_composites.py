@@ -73,6 +73,13 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     *[("cross_entropy", [LOGITS, TARGET], {"reduction": r}) for r in ("mean", "sum", "none")],
     ("cross_entropy", [IMAGE, SPATIAL], {"ignore_index": 3}),
     ("cross_entropy", [LOGITS[0], np.asarray(4)], {}),
+    *[("cross_entropy", [LOGITS, TARGET], {"reduction": r, "label_smoothing": 0.2})
+      for r in ("mean", "sum", "none")],
+    ("cross_entropy", [IMAGE, SPATIAL], {"ignore_index": 3, "label_smoothing": 0.1}),
+    *[("cross_entropy", [LOGITS, np.abs(LOGITS)], {"reduction": r, "label_smoothing": 0.1})
+      for r in ("mean", "sum", "none")],
+    ("cross_entropy", [IMAGE, np.abs(IMAGE)], {}),
+    ("cross_entropy", [LOGITS[0], np.abs(LOGITS[0])], {}),
     ("nll_loss", [LOGITS, TARGET], {}),
     ("nll_loss", [IMAGE, SPATIAL], {"reduction": "none", "ignore_index": 3}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE], {}),
@@ -81,6 +88,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("sdpfa_fwd", [QUERY, KEY, VALUE, None, MASK], {}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE, BIAS, BIAS], {}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE, None, None, 0.25], {}),
+    ("scaled_dot_product_attention", [QUERY, KEY, VALUE], {"enable_gqa": True}),
 ]  # fmt: skip
 IDS = [f"{c[0]}-{k}" for k, c in enumerate(CASES)]
 
@@ -109,6 +117,21 @@ def test_half_results_are_rounded_and_near(
     assert np.array_equal(found, found.astype(dtypes.BF16.numpy).astype(float))
     scale = max(1.0, float(np.abs(exact).max()))
     np.testing.assert_allclose(found, exact, atol=0.04 * scale)
+
+
+def test_heads_of_keys_serve_several_of_queries() -> None:
+    """With symbols the number of queries' heads must be a product."""
+    name, queries = "scaled_dot_product_attention", np.tile(QUERY, (1, 2, 1, 1))
+    queries = queries + normal(*queries.shape)
+    (found,) = build(name, [queries, KEY, VALUE], dtypes.F64, False, enable_gqa=True)
+    for head in range(queries.shape[1]):
+        one = (queries[:, head : head + 1], *(x[:, head // 2, None] for x in (KEY, VALUE)))
+        (want,) = build(name, [*one], dtypes.F64, False)
+        np.testing.assert_allclose(found[:, head : head + 1], want, rtol=1e-11)
+    with pytest.raises(FusecError, match="not known to be a multiple"):
+        build(name, [queries, KEY, VALUE], dtypes.F64, True, enable_gqa=True)
+    with pytest.raises(FusecError, match="not a multiple of"):
+        build(name, [queries[:, :5], KEY, VALUE], dtypes.F64, False, enable_gqa=True)
 
 
 def test_a_row_that_sees_nothing_is_zero() -> None:
@@ -207,7 +230,7 @@ def test_running_statistics_are_written_into_the_inputs_by_the_dsl() -> None:
 
 MISTAKES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("batch_norm", [W], {}, "at least 2 dims"),
-    ("batch_norm", [X, X[0, 0]], {}, r"a parameter must have shape \[6\]"),
+    ("batch_norm", [X, X[0, 0]], {}, r"the weight of `batch_norm` has shape \[5\], expected \[6\]"),
     ("batch_norm", [X, None, None, MEAN], {}, "or neither"),
     ("batch_norm", [X], {"training": False}, "needs running_mean"),
     ("batch_norm", [X[:1, :, :1], None, None, MEAN, VAR], {}, "more than one value"),
@@ -215,12 +238,12 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("group_norm", [X], {"num_groups": 4}, "6 channels are not divisible into 4 groups"),
     ("cross_entropy", [LOGITS, normal(5)], {}, "must be integers, got f64"),
     ("cross_entropy", [LOGITS, SPATIAL], {}, "the target has 3 dims, expected 1"),
-    ("cross_entropy", [LOGITS, TARGET[:4]], {}, "samples must agree: 5 and 4"),
+    ("cross_entropy", [LOGITS, TARGET[:4]], {}, "without the classes, dim 1: 5 and 4 differ"),
     ("nll_loss", [LOGITS, TARGET], {"reduction": "max"}, "mean, sum, none, not 'max'"),
     ("nll_loss", [LOGITS, TARGET + 200], {}, r"index 202 at \[0, 0\] is out of bounds"),
     ("sdpfa_fwd", [QUERY, KEY[0], VALUE], {}, "of one rank"),
-    ("sdpfa_fwd", [QUERY, KEY, VALUE[:, :, :4]], {}, "must agree: 5 and 4"),
-    ("sdpfa_fwd", [QUERY, KEY[:, :1], VALUE[:, :1]], {}, "must agree: 3 and 1"),
+    ("sdpfa_fwd", [QUERY, KEY, VALUE[:, :, :4]], {}, "key and value have 5 and 4 rows"),
+    ("sdpfa_fwd", [QUERY, KEY[:, :1], VALUE[:, :1]], {}, "query and key have 3 and 1 heads"),
     ("sdpfa_bwd", [VALUE, QUERY, KEY, VALUE, VALUE, X], {}, "must agree"),
 ]
 
