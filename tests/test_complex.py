@@ -173,6 +173,7 @@ OPERATIONS = [
     "sub({a}, mean({a}, dims=[1], keepdim=true))", "cast(cast({a}, c128), c64)", "matmul({a}, {b})",
     "addcmul({a}, {b}, {b}, 0.5)", "mul({a}, imag({b}))", "cat([{a}, {b}], dim=0)",
     "mul({a}, rsqrt(var({b}, dims=[0, 1])))", "cumsum({a}, dim=1)",
+    "asin({a})", "acos({a})", "atan({a})", "asinh({a})", "acosh({a})", "atanh({a})", "sigmoid({a})",
 ]  # fmt: skip
 
 

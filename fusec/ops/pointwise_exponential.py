@@ -168,9 +168,14 @@ def _sigmoid_terms(x: Array, result: Array) -> Array:
     approx=Approximation(
         "fusec::sigmoid_approx({x})", Cost(2, 2), accuracy=4, largest=64, terms=_sigmoid_terms
     ),
+    complex_error=ComplexError(8, complex_terms.logistic),
+    parts=complex_formulas.SIGMOID,
 )
 def sigmoid(x: Array) -> Array:
     """Return the logistic function, 1 / (1 + exp(-x))."""
+    if np.iscomplexobj(x):  # whose exp(-x) overflows without a direction
+        e = np.exp(np.where(np.signbit(x.real), x, -x))
+        return np.where(np.signbit(x.real), e, 1) / (1 + e)
     return 1 / (1 + np.exp(-x))
 
 
