@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, log, pi
+from math import inf, log, nan, pi
 from typing import Protocol
 
 from fusec.ir.dtype import DType
@@ -16,6 +16,8 @@ from fusec.ir.graph import Const, Operand
 
 MOST_PRODUCTS = 8
 """The largest whole exponent that is written as products."""
+STEEP = 64.0
+"""Left of -STEEP the logistic function is its own exponential to 64 bits; exp(STEEP) is finite."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,8 @@ def _log(w: Writer, a: Pair) -> Pair:
 
 def _log_to(base: float) -> Callable[[Writer, Pair], Pair]:
     def formula(w: Writer, a: Pair) -> Pair:
-        whole, scale = _log(w, a), 1 / log(base)
-        return Pair(w.op("mul", whole.re, scale), w.op("mul", whole.im, scale))
+        whole = _log(w, a)
+        return Pair(w.op("div", whole.re, log(base)), w.op("div", whole.im, log(base)))
 
     return formula
 
@@ -204,12 +206,17 @@ def _tan(w: Writer, a: Pair) -> Pair:
 
 
 def _sigmoid(w: Writer, a: Pair) -> Pair:
-    """Write 1 / (1 + e) right of 0 and e / (1 + e) left of it, with |e| <= 1."""
-    left = w.op("signbit", a.re)
-    size = w.op("neg", w.op("abs", a.re))
-    e = _exp(w, Pair(size, w.op("where", left, a.im, w.op("neg", a.im))))
+    """Write 1 / (1 + exp(-a)), and e / (1 + e) for e = exp(a) where exp(-a) might overflow.
+
+    An infinite or unknown angle makes it NaN, as in PyTorch.
+    """
+    left = w.op("lt", a.re, -STEEP)
+    e = _exp(w, Pair(w.op("where", left, a.re, w.op("neg", a.re)),
+                     w.op("where", left, a.im, w.op("neg", a.im))))  # fmt: skip
     above = Pair(w.op("where", left, e.re, 1.0), w.op("where", left, e.im, 0.0))
-    return _div(w, above, Pair(w.op("add", e.re, 1.0), e.im))
+    share = _div(w, above, Pair(w.op("add", e.re, 1.0), e.im))
+    lost = w.op("logical_and", left, w.op("logical_not", w.op("isfinite", a.im)))
+    return Pair(w.op("where", lost, nan, share.re), w.op("where", lost, nan, share.im))
 
 
 def _with_sign_of(w: Writer, size: float, x: Operand) -> Operand:

@@ -173,9 +173,11 @@ def _sigmoid_terms(x: Array, result: Array) -> Array:
 )
 def sigmoid(x: Array) -> Array:
     """Return the logistic function, 1 / (1 + exp(-x))."""
-    if np.iscomplexobj(x):  # whose exp(-x) overflows without a direction
-        e = np.exp(np.where(np.signbit(x.real), x, -x))
-        return np.where(np.signbit(x.real), e, 1) / (1 + e)
+    if np.iscomplexobj(x):  # where exp(-x) overflows, it has no direction
+        left = x.real < -complex_formulas.STEEP
+        e = np.exp(np.where(left, x, -x))
+        share = np.where(left, e, 1) / (1 + e)
+        return np.where(left & ~np.isfinite(x.imag), np.nan * (1 + 1j), share)
     return 1 / (1 + np.exp(-x))
 
 
