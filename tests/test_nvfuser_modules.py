@@ -269,6 +269,22 @@ def test_constants_that_are_written_in_place_take_numbers() -> None:
     assert "stride_order=[1, 0]" in repr(other)
 
 
+@pytest.mark.parametrize("sizes", [[], [4], [4, 3], [1, 3]])
+def test_tensors_that_are_declared_by_strides_are_printed_as_they_are_read(
+    sizes: list[int],
+) -> None:
+    FusionCache.reset()
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(sizes=sizes, strides=[3, 1][2 - len(sizes) :])
+        fd.add_output(fd.ops.neg(x))
+    names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(fd), names)
+    with FusionDefinition() as again:
+        names[fd.definition_name](again)
+    assert repr(again) == repr(fd)
+    assert FusionCache.get().num_fusions() == 1
+
+
 def test_definitions_are_numbered_and_written(tmp_path: Path) -> None:
     FusionCache.reset()
     kinds = [[-1, -1], [3, -1], [-1, -1]]

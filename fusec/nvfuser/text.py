@@ -128,7 +128,7 @@ class Calls:
         else:
             fields["contiguity"] = list(form.contiguity)
         fields |= {"dtype": of_dtype(form.dtype), "is_cpu": form.is_cpu}
-        if order is not None and form.contiguity is not None:
+        if order and form.contiguity is not None:
             fields["stride_order"] = list(order)
         return f"fd.define_tensor({self._keywords(fields)})"
 
