@@ -248,6 +248,10 @@ class EnvironmentProblem(FusecError):
     severity = "environment"
 
 
+class OutOfMemory(EnvironmentProblem):
+    """A GPU has no memory left for an allocation."""
+
+
 class InternalError(FusecError):
     """A bug of fusec, with the way to reproduce it: exit code 70."""
 

@@ -48,6 +48,7 @@ class Framework:
     """What calls know of it; counts what it allocates."""
 
     name = "called"
+    out_of_memory = MemoryError
 
     def __init__(self) -> None:
         """Start on stream 7."""

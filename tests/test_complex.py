@@ -173,6 +173,7 @@ OPERATIONS = [
     "sub({a}, mean({a}, dims=[1], keepdim=true))", "cast(cast({a}, c128), c64)", "matmul({a}, {b})",
     "addcmul({a}, {b}, {b}, 0.5)", "mul({a}, imag({b}))", "cat([{a}, {b}], dim=0)",
     "mul({a}, rsqrt(var({b}, dims=[0, 1])))", "cumsum({a}, dim=1)",
+    "asin({a})", "acos({a})", "atan({a})", "asinh({a})", "acosh({a})", "atanh({a})", "sigmoid({a})",
 ]  # fmt: skip
 
 
@@ -267,6 +268,23 @@ def test_single_precision_is_right(seed: int) -> None:
         found = joined(pairs, simulate(pairs, parts_of_inputs(pairs, given), sizes))
     verdict = compare(fusion, sizes, given, found, poison=False)
     assert not any(o.wrong for o in verdict.outputs), f"{to_text(fusion)}\n{verdict.text()}"
+
+
+@pytest.mark.parametrize("op", ["arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh"])
+def test_inverse_functions_are_exact_at_branch_points_and_far_away(op: str) -> None:
+    """To 8 units of the modulus, where squares of the distance to 1 underflow or overflow."""
+    near = [b + d for b in (1, -1, 1j, -1j) for d in (1e-30, 1e-30j, -1e-5 + 1e-9j, 1e-12j)]
+    x = np.array([*near, 1e30 - 2j, -3e25j, 1e-25 + 1e-28j, 0.3 + 1e-20j], np.complex64)
+    count = len(x)
+    fusion = fusion_of("x: c64[N]", f"y = {op.replace('arc', 'a')}(x)", "y", f"{{N: {count}}}")
+    pairs = run_pipeline(fusion)
+    with np.errstate(all="ignore"):
+        parts = simulate(pairs, parts_of_inputs(pairs, {"x": x}), {"N": count})
+        expected = getattr(np, op)(x.astype(np.complex128))
+    found, known = joined(pairs, parts)["y"], np.isfinite(expected)
+    error = np.abs(found[known] - expected[known])
+    assert np.all(error <= 8 * 2.0**-23 * np.abs(expected[known]))
+    assert not np.any(np.isfinite(found[~known]))
 
 
 @pytest.mark.parametrize("part", ["real", "imag"])

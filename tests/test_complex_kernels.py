@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from complex_on_cpu import check_on_cpu, fusion_of, run_on_cpu
 
 from fusec.run.arrays import StridedArray
+
+
+def logistic(z: Any) -> Any:
+    """Return the logistic function, 0 where exp(-z) overflows with a direction."""
+    plain = 1 / (1 + np.exp(-z))
+    return np.where((z.real == -np.inf) & np.isfinite(z.imag), 0, plain)
+
 
 UNARY = {
     "neg": np.negative, "reciprocal": np.reciprocal, "abs": np.abs, "exp": np.exp,
@@ -14,8 +23,11 @@ UNARY = {
     "rsqrt": lambda z: 1 / np.sqrt(z), "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "real": np.real, "imag": np.imag,
     "isfinite": np.isfinite, "isnan": np.isnan, "isinf": np.isinf, "isreal": np.isreal,
-    "logical_not": np.logical_not,
+    "logical_not": np.logical_not, "sigmoid": logistic,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
 }  # fmt: skip
+INVERSES = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
     "truediv": np.divide, "pow": np.power, "eq": np.equal, "ne": np.not_equal,
@@ -60,7 +72,7 @@ def test_functions_of_one_operand(dtype: str, kind: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "kind"), [("c64", "complex64"), ("c128", "complex128")])
 def test_functions_of_parts_that_are_not_finite(dtype: str, kind: str) -> None:
-    names = ("exp", "log", "log2", "sqrt", "abs")
+    names = ("exp", "log", "log2", "sqrt", "abs", "sigmoid", *INVERSES)
     lines = "; ".join(f"y_{op} = {op}(x)" for op in names)
     fusion = fusion_of(f"x: {dtype}[N]", lines, ", ".join(f"y_{op}" for op in names), "{N: 25}")
     parts = [np.inf, -np.inf, np.nan, 0.0, -2.0]

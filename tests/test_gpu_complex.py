@@ -34,6 +34,13 @@ UNARY = [
     "isinf",
     "isreal",
     "logical_not",
+    "sigmoid",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
 ]
 BINARY = ["add", "sub", "mul", "div", "pow", "eq", "ne", "logical_or"]
 

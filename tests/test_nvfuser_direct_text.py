@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
+
+from fusec.diagnostics import FusecError
 from fusec.nvfuser.definition import DirectDefinition
 from fusec.parse.dsl import DataType
 from fusec.passes import run_pipeline
@@ -82,10 +86,31 @@ def test_no_new_dim_is_an_expansion() -> None:
         x = fd.define_tensor(shape=[1, 4])
         fd.add_output(fd.ops.broadcast_in_dim(x, [3, 4], [0, 1]))
         fd.add_output(fd.ops.broadcast_in_dim(x, [2, 3, 4], [1, 2]))
+        fd.add_output(fd.ops.broadcast_in_dim(x, [5, 4], [-2, -1]))
 
     printed = lines(define)
     assert "tv1 = fd.ops.expand(tv0, shape=[3, 4])" in printed
     assert "tv2 = fd.ops.broadcast_in_dim(tv0, shape=[2, 3, 4], broadcast_dims=[1, 2])" in printed
+    assert "tv3 = fd.ops.expand(tv0, shape=[5, 4])" in printed
+
+
+@pytest.mark.parametrize(
+    ("shape", "places", "to"),
+    [([2, 2], [0], [2, 2, 3]), ([2, 2], [0], [2]), ([2, 2], [0, 2], [2, 2]), ([2], [0, 1], [2, 2])],
+)
+def test_dims_that_broadcast_in_dim_does_not_take_are_refused(
+    shape: list[int], places: list[int], to: list[int]
+) -> None:
+    with DirectDefinition() as fd:
+        x = fd.define_tensor(shape=shape, contiguity=True)
+        with pytest.raises(FusecError, match="broadcast_dims"):
+            fd.ops.broadcast_in_dim(x, to, places)
+    with DirectDefinition() as late:
+        x = late.define_tensor(shape=[-1] * len(shape), contiguity=True)
+        like = late.define_tensor(shape=[-1] * len(to), contiguity=True)
+        late.add_output(late.ops.broadcast_in_dim(x, like.shape(), places))
+    with pytest.raises(FusecError, match="broadcast_dims"):
+        late.execute([np.ones(shape, np.float32), np.ones(to, np.float32)])
 
 
 def test_broadcasts_one_after_the_other_are_merged_in_the_printed_definition_too() -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from fusec.nvfuser.repro import clone
 from fusec.nvfuser.script import load_script
 from fusec.nvfuser.versions import Version, version
 from fusec.parse.dsl import DataType
+from fusec.parse.dsl.inputs import Actual, adopt
+from fusec.run.arrays import StridedArray
+from fusec.run.inputs import bind_sizes
 
 ROOT = Path(__file__).parents[1]
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
@@ -73,10 +77,10 @@ def test_the_texts_are_nvfusers() -> None:
     assert repr(first) == (
         "\ndef nvfuser_fusion_id0(fd : FusionDefinition) -> None :\n"
         "    T0 = fd.define_tensor(shape=[-1, 4], contiguity=[True, True], dtype=DataType.Float,"
-        " is_cpu=False, stride_order=[1, 0])\n"
+        " is_cpu=False)\n"
         "    T1 = fd.ops.sum(T0, dims=[1])\n"
-        "    T2 = fd.ops.mul(T1, 3.00000)\n"
-        "    fd.add_output(T2)\n"
+        "    T3 = fd.ops.mul(T1, 3.00000)\n"
+        "    fd.add_output(T3)\n\n"
     )
     with DirectDefinition() as second:
         second.define_tensor(shape=[1], dtype=DataType.Bool)
@@ -233,6 +237,52 @@ def test_the_cache_takes_the_fusion_of_a_definition() -> None:
     assert fd.fusion.inputs() == fd.inputs()
     assert [t.is_tensor() for t in fd.fusion.inputs()] == [True, False]
     assert len(fd.fusion.outputs()) == len(fd.execute(inputs())) == 2
+
+
+INLINE = """
+def nvfuser_fusion_id0(fd : FusionDefinition) -> None :
+    T0 = fd.define_tensor(shape=[-1, -1], contiguity=[False, False], dtype=DataType.Float, is_cpu=False)
+    S1 = fd.define_scalar(None, dtype=DataType.Int)
+    T5 = fd.ops.broadcast_in_dim(T0, shape=[2, 2, S1], broadcast_dims=[0, 1])
+    T7 = fd.ops.mul(T5, 2.00000)
+    T11 = fd.ops.reshape(T7, new_shape=[4, -1])
+    T18 = fd.ops.slice(T11, start_indices=[0, 1], end_indices=[2, 4])
+    T19 = fd.ops.permute(T18, dims=[1, 0])
+    fd.add_output(T19)
+
+"""  # noqa: E501
+
+
+def test_constants_that_are_written_in_place_take_numbers() -> None:
+    """As lists of sizes do, which nvFuser makes vectors of, and define_scalar's constants."""
+    names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(INLINE, names)
+    FusionCache.reset()
+    with FusionDefinition() as fd:
+        names["nvfuser_fusion_id0"](fd)
+    assert repr(fd) == INLINE
+    with FusionDefinition() as other:
+        x = other.define_tensor(sizes=[4, 3], strides=[3, 1])
+        two = other.define_scalar(2.0)
+        other.add_output(other.ops.add(x, two))
+    assert "T2 = fd.ops.add(T0, 2.00000)" in repr(other)
+    assert "stride_order=[1, 0]" in repr(other)
+
+
+@pytest.mark.parametrize("sizes", [[], [4], [4, 3], [1, 3]])
+def test_tensors_that_are_declared_by_strides_are_printed_as_they_are_read(
+    sizes: list[int],
+) -> None:
+    FusionCache.reset()
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(sizes=sizes, strides=[3, 1][2 - len(sizes) :])
+        fd.add_output(fd.ops.neg(x))
+    names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(fd), names)
+    with FusionDefinition() as again:
+        names[fd.definition_name](again)
+    assert repr(again) == repr(fd)
+    assert FusionCache.get().num_fusions() == 1
 
 
 def test_definitions_are_numbered_and_written(tmp_path: Path) -> None:
@@ -443,6 +493,42 @@ def test_a_top_k_of_a_negative_count_is_refused() -> None:
             fd.add_output(result)
     with pytest.raises(RuntimeError, match="-5"):
         fd.execute([inputs()[0], -5])
+
+
+class OnCpu:
+    """A 0-dim tensor that says where it lies, as those of PyTorch do."""
+
+    device = SimpleNamespace(type="cpu")
+    shape = ()
+
+    def fusec_actual(self) -> Actual:
+        return adopt([np.array(2.0, np.float32)])[0]
+
+
+def test_tensors_in_host_memory_are_declared_so_beside_a_gpu(monkeypatch) -> None:
+    number = OnCpu()
+    for gpu in (False, True):
+        monkeypatch.setattr("fusec.nvfuser.definition.has_gpu", lambda gpu=gpu: gpu)
+        with DirectDefinition() as fd:
+            fd.add_output(fd.ops.add(fd.from_pytorch(number), 1.0))
+        assert fd.graph().inputs[0].on_cpu == gpu
+        assert f"is_cpu={gpu}" in repr(fd)
+
+
+@pytest.mark.parametrize("strides", [(0, 1), (1, 1), (4, 1)])
+def test_strides_of_nothing_are_free(strides: tuple[int, int]) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor(shape=[0, 0], contiguity=[True, True])))
+    given = StridedArray(np.empty(0, np.float32), (0, 0), strides)
+    name = fd.graph().inputs[0].value.name
+    assert bind_sizes(fd.graph(), {name: given}) == {}
+
+
+def test_names_of_refused_enumerations_are_refused(modules: dict[str, Any]) -> None:
+    kinds = modules["nvfuser_direct"].SchedulerType
+    with pytest.raises(Unsupported, match="scheduling"):
+        getattr(kinds, "__entries").values()
+    assert not hasattr(kinds, "__len__")
 
 
 def test_an_output_of_the_host_beside_one_of_the_gpu_is_refused() -> None:

@@ -223,12 +223,15 @@ class FusionDefinition(Executed):
 
     def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
         """Declare an input like a given tensor."""
+        return self._declare_like(tensor, static_sizes)
+
+    def _declare_like(self, tensor: Any, static_sizes: bool, *, is_cpu: bool = False) -> Tensor:
         with placed() as place:
             like = inputs.adopt([tensor])[0]
             name = self._input_name(place, None, "T")
         return self.define_tensor(
             sizes=like.shape or (), strides=like.strides, dtype=of_dtype(like.dtype),
-            static_sizes=static_sizes, name=name,
+            static_sizes=static_sizes, is_cpu=is_cpu, name=name,
         )  # fmt: skip
 
     def define_scalar(
