@@ -15,6 +15,7 @@ from fusec.hostir.instructions import (
     For,
     GetStream,
     Instruction,
+    Memset,
     Post,
     Receive,
     Send,
@@ -51,7 +52,7 @@ from fusec.ops.communication import (
     STREAM_STACK,
     holders,
 )
-from fusec.schedule.plan import KernelPlan
+from fusec.schedule.plan import HostPlan, KernelPlan
 from fusec.segment.segmented import Segment
 
 
@@ -285,13 +286,34 @@ class Lowered:
                 yield self._in_place(value, segment.fusion.effects.into[value], loop)
             elif value not in self.final:
                 yield self._place(value, loop)
-        if plan.kernels:
+        body: tuple[Instruction, ...] = ()
+        if plan.runs_as_post:
             inputs = tuple(i.value.name for i in segment.fusion.inputs)
             made = (o.value.name for o in segment.fusion.outputs)
-            post = Post(segment.name, inputs, tuple(n for n in made if n not in views))
-            yield post if loop is not None else self._on_ranks(segment, post)
+            body = (Post(segment.name, inputs, tuple(n for n in made if n not in views)),)
+        elif plan.host is not None:
+            body = tuple(self._on_host(plan.host))
+        if body:
+            yield from body if loop is not None else self._on_ranks(segment, body)
 
-    def _on_ranks(self, segment: Segment, post: Post) -> Instruction:
+    def _on_host(self, plan: HostPlan) -> Iterator[Instruction]:
+        """Yield the copies and the zeros of a segment without kernels."""
+        yield from map(Memset, plan.zeros)
+        for number, copy in enumerate(plan.copies):
+            source, target = copy.source, self.state.buffers[copy.target]
+            part = replace(source, base=target.name, offset=copy.offset, strides=target.strides)
+            ends: list[str] = []
+            for view, name in ((part, "part"), (source, "source")):
+                base = self.state.buffers[view.base]
+                layout = Buffer("", "temporary", base.dtype, view.shape, view.strides)
+                ends.append(base.name)
+                if (layout.shape, layout.strides, view.offset) != (base.shape, base.strides, 0):
+                    ends[-1] = f"{target.name}.{name}{number}"
+                    self.state.add(replace(layout, name=ends[-1]))
+                    yield Alias(ends[-1], base.name, view.offset)
+            yield Copy(*ends)
+
+    def _on_ranks(self, segment: Segment, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
         """Return what runs a segment on the ranks that hold what it computes.
 
         It is a loop of one iteration there, and of none elsewhere.
@@ -299,13 +321,13 @@ class Lowered:
         ranks = self.holders.get(segment.nodes[-1].output)
         mesh = self.state.segmented.fusion.mesh
         if ranks is None or mesh is None:
-            return post
+            return body
         ((axis, _),) = mesh.axes
         place = place_of(axis)
         apart = (maximum(place - rank, rank - place) for rank in sorted(ranks))
         number, self.conditions = self.conditions, self.conditions + 1
         index = f"on{number}.index"
-        return For(index, sum((1 - minimum(each, 1) for each in apart), dim(0)), (post,))
+        return (For(index, sum((1 - minimum(each, 1) for each in apart), dim(0)), body),)
 
     # -- memory
 

@@ -31,6 +31,7 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim, mod, symbol
+from fusec.options import HOST_SCHEDULER
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 INDEX = "StreamIdx"
@@ -170,7 +171,8 @@ class _Printer:
         if is_set(self.segmented, post):
             return f"{made} = Set( {given}, cache_op=Streaming )"
         ends = f"Inputs: {{{given}}}, Outputs: {{{made}}}"
-        return f"LaunchKernel( Group ID: {segment.id}, {ends} )"
+        name = "Evaluate" if segment.scheduler == HOST_SCHEDULER else "LaunchKernel"
+        return f"{name}( Group ID: {segment.id}, {ends} )"
 
     def _all(self, names: Sequence[str]) -> str:
         known = self.scalars
