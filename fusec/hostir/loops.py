@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
@@ -42,6 +42,7 @@ from fusec.ir.dim import (
 )
 from fusec.ir.effects import ALIGNMENT, slices_overlap
 from fusec.ir.graph import Input, Node, Value
+from fusec.ir.sharding import Mesh
 from fusec.ops.communication import (
     BROADCAST,
     PEER_VIEWS,
@@ -50,6 +51,7 @@ from fusec.ops.communication import (
     SEND_SLICE,
     STREAM_SLICE,
     STREAM_STACK,
+    Ranks,
     holders,
 )
 from fusec.schedule.plan import HostPlan, KernelPlan
@@ -59,6 +61,27 @@ from fusec.segment.segmented import Segment
 def place_of(axis: str) -> Dim:
     """Return this rank's place along an axis of the mesh."""
     return symbol(f"{axis}.place", extent=False)
+
+
+def _is_one_of(mesh: Mesh, ranks: Ranks) -> Dim:
+    """Return 1 on some ranks of a mesh, and 0 on others."""
+    places = {axis: mesh.places(ranks, axis) for axis, _ in mesh.axes}
+    if mesh.block(places) == ranks:
+        return product(_stands_at(axis, places[axis], size) for axis, size in mesh.axes)
+    each = (
+        product(_stands_at(axis, {at}, mesh.extent(axis)) for axis, at in mesh.place(r).items())
+        for r in sorted(ranks)
+    )
+    return sum(each, dim(0))
+
+
+def _stands_at(axis: str, places: Collection[int], size: int) -> Dim:
+    """Return 1 where this rank stands at one of some places along an axis, else 0."""
+    if len(places) == size:
+        return dim(1)
+    place = place_of(axis)
+    apart = (maximum(place - at, at - place) for at in sorted(places))
+    return sum((1 - minimum(each, 1) for each in apart), dim(0))
 
 
 @dataclass(frozen=True)
@@ -322,12 +345,9 @@ class Lowered:
         mesh = self.state.segmented.fusion.mesh
         if ranks is None or mesh is None:
             return body
-        ((axis, _),) = mesh.axes
-        place = place_of(axis)
-        apart = (maximum(place - rank, rank - place) for rank in sorted(ranks))
         number, self.conditions = self.conditions, self.conditions + 1
-        index = f"on{number}.index"
-        return (For(index, sum((1 - minimum(each, 1) for each in apart), dim(0)), body),)
+        index, there = f"on{number}.index", _is_one_of(mesh, ranks)
+        return (For(index, there, body),)
 
     # -- memory
 

@@ -253,8 +253,8 @@ class _Partitioner:
     def _on_their_ranks(self, node: Node, choice: Choice, operands: list[Operand]) -> list[Operand]:
         """Return operands that all ranks hold that compute a node.
 
-        These are those that the file says of its results; else all, where ranks have parts of it;
-        else those that hold all operands, or the largest one.
+        These are those that the file says of its results; else those that hold all operands, or the
+        largest one. Where ranks have parts of it, all others along these axes are among them.
         """
         values = [o for o in operands if isinstance(o, Value)]
         held = [(v, ranks) for v in values if (ranks := self.graph.held(v)) is not None]
@@ -264,12 +264,13 @@ class _Partitioner:
         everywhere = frozenset(self.reshard.all_ranks)
         if said is not None:
             on = everywhere if said.ranks is None else frozenset(said.ranks)
-        elif choice.partial or any(axis != STREAM for axis, _ in choice.result.axes):
-            on = everywhere
         else:
             on = held[0][1].intersection(*(ranks for _, ranks in held[1:]))
             hints = self.fusion.hints
             on = on or max(held, key=lambda h: product(h[0].shape).evaluate(hints))[1]
+        mesh = self.fusion.mesh
+        assert mesh is not None
+        on = self.reshard.among(mesh.closure(on, choice.partial), choice.result)
         return [self.reshard.on_ranks(o, on) if isinstance(o, Value) else o for o in operands]
 
     def _defers(self, node: Node, said: Sharding | None) -> bool:
@@ -389,9 +390,10 @@ class _Partitioner:
         if wanted.dims not in tensor.held:
             deferred = value in self.deferred
             start = self._part(value, wanted) if deferred else tensor.nearest(wanted)
-            if any(axis != STREAM for axis, _ in wanted.axes):  # each rank has a part of its own
-                everywhere = frozenset(self.reshard.all_ranks)
-                start = replace(start, value=self.reshard.on_ranks(start.value, everywhere))
+            ranks = self.graph.held(start.value)
+            if ranks is not None:  # those among which it is divided have parts of their own
+                ranks = self.reshard.among(ranks, wanted)
+                start = replace(start, value=self.reshard.on_ranks(start.value, ranks))
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
