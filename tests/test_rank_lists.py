@@ -129,8 +129,7 @@ MISTAKES = [
     ("ranks: [0]}\n  w0", "ranks: [1, 1]}\n  w0", "`x` is on a rank twice", 5, FusecError),
     ("ranks: [0]}\n  w0", "ranks: 0}\n  w0", "expected the ranks that hold a value", 5, FusecError),
     ("ranks: [0]}\n  w0", "ranks: [0, 1], shard: {0: mesh}}\n  w0",
-     "`x` is divided over some of the ranks", 5, Unsupported),
-    ("mesh: [3]", "mesh: {a: 3, b: 1}", "on some ranks of a mesh of 2 axes", 5, Unsupported),
+     r"`x` is divided over some of the ranks along `mesh`: \[0, 1\], without 2", 5, Unsupported),
     ("mesh: [3]\n", "", "`x` is on some ranks, but the fusion has no mesh", 4, FusecError),
 ]  # fmt: skip
 

@@ -476,11 +476,20 @@ class Lowered:
                 yield self._place(value, loop)
             reduction = given.get("reduction", "")
             ends = value.name, source.name
-            kind, root = node.op.name, None
+            along = given["axis"], given["ranks"]
             if node.op is BROADCAST:
-                kind, root = "broadcast", dim(given["root"])
-            yield Collective(kind, *ends, given["axis"], given["ranks"], reduction, root)
+                root, to = dim(given["root"]), self._receivers(node)
+                yield Collective("broadcast", *ends, *along, root=root, to=to)
+            else:
+                yield Collective(node.op.name, *ends, *along, reduction)
             yield Wait(value.name)
+
+    def _receivers(self, node: Node) -> tuple[int, ...]:
+        """Return the places along its axis that a broadcast is for, none where these are all."""
+        mesh = self.state.segmented.fusion.mesh
+        assert mesh is not None
+        places = mesh.places(node.attributes["to"], node.attributes["axis"])
+        return () if len(places) == node.attributes["ranks"] else tuple(sorted(places))
 
     def _in_loop(self, node: Node, loop: _Loop) -> Iterator[Instruction]:
         value, source, given = node.output, node.inputs[0], node.attributes

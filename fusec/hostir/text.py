@@ -204,6 +204,7 @@ class _Printer:
             where += f", ranks={exchange.ranks}"
             where += f", op={exchange.reduction}" if exchange.reduction else ""
             where += "" if exchange.root is None else f", root={self.names.size(exchange.root)}"
+            where += f", to={{{', '.join(map(str, exchange.to))}}}" if exchange.to else ""
             source, target = self.tensors.text(exchange.source), self.tensors.text(exchange.target)
             kind = EXCHANGES[exchange.kind]
             ends = f"input={source}, output={target}"
