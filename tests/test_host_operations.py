@@ -195,6 +195,17 @@ def moved(draw: st.DrawFn) -> str:
     )
 
 
+@pytest.mark.gpu
+def test_a_gpu_runs_them(tmp_path: Path, capsys: Capture) -> None:
+    """A kernel, copies, a memset and evaluations of one program; also for slices of a loop."""
+    for name, text in (("mixed", MIXED), ("loop", LOOP)):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text, encoding="utf-8")
+        done = fusec(capsys, "run", path, "--device", "cuda")
+        assert done.code == 0, done.out + done.err
+        assert "verified" in done.out
+
+
 @settings(max_examples=12, deadline=None)
 @given(moved(), st.integers(0, 3))
 def test_elements_are_moved_to_where_they_belong(text: str, seed: int) -> None:
