@@ -246,6 +246,42 @@ segments: {at: {values: [y], scheduler: host}}
     np.testing.assert_array_equal(executed(program, device, inputs)["y"], inputs["w"].array.T)
 
 
+def test_outputs_that_overwrite_one_anothers_operands_are_evaluated() -> None:
+    """All of them from what was there before."""
+    text = """
+fusion: swapped
+inputs: {x: "f32[4, 6]", w: "f32[4, 6]"}
+ops:
+  - a = set(w)
+  - b = set(x)
+outputs:
+  - a: {alias: x}
+  - b: {alias: w}
+segments: {at: {values: [a, b], scheduler: host}}
+"""
+    program = planned(text)
+    inputs = random_inputs(program.original, choose_sizes(program.original), 0)
+    found = run_rank(program, inputs, None, 0)  # a kernel saves one of both
+    np.testing.assert_array_equal(found["a"], inputs["w"].array)
+    np.testing.assert_array_equal(found["b"], inputs["x"].array)
+
+
+def test_complex_outputs_in_place() -> None:
+    text = """
+fusion: turned
+inputs: {x: "c64[4, 6]"}
+ops:
+  - y = mul(x, c64(0, 1))
+outputs:
+  - y: {alias: x}
+segments: {at: {values: [y], scheduler: host}}
+"""
+    program = planned(text)
+    inputs = random_inputs(program.original, choose_sizes(program.original), 0)
+    wanted = 1j * inputs["x"].array
+    np.testing.assert_allclose(executed(program, StreamDevice({}), inputs)["y"], wanted, rtol=1e-6)
+
+
 LOOP = """
 fusion: loop
 dims: {B: 8, H: 6}

@@ -55,7 +55,9 @@ class HostOperations(Family[HostProblem, HostParameters, Plan[HostProblem, HostP
         made = [_moved(segment, o) for o in segment.outputs]
         copies = [c for found in made if found is not None for c in found]
         calls = sum(_calls(segment, c) for c in copies)
-        if None in made or calls > MOST_CALLS:
+        # One copy after the other would read what an earlier one has written.
+        overwrites = len(made) > 1 and any(o.value in segment.effects.into for o in segment.outputs)
+        if None in made or calls > MOST_CALLS or overwrites:
             return HostProblem(segment, fusion, HostPlan(evaluated=True), 1)
         zeros = tuple(o.value.name for o, found in zip(segment.outputs, made, strict=True)
                       if not found)  # fmt: skip
