@@ -379,6 +379,25 @@ def merged_loops(draw: st.DrawFn) -> tuple[list[tuple[str, tuple[int, ...]]], in
     return calls, draw(st.integers(0, len(sizes) - 1))
 
 
+def test_slices_are_not_stacked_in_an_input() -> None:
+    """The copy that writes into it stays."""
+    text = """
+inputs:
+  x: "i32[48]"
+  z: {type: "i32[48]", stream: {0: 4}}
+ops:
+  - a = bitwise_or(z, 1)
+  - b = mod(z, a)
+  - c = set(b)
+  - e = erf(b)
+outputs:
+  - c: {alias: x}
+  - e
+shardings: {a: {stream: {}}}
+"""
+    assert trial(Drawn(read(text))) == Outcome("verified")
+
+
 OF_WHOLE_INPUTS = [
     # A reader of what is computed as needed takes the division of its other operand.
     """
