@@ -117,7 +117,8 @@ def variants_of(package: Package) -> list[Variant]:
     """Return a package's programs with their machine code, as calls take them."""
     cubins = {t: package.cubins(t) for t in package.targets}
     return [
-        Variant(p.host, cubins, coverage(p.host.guards, p.local.dims)) for p in package.programs
+        Variant(p.host, cubins, coverage(p.host.guards, p.local.dims), evaluated=p.evaluated)
+        for p in package.programs
     ]
 
 

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 import pytest
 from annotated import Drawn, draw, repeated
-from annotated_trials import Outcome, trial, try_many
+from annotated_trials import Outcome, lines_of, trial, try_many
 from draws import drawn, times
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -377,6 +377,66 @@ def merged_loops(draw: st.DrawFn) -> tuple[list[tuple[str, tuple[int, ...]]], in
             pair = [factor, sizes[at] // factor]
             sizes[at : at + 1] = pair if kind == "outer_split" else pair[::-1]
     return calls, draw(st.integers(0, len(sizes) - 1))
+
+
+def test_slices_are_not_stacked_in_an_input() -> None:
+    """The copy that writes into it stays."""
+    text = """
+inputs:
+  x: "i32[48]"
+  z: {type: "i32[48]", stream: {0: 4}}
+ops:
+  - a = bitwise_or(z, 1)
+  - b = mod(z, a)
+  - c = set(b)
+  - e = erf(b)
+outputs:
+  - c: {alias: x}
+  - e
+shardings: {a: {stream: {}}}
+"""
+    assert trial(Drawn(read(text))) == Outcome("verified")
+
+
+OF_WHOLE_INPUTS = [
+    # A reader of what is computed as needed takes the division of its other operand.
+    """
+mesh: [4]
+inputs:
+  x: {type: "bf16[129, 8]", shard: {}}
+  g: bf16[129, 1]
+  b: {type: "bf16[8]", stream: {0: 4}}
+  w: {type: "bf16[64, 8]", shard: {1: mesh}}
+ops:
+  - c = mul(x, g)
+  - y = linear(mul(c, broadcast_in_dim(b, shape=[129, 8], broadcast_dims=[1])), w)
+outputs: [y]
+""",
+    # What is computed of whole tensors is computed in parts, not gathered of other parts.
+    """
+mesh: [2]
+inputs:
+  x: "f32[16, 32]"
+  g: {type: "f32[32]", shard: {0: mesh}}
+  w: {type: "f32[32, 8]", shard: {1: mesh}}
+ops:
+  - c = mul(x, broadcast_in_dim(g, shape=[16, 32], broadcast_dims=[1]))
+  - y = matmul(c, w)
+outputs:
+  - y: {shard: {0: [{whole: 8}, {stream: 2}], 1: mesh}}
+""",
+]
+
+
+@pytest.mark.parametrize("text", OF_WHOLE_INPUTS)
+def test_what_is_computed_as_needed_may_be_said_to_be(text: str) -> None:
+    fusion = read(text)
+    agree(fusion, exact=False)
+    wanted = lines_of(partition(fusion))
+    found = dict(repeated(fusion, random.Random(0), 9))
+    assert "c" in found
+    for again in found.values():
+        assert lines_of(partition(again)) == wanted
 
 
 @drawn(12)

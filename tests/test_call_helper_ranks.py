@@ -107,12 +107,14 @@ class Watched:
         return self._device.call(function, *given, what=what)
 
 
-def collective(kind: str, reduction: str = "", *, beside: bool = False) -> HostProgram:
+def collective(
+    kind: str, reduction: str = "", *, beside: bool = False, to: tuple[int, ...] = ()
+) -> HostProgram:
     """Return z = an exchange of x; beside: on a stream of its own, which is joined."""
     rows = {"all_gather": B * RANKS, "reduce_scatter": B // RANKS}.get(kind, B)
     buffers = (buffer("x", "input", B, H), buffer("z", "output", rows, H))
     root = dim(1) if kind == "broadcast" else None
-    begun = Collective(kind, "z", "x", "mesh", RANKS, reduction, root)
+    begun = Collective(kind, "z", "x", "mesh", RANKS, reduction, root, to)
     first = [SetStream(dim(1)), Synchronize(dim(0))] if beside else []
     last = [SetStream(dim(0)), Synchronize(dim(1))] if beside else []
     body = (Allocate("z"), *first, begun, *last, Wait("z"))
@@ -128,6 +130,8 @@ PROGRAMS: dict[str, tuple[HostProgram, bool]] = {
     "all_reduce beside": (collective("all_reduce", "max", beside=True), True),
     "gathered by NCCL": (gathered(), False), "ring by NCCL": (ring(1), False),
     "broadcast by NCCL": (collective("broadcast"), False),
+    "sent by NCCL": (collective("broadcast", to=(0,)), False),
+    "sent": (collective("broadcast", to=(0,)), True),
     "all_to_all by NCCL": (collective("all_to_all"), False),
 }  # fmt: skip
 

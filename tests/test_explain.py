@@ -51,7 +51,7 @@ KEYS = {
     "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
     "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why orders "
-    "overrides chosen tuned iterations exchange specialised",
+    "overrides chosen tuned iterations exchange specialised host",
     "segments.specialised": "dim size rule because way_out",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers",

@@ -190,9 +190,11 @@ def of_kind(kind: str) -> Callable[[int], Program]:
                 (Receive("v", "m", dim(rank)), "v", None, GROUP, rank),
             ]
             return Program(dict.fromkeys("xyuv", BLOCK), ring, ("y", "v"))
-        root = dim(1) if kind == "broadcast" else None
+        name, *to = kind.split(" to ")
+        root = dim(1) if name == "broadcast" else None
         reduction = "sum" if kind in ("all_reduce", "reduce_scatter") else ""
-        exchange = Collective(kind, "y", "x", "m", RANKS, reduction, root)
+        receivers = tuple(int(place) for each in to for place in each.split())
+        exchange = Collective(name, "y", "x", "m", RANKS, reduction, root, receivers)
         own = {"all_to_all": RANKS, "reduce_scatter": RANKS}.get(kind, 1)
         got = {"all_gather": RANKS, "all_to_all": RANKS}.get(kind, 1)
         sizes = {"x": BLOCK * own, "y": BLOCK * got}
@@ -215,6 +217,8 @@ def right(kind: str, rank: int, run: int) -> dict[str, np.ndarray]:
             return {"y": np.concatenate([np.split(s, RANKS)[rank] for s in sources])}
         case "broadcast":
             return {"y": sources[1]}
+        case "broadcast to 0" | "broadcast to 1 2":
+            return {"y": sources[1]} if str(rank) in kind else {}
         case "all_reduce":
             return {"y": np.sum(sources, axis=0)}
     return {"y": np.split(np.sum(sources, axis=0), RANKS)[rank]}
@@ -249,13 +253,18 @@ def check_all(kind: str, make: Make) -> None:
                     np.testing.assert_array_equal(seen[rank][run][name], values)
 
 
-@pytest.mark.parametrize("kind", ["all_gather", "all_to_all", "broadcast", "send"])
+SENT = ["broadcast to 0", "broadcast to 1 2"]
+"""Kinds that only some ranks receive; of the first one others have nothing to do."""
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "all_to_all", "broadcast", "send", *SENT])
 def test_peer_copies_are_right_in_every_order_of_streams(kind: str) -> None:
     check_all(kind, PeerTransport)
 
 
 @pytest.mark.parametrize(
-    "kind", ["all_gather", "all_to_all", "broadcast", "send", "all_reduce", "reduce_scatter"]
+    "kind",
+    ["all_gather", "all_to_all", "broadcast", "send", "all_reduce", "reduce_scatter", *SENT],
 )
 def test_nccl_is_right_in_every_order_of_streams(kind: str, nccl: Make) -> None:
     check_all(kind, nccl)

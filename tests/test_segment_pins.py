@@ -8,7 +8,7 @@ from segment_runs import check_structure
 
 import fusec
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.options import SCHEDULERS
+from fusec.options import HOST_SCHEDULER, SCHEDULERS
 from fusec.parse import read_text
 from fusec.schedule.registry import schedulers
 from fusec.segment.search import segment
@@ -57,7 +57,8 @@ def test_every_scheduler_can_be_pinned(scheduler: str, line: str) -> None:
 
 
 def test_the_names_that_can_be_pinned_are_those_of_all_schedulers() -> None:
-    assert [s.name for s in schedulers()] == list(SCHEDULERS)
+    """All of kernels, and of the host's the one that is for any operation."""
+    assert [*(s.name for s in schedulers()), HOST_SCHEDULER] == list(SCHEDULERS)
 
 
 def split(pins: str, *schedulers: FakeScheduler, text: str = TEXT) -> SegmentedFusion:

@@ -185,10 +185,11 @@ def shardings(draw: Any, value: Value, mesh: Mesh, sizes: dict[str, int]) -> Sha
             continue
         dims[at] += [Part(None, dim(whole)), Part(name, parts)]
     found = Sharding(tuple(map(tuple, dims))).normal
-    if len(mesh.axes) == 1 and all(axis == STREAM for axis, _ in found.axes):
-        ranks = draw(st.sets(st.sampled_from(mesh.ranks)))  # none: all hold it
-        return replace(found, ranks=tuple(sorted(ranks)) or None)
-    return found
+    if draw(st.integers(0, 2)):
+        return found
+    ranks = draw(st.sets(st.sampled_from(mesh.ranks)))  # none: all hold it
+    ranks = mesh.closure(ranks, (axis for axis, _ in found.axes if axis != STREAM))
+    return replace(found, ranks=tuple(sorted(ranks)) or None)
 
 
 @st.composite

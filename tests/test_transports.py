@@ -205,6 +205,30 @@ def test_several_exchanges_are_open_at_once_and_end_in_any_order(tmp_path: Path)
     assert rank_processes.run(2, work, tmp_path) == [([0, 1], [11])] * 2
 
 
+@pytest.mark.parametrize("to", [(0,), (1, 2), (2, 1, 0)])
+def test_some_ranks_receive_a_broadcast(tmp_path: Path, to: tuple[int, ...]) -> None:
+    """And nothing is sent to others, whose targets keep the poison."""
+
+    def work(links: Links) -> tuple[list[float], list[int]]:
+        sent, send = list[int](), links.send
+
+        def noted(rank: int, *rest: Any) -> None:
+            sent.append(rank)
+            send(rank, *rest)
+
+        links.send = noted  # type: ignore[method-assign]
+        transport, source, target = HostTransport(links), np.full(2, links.rank), np.zeros(2)
+        exchange = Collective("broadcast", "y", "x", "m", 3, root=dim(1), to=to)
+        transport.begin(exchange, target, source.astype(float), (0, 1, 2), links.rank)
+        transport.wait("y", 0)
+        return target.tolist(), sent
+
+    found = rank_processes.run(3, work, tmp_path)
+    assert [set(sent) for _, sent in found] == [set(), {*to} - {1}, set()]
+    for rank, (target, _) in enumerate(found):
+        assert target == [1, 1] if rank in to else np.isnan(target).all()
+
+
 def test_nothing_is_there_before_the_wait(tmp_path: Path) -> None:
     def work(links: Links) -> bool:
         transport, target = HostTransport(links), np.zeros(2)

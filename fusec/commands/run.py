@@ -272,7 +272,9 @@ def _execute(
     try:
         with Device() as device:
             cubins = package.cubins(package.targets[0])
-            executable = Executable(device, package.program.host, cubins)
+            executable = Executable(
+                device, package.program.host, cubins, None, package.program.evaluated
+            )
             with executable.bind(inputs, sizes) as bound:
                 bound.reset()
                 bound.run()
