@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import paths  # noqa: F401
 import pytest
 
 DRY = "FUSEC_GPU_DRY"

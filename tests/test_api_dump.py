@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cli_tools import fusec as command
 from dump_parser import check, parse
+from paths import ROOT
 from test_segment_levels import TEXT, without_sine
 
 import fusec
@@ -15,7 +16,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.parametrize("kind", ["segmented-fusion", "preseg", "host-ir", "host-passes"])

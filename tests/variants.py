@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from paths import TESTS
+
 SECONDS = 0.4
 """Of processor time that the variants of one test take together, where more than one runs."""
 WHOLE = {"test_golden_files", "test_comes_to_its_text", "test_the_example_of_an_operation_runs"}
@@ -43,5 +45,5 @@ if __name__ == "__main__":
     rows = [
         json.loads(line) for path in sys.argv[1:] for line in Path(path).read_text().splitlines()
     ]
-    known = json.loads((Path(__file__).parent / "variants.json").read_text())
+    known = json.loads((TESTS / "variants.json").read_text())
     print(json.dumps(chosen(((row[0], row[1]) for row in rows), known), indent=1))
