@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.mark.parametrize("kind", ["segmented-fusion", "preseg", "host-ir", "host-passes"])
 def test_dumps_are_those_of_the_command_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = EXAMPLES / "layernorm_backward.yaml"
+    path = EXAMPLES / "cross_entropy.yaml"
     without = ["merge_casts", "order_segments"]
     flags = [f"--without={name}" for name in without]
     done = command(capsys, "dump", path, f"--{kind}", *flags)

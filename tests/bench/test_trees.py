@@ -54,6 +54,7 @@ def test_a_row_is_slower_where_its_whole_interval_is() -> None:
     assert (found["rows"], found["same"], found["timed"]) == (5, 1, 3)
 
 
+@pytest.mark.nightly
 def test_a_tree_builds_the_same_kernels_as_itself(tmp_path: Path) -> None:
     """Nothing is timed; the workers run in processes, as with a tree of another commit."""
     out = tmp_path / "trees.json"

@@ -693,6 +693,7 @@ def snippet() -> str:
     return text.split("```python\n", 1)[1].split("```", 1)[0]
 
 
+@pytest.mark.nightly
 def test_the_script_in_the_docs_runs() -> None:
     said = run_ranks(snippet())
     assert [line.split()[-2:] for line in said] == [["(4,", "32)"]] * 2, said

@@ -73,11 +73,13 @@ def test_a_bias_that_is_read_beyond_the_last_query_is_seen(tmp_path: Path) -> No
     assert "reads outside of a buffer" in wrong(RECOGNISED["bias"], tmp_path, SMALL, edit=edit)
 
 
+@pytest.mark.nightly
 def test_two_warpgroups_in_every_order(tmp_path: Path) -> None:
     text = backward(*CAUSAL, m=150, n=150, dtype="f16")
     assert wrong(text, tmp_path, {**SMALL, "warpgroups": 2, "key_stages": 3}, ORDERS) == ""
 
 
+@pytest.mark.nightly
 def test_keys_and_values_in_walks_of_their_own(tmp_path: Path) -> None:
     text = backward(*CAUSAL, m=100, n=100, d=256, heads=1)
     settings = {**SMALL, "separate": True}

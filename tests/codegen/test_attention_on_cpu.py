@@ -67,6 +67,7 @@ def test_an_attention(name: str, tmp_path: Path) -> None:
     assert wrong(RECOGNISED[name], tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_turns_in_every_order(tmp_path: Path) -> None:
     assert wrong(attention(*CAUSAL, m=330, n=330), tmp_path, TURNS, ORDERS) == ""
 

@@ -171,6 +171,7 @@ def test_swapped_operands_in_tiles_of_256_columns(
     assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_sums_that_need_more_than_the_ring(tmp_path: Path) -> None:
     fusion = product(40, 264, 264)
     plan = plan_of(fusion, "split_k", tile_m=128, tile_n=256, cluster=2, splits=2, stages=2)

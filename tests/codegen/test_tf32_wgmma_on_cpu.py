@@ -194,6 +194,7 @@ def test_products_of_few_bits_take_twice_as_long() -> None:
 
 
 @pytest.mark.parametrize("layout", mostly_nightly(["nn", "tt"], 2))
+@pytest.mark.nightly
 def test_copies_along_k_are_right(layout: str, tmp_path: Path) -> None:
     """Each kernel of a program with copies, on the host."""
     fusion = asked(product(136, 72, 1000, layout))

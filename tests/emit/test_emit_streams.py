@@ -360,7 +360,7 @@ def test_an_exchange_ends_in_the_loop_in_which_it_begins() -> None:
     assert error.value.diagnostic.help == "--without late_waits"
 
 
-@pytest.fixture(scope="module", params=mostly_nightly(["ring_gather_matmul", "stream_rows"], 2))
+@pytest.fixture(scope="module", params=mostly_nightly(["stream_rows", "ring_gather_matmul"], 2))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A compiled folder of an example."""
     pytest.importorskip("cuda.bindings.nvrtc")

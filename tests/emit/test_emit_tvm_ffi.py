@@ -249,6 +249,7 @@ def test_scratch_memory_stays(function: Function) -> None:
 
 
 @pytest.mark.parametrize("number", mostly_nightly([0, 1], 2))
+@pytest.mark.nightly
 def test_a_function_takes_the_sizes_of_each_build(number: int, tmp_path: Path) -> None:
     package = compiled_for(read_text(SIZED, "run.yaml"), SIZES)
     function = Function(package, tmp_path, number=number)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
 
@@ -32,24 +33,24 @@ def kinds(name: str, **given: int) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def test_the_choice_changes_where_it_is_said_to() -> None:
-    path = ROOT / "examples" / "layernorm_backward.yaml"
-    record = fusec.segmentation(path, ranges={"B": (64, 1024)})
+    path = ROOT / "examples" / "batchnorm.yaml"
+    record = fusec.segmentation(path, ranges={"W": (64, 1024)})
     found = record.choices
     assert len(found) >= 2
     assert (found[0].first, found[-1].last) == (64, 1024)
     for choice in found:
         own = [(p.scheduler, p.outputs) for p in choice.segments]
         for size in {choice.first, choice.last}:
-            assert kinds("layernorm_backward", B=size) == own
+            assert kinds("batchnorm", W=size) == own
     for before, after in pairwise(found):
         assert after.first == before.last + 1
         assert before.segments != after.segments
     text = explanation(record)
-    assert "Choices over B\n" in text
+    assert "Choices over W\n" in text
     assert f"\n    {found[-1].first}..1024" in text
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(80)
 @given(st.integers(0, 40), st.integers(0, 300), st.dictionaries(st.integers(0, 9), st.integers()))
 def test_a_change_in_every_octave_is_found_to_the_size(
     low: int, more: int, places: dict[int, int]

@@ -71,6 +71,7 @@ def test_programs_post_segments_on_their_ranks_alone() -> None:
     assert all(posted.values())
 
 
+@pytest.mark.nightly
 def test_ranks_run_a_pipeline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """With inputs of zeros where a rank does not hold them."""
     path = tmp_path / "pipeline.yaml"

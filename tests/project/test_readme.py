@@ -157,6 +157,7 @@ def test_compile_writes_what_the_table_says(tmp_path: Path) -> None:
     assert sum(n.endswith(".cubin") for n in names) == 2
 
 
+@pytest.mark.nightly
 def test_ranks_without_gpus_run(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_record_is_of_every_schedule() -> None:
     assert record["families"] == whole
 
 
+@pytest.mark.nightly
 def test_every_template_has_a_case() -> None:
     family: Any
     found: set[str] = set()
