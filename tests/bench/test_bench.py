@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_on_cpu import build
+from draws import drawn
 from fake_device import FakeDevice, argument, array_at
 from guards import Guarded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
 
@@ -40,7 +41,7 @@ from fusec.schedule.plan import Kernel, ScalarArgument, TensorArgument
 # -- the kernels that only move bytes
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(st.sampled_from(WAYS), st.integers(0, 10**10), st.integers(0, 10**10))
 def test_both_streams_end_together_with_all_their_tiles(way: Way, read: int, written: int) -> None:
     parts = parts_of(way, read, written)

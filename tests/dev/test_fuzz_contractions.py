@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +29,20 @@ from fusec.ir.text import to_text
 from fusec.parse import read_text
 
 THEMES = tuple(PRODUCTS)
-DRAWN = {theme: [draw_fusion(11, n, (theme,)) for n in range(60)] for theme in THEMES}
-FUSIONS = [f for fusions in DRAWN.values() for f in fusions]
+
+
+@cache
+def of_theme(theme: str) -> tuple[Fusion, ...]:
+    return tuple(draw_fusion(11, n, (theme,)) for n in range(60))
+
+
+def of_all_themes() -> list[Fusion]:
+    return [f for theme in THEMES for f in of_theme(theme)]
 
 
 @pytest.mark.nightly
 def test_fusions_read_back() -> None:
-    for fusion in FUSIONS:
+    for fusion in of_all_themes():
         assert read_text(to_text(fusion)) == fusion
 
 
@@ -47,14 +56,14 @@ def test_a_number_and_its_themes_give_one_fusion_and_one_variant() -> None:
     assert to_text(draw_fusion(3, 2, ("gemm",))) != to_text(draw_fusion(3, 2, ("attention",)))
 
 
-def ops(fusions: list[Fusion]) -> set[str]:
+def ops(fusions: Iterable[Fusion]) -> set[str]:
     return {n.op.name for f in fusions for n in f.nodes}
 
 
 def test_products_of_every_form_are_drawn() -> None:
     for theme in THEMES:
-        assert all(any(n.op.family == "contraction" for n in f.nodes) for f in DRAWN[theme])
-    gemms = [f for theme in THEMES[:3] for f in DRAWN[theme]]
+        assert all(any(n.op.family == "contraction" for n in f.nodes) for f in of_theme(theme))
+    gemms = [f for theme in THEMES[:3] for f in of_theme(theme)]
     assert ops(gemms) >= {"matmul", "linear", "permute", "reshape", "flip", "slice", "sum", "max"}
     dtypes = {v.dtype.name for f in gemms for v in f.values}
     assert dtypes >= {"bf16", "f16", "f32", "f64", "f8e4m3", "i8"}
@@ -65,11 +74,15 @@ def test_products_of_every_form_are_drawn() -> None:
 
 
 def test_outputs_of_every_kind_are_drawn() -> None:
-    assert {len(f.outputs) for f in FUSIONS} >= {1, 2, 3, 4}
-    assert any(o.alias for f in FUSIONS for o in f.outputs)
-    assert any(o.stride_order for f in FUSIONS for o in f.outputs)
+    assert {len(f.outputs) for f in of_all_themes()} >= {1, 2, 3, 4}
+    assert any(o.alias for f in of_all_themes() for o in f.outputs)
+    assert any(o.stride_order for f in of_all_themes() for o in f.outputs)
     makers = {
-        n.op.name for f in FUSIONS for n in f.nodes for o in f.outputs if o.value in n.outputs
+        n.op.name
+        for f in of_all_themes()
+        for n in f.nodes
+        for o in f.outputs
+        if o.value in n.outputs
     }
     assert makers >= {"matmul", "cast", "permute", "reshape", "flip", "slice", "sum", "max"}
 
@@ -107,7 +120,7 @@ def test_schedules_that_are_drawn_are_legal() -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_kernels_are_rendered(theme: str) -> None:
-    outcome = Trials(Depth(builds=False)).perform(Run(DRAWN[theme][0]))
+    outcome = Trials(Depth(builds=False)).perform(Run(of_theme(theme)[0]))
     assert outcome.status == "ok", outcome.message
     assert outcome.kernels
 
@@ -121,7 +134,7 @@ def test_two_runs_that_differ_are_reported() -> None:
 
 
 def test_sums_in_the_order_of_arrival_need_not_repeat() -> None:
-    fusion = DRAWN["gemm"][0]
+    fusion = of_theme("gemm")[0]
     assert is_repeatable(fusion)
     parallel = Override("matmul", "split_method", "parallel")
     assert not is_repeatable(replace(fusion, schedules=(parallel,)))

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from draws import times
 from dump_grammar import SCHEDULERS, conforms
 from dump_parser import check, parse
 from fake_schedulers import H200, FakeScheduler
@@ -55,20 +56,20 @@ def drawn(first: int, last: int) -> list[SegmentedFusion]:
 
 
 def test_dumps_of_every_kind_are_grammatical() -> None:
-    every = drawn(0, 45)
+    every = drawn(0, times(22))
     seen = Counter[str]()
     for segmented in every:
         assert_grammatical(segmented)
         if len(segmented.segments) < 2:
             continue
         nodes = [n for s in segmented.segments for n in s.nodes]
-        times = Counter(n.output.name for n in nodes)
+        computed = Counter(n.output.name for n in nodes)
         seen["several"] += 1
         seen["alias"] += any(o.alias for o in segmented.fusion.outputs)
         seen["scalar"] += any(n.output.is_scalar for n in nodes)
         seen["scalar input"] += any(i.value.is_scalar for i in segmented.fusion.inputs)
         seen["boundary"] += any(n.op.name == "segment_set" for n in nodes)
-        seen["in two segments"] += any(k > 1 for k in times.values())
+        seen["in two segments"] += any(k > 1 for k in computed.values())
     kinds = "several", "alias", "scalar", "scalar input", "boundary", "in two segments"
     assert [k for k in kinds if not seen[k]] == []
 
@@ -83,7 +84,9 @@ def pieces(limit: int) -> list[FakeScheduler | NoOp]:
     return [NoOp(), FakeScheduler("pointwise", because), single]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(
+    max_examples=times(25), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
 @given(fusions(aliases=True, max_steps=14), st.integers(4, 8))
 def test_dumps_of_many_small_segments_are_grammatical(fusion: Fusion, limit: int) -> None:
     assert_grammatical(segment(fusion, pieces(limit), H200))

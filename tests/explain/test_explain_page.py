@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
 
@@ -259,12 +260,12 @@ def test_boxes_are_apart_and_in_their_frames(name: str, block: Explained) -> Non
         assert frame.x + frame.width <= picture.width
         assert frame.y + frame.height <= picture.height
         assert all(apart(frame, other) for other in frames[k + 1 :])
-    for drawn, segment in zip(picture.segments, found[0].segments, strict=True):
+    for shown, segment in zip(picture.segments, found[0].segments, strict=True):
         expected = len(segment.nodes) + len(segment.inputs) + len(segment.outputs)
-        assert len(drawn.boxes) == expected
-        for k, box in enumerate(drawn.boxes):
-            assert inside(box, drawn.frame)
-            assert all(apart(box, other) for other in drawn.boxes[k + 1 :])
+        assert len(shown.boxes) == expected
+        for k, box in enumerate(shown.boxes):
+            assert inside(box, shown.frame)
+            assert all(apart(box, other) for other in shown.boxes[k + 1 :])
             assert all(drawing.LETTER * len(line) <= box.width for line in box.lines)
 
 
@@ -301,7 +302,7 @@ def graphs(pick: Any) -> tuple[dict[Any, tuple[float, float]], list[tuple[int, i
     return sizes, lines
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(60)
 @given(graphs(), st.booleans())
 def test_layouts_keep_the_gaps_and_lead_down(
     graph: tuple[dict[Any, tuple[float, float]], list[tuple[int, int]]], apart_: bool

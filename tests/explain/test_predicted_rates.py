@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from draws import times
+from nightly import mostly_nightly
 from paths import ROOT
 
 from benchmarks.corpus_graph import read_graph
@@ -40,10 +43,12 @@ def assert_possible(program: Compilation) -> None:
         assert special <= H200.special * facts.seconds, facts.name
 
 
-def test_examples() -> None:
-    for path in sorted(EXAMPLES.rglob("*.yaml")):
-        for program in driver.programs(str(path)):
-            assert_possible(program)
+@pytest.mark.parametrize(
+    "path", mostly_nightly(sorted(EXAMPLES.rglob("*.yaml")), 5), ids=lambda p: p.stem
+)
+def test_examples(path: Path) -> None:
+    for program in driver.programs(str(path)):
+        assert_possible(program)
 
 
 GEMMS = {
@@ -78,7 +83,7 @@ def test_gemms_of_8_bit_floats_run_at_their_own_rate() -> None:
 
 
 def test_random_fusions() -> None:
-    for number in range(times(20)):
+    for number in range(times(8)):
         try:
             program = driver.plan(draw_fusion(7, number, ALL), CompileOptions())
         except FusecError:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import drawn
 from hypothesis import HealthCheck, given, settings
 from strategies import (
     IDIOMS,
@@ -34,9 +35,7 @@ from fusec.ops.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 from fusec.segment.protocol import Refusal
 
-QUICK = settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+QUICK = settings(drawn(50), suppress_health_check=list(HealthCheck), derandomize=True)
 Grid = Mapping[Var, Any]
 
 

@@ -226,7 +226,7 @@ def sums(draw: st.DrawFn) -> Dim:
     return with_exact_quotients(total, FACTS)
 
 
-@drawn(150)
+@drawn(60)
 @given(st.lists(sums(), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_a_normal_form_is_the_sum_of_its_terms(parts: list[Dim], random: Random) -> None:
     total = sum(parts, dim(0))
@@ -248,7 +248,7 @@ def test_divisors_of_one_size_have_a_common_multiple() -> None:
     assert half * e + d * of_e + d * e == d * e + (d * of_e + half * e)
 
 
-@drawn(150)
+@drawn(60)
 @given(sizes(), sizes(), st.integers(1, 5), st.integers(1, 5), st.integers(1, 9))
 def test_facts_change_no_size(one: Dim, other: Dim, d: int, e: int, f: int) -> None:
     at = {"D": 12 * d, "E": 6 * e, "F": f}

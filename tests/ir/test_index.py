@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ from fusec.ir.expression import (
     of_var,
 )
 
-QUICK = settings(max_examples=120, deadline=None, derandomize=True)
+QUICK = settings(drawn(60), derandomize=True)
 SIZES = {"S": 3, "T": 5}
 VARIABLES = (Var("a", dim(2)), Var("b", dim(7)), Var("c", dim(12)), Var("s", symbol("S")))
 Env = Mapping[Var, int]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from draws import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import ROOT
@@ -44,7 +45,7 @@ def test_examples_round_trip(path: Path) -> None:
     assert [v.name for v in again.values] == [v.name for v in fusion.values]
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(20)
 @given(fusions())
 def test_random_fusions_round_trip(fusion: Fusion) -> None:
     """Graphs over the whole op table read back from their text."""

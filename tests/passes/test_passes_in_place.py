@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 import pytest
+from draws import drawn
 from hypothesis import HealthCheck, given, settings
 from passes_sheet import Sheet
 from strategies import fusions
@@ -109,9 +110,7 @@ def ordered(fusion: Fusion) -> nx.DiGraph:
     return graph
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+@settings(drawn(60), suppress_health_check=list(HealthCheck), derandomize=True)
 @given(fusions(aliases=True, dtypes=(F32,)))
 def test_every_read_can_come_before_the_write(fusion: Fusion) -> None:
     after = protect_inputs(fusion)

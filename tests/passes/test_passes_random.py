@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import drawn, times
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nightly import mostly_nightly
@@ -17,9 +18,7 @@ from fusec.ir.verify import verify
 from fusec.passes import PIPELINE, Pass, run_pipeline
 from fusec.reference.evaluate import evaluate
 
-QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+QUICK = settings(drawn(30), suppress_health_check=list(HealthCheck), derandomize=True)
 NAMES = [p.name for p in PIPELINE]
 
 
@@ -61,7 +60,7 @@ def test_a_pass_alone_keeps_numbers_and_is_idempotent(step: Pass) -> None:
 
 @pytest.mark.parametrize("left_out", NAMES)
 def test_the_pipeline_without_a_pass_keeps_numbers(left_out: str) -> None:
-    @settings(QUICK, max_examples=25)
+    @settings(QUICK, max_examples=times(15))
     @given(fusions(aliases=True))
     def keeps(fusion: Fusion) -> None:
         after = run_pipeline(fusion, without=[left_out])
@@ -77,7 +76,7 @@ def test_passes_in_any_order_keep_numbers(fusion: Fusion, order: list[Pass]) -> 
     check(fusion, [*order, *order])
 
 
-@settings(QUICK, max_examples=150)
+@settings(QUICK, max_examples=times(50))
 @given(fusions(aliases=True, max_steps=14))
 def test_the_pipeline_settles(fusion: Fusion) -> None:
     once = run_pipeline(fusion)
@@ -86,7 +85,7 @@ def test_the_pipeline_settles(fusion: Fusion) -> None:
     assert run_pipeline(once) is once
 
 
-@settings(QUICK, max_examples=150)
+@settings(QUICK, max_examples=times(50))
 @given(fusions(pins=True, max_steps=14))
 def test_pins_name_what_is_left_of_a_segment(fusion: Fusion) -> None:
     after = run_pipeline(fusion)

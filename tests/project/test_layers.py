@@ -60,13 +60,18 @@ def layer_of(path: Path) -> str:
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path) -> tuple[tuple[str, int], ...]:
     """Return (module, line) of every import in a file, also inside functions."""
     return tuple(_imports(path))
 
 
 def _imports(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -92,13 +97,19 @@ def module_of(path: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
+def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a file, but those for type checkers alone."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        checked = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        waiting += node.orelse if checked else ast.iter_child_nodes(node)
+
+
 def loads(path: Path, modules: Collection[str]) -> Iterator[str]:
     """Yield the modules that a file imports when it runs, also inside functions."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body.clear()
-    for node in ast.walk(tree):
+    for node in run_nodes(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -6,7 +6,8 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fusec.reference.order import Order, Stage, performed, roundings, running
@@ -101,7 +102,7 @@ def test_a_tree_adds_neighbours(count: int) -> None:
     assert total(terms, order) == in_a_row(warps)
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100)
 @given(ORDERS, st.integers(0, 700))
 def test_every_term_counts_once(order: Order, count: int) -> None:
     terms = np.random.default_rng(count).integers(-1000, 1000, (2, count, 3)).astype(np.float32)
@@ -113,7 +114,7 @@ def test_every_term_counts_once(order: Order, count: int) -> None:
     assert np.isfinite(roundings(terms.sum(1), np.square(terms).sum(1), count, order, 2**-24)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@drawn(50)
 @given(ORDERS, st.integers(1, 700))
 def test_stages_leave_one_sum_of_each_group(order: Order, count: int) -> None:
     left = -(-count // order.group)

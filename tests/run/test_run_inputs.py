@@ -7,6 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from draws import times
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -73,7 +74,7 @@ def test_run_time_strides_are_padded():
 
 
 @example(dims=([(0, False), (1, True), (0, True), (5, False)], [3, 0, 2, 1]))
-@settings(max_examples=400)
+@settings(max_examples=times(100))
 @given(
     dims=st.lists(
         st.tuples(st.sampled_from([0, 1, 1, 5]), st.sampled_from([True, False, None])),
@@ -248,7 +249,7 @@ def test_unreadable_files_are_named(tmp_path: Path):
         save_arrays(tmp_path / "missing" / "out.npz", {"x": np.zeros(1)})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.data())
 def test_arrays_of_any_layout_are_laid_out_as_declared(data: st.DataObject) -> None:
     """Also where strides are read from arrays: those of another layout cannot be taken."""

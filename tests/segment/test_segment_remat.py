@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import drawn
 from emulated import can_run, emulated
 from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_injective
 from hypothesis import HealthCheck, Phase, given, settings
@@ -251,8 +252,7 @@ def test_a_segment_that_nobody_needs_any_more_is_gone() -> None:
 
 
 @settings(
-    max_examples=120,
-    deadline=None,
+    drawn(40),
     suppress_health_check=list(HealthCheck),
     derandomize=True,
     phases=[Phase.generate],

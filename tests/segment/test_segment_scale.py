@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from draws import drawn
 from fake_schedulers import H200, usual
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -45,7 +46,7 @@ def test_a_large_fusion_is_not_offered_as_a_whole() -> None:
     assert all(len(f.nodes) < len(fusion.nodes) for f in fakes[-1].asked)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(drawn(30), suppress_health_check=list(HealthCheck), derandomize=True)
 @given(fusions(aliases=True, max_steps=20), st.integers(0, 1000))
 def test_merging_in_place_is_merging_anew(fusion: Fusion, seed: int) -> None:
     fusion = canonical(fusion)

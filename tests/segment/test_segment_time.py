@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from draws import drawn
 from fake_schedulers import H200, FakeScheduler, everything
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -234,9 +235,7 @@ def sized(fusion: Fusion, seed: int) -> Fusion:
     )
 
 
-MANY = settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+MANY = settings(drawn(25), suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @MANY
