@@ -122,6 +122,7 @@ def test_what_has_no_case_is_refused(name: str) -> None:
         assert found.because == because
 
 
+@pytest.mark.nightly
 def test_scores_of_two_places_are_no_attention(tmp_path: Path) -> None:
     text = attention("s = add({scores}, flip({scores}, [3]))", PLAIN[1], m=40)
     assert "attention" not in kernels_of(planned(text))

@@ -47,6 +47,7 @@ def test_stores_by_element(name: str, m: int, n: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("multicast", mostly_nightly(["a", "b", "none"], 3))
+@pytest.mark.nightly
 def test_clusters_whose_last_tile_is_none(multicast: str, tmp_path: Path) -> None:
     """M and N are multiples of the tile, not of the cluster's two."""
     schedule = f"{STAGED}, tile_n: 128, multicast: {multicast}"

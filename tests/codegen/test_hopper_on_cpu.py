@@ -402,6 +402,7 @@ def test_a_second_kernel_of_a_square_operand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "method", mostly_nightly(["two_kernel", "serial", "slices", "parallel"], 4)
 )
+@pytest.mark.nightly
 def test_other_ways_to_sum(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""

@@ -185,6 +185,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("name", mostly_nightly(LIMITS, 4))
+@pytest.mark.nightly
 def test_masks_of_a_backward(name: str, tmp_path: Path) -> None:
     text = backward(*LIMITS[name])
     assert kernels_of(planned(text)) == ["attention_backward"]
@@ -198,6 +199,7 @@ SHARED = {
 
 
 @pytest.mark.parametrize("name", mostly_nightly(SHARED, 2))
+@pytest.mark.nightly
 def test_a_number_that_all_scores_of_a_backward_read(name: str, tmp_path: Path) -> None:
     mask, kind, limits = SHARED[name]
     given = f"  c: {{{{type: '{kind}', range: {limits}}}}}\n"

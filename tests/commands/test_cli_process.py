@@ -21,13 +21,12 @@ FUSEC = [sys.executable, "-m", "fusec"]
 
 @pytest.fixture(scope="module")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return variables for processes that share byte code and built kernels."""
+    """Return variables for processes that share built kernels."""
     base = tmp_path_factory.mktemp("process")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "FUSEC", "NVFUSER"))}
     return {
         **kept,
         "PYTHONPATH": str(ROOT),
-        "PYTHONPYCACHEPREFIX": str(base / "bytecode"),
         "FUSEC_CACHE_DIR": str(base / "cache"),
     }
 
