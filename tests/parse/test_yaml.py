@@ -281,10 +281,10 @@ def test_spans_of_nodes() -> None:
 
 def test_a_large_file_is_read() -> None:
     lines = ["  - v0 = relu(x)"]
-    lines += [f"  - v{k} = add(exp(v{k - 1}), x)" for k in range(1, 5000)]
+    lines += [f"  - v{k} = add(exp(v{k - 1}), x)" for k in range(1, 2000)]
     text = "fusion: f\ndims: {B: 4}\ninputs: {x: 'f32[B]'}\nops:\n" + "\n".join(lines)
-    fusion = read_text(f"{text}\noutputs: [v4999]\nsegments: {{a: [v1, v4999]}}\n")
-    assert len(fusion.nodes) == 9999
+    fusion = read_text(f"{text}\noutputs: [v1999]\nsegments: {{a: [v1, v1999]}}\n")
+    assert len(fusion.nodes) == 3999
 
 
 @pytest.mark.parametrize(

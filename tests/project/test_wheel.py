@@ -31,7 +31,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fusec(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
     command = [sys.executable, "-m", "fusec", *arguments]
     return subprocess.run(
         command, cwd=installed, env=environment, capture_output=True, text=True, check=False
