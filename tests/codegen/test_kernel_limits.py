@@ -85,6 +85,7 @@ def assert_no_spills(program: Compilation) -> None:
         assert artifact.spill_bytes == 0, name
 
 
+@pytest.mark.nightly
 def test_a_ladder_is_few_texts_of_limited_length() -> None:
     program = planned(ladder(500, "[13]"))
     segments = program.segmented.segments

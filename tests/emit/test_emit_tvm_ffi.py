@@ -258,6 +258,7 @@ def test_a_function_takes_the_sizes_of_each_build(number: int, tmp_path: Path) -
         function(x=function.tensor("x", shape=[100, 8]))
 
 
+@pytest.mark.nightly
 def test_streams_stay_with_the_workspace(tmp_path: Path) -> None:
     function = Function(compiled(read_text(STREAMED["round"], "round.yaml")), tmp_path)
     assert function.emitted.view.streams == 4
