@@ -24,7 +24,7 @@ PLAIN = {
     "cache", "cached_property", "classmethod", "contextmanager", "dataclass", "lru_cache",
     "overload", "property", "staticmethod", "wraps",
 }  # fmt: skip
-CALLED_BY_CLICK = {"format_epilog"}
+CALLED_BY_CLICK = {"resolve_command", "format_epilog"}
 
 # Device functions that no kernel calls today and the next ones do: clusters, multicast, stores by
 # the bulk copy unit, matrix stores, hints to caches.
