@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
+from weakref import finalize
 
 from fusec import driver
 from fusec.call.program import Evaluate, Make, Program
@@ -97,31 +98,27 @@ def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:
 
 
 def program_for(fusion: Fusion) -> Program:
-    """Return the program of a definition's fusion, the same one the next time."""
-    program = _programs.get(id(fusion))
+    """Return the program of a definition's fusion, the same one while the fusion lives."""
+    number = id(fusion)
+    program = _programs.get(number)
     if program is None:
         whole = replace(fusion, phases=())  # all inputs are given at once
         make = _maker(whole, CompileOptions())
-        program = Program(partition(whole), [], make, _evaluate(whole))
-        _programs[id(fusion)] = program
-        _kept[id(fusion)] = fusion
-        if len(_programs) > _MOST_PROGRAMS:
-            oldest = next(iter(_programs))
-            del _programs[oldest], _kept[oldest]
+        program = _programs[number] = Program(partition(whole), [], make, _evaluate(whole))
+        finalize(fusion, _programs.pop, number, None).atexit = False
     return program
 
 
-_MOST_PROGRAMS = 1024
 _programs: dict[int, Program] = {}
-_kept: dict[int, Fusion] = {}
-"""Fusions by the number that their programs are found by, which lasts as long as they."""
+"""By the identity of a fusion, whose end removes its program."""
 
 
 def variants_of(package: Package) -> list[Variant]:
     """Return a package's programs with their machine code, as calls take them."""
     cubins = {t: package.cubins(t) for t in package.targets}
     return [
-        Variant(p.host, cubins, coverage(p.host.guards, p.local.dims)) for p in package.programs
+        Variant(p.host, cubins, coverage(p.host.guards, p.local.dims), evaluated=p.evaluated)
+        for p in package.programs
     ]
 
 

@@ -32,6 +32,14 @@ from fusec.options import DUMP_STYLES, ENVIRONMENT, CompileOptions, environment
 class Commands(click.Group):
     """The commands; their help ends with the environment variables."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name; of one that does not exist, what is meant."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise _no_command(args[0], ctx)
+        return super().resolve_command(ctx, args)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what each environment variable does."""
         with formatter.section("Environment"):
@@ -325,7 +333,7 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
-        tell(_usage(error))
+        tell(_usage(error, arguments))
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -357,7 +365,39 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
 FilesCommand.guard = staticmethod(_guarded)
 
 
-def _usage(error: click.ClickException) -> FusecError:
+_OTHER_WORDS = {
+    "build": "compile", "make": "compile", "nvrtc": "compile", "generate": "compile",
+    "lint": "check", "validate": "check", "verify": "run", "test": "run", "execute": "run",
+    "exec": "run", "show": "dump", "print": "dump", "view": "dump", "operations": "ops",
+    "list": "ops", "benchmark": "bench", "time": "bench", "compare": "diff", "help": "--help",
+}  # fmt: skip
+"""What other tools call fusec's commands."""
+
+
+def _no_command(name: str, context: click.Context) -> FusecError:
+    """Return the error for a command that fusec does not have."""
+    from fusec.ops.find import nearest
+
+    known = cli.list_commands(context)
+    meant = _OTHER_WORDS.get(name.lower()) or nearest(name, known)
+    if meant not in (*known, "--help"):
+        meant = None
+    help = f"did you mean `fusec {meant}`?" if meant else f"commands: {', '.join(known)}"
+    return FusecError(f"no such command {name!r}", help=help)
+
+
+def _value_of_option(error: click.BadOptionUsage, arguments: Sequence[str]) -> str | None:
+    """Return how to write an option that lacks its value."""
+    command = cli.commands.get(arguments[0]) if arguments else None
+    for option in command.params if command is not None else ():
+        if error.option_name in option.opts and isinstance(option, click.Option):
+            is_number = isinstance(option.type, (click.types.IntParamType, click.IntRange))
+            value = "4" if is_number else option.metavar or option.type.name.upper()
+            return f"it takes a value: `{error.option_name} {value}`"
+    return None
+
+
+def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecError:
     """Return an error of the command line in the form of all others."""
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         near = [p for p in error.possibilities if _is_near(error.option_name, p)]
@@ -365,6 +405,13 @@ def _usage(error: click.ClickException) -> FusecError:
     message = error.format_message().removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     help = None if context is None else f"`{context.command_path} --help` lists the options"
+    if isinstance(error, click.MissingParameter) and context is not None:
+        named = [p.human_readable_name for p in context.command.params
+                 if isinstance(p, click.Argument)]  # fmt: skip
+        if len(named) > 1:
+            help = f"{help}; it is called `{context.command_path} {' '.join(named)}`"
+    if isinstance(error, click.BadOptionUsage) and context is None:
+        help = _value_of_option(error, arguments)
     return FusecError(message[:1].lower() + message[1:], help=help)
 
 

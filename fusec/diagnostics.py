@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
@@ -117,6 +117,32 @@ def _shown(line: str) -> str:
     return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in line)
 
 
+@dataclass(frozen=True)
+class Instead:
+    """What to write instead of a call that is wrong, in the parameters of its operation.
+
+    text: an expression with `{name}` in the place of each argument, `{name_0}` of the first one of
+    a list; empty for the call itself. arguments: the same for the arguments of the call that
+    change. why: what the operation takes, said before it.
+    """
+
+    text: str = ""
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    why: str = ""
+
+    def help(self, line: str) -> str:
+        """Return the help that says to write a line, which is given in backquotes."""
+        return f"{self.why}: write {line}" if self.why else f"write {line}"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A line that probably says what was meant, and the help without it, if it does not work."""
+
+    line: Any
+    otherwise: str | None
+
+
 class FusecError(RuntimeError):
     """Wrong usage or input: exit code 2; a RuntimeError, as nvFuser's users expect.
 
@@ -135,14 +161,26 @@ class FusecError(RuntimeError):
         help: str | None = None,
         about: str = "",
         code: Code | None = None,
+        instead: Instead | None = None,
+        facts: Sequence[str] = (),
+        operation: str = "",
+        cause: str = "",
+        given: Mapping[str, Any] | None = None,
+        guess: Guess | None = None,
     ) -> None:
         """Store one diagnostic; `more` may collect further ones.
 
         about: the kind of the parameter whose argument is wrong, for who knows its place. code: the
-        kind of the error, which `fusec explain CODE` describes.
+        kind of the error, which `fusec explain CODE` describes. instead: what mends it, for who
+        knows the arguments as they are written. facts: those of the notes that name no value.
+        operation: the call whose error it is, and given: its operands by their parameters. cause:
+        the message of the call that raised it. guess: the line that the help says to write, for
+        who can try it.
         """
         super().__init__(message)
-        self.about, self.code = about, code
+        self.about, self.code, self.instead, self.facts = about, code, instead, tuple(facts)
+        self.operation, self.cause, self.given = operation, cause, given or {}
+        self.guess = guess
         number = None if code is None else code.number
         self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help, number)
         self.more: tuple[Diagnostic, ...] = ()
@@ -175,8 +213,17 @@ class FusecError(RuntimeError):
             "notes": old.notes,
             "help": old.help,
             "code": self.code,
+            "about": self.about,
+            "instead": self.instead,
+            "facts": self.facts,
+            "operation": self.operation,
+            "cause": self.cause,
+            "given": self.given,
+            "guess": self.guess,
         }
-        return type(self)(old.message if message is None else message, **(kept | changes))
+        made = type(self)(old.message if message is None else message, **(kept | changes))
+        vars(made).update({k: v for k, v in vars(self).items() if k not in vars(made)})
+        return made
 
     def render(self, paint: Paint = plain) -> str:
         """Return every diagnostic as text."""
@@ -199,6 +246,10 @@ class EnvironmentProblem(FusecError):
 
     exit_code = 4
     severity = "environment"
+
+
+class OutOfMemory(EnvironmentProblem):
+    """A GPU has no memory left for an allocation."""
 
 
 class InternalError(FusecError):

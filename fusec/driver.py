@@ -84,6 +84,12 @@ class Compilation:
         return tuple(Compilation(part, self.options) for part in split(whole).parts)
 
     @property
+    def evaluated(self) -> Mapping[str, Fusion]:
+        """Return the segments that the CPU evaluates, by name."""
+        parts = zip(self.segmented.segments, self.plans, strict=True)
+        return {s.name: s.fusion for s, p in parts if p.host is not None and p.host.evaluated}
+
+    @property
     def kernel_sources(self) -> tuple[KernelSource, ...]:
         """Return every kernel's text in launch order."""
         return tuple(source for sources in self.sources for source in sources)
@@ -312,7 +318,9 @@ def measure(device: Device, package: Package, target: str, repeats: int) -> Timi
 
     fusion = package.program.local
     sizes = choose_sizes(fusion)
-    executable = Executable(device, package.program.host, package.cubins(target))
+    executable = Executable(
+        device, package.program.host, package.cubins(target), None, package.program.evaluated
+    )
     with executable.bind(random_inputs(fusion, sizes), sizes) as bound:
         bound.reset()
         return measure(bound, repeats)

@@ -1,8 +1,8 @@
 """Bytes that somebody else may have written: read with limits, decoded without leaking exceptions.
 
 Every file that a user names, every file of a compiled folder and every frame of another rank goes
-through here; `tests/test_foreign.py` finds a module that reads one by itself. It imports the
-standard library alone, as the process that watches a rank does.
+through here; `tests/project/test_foreign.py` finds a module that reads one by itself. It imports
+the standard library alone, as the process that watches a rank does.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def verify(fusion: Fusion) -> None:
     """Raise InternalError where passes have left a fusion that is not well formed."""
     from fusec.ir.verify import verify
 
-    verify(replace(fusion, pins=()))  # what a pin names may be gone
+    verify(replace(fusion, pins=(), schedules=()))  # what these name may be gone
 
 
 def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:

@@ -61,10 +61,12 @@ DUMP_KINDS = {
 }
 """What can be dumped, by option name."""
 
+HOST_SCHEDULER = "host"
+"""The scheduler of segments without kernels; only a file selects it."""
 SCHEDULERS = (
     "no_op", "matmul", "attention", "attention_decode", "attention_backward", "pointwise",
     "concat", "transpose", "reduction", "inner_persistent", "outer_persistent", "scan", "sort",
-    "scatter", "inner_outer_persistent",
+    "scatter", "inner_outer_persistent", HOST_SCHEDULER,
 )  # fmt: skip
 """The names that a file may pin a segment to; `fusec.schedule.registry` has what they name."""
 

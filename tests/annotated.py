@@ -113,12 +113,15 @@ def _sharding(
     value: Value, mesh: Mesh | None, sizes: dict[str, int], rng: random.Random
 ) -> Sharding:
     """Draw how a value is divided; mostly so that the parts are equal."""
-    if mesh is not None and len(mesh.axes) == 1 and rng.random() < 0.15:
+    if mesh is not None and rng.random() < (0.15 if len(mesh.axes) == 1 else 0.4):
         ranks = rng.sample(mesh.ranks, rng.randint(1, mesh.size))
         own = Sharding.whole(value.rank)
-        if rng.random() < 0.3:
+        if rng.random() < (0.3 if len(mesh.axes) == 1 else 0.7):
             own = _sharding(value, mesh, sizes, rng)
-        return replace(own, ranks=tuple(sorted(ranks) if rng.random() < 0.9 else ranks))
+        if rng.random() < 0.9:
+            axes = (axis for axis, _ in own.axes if axis != STREAM)
+            ranks = sorted(mesh.closure(ranks, axes if len(mesh.axes) > 1 else ()))
+        return replace(own, ranks=tuple(ranks))
     dims: list[list[Part]] = [[] for _ in value.shape]
     axes = [(name, dim(size)) for name, size in (mesh.axes if mesh is not None else ())]
     axes = [a for a in axes if rng.random() < 0.7]

@@ -171,15 +171,15 @@ def _check_repeated(fusion: Fusion, seed: int) -> None:
     """Raise Wrong where an annotation that says what is inferred changes what a rank runs."""
     if not fusion.shardings:
         return
-    before = _lines(partition(fusion))
+    before = lines_of(partition(fusion))
     for name, again in repeated(fusion, random.Random(seed), 6):
-        after = _lines(partition(again))
+        after = lines_of(partition(again))
         if before != after:
             lines = "\n".join([*before, "--", *after])
             raise Wrong("repeated", f"`{name}`: {again.shardings[name]} changes\n{lines}")
 
 
-def _lines(fusion: Fusion) -> list[str]:
+def lines_of(fusion: Fusion) -> list[str]:
     """Return what a rank runs: a line for each output, by what it is computed of."""
     made = {i.value: f"{i.value.name}: {i.value.type}" for i in fusion.inputs}
     for node in fusion.nodes:

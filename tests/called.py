@@ -48,6 +48,7 @@ class Framework:
     """What calls know of it; counts what it allocates."""
 
     name = "called"
+    out_of_memory = MemoryError
 
     def __init__(self) -> None:
         """Start on stream 7."""
@@ -154,7 +155,7 @@ class CallDevice(EmulatedDevice):
                 ctypes.memset(arguments[0], arguments[1], arguments[2])
             case "cuMemcpyHtoDAsync" | "cuMemcpyDtoDAsync" | "cuMemcpyHtoD":
                 ctypes.memmove(arguments[0], arguments[1], arguments[2])
-            case "cuMemcpyDtoH":
+            case "cuMemcpyDtoH" | "cuMemcpyDtoHAsync":
                 ctypes.memmove(arguments[0], arguments[1], arguments[2])
             case "cuStreamIsCapturing":
                 return int(self.capturing)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from fusec.cli import run_main
 
-ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 
 SMALL = """\

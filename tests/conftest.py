@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import paths  # noqa: F401
 import pytest
 
 DRY = "FUSEC_GPU_DRY"
@@ -86,14 +87,17 @@ def _nightly(items: list[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         marked = any(item.get_closest_marker(name) for name in ("gpu", "nightly"))
         if hasattr(item, "callspec") and not marked:
-            test = item.nodeid.rpartition("/")[2].partition("[")[0].partition("::")
-            variants.setdefault((test[0], test[2]), []).append(item)
+            test = item.nodeid.partition("::")[2].partition("[")[0]
+            variants.setdefault((item.path.name, test), []).append(item)
     for (file, test), each in variants.items():
         count = VARIANTS.get(file, {}).get(test, len(each))
-        found += sorted(each, key=lambda item: crc32(item.nodeid.rpartition("/")[2].encode()))[
-            count:
-        ]
+        found += sorted(each, key=_sampled)[count:]
     return found
+
+
+def _sampled(item: pytest.Item) -> int:
+    """Return a number that a test's name gives, but not its folder."""
+    return crc32(f"{item.path.name}::{item.nodeid.partition('::')[2]}".encode())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

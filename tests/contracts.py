@@ -1,8 +1,8 @@
 """What operations return for special operands, as NumPy and PyTorch document or compute it.
 
 PyTorch's values count where the two disagree. Nothing here is computed by fusec: a reference that
-shares a kernel's mistake is found, too. `tests/test_contracts.py` applies the rows to kernels (on
-the host) and to the reference; each operation has rows, or a reason for having none.
+shares a kernel's mistake is found, too. `tests/codegen/test_contracts.py` applies the rows to
+kernels (on the host) and to the reference; each operation has rows, or a reason for having none.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from guards import Guarded
+from paths import TESTS
 from text_on_cpu import on_host
 
 from fusec.codegen.dispatch import plan_sources
@@ -59,7 +60,7 @@ PARTS = (
     *("cuda", "contexts", "fibers", "memory", "releases", "proxies"),
     *("barriers", "copies", "tensors", "products"),
 )
-FOLDER = Path(__file__).parent / "device"
+FOLDER = TESTS / "device"
 SHARED = "FUSEC_TESTS_SHARED"
 """Names a folder that all processes of a run of the tests have; conftest.py sets it."""
 HEADERS = ("cuda_on_cpu.h", "ptx_on_cpu.h", "fibers_on_cpu.h")

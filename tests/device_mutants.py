@@ -24,6 +24,7 @@ from random import Random
 
 import pytest
 from mutants import RULES, changed
+from paths import ROOT
 
 SEED = 20261129
 COUNT = 60
@@ -31,7 +32,6 @@ SECONDS = 400
 """Of a mutant's tests, after which it counts as alive."""
 COPY = "FUSEC_MUTANTS_COPY"
 """Set in a copy of the tree."""
-ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "fusec" / "templates"
 NO_CODE = ("//", "#", '"', "static_assert", "template", "{%", "constexpr", "inline constexpr")
 

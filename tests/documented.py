@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from paths import ROOT
+
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\|([^|]*)\|", PAGE, re.MULTILINE)
 DOCUMENTED = {key for row in ROWS for key in re.findall(r"`(\w+)`", row)}

@@ -16,6 +16,7 @@ from typing import Any
 import cuda_on_cpu
 import numpy as np
 import pytest
+from paths import TESTS
 
 from fusec import driver
 from fusec.emit.c import files_of, view_of
@@ -30,7 +31,7 @@ from fusec.run.launch import pack_arguments
 from fusec.schedule.plan import TensorArgument, TensorMapArgument, WorkspaceArgument
 from fusec.variants import compile_variants, variants
 
-FAKE = Path(__file__).parent / "fake_cuda"
+FAKE = TESTS / "fake_cuda"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 HOOK = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_void_p,

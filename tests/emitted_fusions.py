@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from paths import TESTS
 
 FUSIONS = {
     "one_kernel": """\
@@ -180,7 +180,7 @@ ops:
   - y = linear(tf32(a), tf32(b))
 outputs: [y]
 """,
-    "copied": (Path(__file__).parent / "regressions" / "names_of_copied_outputs.yaml").read_text(),
+    "copied": (TESTS / "regressions" / "names_of_copied_outputs.yaml").read_text(),
 }  # fmt: skip
 TARGETS = {"maps": "sm_90a", "rounded": "sm_90a", "overlapped": "sm_90a"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from paths import ROOT, TESTS
 
 from fusec.driver import Compilation, Package
 from fusec.emit.c import files_of, view_of
@@ -10,14 +10,14 @@ from fusec.options import CompileOptions
 from fusec.parse import read_file
 from fusec.run.build import Artifact
 
-FOLDER = Path(__file__).parent / "emitted_golden"
+FOLDER = TESTS / "emitted_golden"
 NAMES = ("sequence_parallel_mlp", "stream_rows")
 TARGET = "sm_90a"
 
 
 def golden_files(name: str) -> dict[str, str]:
     """Return an example's emitted files without machine code, for which there is a dummy."""
-    fusion = read_file(Path(__file__).parents[1] / "examples" / "parallel" / f"{name}.yaml")
+    fusion = read_file(ROOT / "examples" / "parallel" / f"{name}.yaml")
     options = CompileOptions(targets=(TARGET,), targets_given=True, untuned=True)
     program = Compilation(fusion, options)
     artifacts = {

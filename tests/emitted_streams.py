@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import paths  # noqa: F401
 from test_rank_lists import PIPELINE
 
 STREAMED = {

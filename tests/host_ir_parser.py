@@ -35,7 +35,8 @@ _PATTERNS = {
     "collective": re.compile(
         r"Communication (?P<number>\d+) \(type=(?P<type>Allgather|Allreduce|ReduceScatter|AllToAll"
         r"|Broadcast), axis=(?P<axis>\w+), ranks=(?P<ranks>\d+)(?:, op=(?P<op>sum|prod|max|min))?"
-        r"(?:, root=(?P<root>[^T]+))?, input=(?P<source>T.*), output=(?P<target>T.*)\)"
+        r"(?:, root=(?P<root>[^T]+?))?(?:, to=\{(?P<to>[\d, ]+)\})?"
+        r", input=(?P<source>T.*), output=(?P<target>T.*)\)"
     ),
     "p2p": re.compile(
         r"P2PCommunication (?P<number>\d+) \(type=(?P<type>send|recv), axis=(?P<axis>\w+), "

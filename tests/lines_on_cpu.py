@@ -21,8 +21,8 @@ from typing import Any
 
 import cuda_on_cpu
 import pytest
+from paths import ROOT, TESTS
 
-ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "fusec" / "templates"
 MADE_WRONG = re.compile(r"seen|wrong|dies|notice|mistake|broken")
 """Tests of edited kernels, whose lines are not those of the headers."""
@@ -158,7 +158,7 @@ def run(record: Path, arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="lines.") as scratch:
         builds = Path(scratch) / "builds.json"
         environment = {**os.environ, cuda_on_cpu.COUNTED: "1", BUILDS: str(builds)}
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS)])
         command = [sys.executable, "-m", "pytest", "-q", "-p", "lines_on_cpu", *arguments]
         command += [f"--basetemp={scratch}/tests", "-p", "no:cacheprovider", "-n", "0"]
         subprocess.run(command, env=environment, cwd=ROOT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from fusec.parse.dsl.mesh import DeviceMesh
 
 nvfuser: Any = make_modules()["nvfuser_direct"]
 multidevice: Any = make_modules()["nvfuser_direct.multidevice"]
-ROOT = Path(__file__).parent.parent
 X, Y, Z, STREAM = (ParallelType[n] for n in ("mesh_x", "mesh_y", "mesh_z", "stream"))
 
 

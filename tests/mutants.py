@@ -25,6 +25,7 @@ from typing import Any
 
 import cuda_on_cpu
 import numpy as np
+import paths  # noqa: F401
 from cuda_on_cpu import run_plan
 from families import GPU
 from graphs import scattered

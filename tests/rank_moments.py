@@ -18,8 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from paths import ROOT
+
 MOMENT, SIGNAL, FOLDER = "TEST_MOMENT", "TEST_SIGNAL", "TEST_FOLDER"
-ROOT = Path(__file__).parents[1]
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 HEADLINES = {"killed": "rank 1 died", "stopped": "rank 1 is stopped"}
 

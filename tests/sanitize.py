@@ -16,10 +16,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from gpu_variants import VARIANTS
+from paths import TESTS
 
 TOOLS: dict[str, tuple[str, ...]] = {
     # The bindings of CUDA ask the driver for functions that it may not have.
@@ -29,7 +29,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
 }
 FOUND = 9
 """The exit code of a tool that has found something."""
-TEST = Path(__file__).with_name("test_gpu_sanitized.py")
+TEST = TESTS / "gpu" / "test_gpu_sanitized.py"
 SHOWN = 40
 """Lines of a report that are printed."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_on_cpu import build_all, run_plan
+from paths import TESTS
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
@@ -32,7 +33,7 @@ from fusec.segment.protocol import Refusal
 
 # With places for few clusters, so that each takes several rows.
 GPU = replace(target.find("sm_90a"), clusters={1: 2, 2: 2, 4: 1})
-RECORD = Path(__file__).with_name("spaces_record.json")
+RECORD = TESTS / "spaces_record.json"
 AT_ONCE = 24
 """Kernels that are compiled together."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from random import Random
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 from fake_device import FakeDevice
 
-Work = Callable[[], None]
+Work = Callable[[], Any]
 
 
 class StreamDevice(FakeDevice):
@@ -106,6 +107,17 @@ class StreamDevice(FakeDevice):
                 self.fill(*arguments)
             case "cuMemcpyDtoDAsync":
                 self.copy(*arguments)
+            case "cuMemcpyDtoHAsync":
+                host, address, size, stream = arguments
+                self.inside(address, size, "what is copied to the host")
+                self.later(stream, lambda: ctypes.memmove(host, address, size))
+            case "cuMemcpyHtoDAsync":
+                address, host, size, stream = arguments
+                self.inside(address, size, "what is copied to the device")
+                self.later(stream, lambda: ctypes.memmove(address, host, size))
+            case "cuStreamSynchronize":
+                while self.queues.get(int(arguments[0])):
+                    self.one()
             case "cuEventSynchronize":
                 while not arguments[0].latest.come:
                     self.one()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cli_tools import fusec as command
 from dump_parser import check, parse
+from paths import ROOT
 from test_segment_levels import TEXT, without_sine
 
 import fusec
@@ -15,12 +16,12 @@ from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.parametrize("kind", ["segmented-fusion", "preseg", "host-ir", "host-passes"])
 def test_dumps_are_those_of_the_command_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = EXAMPLES / "layernorm_backward.yaml"
+    path = EXAMPLES / "cross_entropy.yaml"
     without = ["merge_casts", "order_segments"]
     flags = [f"--without={name}" for name in without]
     done = command(capsys, "dump", path, f"--{kind}", *flags)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 import fusec
 from fusec import FusecError, driver
@@ -14,7 +14,7 @@ from fusec.diagnostics import EnvironmentProblem
 from fusec.keywords import Options, options_of
 from fusec.options import CompileOptions
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 ROWS = """
 fusion: rows
 dims: {B: 1024, H: 1024}

@@ -4,7 +4,7 @@
 
 For each parameter: the error of the first step's gradient, Thunder's and eager PyTorch's, over the
 norm of the gradient in fp64. With --regions, for each call of a region: its outputs against fusec's
-fp64 reference of the same inputs. tests/test_gpu_thunder.py holds both to bounds.
+fp64 reference of the same inputs. tests/gpu/test_gpu_thunder.py holds both to bounds.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+from paths import ROOT
 
 from fusec.cli import cli
 from fusec.ops import REFUSED, TABLE
 
-ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 _TOKEN = re.compile(
     r'"""[\s\S]*?"""|#[^\n]*'

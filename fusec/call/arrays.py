@@ -56,6 +56,11 @@ class Kind(Protocol):
 
     name: str
 
+    @property
+    def out_of_memory(self) -> type[Exception]:
+        """Return the error of `empty` where no memory is left."""
+        ...
+
     def view(self, array: Any) -> View:
         """Return where an array lies."""
         ...

@@ -10,6 +10,7 @@ from typing import Any
 from fusec.call.record import Record
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, Step
 from fusec.diagnostics import FusecError
+from fusec.run.evaluated import EvaluateSegment
 from fusec.run.operations import CopyMemory, FlagOperations, NcclCall, RecordEvent, WaitEvent
 
 MOST_ISSUED = 12
@@ -54,6 +55,7 @@ def wants_capture(record: Record) -> bool:
     issued = [s for s in record.steps if not isinstance(s, MapStep)]
     return (
         record.transport is not None
+        and not any(isinstance(s, EvaluateSegment) for s in issued)
         and len(issued) > MOST_ISSUED
         and not any(isinstance(s, NcclCall) for s in issued)
         and not any(isinstance(s, LaunchStep) and s.shape.overlapped for s in issued)

@@ -32,6 +32,11 @@ class Torch:
         self.exchange = getattr(self._torch.Tensor, "__dlpack_c_exchange_api__", None)
         self.is_capturing: Callable[[], bool] = self._torch.cuda.is_current_stream_capturing
 
+    @property
+    def out_of_memory(self) -> type[Exception]:
+        """Return PyTorch's error."""
+        return self._torch.cuda.OutOfMemoryError
+
     def _current(self, device: int) -> int:
         return self._torch.cuda.current_stream(device).cuda_stream
 
@@ -116,6 +121,11 @@ class Cupy:
         """Take CuPy as it is loaded."""
         self._cupy: Any = sys.modules["cupy"]
 
+    @property
+    def out_of_memory(self) -> type[Exception]:
+        """Return CuPy's error."""
+        return self._cupy.cuda.memory.OutOfMemoryError
+
     def view(self, array: Any) -> View:
         """Return where an array lies."""
         item = array.dtype.itemsize
@@ -153,6 +163,7 @@ class Host:
     """Arrays of NumPy, on the CPU: they are copied to the GPU and back."""
 
     name = "NumPy"
+    out_of_memory = MemoryError
 
     def view(self, array: Any) -> View:
         """Return where an array lies."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fusec.call.arrays import View, empty_on_cpu, part_on_cpu, view_on_cpu
-from fusec.diagnostics import EnvironmentProblem
+from fusec.diagnostics import EnvironmentProblem, OutOfMemory
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.run.arrays import dense_strides, span
@@ -101,6 +101,8 @@ class DeviceArray:
 
 class Exchange:
     """Arrays of one type that speaks DLPack or `__cuda_array_interface__`."""
+
+    out_of_memory = OutOfMemory
 
     def __init__(self, kind: type) -> None:
         """Take the type by the name of its package."""

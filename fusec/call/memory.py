@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Generator, Hashable
+import sys
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet, finalize
 
+from fusec.diagnostics import OutOfMemory
 from fusec.hostir.placement import ALIGNMENT
 from fusec.run.device import Device
 from fusec.run.streams import Shared
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -23,7 +28,7 @@ class Piece:
     size: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Arena:
     """What the calls of one program on one stream share; the one that is issued holds `issuing`.
 
@@ -31,6 +36,8 @@ class Arena:
     `counters` for what is zeroed once and left so. generation: grows with every new address.
     busy: 1 while a call is issued. Both lie at fixed addresses, for the helper to read.
     capture: the number of the capture that the stream takes part in, None where it runs its work.
+    An arena that nobody holds any more is freed with the next allocation: the garbage collector may
+    run at a time when the driver takes no calls.
     """
 
     device: Device
@@ -51,6 +58,9 @@ class Arena:
     def __post_init__(self) -> None:
         """Have streams beside the one that calls are given, for programs that use several."""
         self.beside = Shared(self.device)
+        pieces = self.scratch, self.counters, self.pair
+        left = _Left(self.device, self.stream, pieces, self.beside)
+        finalize(self, _abandoned.append, left).atexit = False
 
     @contextmanager
     def issuing(self) -> Generator[None]:
@@ -71,16 +81,39 @@ class Arena:
     def _grow(self, piece: Piece, size: int) -> None:
         self._release(piece)
         what = f"{size} bytes for what kernels share"
-        piece.address = int(self.device.call("cuMemAllocAsync", size, self.stream, what=what))
+
+        def allocate() -> int:
+            return int(self.device.call("cuMemAllocAsync", size, self.stream, what=what))
+
+        if self.capture is None:
+            free_abandoned(self.device)
+            piece.address = retried(allocate, OutOfMemory, self.device)
+        else:
+            piece.address = allocate()
         piece.size = size
         if piece.zeroed:
             self.device.call("cuMemsetD8Async", piece.address, 0, size, self.stream)
         self.generation.value += 1
 
     def _release(self, piece: Piece) -> None:
-        if piece.address:
-            self.device.call("cuMemFreeAsync", piece.address, self.stream)
-        piece.address = piece.size = 0
+        _free(self.device, self.stream, piece)
+
+    def empty(self) -> bool:
+        """Free the memory between two calls, the next of which allocates it again.
+
+        False, and nothing is freed, where a call is issued, or numbers are drawn: the helper calls
+        Python while it issues such a call.
+        """
+        if self.pair.size or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            held = bool(self.scratch.size or self.counters.size)
+            self._release(self.scratch)
+            self._release(self.counters)
+            self.generation.value += 1
+            return held
+        finally:
+            self.lock.release()
 
     def state(self, pair: tuple[int, int], stream: int) -> int:
         """Return the address of the generator's seed and offset, written in a stream's order."""
@@ -96,6 +129,60 @@ class Arena:
         for piece in (self.scratch, self.counters, self.pair):
             self._release(piece)
         self.beside.close()
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What an arena held that has been collected."""
+
+    device: Device
+    stream: int
+    pieces: tuple[Piece, ...]
+    beside: Shared
+
+
+_abandoned: list[_Left] = []
+_emptied: WeakSet[Arena] = WeakSet()
+"""The arenas that may be emptied between calls: no graph knows their addresses."""
+
+
+def _free(device: Device, stream: int, piece: Piece) -> None:
+    """Free memory after what runs on a stream."""
+    if piece.address:
+        device.call("cuMemFreeAsync", piece.address, stream)
+    piece.address = piece.size = 0
+
+
+def free_abandoned(device: Device) -> None:
+    """Free what arenas held that have been collected, after what runs on their streams."""
+    for left in [a for a in _abandoned if a.device is device]:
+        _abandoned.remove(left)
+        for piece in left.pieces:
+            _free(device, left.stream, piece)
+        left.beside.close()
+
+
+def may_be_emptied(arena: Arena) -> None:
+    """Let an arena lose its memory where another allocation fails."""
+    _emptied.add(arena)
+
+
+def retried(allocate: Callable[[], T], failure: type[Exception], device: Device) -> T:
+    """Return an allocation; where it fails so, free what programs keep between calls, and retry.
+
+    PyTorch's cache of free blocks is emptied, too.
+    """
+    try:
+        return allocate()
+    except failure:
+        free_abandoned(device)
+    for arena in [a for a in _emptied if a.device is device]:
+        arena.empty()
+    device.call("cuCtxSynchronize")  # the pool gives free memory back to the driver
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.cuda.empty_cache()
+    return allocate()
 
 
 _rooms: dict[tuple[Device, Hashable], Piece] = {}

@@ -14,10 +14,10 @@ from fusec.call.fast import Fast, fast_call
 from fusec.call.frameworks import Torch
 from fusec.call.given import Given, ordered, type_text
 from fusec.call.graph import Graph
-from fusec.call.memory import Arena, hold
+from fusec.call.memory import Arena, hold, may_be_emptied, retried
 from fusec.call.record import Record
 from fusec.call.variants import Variant
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, OutOfMemory, Unsupported
 from fusec.generator import default_generator
 from fusec.hostir.placement import ALIGNMENT
 from fusec.ir.dim import shape_text
@@ -83,6 +83,7 @@ class Program:
         self._generator_parts = {i.value.name: i.generator for i in fusion.inputs if i.generator}
         self._fast: Fast | None = None
         self._fast_into: Fast | None = None
+        self._out_of_memory: type[Exception] = OutOfMemory
         self._takes = len(fusion.given)
 
     @property
@@ -129,7 +130,12 @@ class Program:
 
     def again(self, *arguments: Any) -> Any:
         """Return the results of a call that looks as the last one did, else NotImplemented."""
-        return NotImplemented if self._fast is None else self._fast(*arguments)
+        if self._fast is None:
+            return NotImplemented
+        try:
+            return self._fast(*arguments)
+        except self._out_of_memory:
+            return NotImplemented  # `launch` frees memory before it allocates again
 
     def _again_into(self, arguments: Sequence[Any], out: Any) -> Any:
         # The helper takes the outputs' arrays behind all arguments.
@@ -208,6 +214,7 @@ class Program:
                 if stream is not None:  # others wait, for what they issue could be captured
                     return results
                 if out is None:
+                    self._out_of_memory = kind.out_of_memory
                     self._fast = record.fast = record.fast or fast_call(record, given)
                 else:
                     into = record.fast_into or fast_call(record, given, fresh)
@@ -292,6 +299,7 @@ class Program:
             lane = self._lanes.get((index, stream))
             if lane is None:
                 lane = self._lanes[index, stream] = Lane(device, Arena(device, stream))
+                may_be_emptied(lane.arena)
                 if len(self._lanes) > MOST_STREAMS:
                     _, oldest = self._lanes.popitem(last=False)
                     oldest.arena.close()
@@ -392,7 +400,14 @@ class Program:
         assert device is not None
         assert kind is not None
         if out is None:
-            return [kind.empty(f.shape, f.strides, f.dtype, device, stream) for f in memory.fresh]
+
+            def allocate() -> list[Any]:
+                forms = ((f.shape, f.strides, f.dtype) for f in memory.fresh)
+                return [kind.empty(*form, device, stream) for form in forms]
+
+            if record.arena.capture is not None:
+                return allocate()
+            return retried(allocate, kind.out_of_memory, record.arena.device)
         arrays: list[Any] = [*out] if isinstance(out, (tuple, list)) else [out]
         names = {r.slot: r.name for r in memory.results if r.whole}
         if len(arrays) != len(memory.fresh) or any(f.slot not in names for f in memory.fresh):

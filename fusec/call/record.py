@@ -23,6 +23,7 @@ from fusec.hostir.instructions import (
     Free,
     Launch,
     Memset,
+    Post,
     Receive,
     Wait,
     writes,
@@ -33,6 +34,7 @@ from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.device import Device
+from fusec.run.evaluated import EvaluateSegment, evaluation
 from fusec.run.exchange import (
     dense_elements,
     device_transport,
@@ -109,6 +111,7 @@ class Record:
         )
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
+        self._values: dict[str, Any] = {}
         self._maps: dict[str, MapStep] = {}
         self.steps: list[Step] = []
         self.fast: Any = None
@@ -200,7 +203,8 @@ class Record:
 
         given: scalar inputs, by name; complex ones whole.
         """
-        numbers = {s.name: _value(s, given) for s in self.program.scalars}
+        numbers = self._values
+        numbers.update((s.name, _value(s, given)) for s in self.program.scalars)
         if self.transport is not None:
             self.transport.check()
         self.refresh()
@@ -244,7 +248,7 @@ class Record:
     @property
     def is_chain(self) -> bool:
         """Return whether its capture is a chain of nodes, whose kernels are those of its steps."""
-        branching = NcclCall, RecordEvent, WaitEvent
+        branching = NcclCall, RecordEvent, WaitEvent, EvaluateSegment
         return not (self.streams.several or any(isinstance(s, branching) for s in self.steps))
 
     def is_callers(self, place: Place) -> bool:
@@ -291,6 +295,15 @@ class Record:
                     return made
             case Launch():
                 return self._launch(each, step)
+            case Post(segment):
+                if self._captured:
+                    raise Unsupported(
+                        f"a graph of `{self.program.name}`: the CPU evaluates segment {segment}",
+                        help="call the program itself",
+                    )
+                fusion, handle = self.executable.evaluated[segment], self.streams.handles[stream]
+                known = self._flat, places.__getitem__, self._values, sizes, int(handle)
+                return evaluation(each, fusion, *known)
             case Allocate() | Free() | Alias():
                 pass
             case _:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.program import HostProgram
 from fusec.ir.evaluate import Sizes
+from fusec.ir.graph import Fusion
 from fusec.run.device import Device
 from fusec.run.execute import Executable
 from fusec.target import nearest
@@ -18,12 +19,14 @@ class Variant:
     """A host program with machine code by target and kernel.
 
     covers: which sizes, as text. captured: graphs have its kernels, which stay loaded for them.
+    evaluated: by name, the segments that the CPU evaluates.
     """
 
     host: HostProgram
     cubins: Mapping[str, Mapping[str, bytes]]
     covers: str
     captured: bool = False
+    evaluated: Mapping[str, Fusion] = field(default_factory=dict[str, Fusion])
     _loaded: dict[Device, Executable] = field(default_factory=dict[Device, Executable])
 
     def holds(self, sizes: Sizes) -> bool:
@@ -34,7 +37,7 @@ class Variant:
         """Return the kernels loaded on a device; EnvironmentProblem where it cannot run them."""
         if device not in self._loaded:
             cubins = self.cubins[self._target(device)]
-            self._loaded[device] = Executable(device, self.host, cubins)
+            self._loaded[device] = Executable(device, self.host, cubins, None, self.evaluated)
         return self._loaded[device]
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from fusec.explain.units import time_text
 from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import F64
 from fusec.ir.graph import Const, Fusion, Input, Node, Value
+from fusec.ir.sharding import STREAM
 
 LEAST_SLOWER = 1.2
 """How much longer one predicted time must be than another for it to be told."""
@@ -25,7 +26,7 @@ MOST_NODES = 100
 def lint(fusion: Fusion) -> Iterator[Diagnostic]:
     """Yield what is odd in a fusion as it was written, in the order of its lines."""
     found = (*_unused_inputs(fusion), *_unused_results(fusion), *_short_sums(fusion))
-    found = (*found, *_double_choices(fusion))
+    found = (*found, *_double_choices(fusion), *_double_outputs(fusion), *_empty_slices(fusion))
     yield from sorted(found, key=lambda d: (d.span.file, d.span.line) if d.span else ("", 0))
 
 
@@ -38,6 +39,36 @@ def _unused_inputs(fusion: Fusion) -> Iterator[Diagnostic]:
         name = entry.value.name
         if not fusion.users.get(entry.value) and name not in written | sizes:
             yield warning(f"input `{name}` is not used", span=entry.span, help="remove it")
+
+
+def _double_outputs(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield a warning for each output that is written as a copy since it is one already."""
+    first = {o.value: o for o in fusion.outputs}
+    for output in fusion.outputs:
+        node = fusion.producer.get(output.value)
+        source = node.operands[0] if node is not None and node.op.copies else None
+        placed = node is not None and node.span is not None and node.span == output.span
+        if placed and isinstance(source, Value) and source in first:
+            yield warning(
+                f"output `{source.name}` is listed twice: `{output.value.name}` is a copy of it",
+                span=output.span,
+                help="remove the second one",
+            )
+
+
+def _empty_slices(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield a warning for each dim that a stream divides into more slices than elements."""
+    values = {v.name: v for v in fusion.values}
+    for name, sharding in fusion.shardings.items():
+        for axis, parts in enumerate(sharding.dims):
+            count = prod(p.parts.value for p in parts if p.axis == STREAM and p.parts.is_const)
+            extent = values[name].shape[axis]
+            if extent.is_const and count > extent.value:
+                yield warning(
+                    f"dim {axis} of `{name}` has {extent} elements, fewer than {count} slices",
+                    span=sharding.span,
+                    help=f"write `stream: {{{axis}: {extent}}}`: more slices are empty",
+                )
 
 
 def _symbols(attribute: object) -> Iterator[str]:

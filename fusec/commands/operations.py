@@ -82,7 +82,9 @@ def _entry_of(name: str) -> Entry | None:
     """Return what is known of a name of another framework; None of one that only fusec has."""
     if name in TABLE:
         return None
-    return find_dotted(name) if "." in name else find_bare(name)
+    words = dict.fromkeys((name, name.lower()))  # PyTorch's modules: `LSTM`, `nn.GELU`
+    found = (find_dotted(word) if "." in word else find_bare(word) for word in words)
+    return next((entry for entry in found if entry is not None), None)
 
 
 def described(name: str) -> str:

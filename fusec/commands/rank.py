@@ -207,7 +207,13 @@ def _executed(
         transport = GpuTransport(links, device)
         try:
             member = Member(mesh, links.rank, transport)
-            executable = Executable(device, package.program.host, package.cubins(target), member)
+            executable = Executable(
+                device,
+                package.program.host,
+                package.cubins(target),
+                member,
+                package.program.evaluated,
+            )
             with executable.bind(inputs, sizes) as bound:
                 bound.reset()
                 bound.run()

@@ -272,7 +272,9 @@ def _execute(
     try:
         with Device() as device:
             cubins = package.cubins(package.targets[0])
-            executable = Executable(device, package.program.host, cubins)
+            executable = Executable(
+                device, package.program.host, cubins, None, package.program.evaluated
+            )
             with executable.bind(inputs, sizes) as bound:
                 bound.reset()
                 bound.run()
@@ -296,7 +298,7 @@ def _run_script(
 ) -> int:
     """Execute a script; each fusion that it executes is run and verified, its results go back."""
     from fusec.generator import manual_seed
-    from fusec.nvfuser.script import run_script
+    from fusec.nvfuser.script import no_fusion, run_script
     from fusec.run.inputs import bind_sizes
 
     codes: list[int] = []
@@ -346,10 +348,7 @@ def _run_script(
         return [outputs[o.value.name] for o in fusion.outputs]
 
     manual_seed(options.seed)
-    run_script(path, on_fusion)
+    defined = run_script(path, on_fusion)
     if not codes:
-        raise FusecError(
-            f"`{path}` defines no fusion",
-            help="write `with FusionDefinition() as fd: ...` with at least one fd.add_output",
-        )
+        raise no_fusion(path, defined)
     return max(codes)

@@ -45,6 +45,7 @@ SCHEDULERS = {
     "sort": "greedy",
     "scatter": "greedy",
     "placement": "expr_eval",
+    "host": "expr_eval",
     "attention": "expr_eval",
     "attention_decode": "expr_eval",
     "attention_backward": "expr_eval",

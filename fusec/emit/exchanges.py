@@ -153,7 +153,7 @@ class ExchangePrinter:
             case "all_gather":
                 count = source.dense_bytes
                 return self._nccl("AllGather", ends, count, (_BYTES,), exchange.axis, on)
-            case "broadcast" if exchange.root is not None:
+            case "broadcast" if exchange.root is not None:  # to all, also where few need it
                 rest = _BYTES, f"(int)({text(exchange.root)})"
                 return self._nccl("Broadcast", ends, target.dense_bytes, rest, exchange.axis, on)
             case "all_to_all":

@@ -71,6 +71,13 @@ def check_program(program: HostProgram, mesh: Mesh | None) -> None:
         if isinstance(instruction, For):
             _check_body(program, instruction)
     for instruction in every(program.instructions):
+        if isinstance(instruction, Post):
+            _refuse(
+                program,
+                instruction,
+                f"the CPU evaluates segment {instruction.segment}",
+                "remove its `scheduler: host`",
+            )
         for value in _checked_ahead(instruction, known):
             _refuse(program, instruction, f"`{value}` depends on the iteration or the rank")
 
@@ -95,9 +102,9 @@ def _local(values: Iterable[Dim], known: Mapping[str, Dim]) -> Iterator[Dim]:
     yield from (v for v in values if not v.symbols.isdisjoint(known))
 
 
-def _refuse(program: HostProgram, instruction: Instruction, why: str) -> None:
+def _refuse(program: HostProgram, instruction: Instruction, why: str, help: str = "") -> None:
     raise Unsupported(
         f"`{program.name}` cannot be emitted as C: {why}",
         notes=(f"the instruction is `{instruction}`",),
-        help="remove the loop (`stream:` of an output), or the ranks that hold a value",
+        help=help or "remove the loop (`stream:` of an output), or the ranks that hold a value",
     )

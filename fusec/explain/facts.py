@@ -126,7 +126,8 @@ class Specialised:
 class SegmentFacts:
     """A segment with its price; `time` holds the seconds of each resource used alone.
 
-    iterations: how often it runs, of which bytes and seconds are the sums.
+    iterations: how often it runs, of which bytes and seconds are the sums. host: how the host runs
+    it without kernels, if it does.
     """
 
     id: int
@@ -157,6 +158,7 @@ class SegmentFacts:
     iterations: int = 1
     exchange: Exchange | None = None
     specialised: tuple[Specialised, ...] = ()
+    host: str = ""
 
 
 @dataclass(frozen=True)

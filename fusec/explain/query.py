@@ -45,6 +45,7 @@ def describe(
     occupancy: Sequence[tuple[KernelFacts, ...]] = (),
     orders: Sequence[tuple[SumOrder, ...]] = (),
     specialised: Sequence[tuple[Specialised, ...]] = (),
+    hosts: Sequence[str] = (),
     divisions: Sequence[Decision] = (),
     streams: int = 1,
 ) -> Segmentation:
@@ -52,8 +53,8 @@ def describe(
 
     peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan; orders:
     of each segment's sums, from its plan; specialised: the sizes that are compiled into each;
-    divisions: decisions of how it is divided, before there were segments; streams: on which loops
-    run in turn.
+    hosts: how the host runs each, empty for kernels; divisions: decisions of how it is divided,
+    before there were segments; streams: on which loops run in turn.
     """
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))
@@ -69,13 +70,14 @@ def describe(
         sizes=dict(fusion.hints),
         aliases={v.name: i.value.name for v, i in fusion.effects.into.items()},
         segments=tuple(
-            _segment(s, target, dirty, known, sums, sizes)
-            for s, dirty, known, sums, sizes in zip(
+            _segment(s, target, dirty, known, sums, sizes, host)
+            for s, dirty, known, sums, sizes, host in zip(
                 segmented.segments,
                 segmented.dirty(target),
                 occupancy or [()] * len(segmented.segments),
                 orders or [()] * len(segmented.segments),
                 specialised or [()] * len(segmented.segments),
+                hosts or [""] * len(segmented.segments),
                 strict=True,
             )
         ),
@@ -123,6 +125,7 @@ def _segment(
     occupancy: tuple[KernelFacts, ...],
     orders: tuple[SumOrder, ...],
     specialised: tuple[Specialised, ...],
+    host: str,
 ) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
@@ -147,7 +150,7 @@ def _segment(
         tensor_share=least.tensor_share(seconds, rates),
         ctas=estimate.ctas,
         efficiency=estimate.efficiency,
-        kernels=estimate.kernels,
+        kernels=0 if host else estimate.kernels,
         occupancy=occupancy,
         refusals=_refused(segment.refusals),
         why=segment.why,
@@ -158,6 +161,7 @@ def _segment(
         iterations=times,
         exchange=_exchange(segment, estimate),
         specialised=specialised,
+        host=host,
     )
 
 

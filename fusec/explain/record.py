@@ -77,6 +77,7 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
             peak_bytes=peak,
             occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
             orders=[_orders(plan) for plan in program.plans],
+            hosts=["" if plan.host is None else str(plan.host) for plan in program.plans],
             specialised=[
                 specialised_sizes(segment, plan)
                 for segment, plan in zip(segmented.segments, program.plans, strict=True)

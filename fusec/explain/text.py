@@ -184,6 +184,7 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     yield from _row("runs", runs(segment)) if segment.iterations > 1 else ()
     yield from _row("traffic", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
     yield from _row("time", time_of(segment))
+    yield from _row("host", segment.host) if segment.host else ()
     if segment.kernels:
         yield from _row("kernels", launches(segment))
         yield from _rows("occupancy", map(registers, segment.occupancy))

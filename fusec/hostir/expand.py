@@ -136,7 +136,7 @@ def _expanded(
 ) -> Iterator[Instruction]:
     for instruction in instructions:
         match instruction:
-            case Post(segment):
+            case Post(segment) if plans[segment].kernels:
                 for workspace in spaces[segment]:
                     yield from workspace.each
                 yield from _launches(segment, plans[segment])

@@ -165,7 +165,8 @@ class Collective:
     """Begin an exchange of blocks between the ranks along an axis of the mesh, in stream order.
 
     kind: all_gather, all_reduce, reduce_scatter, all_to_all or broadcast. reduction: of the kinds
-    that add, sum, prod, max or min. root: the place along the axis of which a broadcast comes.
+    that add, sum, prod, max or min. root: the place along the axis of which a broadcast comes. to:
+    the places that receive it, if these are not all; what others have in the target is not defined.
     """
 
     kind: str
@@ -175,10 +176,12 @@ class Collective:
     ranks: int
     reduction: str = field(default="", metadata=OMITTED)
     root: Dim | None = field(default=None, metadata=OMITTED)
+    to: tuple[int, ...] = field(default=(), metadata=OMITTED)
 
     def __str__(self) -> str:
         reduction = f" {self.reduction}" if self.reduction else ""
         root = "" if self.root is None else f" of {self.root}"
+        root += f" to {', '.join(map(str, self.to))}" if self.to else ""
         where = f"over {self.axis}: {self.ranks}"
         return f"{self.kind}{reduction}{root} {self.target} <- {self.source} {where}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd
 
@@ -15,6 +15,7 @@ from fusec.hostir.instructions import (
     For,
     GetStream,
     Instruction,
+    Memset,
     Post,
     Receive,
     Send,
@@ -41,6 +42,7 @@ from fusec.ir.dim import (
 )
 from fusec.ir.effects import ALIGNMENT, slices_overlap
 from fusec.ir.graph import Input, Node, Value
+from fusec.ir.sharding import Mesh
 from fusec.ops.communication import (
     BROADCAST,
     PEER_VIEWS,
@@ -49,15 +51,37 @@ from fusec.ops.communication import (
     SEND_SLICE,
     STREAM_SLICE,
     STREAM_STACK,
+    Ranks,
     holders,
 )
-from fusec.schedule.plan import KernelPlan
+from fusec.schedule.plan import HostPlan, KernelPlan
 from fusec.segment.segmented import Segment
 
 
 def place_of(axis: str) -> Dim:
     """Return this rank's place along an axis of the mesh."""
     return symbol(f"{axis}.place", extent=False)
+
+
+def _is_one_of(mesh: Mesh, ranks: Ranks) -> Dim:
+    """Return 1 on some ranks of a mesh, and 0 on others."""
+    places = {axis: mesh.places(ranks, axis) for axis, _ in mesh.axes}
+    if mesh.block(places) == ranks:
+        return product(_stands_at(axis, places[axis], size) for axis, size in mesh.axes)
+    each = (
+        product(_stands_at(axis, {at}, mesh.extent(axis)) for axis, at in mesh.place(r).items())
+        for r in sorted(ranks)
+    )
+    return sum(each, dim(0))
+
+
+def _stands_at(axis: str, places: Collection[int], size: int) -> Dim:
+    """Return 1 where this rank stands at one of some places along an axis, else 0."""
+    if len(places) == size:
+        return dim(1)
+    place = place_of(axis)
+    apart = (maximum(place - at, at - place) for at in sorted(places))
+    return sum((1 - minimum(each, 1) for each in apart), dim(0))
 
 
 @dataclass(frozen=True)
@@ -285,13 +309,34 @@ class Lowered:
                 yield self._in_place(value, segment.fusion.effects.into[value], loop)
             elif value not in self.final:
                 yield self._place(value, loop)
-        if plan.kernels:
+        body: tuple[Instruction, ...] = ()
+        if plan.runs_as_post:
             inputs = tuple(i.value.name for i in segment.fusion.inputs)
             made = (o.value.name for o in segment.fusion.outputs)
-            post = Post(segment.name, inputs, tuple(n for n in made if n not in views))
-            yield post if loop is not None else self._on_ranks(segment, post)
+            body = (Post(segment.name, inputs, tuple(n for n in made if n not in views)),)
+        elif plan.host is not None:
+            body = tuple(self._on_host(plan.host))
+        if body:
+            yield from body if loop is not None else self._on_ranks(segment, body)
 
-    def _on_ranks(self, segment: Segment, post: Post) -> Instruction:
+    def _on_host(self, plan: HostPlan) -> Iterator[Instruction]:
+        """Yield the copies and the zeros of a segment without kernels."""
+        yield from map(Memset, plan.zeros)
+        for number, copy in enumerate(plan.copies):
+            source, target = copy.source, self.state.buffers[copy.target]
+            part = replace(source, base=target.name, offset=copy.offset, strides=target.strides)
+            ends: list[str] = []
+            for view, name in ((part, "part"), (source, "source")):
+                base = self.state.buffers[view.base]
+                layout = Buffer("", "temporary", base.dtype, view.shape, view.strides)
+                ends.append(base.name)
+                if (layout.shape, layout.strides, view.offset) != (base.shape, base.strides, 0):
+                    ends[-1] = f"{target.name}.{name}{number}"
+                    self.state.add(replace(layout, name=ends[-1]))
+                    yield Alias(ends[-1], base.name, view.offset)
+            yield Copy(*ends)
+
+    def _on_ranks(self, segment: Segment, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
         """Return what runs a segment on the ranks that hold what it computes.
 
         It is a loop of one iteration there, and of none elsewhere.
@@ -299,13 +344,10 @@ class Lowered:
         ranks = self.holders.get(segment.nodes[-1].output)
         mesh = self.state.segmented.fusion.mesh
         if ranks is None or mesh is None:
-            return post
-        ((axis, _),) = mesh.axes
-        place = place_of(axis)
-        apart = (maximum(place - rank, rank - place) for rank in sorted(ranks))
+            return body
         number, self.conditions = self.conditions, self.conditions + 1
-        index = f"on{number}.index"
-        return For(index, sum((1 - minimum(each, 1) for each in apart), dim(0)), (post,))
+        index, there = f"on{number}.index", _is_one_of(mesh, ranks)
+        return (For(index, there, body),)
 
     # -- memory
 
@@ -434,11 +476,20 @@ class Lowered:
                 yield self._place(value, loop)
             reduction = given.get("reduction", "")
             ends = value.name, source.name
-            kind, root = node.op.name, None
+            along = given["axis"], given["ranks"]
             if node.op is BROADCAST:
-                kind, root = "broadcast", dim(given["root"])
-            yield Collective(kind, *ends, given["axis"], given["ranks"], reduction, root)
+                root, to = dim(given["root"]), self._receivers(node)
+                yield Collective("broadcast", *ends, *along, root=root, to=to)
+            else:
+                yield Collective(node.op.name, *ends, *along, reduction)
             yield Wait(value.name)
+
+    def _receivers(self, node: Node) -> tuple[int, ...]:
+        """Return the places along its axis that a broadcast is for, none where these are all."""
+        mesh = self.state.segmented.fusion.mesh
+        assert mesh is not None
+        places = mesh.places(node.attributes["to"], node.attributes["axis"])
+        return () if len(places) == node.attributes["ranks"] else tuple(sorted(places))
 
     def _in_loop(self, node: Node, loop: _Loop) -> Iterator[Instruction]:
         value, source, given = node.output, node.inputs[0], node.attributes

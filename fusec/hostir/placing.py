@@ -116,8 +116,8 @@ def _place_part(state: Lowering, output: Output, part: ComplexPart, index: int) 
 
 
 def _writes(plan: KernelPlan, name: str) -> bool:
-    """Return whether a kernel of the plan writes the buffer called `name`."""
-    return any(
+    """Return whether a plan writes the buffer called `name` itself; the host can."""
+    return plan.host is not None or any(
         isinstance(a, TensorArgument) and a.name == name and a.written
         for kernel in plan.kernels
         for a in kernel.arguments

@@ -31,6 +31,7 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim, mod, symbol
+from fusec.options import HOST_SCHEDULER
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 INDEX = "StreamIdx"
@@ -170,7 +171,8 @@ class _Printer:
         if is_set(self.segmented, post):
             return f"{made} = Set( {given}, cache_op=Streaming )"
         ends = f"Inputs: {{{given}}}, Outputs: {{{made}}}"
-        return f"LaunchKernel( Group ID: {segment.id}, {ends} )"
+        name = "Evaluate" if segment.scheduler == HOST_SCHEDULER else "LaunchKernel"
+        return f"{name}( Group ID: {segment.id}, {ends} )"
 
     def _all(self, names: Sequence[str]) -> str:
         known = self.scalars
@@ -202,6 +204,7 @@ class _Printer:
             where += f", ranks={exchange.ranks}"
             where += f", op={exchange.reduction}" if exchange.reduction else ""
             where += "" if exchange.root is None else f", root={self.names.size(exchange.root)}"
+            where += f", to={{{', '.join(map(str, exchange.to))}}}" if exchange.to else ""
             source, target = self.tensors.text(exchange.source), self.tensors.text(exchange.target)
             kind = EXCHANGES[exchange.kind]
             ends = f"input={source}, output={target}"

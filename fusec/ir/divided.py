@@ -65,18 +65,28 @@ def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: M
         raise FusecError(f"{where} is on a rank twice: {list(ranks)}", span=span)
     if set(ranks) == set(mesh.ranks):
         return
-    if len(mesh.axes) > 1:
-        raise Unsupported(
-            f"{where} is on some ranks of a mesh of {len(mesh.axes)} axes",
-            span=span,
-            help="a mesh of one axis has values on some of its ranks",
-        )
-    if any(axis != STREAM for axis, _ in sharding.axes):
-        raise Unsupported(
-            f"{where} is divided over some of the ranks: {list(ranks)} of {mesh.size}",
-            span=span,
-            help=(
-                "with `ranks`, each rank holds the whole tensor; to shard over all ranks use "
-                "`shard`"
-            ),
-        )
+    for axis, _ in sharding.axes:
+        if axis == STREAM or axis not in dict(mesh.axes):
+            continue
+        missing = mesh.closure(ranks, [axis]) - set(ranks)
+        if missing:
+            raise Unsupported(
+                f"{where} is divided over some of the ranks along `{axis}`: {sorted(ranks)}, "
+                f"without {min(missing)}",
+                span=span,
+                help=_blocks(ranks, mesh),
+            )
+
+
+def _blocks(ranks: tuple[int, ...], mesh: Mesh) -> str:
+    """Return how a mesh is declared of which some ranks are a block, where there is one."""
+    size, first = len(ranks), min(ranks)
+    if len(mesh.axes) == 1 and sorted(ranks) == [*range(first, first + size)]:
+        groups, rest = divmod(mesh.size, size)
+        if size > 1 and not rest and not first % size:
+            ((axis, _),) = mesh.axes
+            return (
+                f"`mesh: {{stage: {groups}, {axis}: {size}}}`: a value is divided along `{axis}` "
+                f"over all ranks of a stage, and over all ranks along `[stage, {axis}]`"
+            )
+    return "`ranks` lists all ranks along the axes that divide the value"

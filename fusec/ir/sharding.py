@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -49,6 +49,22 @@ class Mesh:
         """Return the ranks that differ from `rank` along one axis alone, in order, itself too."""
         own = {name: place for name, place in self.place(rank).items() if name != axis}
         return tuple(r for r in self.ranks if own.items() <= self.place(r).items())
+
+    def closure(self, ranks: Iterable[int], axes: Iterable[str]) -> frozenset[int]:
+        """Return ranks with all that differ from one of them along some axes alone."""
+        found = frozenset(ranks)
+        for axis in axes:
+            found = frozenset(other for rank in found for other in self.group(rank, axis))
+        return found
+
+    def places(self, ranks: Iterable[int], axis: str) -> frozenset[int]:
+        """Return the places along an axis at which some ranks stand."""
+        return frozenset(self.place(rank)[axis] for rank in ranks)
+
+    def block(self, places: Mapping[str, Collection[int]]) -> frozenset[int]:
+        """Return the ranks that stand at one of some places along each axis."""
+        where = ((rank, self.place(rank)) for rank in self.ranks)
+        return frozenset(r for r, own in where if all(own[a] in p for a, p in places.items()))
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {size}" for name, size in self.axes)

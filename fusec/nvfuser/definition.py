@@ -65,7 +65,7 @@ class FusionDefinition(dsl.FusionDefinition):
                 define_by(FusionCache.get().lines_of(id), self)
 
     def _new_calls(self) -> Calls:
-        return Calls("T", "S", orders=True)
+        return Calls("T", "S", numbers_constants=True)
 
     # What a script calls to define.
 
@@ -120,12 +120,9 @@ class FusionDefinition(dsl.FusionDefinition):
     ) -> dsl.Vector:
         """Return a list of integer scalars: given ones, or as many scalar inputs as `size` says."""
         count = size if size is not None else values
-
-        def text(_: Any) -> str | None:
-            return f"fd.define_vector({count})" if isinstance(count, int) else None
-
         made: dsl.Vector = self.calls.take(
-            text, lambda: super(FusionDefinition, self).define_vector(values, dtype, size=size)
+            lambda _: self.calls.vector(count),
+            lambda: super(FusionDefinition, self).define_vector(values, dtype, size=size),
         )
         if isinstance(count, int):
             self._input_handles += made.elements
@@ -174,7 +171,7 @@ class FusionDefinition(dsl.FusionDefinition):
                     f"Found unsupported device {device}, only scalar CPU or CUDA tensors are "
                     "supported"
                 )
-        return super().from_pytorch(tensor, static_sizes)
+        return self._declare_like(tensor, static_sizes, is_cpu=on_cpu and has_gpu())
 
     # What it says of itself.
 
@@ -192,7 +189,7 @@ class FusionDefinition(dsl.FusionDefinition):
 
     def __repr__(self) -> str:
         body = "".join(f"    {line}\n" for line in self.calls.printed() or ["pass"])
-        return f"\ndef {self.definition_name}(fd : FusionDefinition) -> None :\n{body}"
+        return f"\ndef {self.definition_name}(fd : FusionDefinition) -> None :\n{body}\n"
 
     @property
     def fusion(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -357,15 +354,13 @@ class FusionDefinition(dsl.FusionDefinition):
             "# FusionDefinition repro, printed by fusec",
             "import torch",
             f"from {self._module} import {names_of(self.calls.lines)}",
-            f"{self!r}{self._after_text}with FusionDefinition() as fd:",
+            f"{self!r}with FusionDefinition() as fd:",
             f"    {self.definition_name}(fd)",
         ]
         if inputs is not None:
             described = [f"    {call_for(x)}," for x in inputs]
             lines += ["", "inputs = [", *described, "]", "fd.execute(inputs)"]
         return "\n".join(lines) + "\n"
-
-    _after_text: ClassVar[str] = "\n"
 
     def last_repro_script(self) -> str:
         """Return the script for the inputs of the last `execute(..., save_repro_inputs=True)`."""
@@ -381,14 +376,13 @@ class DirectDefinition(FusionDefinition):
     """A fusion by nvFuser's direct interface, which prints otherwise."""
 
     _module = "nvfuser_direct"
-    _after_text = ""
 
     def _new_calls(self) -> Calls:
-        return DirectCalls("tv", "c", orders=False)
+        return DirectCalls("tv", "c", numbers_constants=False)
 
     def _apply(self, op: OpDef, read: Arguments, **place: Any) -> tuple[Operand, ...]:
         # As it is printed, so that what `repr` shows is planned, and rounds, as this graph does.
-        if keeps_all_dims(op, read[1]):
+        if keeps_all_dims(op, read[1], read[0]):
             op, read = find_op("expand"), (read[0], {"shape": read[1]["shape"]})
         return super()._apply(op, read, **place)
 
@@ -398,7 +392,7 @@ class DirectDefinition(FusionDefinition):
         return "nvfuser_fusion"
 
     def __repr__(self) -> str:
-        return super().__repr__().lstrip("\n")
+        return super().__repr__().strip("\n") + "\n"
 
     def validate_definition(self) -> tuple[bool, str | None]:
         """Return whether there is something to run, and why not."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec.ir.dim import Dim
+from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
 from fusec.nvfuser.text import Calls
 from fusec.ops import find_op
@@ -46,16 +46,6 @@ class DirectCalls(Calls):
         for root in (*outputs, *range(len(self.lines))):
             self._order_below(root, order, outputs)
         return [self.lines[k] for k in (*order, *outputs)]
-
-    def key(self) -> str:
-        """Return the printed lines, with values numbered in their order."""
-        numbers: dict[str, str] = {}
-
-        def renamed(found: re.Match[str]) -> str:
-            return numbers.setdefault(found[0], f"{found[1]}{len(numbers)}")
-
-        prefixes = "|".join((*self._prefixes, "V"))
-        return re.sub(rf"\b({prefixes})\d+\b", renamed, "\n".join(self.printed()))
 
     def _order_below(self, root: int, order: dict[int, None], outputs: Sequence[int]) -> None:
         """Add the lines that a line needs, each behind what it needs itself, and that line."""
@@ -104,9 +94,13 @@ def _is_known(*tensors: Tensor) -> bool:
     return all(t.definition.knows(t) for t in tensors)
 
 
-def keeps_all_dims(op: OpDef, given: Mapping[str, Any]) -> bool:
-    """Return whether a call is a `broadcast_in_dim` of as many dims as its result has: `expand`."""
-    return op.name == "broadcast_in_dim" and len(given["broadcast_dims"]) == len(given["shape"])
+def keeps_all_dims(op: OpDef, given: Mapping[str, Any], operands: Sequence[Any]) -> bool:
+    """Return whether a call is a `broadcast_in_dim` that maps each dim to itself: `expand`."""
+    if op.name != "broadcast_in_dim" or not isinstance(operands[0], Value):
+        return False
+    places, rank = given["broadcast_dims"], len(given["shape"])
+    whole = _are_ints(places) and [p + rank * (p < 0) for p in places] == list(range(rank))
+    return whole and operands[0].rank == rank
 
 
 def _normalised(
@@ -120,7 +114,7 @@ def _normalised(
             named[p.name] = [d % len(shape) for d in dims]
     if op.family == "reduction" and "dtype" in (p.name for p in op.params):
         return _reduction(op, named, shape, arg, result)
-    if keeps_all_dims(op, named):
+    if keeps_all_dims(op, named, [arg.operand]):
         return find_op("expand"), {"arg": arg, "shape": named["shape"]}
     if op.name == "slice" and _lies_within(named, shape):
         named["manual_normalization"] = True

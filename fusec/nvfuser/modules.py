@@ -45,7 +45,7 @@ class Refused:
         self._path, self._module = name, module
 
     def __getattr__(self, name: str) -> Refused:
-        if name.startswith("__"):
+        if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         return Refused(f"{self._path}.{name}", self._module)
 

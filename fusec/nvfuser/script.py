@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import linecache
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,12 +15,14 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
+from fusec.codes.declarations import NO_OUTPUTS
 from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
 from fusec.ir.graph import Fusion
 from fusec.nvfuser.modules import make_modules
 from fusec.parse.dsl import session
 from fusec.parse.dsl.execute import NotRun, StopRecording
+from fusec.parse.dsl.foreign import on_tensors
 from fusec.parse.dsl.inputs import Actual
 from fusec.parse.dsl.place import is_own, of_frame
 from fusec.parse.source import source_of_file
@@ -29,13 +32,17 @@ OnFusion = Callable[[Fusion, "tuple[Actual, ...] | None"], "Sequence[Any] | None
 only takes note. Then, with None for inputs, each fusion that was defined and never executed."""
 
 
-def run_script(path: str | Path, on_fusion: OnFusion) -> None:
-    """Execute a script; errors of its own become diagnostics that show the script's lines only."""
+def run_script(path: str | Path, on_fusion: OnFusion) -> Sequence[Any]:
+    """Execute a script and return the definitions that it makes.
+
+    Errors of its own become diagnostics that show the script's lines only.
+    """
     with session.recording(on_fusion) as made:
         _execute(str(path))
         for definition in made.definitions:
             if definition.executed_as is None and definition.is_complete:
                 on_fusion(definition.graph(), None)
+        return made.definitions
 
 
 def load_script(path: str | Path) -> list[Fusion]:
@@ -44,10 +51,7 @@ def load_script(path: str | Path) -> list[Fusion]:
         stopped = _execute(str(path))
         fusions = [d.executed_as or d.graph() for d in made.definitions if d.is_complete]
     if not fusions:
-        raise FusecError(
-            f"`{path}` defines no fusion",
-            help="write `with FusionDefinition() as fd: ...` with at least one fd.add_output",
-        )
+        raise no_fusion(path, made.definitions)
     if stopped is not None:
         print(
             f"note: `{visible(str(path))}` is executed up to line {stopped.line}, which uses "
@@ -55,6 +59,18 @@ def load_script(path: str | Path) -> list[Fusion]:
             file=sys.stderr,
         )
     return fusions
+
+
+def no_fusion(path: str | Path, defined: Sequence[Any]) -> FusecError:
+    """Return the error for a script without a fusion that could be run."""
+    if defined:
+        return FusecError(
+            f"the fusion of `{path}` has no output",
+            help="end its definition with `fd.add_output(y)`, one for each result",
+            code=NO_OUTPUTS,
+        )
+    help = "write `with FusionDefinition() as fd: ...` with at least one fd.add_output"
+    return FusecError(f"`{path}` defines no fusion", help=help)
 
 
 def _execute(name: str) -> Span | None:
@@ -193,7 +209,25 @@ def _script_error(error: Exception) -> FusecError:
         f"the script raises {type(error).__name__}" + (f": {first}" if first else ""),
         span=frames[-1][0] if frames else None,
         notes=[*more, *notes],
+        help=_way_out(error, frames[-1][0]) if frames else None,
     )
+
+
+_CALL = re.compile(r"([A-Za-z_][\w.]*\.\w+)\((.*)\)")
+_RANGE = re.compile(r"range\(\s*(?:\w+\s*,\s*)?([A-Za-z_]\w*)\s*\)")
+
+
+def _way_out(error: Exception, span: Span) -> str | None:
+    """Return what to write where another library is given a tensor or a dim of a fusion."""
+    said = span.text[span.column - 1 : span.column - 1 + span.width]
+    if not isinstance(error, TypeError):
+        return None
+    called, counted = _CALL.fullmatch(said), _RANGE.fullmatch(said)
+    if counted is not None:
+        name = counted[1]
+        told = "a dim of a fusion has no value while the fusion is being defined"
+        return f"{told}: give `{name}` a number of its own, as in `{name} = 4`, and use that"
+    return None if called is None else on_tensors(called[1], called[2])
 
 
 def _syntax_error(error: SyntaxError, name: str) -> FusecError:

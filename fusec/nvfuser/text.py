@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,11 +27,15 @@ Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 class Calls:
     """The calls of one definition as lines of Python, with names for what they returned."""
 
-    def __init__(self, tensor: str, scalar: str, *, orders: bool) -> None:
-        """Name tensors and scalars by two prefixes; `orders`: print stride orders always."""
+    def __init__(self, tensor: str, scalar: str, *, numbers_constants: bool) -> None:
+        """Name tensors and scalars by two prefixes and a running number.
+
+        numbers_constants: as in nvFuser's first interface, constants written in place, and lists of
+        sizes, take numbers too, and a tensor that is declared by its strides prints their order.
+        """
         self.lines: list[str] = []
         self._prefixes = tensor, scalar
-        self._orders = orders
+        self._numbers_constants = numbers_constants
         self._names: dict[Any, str] = {}
         self._count = 0
         self._inside = False
@@ -55,8 +60,14 @@ class Calls:
         return self.lines
 
     def key(self) -> str:
-        """Return lines that define the fusion, the same for those that read the same."""
-        return "\n".join(self.lines)
+        """Return the printed lines, with values numbered in their order."""
+        numbers: dict[str, str] = {}
+
+        def renamed(found: re.Match[str]) -> str:
+            return numbers.setdefault(found[0], f"{found[1]}{len(numbers)}")
+
+        prefixes = "|".join((*self._prefixes, "V"))
+        return re.sub(rf"\b({prefixes})\d+\b", renamed, "\n".join(self.printed()))
 
     def _named(self, result: Any) -> list[str]:
         """Return new names for what a call returned, a tuple of handles or one."""
@@ -77,13 +88,39 @@ class Calls:
         self._count += 1
         return f"{prefix}{self._count - 1}"
 
+    def vector(self, values: Any) -> str | None:
+        """Return the text of a vector of scalar inputs, or of none for a list of given ones."""
+        if isinstance(values, int):
+            return f"fd.define_vector({values})"
+        self._count_list(values)
+        return None
+
+    def _skip_number(self) -> None:
+        self._count += self._numbers_constants
+
+    def _count_list(self, values: Any) -> None:
+        """Take numbers for a list that nvFuser makes a vector, and for constants in it."""
+        for value in values:
+            if not _is_handle(value):
+                self._skip_number()
+        self._skip_number()
+
+    def _count_constants(self, op: OpDef, named: Mapping[str, Any]) -> None:
+        for parameter in op.params:
+            value = named.get(parameter.name)
+            if parameter.kind == "shape" or (op.name, parameter.name) == ("slice", "strides"):
+                if is_list(value):
+                    self._count_list(value)
+            elif parameter.is_operand and isinstance(value, (bool, int, float, complex)):
+                self._skip_number()
+
     def tensor(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> str:
         """Return the text of a call of `define_tensor`, in the one form of all its forms."""
         known = {k: v for k, v in options.items() if k not in ("name", "range")}
         form = tensors.read_form(args, known)
         rank = len(form.shape)
         order = form.stride_order
-        if order is None and self._orders:
+        if order is None and form.is_measured and self._numbers_constants:
             order = tuple(range(rank))[::-1]
         fields: dict[str, Any] = {"shape": list(form.shape)}
         if form.contiguity is None:
@@ -91,7 +128,7 @@ class Calls:
         else:
             fields["contiguity"] = list(form.contiguity)
         fields |= {"dtype": of_dtype(form.dtype), "is_cpu": form.is_cpu}
-        if order is not None and form.contiguity is not None:
+        if order and form.contiguity is not None:
             fields["stride_order"] = list(order)
         return f"fd.define_tensor({self._keywords(fields)})"
 
@@ -101,6 +138,7 @@ class Calls:
             return f"fd.define_scalar(None, dtype={of_dtype(dtype or dtypes.F64)})"
         const = calls.scalar_const(value, dtype)
         if const.dtype in _OF_PYTHON:
+            self._skip_number()
             return None
         return f"fd.define_scalar({self.value(const.value)}, dtype={of_dtype(const.dtype)})"
 
@@ -112,6 +150,7 @@ class Calls:
         given = {k: v for k, v in options.items() if k != "name"}
         positional, named = calls.named_arguments(op, args, given)
         named = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}
+        self._count_constants(op, named)
         return self._call(op, named, result)
 
     def _call(self, op: OpDef, named: dict[str, Any], result: Any) -> str:

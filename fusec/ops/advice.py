@@ -1,14 +1,16 @@
-"""What would mend operands that do not broadcast."""
+"""What would mend calls that are wrong, in the terms of the call as it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, cast
 
-from fusec.ir.dim import Shape, dim
-from fusec.ir.graph import Value
+from fusec.diagnostics import FusecError, Instead
+from fusec.ir.dim import Dim, Shape, dim, minimum, product
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops.shapes import Unequal
 
@@ -51,10 +53,214 @@ def dropped_of(
             yield value, dropped_by(op.name, attributes.get("dims"), len(first.type.shape))
 
 
-def advised(error: Unequal, values: Sequence[Value], dropped: Mapping[str, Dropped]) -> Unequal:
-    """Return an error of operands that do not broadcast, with what would mend them if known."""
-    help, old = advice(values, dropped), error.diagnostic
-    return Unequal(old.message, notes=old.notes, help=help, code=error.code) if help else error
+def advised(
+    error: FusecError,
+    given: Mapping[str, Any],
+    dropped: Mapping[str, Dropped],
+    declared: Sequence[Value],
+    hints: Mapping[str, int],
+) -> FusecError:
+    """Return an error of operands that do not broadcast, with what would mend them if known.
+
+    given: the operands by their parameters. dropped: by a value's name, the reduction that it is
+    of. declared: the inputs. hints: the default sizes of dims.
+    """
+    values: dict[str, Value] = {
+        name: o for name, o in given.items() if isinstance(o, Value) and o.type.shape
+    }
+    help = advice([*values.values()], dropped)
+    help = help or _of_defaults([*values.values()], declared, hints)
+    if help:
+        return error.changed(help=help)
+    instead = _in_order(values)
+    return error if instead is None else error.changed(instead=instead)
+
+
+def _of_defaults(
+    values: Sequence[Value], declared: Sequence[Value], hints: Mapping[str, int]
+) -> str | None:
+    """Return how to declare an input of a number that is only by default the size it meets."""
+    for value in values:
+        for other in values if value in declared else ():
+            for axis in range(-min(value.rank, other.rank), 0):
+                number, size = value.shape[axis], other.shape[axis]
+                if not number.is_const or number == 1 or size.is_const:
+                    continue
+                if size.evaluate(hints) == number.value:
+                    line = _declared(value, axis, str(size))
+                    why = f"{number} equals {size} only at the default sizes"
+                    return f"{why}: write {line} under `inputs:`"
+    return None
+
+
+def _in_order(values: Mapping[str, Value]) -> Instead | None:
+    """Return the call with an operand whose dims are permuted, or with the dim that it lacks."""
+    for name, value in reversed([*values.items()]):
+        for other in values.values():
+            order = _order(value.type.shape, other.type.shape)
+            others = [o.shape for o in values.values() if o is not value]
+            if order is not None:
+                turned = tuple(value.shape[k] for k in order)
+                if all(_broadcast(turned, shape) for shape in others):
+                    why = f"its dims are in another order than those of `{other.name}`"
+                    permuted = f"permute({{{name}}}, {list(order)})"
+                    return Instead(arguments={name: permuted}, why=why)
+            for axis in range(1, other.rank) if value.rank == other.rank - 1 else ():
+                kept = list(value.shape)
+                kept.insert(axis, dim(1))
+                rest = (*other.shape[:axis], *other.shape[axis + 1 :])
+                if rest == value.shape and all(_broadcast(tuple(kept), s) for s in others):
+                    why = f"dims are aligned at the last one, and `{value.name}` lacks one"
+                    at = -1 if axis == other.rank - 1 else axis
+                    return Instead(arguments={name: f"unsqueeze({{{name}}}, {at})"}, why=why)
+    return None
+
+
+def advised_of_slices(
+    error: FusecError,
+    values: Sequence[Value],
+    cut: Mapping[str, Value],
+    hints: Mapping[str, int],
+) -> FusecError:
+    """Return an error of operands that do not broadcast, where one is a slice of an input.
+
+    `p[:S]` of an input [512, H] has min(S, 512) rows. cut: by an operand's name, the input that it
+    is a slice of. hints: the default sizes of dims.
+    """
+    for value in values:
+        source = cut.get(value.name)
+        if source is None or source.rank != value.rank:
+            continue
+        for other in values:
+            for axis in range(-min(value.rank, other.rank), 0):
+                have, wanted = value.shape[axis], other.shape[axis]
+                whole = source.shape[axis]
+                if have in (wanted, 1) or wanted == 1 or have != minimum(wanted, whole):
+                    continue
+                return error.changed(help=_longer(source, axis, wanted, hints))
+    return error
+
+
+def _longer(source: Value, axis: int, wanted: Dim, hints: Mapping[str, int]) -> str:
+    """Return how to declare an input so that a slice of it has `wanted` elements in a dim."""
+    whole, spare = source.shape[axis], next(n for n in ("P", "R", "P_2", "P_3") if n not in hints)
+    more = max(whole.evaluate(hints) - wanted.evaluate(hints), 0)
+    cut = f"a slice of `{source.name}` has min({wanted}, {whole}) elements, as dims are dynamic"
+    if not whole.is_const:
+        return (
+            f"{cut}: where {whole} is never less, write `{whole}: {wanted} + {spare}` with "
+            f"`{spare}: {more}` before it under `dims:`"
+        )
+    exact = _declared(source, axis, str(wanted))
+    longer = _declared(source, axis, f"{wanted} + {spare}")
+    return f"{cut}: write {exact}, or {longer} with `{spare}: {more}` under `dims:`"
+
+
+def _declared(value: Value, axis: int, extent: str) -> str:
+    """Return the declaration of an input with another extent in one of its dims."""
+    texts = [str(size) for size in value.shape]
+    texts[axis] = extent
+    return f"`{value.name}: {value.dtype}[{', '.join(texts)}]`"
+
+
+def advised_of_sizes(
+    error: FusecError,
+    x: Operand,
+    shape: Sequence[Dim],
+    is_input: bool,
+    hints: Mapping[str, int],
+) -> FusecError:
+    """Return the error of a reshape to another number of elements, where the defaults agree.
+
+    hints: the default sizes of dims.
+    """
+    before, after = list(x.shape), [dim(e) for e in shape]
+    while before and after and before[0] == after[0]:
+        del before[0], after[0]
+    while before and after and before[-1] == after[-1]:
+        del before[-1], after[-1]
+    if not before or not after or any(e == -1 for e in after):
+        return error
+    old, new = product(before), product(after)
+    if old.evaluate(hints) != new.evaluate(hints):
+        return error
+    place = next(k for k in range(len(x.shape)) if list(x.shape[k : k + len(before)]) == before)
+    why = f"{old} equals {new} only at the default sizes"
+    if old.is_const and len(before) == 1 and is_input and isinstance(x, Value):
+        merged = " * ".join(f"({e})" if len(e.terms) > 1 else str(e) for e in after)
+        declared = _declared(x, place, merged)
+        return error.changed(help=f"{why}: write {declared} under `inputs:`")
+    known = [k for k, e in enumerate(shape) if dim(e).is_const and dim(e) in after]
+    if known and not old.is_const:
+        texts = ["-1" if k == known[-1] else str(e) for k, e in enumerate(shape)]
+        return error.changed(
+            instead=Instead(arguments={"new_shape": f"[{', '.join(texts)}]"}, why=why)
+        )
+    return error.changed(help=why)
+
+
+def in_terms_of(error: FusecError, op: OpDef, given: Mapping[str, Any]) -> FusecError:
+    """Return an error of a call that an operation makes as one of the operation itself.
+
+    given: the operands of the operation by its parameters.
+    """
+    message = f"`{op.name}`: {error.cause}"
+    if isinstance(error, Unequal):
+        message = f"operands of `{op.name}` do not broadcast"
+    instead = None if error.instead is None else _handed_on(error.instead, error.given, given)
+    return error.changed(message, span=None, notes=error.facts, instead=instead)
+
+
+def _handed_on(
+    instead: Instead, inner: Mapping[str, Any], outer: Mapping[str, Any]
+) -> Instead | None:
+    """Return what mends a call in the parameters of the one that makes it, of the same operands."""
+    names = {
+        param: next((name for name, v in outer.items() if v is not None and v is value), "")
+        for param, value in inner.items()
+    }
+    if instead.text or not all(names.get(param) for param in instead.arguments):
+        return None
+    places = {param: f"{{{name}}}" for param, name in names.items()}
+    changed = {names[p]: text.format_map(places) for p, text in instead.arguments.items()}
+    return Instead(arguments=changed, why=instead.why)
+
+
+def written(
+    op: OpDef, instead: Instead, operands: Sequence[Any], attributes: Mapping[str, Any]
+) -> str:
+    """Return what to write instead of a call, with the names of its operands."""
+    texts = _texts(op, operands, attributes)
+    filled = {name: text.format_map(texts) for name, text in instead.arguments.items()}
+    if instead.text:
+        return instead.text.format_map(texts | filled)
+    given = {p.name: texts[p.name] for p in op.params if p.name in texts} | filled
+    words = [t if p.is_operand else f"{p.name}={t}" for p in op.params
+             if (t := given.get(p.name)) is not None]  # fmt: skip
+    return f"{op.name}({', '.join(words)})"
+
+
+def _texts(op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments of a call as text, by the names that `Instead` has for them."""
+    texts = {name: _text(value) for name, value in attributes.items() if value is not None}
+    for param, value in zip(op.operands, operands, strict=False):
+        if isinstance(value, (list, tuple)):
+            items = [_text(v) for v in cast("Sequence[Any]", value)]
+            texts |= {f"{param.name}_{k}": text for k, text in enumerate(items)}
+            texts[param.name] = f"[{', '.join(items)}]"
+        elif value is not None and value is not param.default:
+            texts[param.name] = _text(value)
+    return texts
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_text(v) for v in cast('Sequence[Any]', value))}]"
+    if isinstance(value, Const):
+        value = value.value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.name if isinstance(value, (Value, DType)) else str(value)
 
 
 def advice(values: Sequence[Value], dropped: Mapping[str, Dropped]) -> str | None:
@@ -75,11 +281,6 @@ def advice(values: Sequence[Value], dropped: Mapping[str, Dropped]) -> str | Non
                 many = "s" * (len(known.dims) > 1)
                 kept_by = f"`{known.op}(..., keepdim=True)` keeps dim{many} {which}"
                 return f"{kept_by}, so that `{value.name}` broadcasts"
-    for value in reversed(values):
-        for other in values:
-            order = _order(value.type.shape, other.type.shape)
-            if order is not None:
-                return f"`permute({value.name}, {list(order)})` has the shape of `{other.name}`"
     return None
 
 

@@ -76,6 +76,9 @@ def _unknown(op: OpDef, name: str, span: Span | None) -> FusecError:
     )
 
 
+LISTS = ("dims", "ints", "shape")
+"""Kinds of parameters that take a list, which PyTorch's methods take spread out."""
+
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "dims": ("axes", "axis", "dim", "reduction_axes"),
     "dim": ("axis", "dims"),
@@ -130,16 +133,24 @@ def signature(op: OpDef) -> str:
     return f"{op.name}({', '.join(parts)})"
 
 
+class Miscounted(FusecError):
+    """A call that is given another number of names than it has results."""
+
+    results = 0
+
+
 def miscounted(op: OpDef, results: int, names: int) -> FusecError:
     """Return the error for a call that is given another number of names than it has results."""
     known = op.results if len(op.results) == results > 1 else ()
     text = f"the results are {', '.join(known)}; write `_` for an unused one"
-    return FusecError(
+    error = Miscounted(
         f"`{op.name}` has {results} result{'s' * (results != 1)}, "
         f"got {names} name{'s' * (names != 1)}",
         help=text if known else None,
         code=RESULT_COUNT,
     )
+    error.results = results
+    return error
 
 
 def operand_slots(op: OpDef, given: Sequence[OperandArgument]) -> list[list[Operand] | None]:

@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim
+from fusec.codes.shapes import EXTENTS_DIFFER, NO_BROADCAST
+from fusec.diagnostics import FusecError, Instead
+from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import F32, I32, I64, U64
 from fusec.ir.graph import Const, Operand
 from fusec.ops import philox
@@ -21,7 +22,7 @@ from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.precision import narrow, widen
 from fusec.ops.random import generator_pair, kept_elements
-from fusec.ops.shapes import described, mismatch, tensor_shape
+from fusec.ops.shapes import described, mismatch, tensor_shape, text
 
 if TYPE_CHECKING:
     from fusec.ops.build import GraphBuilder
@@ -52,6 +53,91 @@ def _agreeing_backward(operands: Operands, attributes: Attributes) -> Iterable[t
         if value and other:
             yield value[-1], other[-1]
     yield from zip(query[:-1], lse, strict=False)
+
+
+def _agreeing_or_grouped(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    """Return the pairs without those of heads, where heads of keys serve several of queries."""
+    if not attributes["enable_gqa"]:
+        yield from _agreeing(operands, attributes)
+        return
+    query, key, value = (o.shape for o in operands[:3])
+    for other in (key, value):
+        yield from zip(query[:-3], other[:-3], strict=False)
+    if query and key:
+        yield query[-1], key[-1]
+    yield from zip(key[-3:-1], value[-3:-1], strict=False)
+
+
+def _check_extents(
+    builder: GraphBuilder, name: str, operands: Operands, mask: Operand | None
+) -> None:
+    """Raise FusecError unless query, key, value and mask fit, said in their terms."""
+    query, key, value = operands
+    for param, other in (("key", key), ("value", value)):
+        for axis, (left, right) in enumerate(zip(query.shape[:-2], other.shape, strict=False)):
+            if left != right:
+                are_heads = axis == len(query.shape) - 3
+                what = f"{left} and {right} heads" if are_heads else f"batches {left} and {right}"
+                why = f"query and {param} have {what} (dim {axis})"
+                instead = _grouped(name, operands) if are_heads else None
+                help = "they are [..., heads, rows, features]"
+                raise _unfit(name, why, operands, help, instead)
+    if query.shape[-1] != key.shape[-1]:
+        why = f"query and key have {query.shape[-1]} and {key.shape[-1]} features"
+        help = "scores are products over the features: declare both with one size of features"
+        raise _unfit(name, why, operands, help)
+    if key.shape[-2] != value.shape[-2]:
+        why = f"key and value have {key.shape[-2]} and {value.shape[-2]} rows"
+        help = "each key has a value: declare both with one size of rows"
+        raise _unfit(name, why, operands, help)
+    if mask is not None:
+        _check_mask(builder, name, mask, (*query.shape[:-1], key.shape[-2]))
+
+
+def _unfit(
+    name: str, why: str, operands: Operands, help: str, instead: Instead | None = None
+) -> FusecError:
+    return FusecError(
+        f"`{name}`: {why}",
+        notes=[described(operands)],
+        help=help,
+        code=EXTENTS_DIFFER,
+        instead=instead,
+    )
+
+
+def _grouped(name: str, operands: Operands) -> Instead | None:
+    """Return the call whose heads of keys serve several of queries, where these are a multiple."""
+    heads, fewer, others = (o.shape[-3] for o in operands)
+    times = heads.divide(fewer)
+    if fewer != others or times is None:
+        return None
+    repeated = {p: f"repeat_interleave({{{p}}}, {times}, -3)" for p in ("key", "value")}
+    grouped = {"enable_gqa": "true"} if name == "scaled_dot_product_attention" else repeated
+    return Instead(arguments=grouped, why="where heads of keys serve several of queries")
+
+
+def _check_mask(builder: GraphBuilder, name: str, mask: Operand, scores: Shape) -> None:
+    """Raise FusecError unless a mask broadcasts to the scores [..., rows, columns]."""
+    shape = mask.shape
+    pairs = list(zip(reversed(shape), reversed(scores), strict=False))
+    if len(shape) <= len(scores) and all(
+        1 in (a, b) or builder.bindings.unify(a, b) for a, b in pairs
+    ):
+        return
+    why = f"the mask broadcasts to the scores {text(scores)}"
+    instead = None
+    param = "mask" if name == "sdpfa_fwd" else "attn_mask"
+    batch, columns = scores[0], scores[-1]
+    if len(shape) == 2 and len(scores) > 2 and tuple(shape) == (batch, columns):
+        new = ", ".join(["none"] * (len(scores) - 2))
+        instead = Instead(arguments={param: f"{{{param}}}[:, {new}, :]"}, why=why)
+    elif len(shape) == 3 and len(scores) == 4 and tuple(shape) == (batch, *scores[2:]):
+        instead = Instead(arguments={param: f"unsqueeze({{{param}}}, 1)"}, why=why)
+    message = f"`{name}`: the mask {text(shape)} does not broadcast to the scores {text(scores)}"
+    help = "a mask has their dims, or 1: for one of keys, [batch, 1, 1, columns]"
+    notes = [described([mask])]
+    raise FusecError(message, notes=notes, help=help, code=NO_BROADCAST, instead=instead)
 
 
 def _check(name: str, operands: Operands, pairs: Iterable[tuple[Dim, Dim]]) -> None:
@@ -123,8 +209,20 @@ def _expand_forward(
     mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
     scale: Operand | None,
 ) -> tuple[Operand, ...]:  # fmt: skip
-    operands = (query, key, value)
-    _check("sdpfa_fwd", operands, _agreeing(operands, {}))
+    return _attend(
+        builder, "sdpfa_fwd", (query, key, value), bias, mask, dropout_p, is_causal, scale
+    )
+
+
+def _attend(
+    builder: GraphBuilder, name: str, operands: Operands, bias: Operand | None,
+    mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
+    scale: Operand | None,
+) -> tuple[Operand, ...]:  # fmt: skip
+    """Return the results of an attention; name: the operation, for errors."""
+    query, key, value = operands
+    _check(name, operands, ())
+    _check_extents(builder, name, operands, mask)
     scores = _scores(builder, query, key, scale, is_causal)
     if mask is not None and dtype_of(mask).kind == "bool":
         scores = builder.apply("where", mask, scores, LOWEST)
@@ -201,12 +299,33 @@ def sdpfa_fwd(
 def _expand_scaled_dot_product_attention(
     builder: GraphBuilder, query: Operand, key: Operand, value: Operand,
     attn_mask: Operand | None, dropout_p: Operand, is_causal: Operand, scale: Operand | None,
+    enable_gqa: bool,
 ) -> Operand:  # fmt: skip
-    given = (query, key, value, None, attn_mask, dropout_p, is_causal, scale)
-    return builder.call("sdpfa_fwd", given)[0]
+    name = "scaled_dot_product_attention"
+    _check(name, (query, key, value), ())
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        key, value = (_shared(builder, query, o) for o in (key, value))
+    given = (None, attn_mask, dropout_p, is_causal, scale)
+    return _attend(builder, name, (query, key, value), *given)[0]
 
 
-@composite(expand=_expand_scaled_dot_product_attention, equal=_agreeing)
+def _shared(builder: GraphBuilder, query: Operand, other: Operand) -> Operand:
+    """Return keys or values with each head repeated for the heads of queries that it serves."""
+    heads, fewer = query.shape[-3], other.shape[-3]
+    times = heads.divide(fewer)
+    if times is None and heads.is_const and fewer.is_const:
+        raise FusecError(f"{heads} heads of queries are not a multiple of {fewer} heads of keys")
+    if times is None:
+        count = heads.evaluate(builder.hints) // max(fewer.evaluate(builder.hints), 1)
+        raise FusecError(
+            f"{heads} heads of queries are not known to be a multiple of {fewer} heads of keys",
+            help="declare the heads of the query as a product: "
+            f"`{fewer} * G` with `G: {count}` under `dims:`",
+        )
+    return builder.apply("repeat_interleave", other, times, dim=len(other.shape) - 3)
+
+
+@composite(expand=_expand_scaled_dot_product_attention, equal=_agreeing_or_grouped)
 def scaled_dot_product_attention(
     query: Array,
     key: Array,
@@ -215,12 +334,17 @@ def scaled_dot_product_attention(
     dropout_p: Array = 0.0,
     is_causal: Array = False,
     scale: Array | None = None,
+    enable_gqa: bool = False,
 ) -> Array:
     """Return softmax(scale * query @ key^T + mask) @ value, the first result of `sdpfa_fwd`.
 
     A bool mask keeps scores where it is true, other masks are added; causal row i attends to keys
-    up to i. Without a scale it is 1 / sqrt(features).
+    up to i. Without a scale it is 1 / sqrt(features). With enable_gqa a head of keys and values
+    serves several heads of queries, in order.
     """
+    if enable_gqa:
+        times = np.shape(query)[-3] // np.shape(key)[-3]
+        key, value = (np.repeat(x, times, axis=-3) for x in (key, value))
     given = (query, key, value, None, attn_mask, dropout_p, is_causal, scale)
     return TABLE["sdpfa_fwd"].reference(*given)[0]
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, ALIAS_TYPE
+from fusec.codes.shapes import ELEMENTS_DIFFER
 from fusec.diagnostics import FusecError, InternalError, Span
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.dim import Dim
@@ -15,7 +16,15 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
-from fusec.ops.advice import Dropped, advised, dropped_of
+from fusec.ops.advice import (
+    Dropped,
+    advised,
+    advised_of_sizes,
+    advised_of_slices,
+    dropped_of,
+    in_terms_of,
+    written,
+)
 from fusec.ops.arguments import (
     OperandArgument,
     attributes_of,
@@ -27,6 +36,7 @@ from fusec.ops.arguments import (
 )
 from fusec.ops.boundaries import Boundary, check_pin, phases_between
 from fusec.ops.complexes import check_complex
+from fusec.ops.declare import TABLE
 from fusec.ops.draws import DrawBuilder
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find_op
@@ -64,6 +74,8 @@ class GraphBuilder(DrawBuilder):
         self.boundaries = "free"
         self._boundaries: list[Boundary] = []
         self._call_span: Span | None = None
+        self._depth = 0
+        """How many calls deep the builder is: composites make calls."""
         self._dropped: dict[int, Dropped] = {}
 
     def call(
@@ -87,25 +99,75 @@ class GraphBuilder(DrawBuilder):
         definition = find_op(op, span)
         outer, span = self._call_span, span or self._call_span
         self._call_span = span
+        self._depth += 1
         try:
             results = self._call(definition, operands, turned_pads(attributes), names, span)
+        except InternalError:
+            raise
         except FusecError as error:
+            error = self._of_call(error, definition, operands, attributes)
             here = place(error.about) if place is not None and error.about else None
-            raise self._placed(self._advised(error, operands), operands, here or span) from None
+            raise self._placed(error, operands, here or span) from None
         finally:
             self._call_span = outer
+            self._depth -= 1
         made = (value for value in results if isinstance(value, Value))
         for value, dropped in dropped_of(definition, operands, attributes, made):
             self._dropped[self._slot_of[value]] = dropped
         return results
 
-    def _advised(self, error: FusecError, operands: Sequence[OperandArgument]) -> FusecError:
-        """Return an error of operands that do not broadcast with what would mend them."""
-        if not isinstance(error, Unequal):
+    def _of_call(
+        self,
+        error: FusecError,
+        op: OpDef,
+        operands: Sequence[OperandArgument],
+        attributes: Mapping[str, Any],
+    ) -> FusecError:
+        """Return an error of a call in its own terms, with what would mend it if that is known.
+
+        An error of a call that a composite makes names operations and values that are in no file.
+        """
+        is_inner = bool(error.operation)
+        if is_inner and op.expand is None and op.instead is None:
             return error
-        values = [self._value(o) for o in operands if isinstance(o, Value)]
-        known = {v.name: self._dropped.get(self._slot_of[v]) for v in values}
-        return advised(error, values, {n: d for n, d in known.items() if d is not None})
+        given = dict(zip((p.name for p in op.operands), operands, strict=False))
+        if is_inner:
+            error = in_terms_of(error, op, given)
+        cause = error.cause or error.diagnostic.message
+        error = error.changed(operation=op.name, cause=cause, given=given)
+        if isinstance(error, Unequal):
+            now = {p: self._value(o) if isinstance(o, Value) else o for p, o in given.items()}
+            values = [v for v in now.values() if isinstance(v, Value)]
+            known = {v.name: self._dropped.get(self._slot_of[v]) for v in values}
+            dropped = {n: d for n, d in known.items() if d is not None}
+            declared = [self._value(i.value) for i in self._inputs]
+            cut = {v.name: found for v in values if (found := self._cut_input(v)) is not None}
+            longer = advised_of_slices(error, values, cut, self.hints)
+            mended = advised(error, now, dropped, declared, self.hints)
+            error = mended if longer is error else longer
+        elif error.code is ELEMENTS_DIFFER and op is TABLE["reshape"] and not is_inner:
+            (x,) = (self.resolve(o) for o in operands)
+            is_input = any(self._value(i.value) is x for i in self._inputs)
+            error = advised_of_sizes(error, x, attributes["new_shape"], is_input, self.hints)
+        if error.instead is None or self._depth > 1:
+            return error
+        line = written(op, error.instead, operands, attributes)
+        return error.changed(help=error.instead.help(f"`{line}`"))
+
+    def _cut_input(self, value: Value) -> Value | None:
+        """Return the input of which a value is a slice, or computed from one element by element."""
+        makers = {slot: draft for draft in self._drafts for slot in draft.outputs}
+        slot = self._slot_of[value]
+        while (draft := makers.get(slot)) is not None:
+            sources = [o for o in draft.operands if not isinstance(o, Const)]
+            is_cut = draft.op is TABLE["slice"]
+            if len(sources) != 1 or not (is_cut or draft.op.is_elementwise or draft.op.converts):
+                return None
+            (slot,) = sources
+            if is_cut:
+                found = self._current(slot)
+                return found if any(self._value(i.value) is found for i in self._inputs) else None
+        return None
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
         """Call an operation with one result as written in source, and return the result."""

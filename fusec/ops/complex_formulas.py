@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, log
+from math import inf, log, nan, pi
 from typing import Protocol
 
 from fusec.ir.dtype import DType
@@ -16,6 +16,8 @@ from fusec.ir.graph import Const, Operand
 
 MOST_PRODUCTS = 8
 """The largest whole exponent that is written as products."""
+STEEP = 64.0
+"""Left of -STEEP the logistic function is its own exponential to 64 bits; exp(STEEP) is finite."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,8 @@ def _log(w: Writer, a: Pair) -> Pair:
 
 def _log_to(base: float) -> Callable[[Writer, Pair], Pair]:
     def formula(w: Writer, a: Pair) -> Pair:
-        whole, scale = _log(w, a), 1 / log(base)
-        return Pair(w.op("mul", whole.re, scale), w.op("mul", whole.im, scale))
+        whole = _log(w, a)
+        return Pair(w.op("div", whole.re, log(base)), w.op("div", whole.im, log(base)))
 
     return formula
 
@@ -200,6 +202,97 @@ def _tanh(w: Writer, a: Pair) -> Pair:
 
 def _tan(w: Writer, a: Pair) -> Pair:
     turned = _tanh(w, Pair(w.op("neg", a.im), a.re))
+    return Pair(turned.im, w.op("neg", turned.re))
+
+
+def _sigmoid(w: Writer, a: Pair) -> Pair:
+    """Write 1 / (1 + exp(-a)), and e / (1 + e) for e = exp(a) where exp(-a) might overflow.
+
+    An infinite or unknown angle makes it NaN, as in PyTorch.
+    """
+    left = w.op("lt", a.re, -STEEP)
+    e = _exp(w, Pair(w.op("where", left, a.re, w.op("neg", a.re)),
+                     w.op("where", left, a.im, w.op("neg", a.im))))  # fmt: skip
+    above = Pair(w.op("where", left, e.re, 1.0), w.op("where", left, e.im, 0.0))
+    share = _div(w, above, Pair(w.op("add", e.re, 1.0), e.im))
+    lost = w.op("logical_and", left, w.op("logical_not", w.op("isfinite", a.im)))
+    return Pair(w.op("where", lost, nan, share.re), w.op("where", lost, nan, share.im))
+
+
+def _with_sign_of(w: Writer, size: float, x: Operand) -> Operand:
+    """Return a number with the sign of `x`, NaN where `x` is."""
+    signed = w.op("where", w.op("signbit", x), -size, size)
+    return w.op("where", w.op("isnan", x), x, signed)
+
+
+def _roots_at_ones(w: Writer, a: Pair) -> tuple[Pair, Pair]:
+    """Return sqrt(1 - a) and sqrt(1 + a): their imaginary parts have opposite signs.
+
+    Kahan's inverse functions are made of their products, in which no terms cancel (Branch Cuts for
+    Complex Elementary Functions, 1987).
+    """
+    below = _sqrt(w, Pair(w.op("sub", 1.0, a.re), w.op("neg", a.im)))
+    return below, _sqrt(w, Pair(w.op("add", a.re, 1.0), a.im))
+
+
+def _asin(w: Writer, a: Pair) -> Pair:
+    below, above = _roots_at_ones(w, a)
+    across = w.op("sub", w.op("mul", below.re, above.re), w.op("mul", below.im, above.im))
+    tall = w.op("sub", w.op("mul", below.re, above.im), w.op("mul", below.im, above.re))
+    far = _is_infinite(w, a.re, a.im)
+    re = w.op("atan2", a.re, w.op("where", far, w.op("abs", a.im), across))
+    return Pair(re, w.op("where", far, _with_sign_of(w, inf, a.im), w.op("asinh", tall)))
+
+
+def _acos(w: Writer, a: Pair) -> Pair:
+    below, above = _roots_at_ones(w, a)
+    tall = w.op("sub", w.op("mul", above.re, below.im), w.op("mul", above.im, below.re))
+    far = _is_infinite(w, a.re, a.im)
+    angle = w.op("mul", w.op("atan2", below.re, above.re), 2.0)
+    re = w.op("where", far, w.op("atan2", w.op("abs", a.im), a.re), angle)
+    turned = w.op("neg", _with_sign_of(w, inf, a.im))
+    return Pair(re, w.op("where", far, turned, w.op("asinh", tall)))
+
+
+def _acosh(w: Writer, a: Pair) -> Pair:
+    below = _sqrt(w, Pair(w.op("sub", a.re, 1.0), a.im))
+    above = _sqrt(w, Pair(w.op("add", a.re, 1.0), a.im))
+    wide = w.op("add", w.op("mul", below.re, above.re), w.op("mul", below.im, above.im))
+    far = _is_infinite(w, a.re, a.im)
+    angle = w.op("mul", w.op("atan2", below.im, above.re), 2.0)
+    im = w.op("where", far, w.op("atan2", a.im, a.re), angle)
+    return Pair(w.op("where", far, inf, w.op("asinh", wide)), im)
+
+
+def _asinh(w: Writer, a: Pair) -> Pair:
+    turned = _asin(w, Pair(w.op("neg", a.im), a.re))
+    return Pair(turned.im, w.op("neg", turned.re))
+
+
+def _atanh(w: Writer, a: Pair) -> Pair:
+    """Write log1p(4 x / |1 - a|**2) / 4 for x >= 0, and half the angle of (1 + a) (1 - a*).
+
+    Near 1 the square underflows and the quotient overflows: there it is a difference of logarithms.
+    """
+    x = w.op("abs", a.re)
+    gap = w.op("sub", 1.0, x)
+    distance, sum_ = _hypot(w, gap, a.im), w.op("add", x, 1.0)
+    quotient = w.op("div", w.op("mul", x, 4.0), w.op("mul", distance, distance))
+    apart = w.op("sub", w.op("log", _hypot(w, sum_, a.im)), w.op("log", distance))
+    size = w.op(
+        "where", w.op("lt", distance, 2.0**-10),
+        w.op("mul", apart, 0.5), w.op("mul", w.op("log1p", quotient), 0.25),
+    )  # fmt: skip
+    far = _is_infinite(w, a.re, a.im)
+    size = w.op("where", far, 0.0, size)
+    re = w.op("where", w.op("signbit", a.re), w.op("neg", size), size)
+    straight = w.op("sub", w.op("mul", gap, sum_), w.op("mul", a.im, a.im))
+    angle = w.op("mul", w.op("atan2", a.im, w.op("mul", straight, 0.5)), 0.5)
+    return Pair(re, w.op("where", far, _with_sign_of(w, pi / 2, a.im), angle))
+
+
+def _atan(w: Writer, a: Pair) -> Pair:
+    turned = _atanh(w, Pair(w.op("neg", a.im), a.re))
     return Pair(turned.im, w.op("neg", turned.re))
 
 
@@ -272,6 +365,13 @@ SINH = _sinh
 COSH = _cosh
 TANH = _tanh
 TAN = _tan
+ASIN = _asin
+ACOS = _acos
+ATAN = _atan
+ASINH = _asinh
+ACOSH = _acosh
+ATANH = _atanh
+SIGMOID = _sigmoid
 POW = _pow
 EQ = _eq
 NE = _ne

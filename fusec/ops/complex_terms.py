@@ -17,6 +17,11 @@ def logarithm(raw: Array, x: Array, least: float) -> Array:
     return np.abs(raw) + 1
 
 
+def logistic(raw: Array, x: Array, least: float) -> Array:
+    """Return the terms of 1 / (1 + e): near its poles 1 and e cancel, and e / (1 + e) = 1 - raw."""
+    return np.abs(raw) * (1 + np.abs(1 - raw)) + least
+
+
 def power(raw: Array, a: Array, b: Array, least: float) -> Array:
     """Return the terms of a power: the error of b log a is absolute in the exponent."""
     logs = np.where(a == 0, 0, np.log(np.where(a == 0, 1, a)))

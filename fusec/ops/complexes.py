@@ -73,7 +73,8 @@ MOVED = frozenset(
 COMPLEX = MOVED | {
     *("add", "sub", "mul", "div", "truediv", "neg", "reciprocal", "addcmul", "abs", "pow"),
     *("exp", "log", "log2", "log10", "sqrt", "rsqrt"),
-    *("sin", "cos", "tan", "sinh", "cosh", "tanh"),
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "sigmoid"),
+    *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
     *("eq", "ne", "where", "real", "imag", "complex", "cast"),
     *("isfinite", "isinf", "isnan", "isreal", "logical_and", "logical_or", "logical_not"),
     *("var", "var_mean", "matmul", "linear"),

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
+from fusec.codes.shapes import EXTENTS_DIFFER
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import F32, DType
 from fusec.ir.graph import Operand
@@ -76,6 +77,14 @@ def _normalized(operands: Operands, attributes: Attributes) -> Iterable[tuple[Di
     yield from zip(reversed(shape), reversed(inner), strict=False)
 
 
+def _last_extents(shape: Sequence[Dim]) -> Instead | None:
+    """Return the call that normalises the last dim."""
+    if not shape:
+        return None
+    why = "they are the last extents of the tensor"
+    return Instead(arguments={"norm_shape": text(tuple(shape[-1:]))}, why=why)
+
+
 def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
     """Return the dims that `norm_shape` names: the last ones."""
     shape = tensor_shape(name, x)
@@ -84,9 +93,30 @@ def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
         raise FusecError(
             f"norm_shape {text(tuple(norm_shape))} of `{name}` is not a suffix of the shape",
             notes=[described([x])],
-            help=f"write the last extents, as in {text(tuple(shape[-1:]))}" if shape else None,
+            instead=_last_extents(shape),
         )
     return list(range(first, len(shape)))
+
+
+def _check_scales(
+    builder: GraphBuilder,
+    name: str,
+    norm_shape: Sequence[Dim],
+    given: Mapping[str, Operand | None],
+) -> None:
+    """Raise FusecError unless weight and bias broadcast over the dims that are normalised."""
+    for param, operand in given.items():
+        shape = () if operand is None else operand.shape
+        pairs = zip(reversed(shape), reversed(norm_shape), strict=False)
+        fits = all(a == 1 or builder.bindings.unify(a, b) for a, b in pairs)
+        if len(shape) > len(norm_shape) or not fits:
+            raise FusecError(
+                f"the {param} of `{name}` has shape {text(shape)}, expected the shape of the "
+                f"normalised dims, {text(tuple(norm_shape))}",
+                notes=[described([operand])] if operand is not None else (),
+                code=EXTENTS_DIFFER,
+                help=f"declare it as {text(tuple(norm_shape))}, or normalise other dims",
+            )
 
 
 def _expand_layer_norm(
@@ -98,6 +128,7 @@ def _expand_layer_norm(
     norm_shape: Sequence[Dim],
 ) -> Operand:
     dims = _check_norm("layer_norm", x, norm_shape)
+    _check_scales(builder, "layer_norm", norm_shape, {"weight": weight, "bias": bias})
     wide = widen(builder, x)
     attributes = {"dims": dims, "correction": 0, "keepdim": True}
     var, mean = builder.call("var_mean", [wide], attributes)
@@ -134,6 +165,7 @@ def _expand_rms_norm(
     norm_shape: Sequence[Dim],
 ) -> Operand:
     dims = _check_norm("rms_norm", x, norm_shape)
+    _check_scales(builder, "rms_norm", norm_shape, {"weight": weight})
     wide = widen(builder, x)
     square = builder.apply("mul", wide, wide)
     mean = builder.apply("mean", square, dims=dims, keepdim=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim, product
 from fusec.ir.graph import Operand, Type
 from fusec.ir.roles import Product
 from fusec.ops import links, texts
-from fusec.ops.declare import Array, contraction
+from fusec.ops.declare import TABLE, Array, contraction
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shape
@@ -31,7 +31,31 @@ def _require_one_type(name: str, operands: Operands) -> None:
             f"operands of `{name}` differ in type",
             notes=[described(operands)],
             help="cast them to one type first",
+            instead=_in_one_type(name, operands),
         )
+
+
+def _in_one_type(name: str, operands: Operands) -> Instead | None:
+    """Return the call with its operands in the type of the first; None where that is no float."""
+    first = dtype_of(operands[0])
+    params = [p.name for p in TABLE[name].operands]
+    other = [(p, o) for p, o in zip(params, operands, strict=False) if dtype_of(o) != first]
+    if not first.is_rounded:
+        return None
+    return Instead(arguments={p: f"cast({{{p}}}, {first})" for p, _ in other})
+
+
+def _product_instead(a: Operand, b: Operand) -> Instead:
+    """Return the product that was probably meant of operands whose summed extents differ."""
+    left, right = a.shape, b.shape
+    why = "`a @ b` sums over the last dim of `a` and the last but one of `b`"
+    if len(left) > 2 and len(right) == 2 and right == (left[0], left[-1]):
+        return Instead("{a} @ unsqueeze({b}, -1)", why=why)
+    if len(right) > 1 and left[-1:] == right[-1:]:
+        return Instead("{a} @ transpose({b}, -2, -1)", why=why)
+    if len(left) > 1 and left[-2] == right[-2 if len(right) > 1 else 0]:
+        return Instead("transpose({a}, -2, -1) @ {b}", why=why)
+    return Instead(why=why)
 
 
 def _rows(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
@@ -50,9 +74,9 @@ def _infer_matmul(operands: Operands, attributes: Attributes) -> tuple[Type, ...
         raise FusecError("`matmul` of a 0-dim tensor", notes=[described(operands)])
     inner, rows = left[-1], right[-2 if len(right) > 1 else 0]
     if inner != rows:
-        rows_help = "`linear` takes weights [N, K]"
-        help = rows_help if inner in right[-1:] else None
-        raise mismatch("matmul", inner, rows, "the summed extents must agree", operands, help)
+        instead, why = _product_instead(*operands), "the summed extents must agree"
+        help, known = instead.why, instead if instead.text else None
+        raise mismatch("matmul", inner, rows, why, operands, help, known)
     outer = [left[:-2], right[:-2]]
     rank = max(len(s) for s in outer)
     batch = tuple(
@@ -84,13 +108,37 @@ def _features(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim,
             yield operands[2].shape[0], weight[0]
 
 
+_WEIGHT = "`linear` takes a weight [out, in]"
+
+
 def _check_bias(operands: Operands) -> None:
     """Raise FusecError unless the bias has the dims of the weight but K."""
     weight, bias = operands[1].shape, operands[2].shape
     if len(bias) != len(weight) - 1:
+        swapped = Instead("linear({x}, {bias}, {weight})", why="the weight comes before the bias")
         raise FusecError(
-            f"the bias of `linear` must have {len(weight) - 1} dims", notes=[described(operands)]
+            f"the bias of `linear` must have {len(weight) - 1} dims",
+            notes=[described(operands)],
+            help=_WEIGHT,
+            instead=swapped if len(weight) == 1 and len(bias) == 2 else None,
         )
+
+
+def _check_features(operands: Operands) -> None:
+    """Raise FusecError unless the weight fits the features of x, and the bias the weight."""
+    x, weight = operands[0].shape, operands[1].shape
+    if x[-1:] != weight[-1:]:
+        instead = None
+        if len(weight) == 2 and x[-1:] == weight[:1]:
+            sum = "{x} @ {weight}" + (" + {bias}" if len(operands) > 2 else "")
+            instead = Instead(sum, why=_WEIGHT)
+        why, help = "features of x and the weight must agree", f"{_WEIGHT}, and x [..., in]"
+        raise mismatch("linear", x[-1], weight[-1], why, operands, help, instead)
+    if len(operands) > 2 and len(weight) > 1 and operands[2].shape[0] != weight[0]:
+        have, rows = operands[2].shape[0], weight[0]
+        help = f"{_WEIGHT} and a bias [out], here [{rows}]"
+        raise mismatch("linear", have, rows, "the bias must have a number for each row of the "
+                       "weight", operands, help)  # fmt: skip
 
 
 def _merge_weight_dims(
@@ -135,9 +183,7 @@ def _infer_linear(operands: Operands, attributes: Attributes) -> tuple[Type, ...
         )
     if bias:
         _check_bias(operands)
-    for left, right in _features(operands, attributes):
-        if left != right:
-            raise mismatch("linear", left, right, "features must agree", operands)
+    _check_features(operands)
     return (Type(dtype_of(operands[0]), (*x[:-1], *weight[:-1])),)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fusec.codes.shapes import EXTENTS_DIFFER
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim, floordiv, mod, product
 from fusec.ir.graph import Operand
 from fusec.ops.declare import Array, Axis, Ints, Shape, Size, composite
 from fusec.ops.lazy import np
-from fusec.ops.shapes import described, normal_axes, normal_axis, tensor_shape
+from fusec.ops.shapes import described, normal_axes, normal_axis, tensor_shape, text
 from fusec.ops.size_operands import with_constants
 
 if TYPE_CHECKING:
@@ -104,7 +105,23 @@ def unflatten(arg: Array, dim: Axis, sizes: Shape) -> Array:
 
 
 def _expand_stack(builder: GraphBuilder, *tensors: Operand, dim: int) -> Operand:
+    for operand in tensors[1:]:
+        shapes = [tensor_shape("stack", o) for o in (tensors[0], operand)]
+        if shapes[0] != shapes[1] and not _may_unify(builder, *shapes):
+            raise FusecError(
+                f"`stack` takes tensors of one shape: {text(shapes[0])} and {text(shapes[1])} "
+                "differ",
+                notes=[described(tensors)],
+                help="`cat` joins tensors along a dim that they have; `expand` broadcasts one",
+                code=EXTENTS_DIFFER,
+            )
     return builder.apply("cat", [builder.apply("unsqueeze", t, dim=dim) for t in tensors], dim=dim)
+
+
+def _may_unify(builder: GraphBuilder, left: Sequence[Dim], right: Sequence[Dim]) -> bool:
+    """Return whether two shapes are equal once anonymous sizes are those that they meet."""
+    pairs = zip(left, right, strict=False)
+    return len(left) == len(right) and all([builder.bindings.unify(a, b) for a, b in pairs])
 
 
 @composite(expand=_expand_stack)

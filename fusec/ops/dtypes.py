@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fusec.codes.shapes import CONDITION, NEEDS_COMPLEX, NEEDS_INTEGERS, NOT_FOR_BOOL
 from fusec.codes.unsupported import NOT_IN_HALF
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, Instead, Unsupported
 from fusec.ir.dtype import BOOL, F32, F64, DType, category, complex_of, promote, result_type
-from fusec.ir.graph import Operand, Value
+from fusec.ir.graph import Const, Operand, Value
 
 Operands = tuple[Operand, ...]
 
@@ -104,11 +104,20 @@ def _floating(name: str, operands: Operands) -> DType:
     return as_float(common_type(name, operands), scalar=is_scalar_call(operands))
 
 
+_OF_BOOLS = {
+    "neg": Instead("~{x}", why="the opposite of a bool is `~`"),
+    "sub": Instead("{a} & ~{b}", why="bools have no difference: true where `a` is and `b` is not"),
+}
+
+
 def _number(name: str, operands: Operands) -> DType:
     dtype = common_type(name, operands)
     if dtype == BOOL:
         raise FusecError(
-            f"`{name}` is not defined for bool", help="cast the operand first", code=NOT_FOR_BOOL
+            f"`{name}` is not defined for bool",
+            help="cast the operands to i32, or use `&`, `|`, `^` and `~`",
+            code=NOT_FOR_BOOL,
+            instead=_OF_BOOLS.get(name),
         )
     return dtype
 
@@ -131,6 +140,25 @@ def _single(name: str, operands: Operands) -> DType:
     return dtype
 
 
+_BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+
+
+def _of_bits(name: str, operands: Operands) -> Instead | None:
+    """Return what is meant by bits of a float: of a bool and a float a condition, or a power."""
+    if name not in _BITS or len(operands) != 2:
+        return None
+    types = [dtype_of(o) for o in operands]
+    if types.count(BOOL) == 1:
+        a, b = ("{a}", "({b} != 0)") if types[0] == BOOL else ("({a} != 0)", "{b}")
+        place = 1 if types[0] == BOOL else 0
+        if types[place].is_float and not isinstance(operands[place], Const):
+            why = f"`{_BITS[name]}` takes two bools or two integers, and one operand is a float"
+            return Instead(f"{a} {_BITS[name]} {b}", why=why)
+    if name == "bitwise_xor" and BOOL not in types:
+        return Instead("{a} ** {b}", why="`^` is exclusive or, as in Python; a power is `a ** b`")
+    return None
+
+
 def _whole(name: str, operands: Operands) -> DType:
     dtype = common_type(name, operands)
     if dtype.is_float:
@@ -138,6 +166,7 @@ def _whole(name: str, operands: Operands) -> DType:
             f"`{name}` needs integers or bools, got {dtype}",
             help="cast the operand",
             code=NEEDS_INTEGERS,
+            instead=_of_bits(name, operands),
         )
     return dtype
 
@@ -215,6 +244,11 @@ def _condition_checked(name: str, operands: Operands) -> DType:
             f"the condition of `{name}` must be bool, got {found}",
             help="compare it, as in `mask != 0`, or cast it to bool",
             code=CONDITION,
+            instead=Instead(
+                arguments={"condition": "{condition} != 0"}, why="compare it, or cast it to bool"
+            )
+            if name == "where" and not isinstance(operands[0], Const)
+            else None,
         )
     return _selected(name, operands)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, Instead, Unsupported
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Const, Node, Operand, Type
 from fusec.ir.roles import Lookup
 from fusec.ops import access, links, texts
-from fusec.ops.declare import Array, Axis, computes_in_own, operation
+from fusec.ops.declare import TABLE, Array, Axis, computes_in_own, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.literals import literal
@@ -35,13 +35,24 @@ SLICES = Lookup(1, 0, _along_dim, slices=True)
 ROWS = Lookup(0, 1, _rows, slices=True)
 
 
-def require_index(name: str, index: Operand) -> None:
-    """Raise FusecError unless an index holds integers."""
+def require_index(name: str, index: Operand, param: str = "", other: Operand | None = None) -> None:
+    """Raise FusecError unless an index holds integers.
+
+    param: the parameter that it is given for. other: the tensor that it indexes, which may have
+    been given in its place.
+    """
     if not dtype_of(index).is_integer:
+        instead = Instead(arguments={param: f"cast({{{param}}}, i64)"}) if param else None
+        if param and other is not None and dtype_of(other).is_integer:
+            tensor = TABLE[name].operands[0 if param != TABLE[name].operands[0].name else 1].name
+            why = f"`{name}` takes ({', '.join(p.name for p in TABLE[name].params[:3])})"
+            swapped = {param: f"{{{tensor}}}", tensor: f"{{{param}}}"}
+            instead = Instead(arguments=swapped, why=why)
         raise FusecError(
             f"the index of `{name}` must be integers, got {dtype_of(index)}",
             notes=[described([index])],
             help="cast it to i64",
+            instead=instead,
         )
 
 
@@ -59,15 +70,28 @@ def checked(name: str, index: Array, extent: int) -> Array:
     return array.astype(np.int64)
 
 
-def same_rank(name: str, operands: Operands) -> int:
-    """Return the rank that a tensor and its index share."""
+def same_rank(name: str, operands: Operands, axis: int) -> int:
+    """Return the rank that a tensor and its index along `axis` share."""
     rank, other = (len(tensor_shape(name, o)) for o in operands[:2])
     if rank != other:
         raise FusecError(
             f"`{name}`: the index has {other} dims, the tensor {rank}",
             notes=[described(operands)],
+            help="index and tensor have one rank; `index_select` takes a 1-dim index",
+            instead=_as_column(name, operands, axis) if other == rank - 1 else None,
         )
     return rank
+
+
+def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
+    """Return the call with an index for each row of the tensor, if that is what the index has."""
+    tensor, index = operands[0].shape, operands[1].shape
+    if any(o.shape for o in operands[2:]):
+        return None  # a source in the shape of the index
+    if (*tensor[:axis], *tensor[axis + 1 :]) != tuple(index):
+        return None
+    why = f"`{name}` takes an index of the tensor's rank"
+    return Instead(arguments={"index": f"unsqueeze({{index}}, {axis})"}, why=why)
 
 
 def fits_inside(name: str, operands: Operands, axis: int, outer: int, inner: int) -> None:
@@ -89,7 +113,7 @@ def _label(operand: Operand) -> str:
 def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     name, axis = "index_select", attributes["dim"]
     shape, index = tensor_shape(name, operands[0]), tensor_shape(name, operands[1])
-    require_index(name, operands[1])
+    require_index(name, operands[1], "index", operands[0])
     if len(index) > 1:
         raise FusecError(
             f"the index of `{name}` has {len(index)} dims, expected at most 1",
@@ -164,8 +188,8 @@ def select(arg: Array, index: Array, dim: Axis) -> Array:
 
 
 def _infer_gather(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
-    same_rank("gather", operands)
-    require_index("gather", operands[1])
+    require_index("gather", operands[1], "index", operands[0])
+    same_rank("gather", operands, attributes["dim"])
     fits_inside("gather", operands, attributes["dim"], 0, 1)
     return (Type(dtype_of(operands[0]), operands[1].shape),)
 
@@ -200,8 +224,8 @@ def _beside(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, D
 
 def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     name, axis = "take_along_axis", attributes["dim"]
-    rank = same_rank(name, operands)
-    require_index(name, operands[1])
+    require_index(name, operands[1], "index", operands[0])
+    rank = same_rank(name, operands, attributes["dim"])
     for left, right in _beside(operands, attributes):
         if left != right:
             raise mismatch(
@@ -250,7 +274,7 @@ def _prepare_embedding(builder: Any, slots: list[list[Operand] | None], given: A
 
 def _infer_embedding(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     index, weight = (tensor_shape("embedding_fwd", o) for o in operands)
-    require_index("embedding_fwd", operands[0])
+    require_index("embedding_fwd", operands[0], "input", operands[1])
     if len(weight) != 2:
         raise FusecError(
             f"the weight of `embedding_fwd` has {len(weight)} dims, expected [rows, columns]",

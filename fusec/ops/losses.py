@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import F32, I64
 from fusec.ir.graph import Operand
@@ -13,8 +13,8 @@ from fusec.ops.declare import Array, composite
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.indexing import checked, require_index
 from fusec.ops.lazy import np
-from fusec.ops.precision import narrow, widen
-from fusec.ops.shapes import described, mismatch, tensor_shape, without_axes
+from fusec.ops.precision import element_count, narrow, widen
+from fusec.ops.shapes import described, mismatch, tensor_shape, text, without_axes
 
 if TYPE_CHECKING:
     from fusec.ops.build import GraphBuilder
@@ -31,29 +31,53 @@ def _axis(scores: Operand) -> int:
 
 def _samples(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
     scores, target = operands
-    if scores.shape:
+    if _is_probabilities(scores, target):
+        yield from zip(scores.shape, target.shape, strict=True)
+    elif scores.shape:
         yield from zip(without_axes(scores.shape, [_axis(scores)]), target.shape, strict=False)
 
 
-def _check(name: str, operands: Operands, reduction: str) -> None:
+def _is_probabilities(scores: Operand, target: Operand) -> bool:
+    """Return whether a target holds a probability of each class, not the number of one."""
+    return dtype_of(target).is_float and len(target.shape) == len(scores.shape)
+
+
+def _check(
+    name: str, operands: Operands, reduction: str, param: str, *, soft: bool = False
+) -> None:
+    """Raise FusecError unless scores, given for `param`, and target fit; soft: probabilities."""
     scores, target = operands
-    require_index(name, target)
     if not dtype_of(scores).is_float or not tensor_shape(name, scores):
         raise FusecError(
             f"`{name}` needs scores [N, C, ...] or [C] of a float type", notes=[described([scores])]
         )
-    if len(target.shape) != len(scores.shape) - 1:
-        raise FusecError(
-            f"`{name}`: the target has {len(target.shape)} dims, expected {len(scores.shape) - 1}",
-            notes=[described(operands)],
-        )
-    for left, right in _samples(operands, {}):
-        if left != right:
-            raise mismatch(name, left, right, "samples must agree", operands)
     if reduction not in REDUCTIONS:
         raise FusecError(
             f"`{name}`: reduction is {', '.join(REDUCTIONS)}, not {reduction!r}",
         )
+    if soft and _is_probabilities(scores, target):
+        for left, right in zip(scores.shape, target.shape, strict=True):
+            if left != right:
+                raise mismatch(name, left, right, "scores and probabilities must agree", operands)
+        return
+    require_index(name, target, "target")
+    wanted = tuple(without_axes(scores.shape, [_axis(scores)]))
+    instead = None
+    if len(scores.shape) > 2 and scores.shape[:-1] == target.shape:
+        why = "the classes are dim 1: scores are [N, C, ...]"
+        instead = Instead(arguments={param: f"movedim({{{param}}}, -1, 1)"}, why=why)
+    if len(target.shape) != len(wanted):
+        raise FusecError(
+            f"`{name}`: the target has {len(target.shape)} dims, expected {len(wanted)}",
+            notes=[described(operands)],
+            help=f"for scores {text(scores.shape)} it is {text(wanted)}",
+            instead=instead,
+        )
+    for left, right in _samples(operands, {}):
+        if left != right:
+            why = "the target has the shape of the scores without the classes, dim 1"
+            help = f"for scores {text(scores.shape)} it is {text(wanted)}"
+            raise mismatch(name, left, right, why, operands, help, instead)
 
 
 def _picked(
@@ -84,23 +108,57 @@ def _reduced(
 
 
 def _expand_cross_entropy(
-    builder: GraphBuilder, logits: Operand, target: Operand, ignore_index: int, reduction: str
-) -> Operand:
-    _check("cross_entropy", (logits, target), reduction)
+    builder: GraphBuilder, logits: Operand, target: Operand, ignore_index: int, reduction: str,
+    label_smoothing: float,
+) -> Operand:  # fmt: skip
+    _check("cross_entropy", (logits, target), reduction, "logits", soft=True)
+    if not 0 <= label_smoothing <= 1:
+        raise FusecError(f"`cross_entropy`: label_smoothing is 0 to 1, not {label_smoothing}")
     wide, axis = widen(builder, logits), _axis(logits)
     largest = builder.apply("max", wide, dims=[axis], keepdim=True)
     powers = builder.apply("exp", builder.apply("sub", wide, largest))
     total = builder.apply("log", builder.apply("sum", powers, dims=[axis], keepdim=True))
+    if _is_probabilities(logits, target):
+        return _of_probabilities(
+            builder, builder.apply("sub", builder.apply("sub", wide, largest), total), logits,
+            target, reduction, label_smoothing,
+        )  # fmt: skip
     # The score is read from the logits themselves: one load instead of a row of differences.
     picked, counts = _picked(builder, logits, target, ignore_index)
-    loss = builder.apply("sub", total, builder.apply("sub", picked, largest))
+    picked = builder.apply("sub", picked, largest)
+    if label_smoothing:
+        shifted = builder.apply("sub", wide, largest)
+        mean = builder.apply("mean", shifted, dims=[axis], keepdim=True)
+        picked = builder.apply("mul", picked, 1.0 - label_smoothing)
+        picked = builder.apply("add", picked, builder.apply("mul", mean, label_smoothing))
+    loss = builder.apply("sub", total, picked)
     return _reduced(builder, loss, counts, logits, reduction)
+
+
+def _of_probabilities(
+    builder: GraphBuilder, log_probs: Operand, scores: Operand, target: Operand, reduction: str,
+    label_smoothing: float,
+) -> Operand:  # fmt: skip
+    """Return the cross entropy of log-probabilities and a probability of each class."""
+    axis, wide = _axis(scores), widen(builder, target)
+    if label_smoothing:
+        classes = element_count(builder, scores, (axis,))
+        spread = builder.apply("truediv", label_smoothing, classes)
+        wide = builder.apply("mul", wide, 1.0 - label_smoothing)
+        wide = builder.apply("add", wide, spread)
+    products = builder.apply("mul", wide, log_probs)
+    loss = builder.apply("neg", builder.apply("sum", products, dims=[axis]))
+    if reduction == "mean":
+        loss = builder.apply("mean", loss)
+    elif reduction == "sum":
+        loss = builder.apply("sum", loss)
+    return narrow(builder, loss, scores)
 
 
 def _expand_nll(
     builder: GraphBuilder, log_probs: Operand, target: Operand, ignore_index: int, reduction: str
 ) -> Operand:
-    _check("nll_loss", (log_probs, target), reduction)
+    _check("nll_loss", (log_probs, target), reduction, "log_probs")
     picked, counts = _picked(builder, log_probs, target, ignore_index)
     return _reduced(builder, builder.apply("neg", picked), counts, log_probs, reduction)
 
@@ -118,17 +176,30 @@ def _loss(name: str, log_probs: Array, target: Array, ignore_index: int, reducti
 
 @composite(expand=_expand_cross_entropy, equal=_samples)
 def cross_entropy(
-    logits: Array, target: Array, ignore_index: int = -100, reduction: str = "mean"
+    logits: Array,
+    target: Array,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> Array:
     """Return the cross entropy of softmax(logits) [N, C, ...] and class indices [N, ...].
 
     Samples whose target is `ignore_index` are ignored, also in the mean. A target out
-    of bounds is an error in the reference and with --check-bounds, else undefined.
+    of bounds is an error in the reference and with --check-bounds, else undefined. A target of
+    floats in the shape of the logits holds a probability of each class. Label smoothing gives a
+    part of the target's probability to all classes alike.
     """
     axis = min(1, np.ndim(logits) - 1)
     shifted = logits - np.max(logits, axis=axis, keepdims=True)
     log_probs = shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
-    return _loss("cross_entropy", log_probs, target, ignore_index, reduction)
+    smooth = label_smoothing
+    if np.ndim(target) == np.ndim(logits) and np.asarray(target).dtype.kind == "f":
+        wanted = np.multiply(target, 1 - smooth) + smooth / np.shape(logits)[axis]
+        losses = -np.sum(wanted * log_probs, axis=axis)
+        return {"mean": np.mean, "sum": np.sum, "none": np.asarray}[reduction](losses)
+    mean = np.mean(log_probs, axis=axis, keepdims=True)
+    smoothed = log_probs * (1 - smooth) + mean * smooth if smooth else log_probs
+    return _loss("cross_entropy", smoothed, target, ignore_index, reduction)
 
 
 @composite(expand=_expand_nll, equal=_samples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, texts
@@ -122,8 +122,13 @@ def _infer_squeeze(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     shape = tensor_shape("squeeze", operands[0])
     for extent, one in _squeezed(operands, attributes):
         if extent != one:
+            ones = [k for k, e in enumerate(shape) if e == 1]
+            why = f"dim {ones[0]} alone has extent 1" if ones else ""
             raise FusecError(
-                f"`squeeze` of a dim of extent {extent}, not 1", notes=[described(operands)]
+                f"`squeeze` of a dim of extent {extent}, not 1",
+                notes=[described(operands)],
+                help="`select` takes one element of a dim, `flatten` joins two",
+                instead=Instead(arguments={"dims": str(ones)}, why=why) if len(ones) == 1 else None,
             )
     return (Type(dtype_of(operands[0]), without_axes(shape, attributes["dims"])),)
 

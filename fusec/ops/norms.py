@@ -12,7 +12,7 @@ from fusec.ir.graph import Operand
 from fusec.ops.declare import Array, Size, composite
 from fusec.ops.lazy import np
 from fusec.ops.precision import element_count, narrow, widen
-from fusec.ops.shapes import described, tensor_shape
+from fusec.ops.shapes import described, tensor_shape, text
 from fusec.ops.size_operands import with_constants
 
 if TYPE_CHECKING:
@@ -52,13 +52,19 @@ def _channels(name: str, x: Operand, channels_last: bool, *, batch: bool) -> _Ch
     )  # fmt: skip
 
 
+_PARAMETERS = ("weight", "bias", "running_mean", "running_var")
+
+
 def _check_parameters(place: _Channels, x: Operand, given: Sequence[Operand | None]) -> None:
     """Raise FusecError unless every parameter holds one number per channel."""
-    for operand in given:
-        if operand is not None and operand.type.shape != (x.shape[place.axis],):
+    channels = x.shape[place.axis]
+    for param, operand in zip(_PARAMETERS, given, strict=True):
+        if operand is not None and operand.type.shape != (channels,):
             raise FusecError(
-                f"`{place.name}`: a parameter must have shape [{x.shape[place.axis]}]",
+                f"the {param} of `{place.name}` has shape {text(operand.shape)}, expected "
+                f"[{channels}]: one number for each of the channels, dim {place.axis}",
                 notes=[described([x, operand])],
+                help=f"declare it as [{channels}]",
             )
     if (given[2] is None) != (given[3] is None):
         raise FusecError(f"`{place.name}`: pass both running_mean and running_var, or neither")

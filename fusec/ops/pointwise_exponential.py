@@ -168,9 +168,16 @@ def _sigmoid_terms(x: Array, result: Array) -> Array:
     approx=Approximation(
         "fusec::sigmoid_approx({x})", Cost(2, 2), accuracy=4, largest=64, terms=_sigmoid_terms
     ),
+    complex_error=ComplexError(8, complex_terms.logistic),
+    parts=complex_formulas.SIGMOID,
 )
 def sigmoid(x: Array) -> Array:
     """Return the logistic function, 1 / (1 + exp(-x))."""
+    if np.iscomplexobj(x):  # where exp(-x) overflows, it has no direction
+        left = x.real < -complex_formulas.STEEP
+        e = np.exp(np.where(left, x, -x))
+        share = np.where(left, e, 1) / (1 + e)
+        return np.where(left & ~np.isfinite(x.imag), np.nan * (1 + 1j), share)
     return 1 / (1 + np.exp(-x))
 
 

@@ -18,6 +18,8 @@ from fusec.ops.pointwise_exponential import builtin
     domain=(-0.9, 0.9),
     accuracy=2,
     text=texts.function("acos"),
+    complex_error=ComplexError(8),
+    parts=complex_formulas.ACOS,
 )
 def acos(x: Array) -> Array:
     """Return the angle in [0, pi] whose cosine is x."""
@@ -31,6 +33,8 @@ def acos(x: Array) -> Array:
     domain=(1.1, 10.0),
     accuracy=4,
     text=texts.function("acosh"),
+    complex_error=ComplexError(8),
+    parts=complex_formulas.ACOSH,
 )
 def acosh(x: Array) -> Array:
     """Return the inverse hyperbolic cosine."""
@@ -44,6 +48,8 @@ def acosh(x: Array) -> Array:
     domain=(-0.9, 0.9),
     accuracy=2,
     text=texts.function("asin"),
+    complex_error=ComplexError(8),
+    parts=complex_formulas.ASIN,
 )
 def asin(x: Array) -> Array:
     """Return the angle in [-pi/2, pi/2] whose sine is x."""
@@ -56,6 +62,8 @@ def asin(x: Array) -> Array:
     cost=Cost(40, 2),
     accuracy=3,
     text=texts.function("asinh"),
+    complex_error=ComplexError(8),
+    parts=complex_formulas.ASINH,
 )
 def asinh(x: Array) -> Array:
     """Return the inverse hyperbolic sine."""
@@ -68,6 +76,8 @@ def asinh(x: Array) -> Array:
     cost=Cost(17, 1),
     accuracy=2,
     text=texts.function("atan"),
+    complex_error=ComplexError(6),
+    parts=complex_formulas.ATAN,
 )
 def atan(x: Array) -> Array:
     """Return the angle in [-pi/2, pi/2] whose tangent is x."""
@@ -81,6 +91,8 @@ def atan(x: Array) -> Array:
     domain=(-0.9, 0.9),
     accuracy=3,
     text=texts.function("atanh"),
+    complex_error=ComplexError(6),
+    parts=complex_formulas.ATANH,
 )
 def atanh(x: Array) -> Array:
     """Return the inverse hyperbolic tangent."""

@@ -50,8 +50,8 @@ def _require_type(name: str, operands: Operands) -> None:
 
 def _scattered(name: str) -> Infer:
     def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
-        rank = same_rank(name, operands)
-        require_index(name, operands[1])
+        require_index(name, operands[1], "index")
+        rank = same_rank(name, operands, attributes["dim"])
         _require_type(name, operands)
         fits_inside(name, operands, attributes["dim"], 0, 1)
         if operands[2].type.shape is not None:
@@ -142,7 +142,7 @@ def _rows(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim
 def _infer_index_add(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     name = "index_add"
     shape, index = tensor_shape(name, operands[0]), tensor_shape(name, operands[1])
-    require_index(name, operands[1])
+    require_index(name, operands[1], "index")
     _require_type(name, operands)
     if len(index) != 1:
         raise FusecError(

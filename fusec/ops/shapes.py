@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusec.codes.shapes import AXIS_RANGE, AXIS_TWICE, EXTENTS_DIFFER, NO_BROADCAST, RANK
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Call, Dim, Shape, shape_text
 from fusec.ir.graph import Operand, Value
 
@@ -23,7 +23,7 @@ def described(operands: Sequence[Operand]) -> str:
 
 _RESHAPE = "reshape, or declare both with one dim"
 _HALVES = f"{_RESHAPE}; `D // 2` and `D - D // 2` are equal if D is declared with `multiple_of: 2`"
-_COMPUTED = "a slice `x[:R]` of D elements has min(R, D): where D is never less, write `D: R + P`"
+_COMPUTED = "a slice `x[:R]` of D elements has min(R, D); if D is never less, declare it as R + P"
 
 
 def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Operand]) -> Dim:
@@ -39,6 +39,7 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
             raise Unequal(
                 f"operands of `{name}` do not broadcast",
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
+                facts=[f"{wide[0]} and {other} differ"],
                 help="extents must be equal or literally 1; "
                 + (_COMPUTED if "min" in functions else _HALVES if functions else _RESHAPE),
                 code=NO_BROADCAST,
@@ -118,11 +119,17 @@ def require_rank(name: str, operand: Operand, count: int, what: str) -> Shape:
 
 
 def mismatch(
-    name: str, left: Dim, right: Dim, why: str, operands: Sequence[Operand], help: str | None = None
+    name: str,
+    left: Dim,
+    right: Dim,
+    why: str,
+    operands: Sequence[Operand],
+    help: str | None = None,
+    instead: Instead | None = None,
 ) -> FusecError:
     """Return the error of two extents that ought to agree."""
-    message = f"`{name}`: {why}: {left} and {right} differ"
-    return FusecError(message, notes=[described(operands)], help=help, code=EXTENTS_DIFFER)
+    message, notes = f"`{name}`: {why}: {left} and {right} differ", [described(operands)]
+    return FusecError(message, notes=notes, help=help, code=EXTENTS_DIFFER, instead=instead)
 
 
 def text(shape: Shape) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from fusec.codes.shapes import RANK
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Call, Dim, ceildiv, dim, maximum, minimum
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, links, texts
@@ -33,6 +34,14 @@ def _canonical_slice(operands: Operands, attributes: Attributes) -> Attributes:
     if manual and builtins.all(_lie_within(indices, shape) for indices in (starts, ends)):
         manual = False  # nothing is left to warrant: one form of equal slices
     if not manual:
+        for axis, (start, end, extent) in enumerate(zip(starts, ends, shape, strict=True)):
+            ordered = start.is_const and end.is_const and 0 <= end.value < start.value
+            if ordered and not extent.is_const:
+                raise FusecError(
+                    f"`slice` {start}:{end} of dim {axis} ends before it begins",
+                    notes=[described(operands)],
+                    help=f"write the smaller first: `{end}:{start}`; `flip` reverses a dim",
+                )
         starts = tuple(_inside(s, e) for s, e in zip(starts, shape, strict=True))
         ends = tuple(_inside(s, e) for s, e in zip(ends, shape, strict=True))
     return {"start_indices": starts, "end_indices": ends, "strides": steps,
@@ -195,6 +204,36 @@ def _beside(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, D
                 yield left, right
 
 
+def _with_dim(operands: Operands, axis: int) -> Instead | None:
+    """Return the call with a dim more in tensors that lack it; None where more is wrong."""
+    shapes = [o.shape for o in operands]
+    rank = max(map(len, shapes))
+    wide = next(s for s in shapes if len(s) == rank)
+    rest = (*wide[:axis], *wide[axis + 1 :])
+    if any(tuple(s) not in (rest, tuple(wide)) and len(s) != rank for s in shapes):
+        return None
+    items = [f"{{tensors_{k}}}" if len(s) == rank else f"unsqueeze({{tensors_{k}}}, {axis})"
+             for k, s in enumerate(shapes)]  # fmt: skip
+    return Instead(arguments={"tensors": f"[{', '.join(items)}]"}, why="all need the same rank")
+
+
+def _cat_instead(operands: Operands, axis: int) -> Instead | None:
+    """Return the call along the dim in which tensors differ, or with one permuted to fit."""
+    first, *others = (o.shape for o in operands)
+    differing = {k for s in others for k, e in enumerate(s) if e != first[k]}
+    if len(differing) == 1:
+        (other,) = differing
+        return Instead(arguments={"dim": str(other)}, why=f"they differ in dim {other} alone")
+    if len(others) != 1 or len(first) > 4:
+        return None
+    for order in permutations(range(len(first))):
+        turned = [others[0][k] for k in order]
+        if all(turned[k] == e for k, e in enumerate(first) if k != axis):
+            permuted = f"[{{tensors_0}}, permute({{tensors_1}}, {list(order)})]"
+            return Instead(arguments={"tensors": permuted}, why="their dims are in another order")
+    return None
+
+
 def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     axis: int = attributes["dim"]
     first = tensor_shape("cat", operands[0])
@@ -205,18 +244,22 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
                 notes=[described(operands)],
                 help="all need the same number: `unsqueeze(x, 0)` inserts a dim; `stack` a new one",
                 code=RANK,
+                instead=_with_dim(operands, axis),
             )
         if dtype_of(operand) != dtype_of(operands[0]):
+            own = dtype_of(operands[0])
+            items = [f"{{tensors_{k}}}" if dtype_of(o) == own else f"cast({{tensors_{k}}}, {own})"
+                     for k, o in enumerate(operands)]  # fmt: skip
             raise FusecError(
-                f"`cat` of {dtype_of(operands[0])} and {dtype_of(operand)}",
+                f"`cat` of {own} and {dtype_of(operand)}",
                 notes=[described(operands)],
                 help="cast to one type first",
+                instead=Instead(arguments={"tensors": f"[{', '.join(items)}]"}),
             )
     for left, right in _beside(operands, attributes):
         if left != right:
-            raise mismatch(
-                "cat", left, right, f"extents of all dims except {axis} must agree", operands
-            )
+            why = f"extents of all dims except {axis} must agree"
+            raise mismatch("cat", left, right, why, operands, instead=_cat_instead(operands, axis))
     total = dim(0)
     for operand in operands:
         total = total + operand.shape[axis]

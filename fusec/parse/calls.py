@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fusec import ops
@@ -26,11 +27,13 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import bind, near_argument, parameter_called, signature
+from fusec.ops.arguments import LISTS, Miscounted, bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
+from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
 from fusec.ops.size_operands import operand_of_size
+from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.operators import NEEDING_INTEGERS
@@ -55,6 +58,8 @@ from fusec.parse.trees import (
     Tree,
 )
 
+_FALSE = frozenset({"no", "false", "off", "0", "n", "f", ""})
+"""Words for a bool that is false, as strings."""
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
 
@@ -100,34 +105,40 @@ class Calls:
             op = ops.find_op(name, count=len(tree.arguments))
         except FusecError as error:
             raise self.words.unknown(tree, error).at(self._span(tree.name)) from None
+        tree = self.words.in_our_order(op, tree)
         try:
             given = self._bind(op, tree)
-            operands, attributes = self._arguments(op, given, span)
+            operands, attributes = self._arguments(op, given, tree)
         except FusecError as error:
             raise self.words.reordered(op, tree, error) from None
+        if op.name in PAIRS and names is not None and len(names) == 2:
+            raise self.words.of_pair(tree, op).at(span)
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
-            count, results = len(op.results), ", ".join(op.results)
-            raise FusecError(
+            count = len(op.results)
+            error = Miscounted(
                 f"`{op.name}` returns {count} value{'s' * (count > 1)}, "
                 f"but the line assigns {len(names)}",
                 span=span,
-                help=f"name {'them' if count > 1 else 'one'}, as in `{results} = {op.name}(...)`",
+                help=f"the results are {', '.join(op.results)}" if count > 1 else None,
                 code=RESULT_COUNT,
             )
+            error.results = count
+            raise self.words.named(tree, error)
         try:
             results = self._builder.call(
                 op.name, operands, attributes, names=names, span=span,
                 place=lambda about: self._argument_span(op, given, about),
             )  # fmt: skip
         except FusecError as error:
-            raise error.at(span) from None
+            error = self.words.mended(tree, op, given, error)
+            raise self.words.named(tree, error).at(span) from None
         for result in results:
             check_terms((*result.shape, *filter(None, [result.type.dim])), span)
         return results
 
     def _arguments(
-        self, op: OpDef, given: Mapping[str, Tree], span: Span
+        self, op: OpDef, given: Mapping[str, Tree], tree: CallTree
     ) -> tuple[list[Any], dict[str, Any]]:
         """Return the operands and attributes of a call, as GraphBuilder.call takes them."""
         operands: list[Any] = []
@@ -135,12 +146,7 @@ class Calls:
         for param in op.params:
             if param.name not in given:
                 if param.default is REQUIRED:
-                    raise FusecError(
-                        f"`{op.name}` needs `{param.name}`",
-                        span=span,
-                        help=signature(op),
-                        code=MISSING_ARGUMENT,
-                    )
+                    raise self._missing(op, param, tree)
                 if param.is_operand:
                     operands.append(None)
             elif param.is_operand:
@@ -148,6 +154,21 @@ class Calls:
             else:
                 attributes[param.name] = self._attribute(given[param.name], op, param)
         return operands, attributes
+
+    def _missing(self, op: OpDef, param: Param, tree: CallTree) -> FusecError:
+        """Return the error for an argument that a call must have; a dim may be the last one."""
+        error = FusecError(
+            f"`{op.name}` needs `{param.name}`",
+            span=self._span(tree),
+            help=signature(op),
+            code=MISSING_ARGUMENT,
+        )
+        if param.kind != "axis":
+            return error
+        word = Name(param.name, tree.start, tree.start)
+        last = Argument(word, Literal(-1, tree.start, tree.start))
+        made = replace(tree, arguments=(*tree.arguments, last))
+        return self.words.with_part(tree, made, error, "for the last dim")
 
     def _argument_span(self, op: OpDef, given: Mapping[str, Tree], about: str) -> Span | None:
         """Return where the argument of a kind stands; None where the call has none or several."""
@@ -158,8 +179,8 @@ class Calls:
     def _bind(self, op: OpDef, tree: CallTree) -> dict[str, Tree]:
         given: dict[str, Tree] = {}
         keyword_seen = False
-        for position, argument in enumerate(tree.arguments):
-            name = self._parameter(op, position, argument, keyword_seen)
+        for position, argument in enumerate(_listed(op, tree.arguments)):
+            name = self._parameter(op, tree, position, argument, keyword_seen)
             keyword_seen |= argument.keyword is not None
             if name in given:
                 raise FusecError(
@@ -171,26 +192,36 @@ class Calls:
             given[name] = argument.value
         return given
 
-    def _parameter(self, op: OpDef, position: int, argument: Argument, keyword_seen: bool) -> str:
+    def _parameter(
+        self, op: OpDef, tree: CallTree, position: int, argument: Argument, keyword_seen: bool
+    ) -> str:
         names = [p.name for p in op.params]
         if argument.keyword is not None:
             name = parameter_called(op, argument.keyword.text)
             if name not in names:
                 nearest = near_argument(op, name)
-                raise FusecError(
+                error = FusecError(
                     f"`{op.name}` has no argument `{name}`",
                     span=self._span(argument.keyword),
                     help=f"did you mean `{nearest}`?" if nearest else signature(op),
                     code=UNKNOWN_ARGUMENT,
                 )
+                if name in IGNORED:
+                    rest = tuple(a for a in tree.arguments if a is not argument)
+                    why = "results have names, and all tensors are on the GPU"
+                    raise self.words.with_part(tree, replace(tree, arguments=rest), error, why)
+                raise error
             return name
         if keyword_seen:
-            raise FusecError(
+            error = FusecError(
                 "a positional argument follows a keyword",
                 span=self._span(argument.value),
                 help=signature(op),
                 code=POSITIONAL_AFTER_KEYWORD,
             )
+            first = sorted(tree.arguments, key=lambda a: a.keyword is not None)
+            made = replace(tree, arguments=tuple(first))
+            raise self.words.with_part(tree, made, error, "keywords come last")
         if position >= len(names):
             count = len(names)
             raise FusecError(
@@ -256,12 +287,12 @@ class Calls:
 
     def _quoted(self, tree: String) -> FusecError:
         """Return the error for a string where a value or a size is expected."""
-        return FusecError(
+        error = FusecError(
             f"unexpected `{self._source.text[tree.start]}`",
             span=self._source.span(tree.start),
-            help=f"dtypes and names are not quoted: {self.words.unquoted(tree)}",
             code=UNEXPECTED_TOKEN,
         )
+        return self.words.unquoted(tree, error)
 
     def _constant(self, tree: Literal) -> Const:
         assert tree.value is not None
@@ -333,7 +364,9 @@ class Calls:
         except FusecError as error:
             if error.code is NEEDS_INTEGERS and tree.operator in NEEDING_INTEGERS:
                 error = error.changed(help=NEEDING_INTEGERS[tree.operator])
-            raise error.at(span) from None
+            op, trees = ops.TABLE[name], frameworks.parts_of(tree)
+            given = {p.name: part for p, part in zip(op.operands, trees, strict=False)}
+            raise self.words.mended(tree, op, given, error).at(span) from None
         return result
 
     def _subscript(self, tree: Subscript, names: Sequence[str] | None) -> Operand:
@@ -349,8 +382,28 @@ class Calls:
                 last = names if place >= len(steps) else None
                 (value,) = self._builder.call(name, operands, attributes, names=last, span=span)
         except FusecError as error:
-            raise error.at(span) from None
+            raise self._indexed(tree, value, keys, error).at(span) from None
         return value
+
+    def _indexed(
+        self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError
+    ) -> FusecError:
+        """Return an error of a subscript with the call to write for one tensor of integers."""
+        axes = [k for k, key in enumerate(keys) if key != slice(None)]
+        index = keys[axes[0]] if len(axes) == 1 else None
+        rank = len(value.type.shape or ())
+        if not isinstance(index, Value) or not index.shape or not index.type.dtype.is_integer:
+            return error
+        several = len(index.shape) > 1
+        if several and (axes[0] or rank != 2):
+            return error
+        parts = (tree.keys[axes[0]], tree.base) if several else (tree.base, tree.keys[axes[0]])
+        given = [Argument(None, part) for part in parts]
+        if not several:
+            given.append(Argument(None, Literal(axes[0], tree.start, tree.start)))
+        name = Name("embedding_fwd" if several else "index_select", tree.start, tree.start)
+        made = CallTree(name, tuple(given), tree.start, tree.end)
+        return self.words.with_part(tree, made, error, "of an index of integers")
 
     def _key(self, tree: Tree) -> Any:
         """Return an entry of a subscript as Python has it: an integer, a slice, None or `...`."""
@@ -377,6 +430,11 @@ class Calls:
             return [self._attribute(item, op, param) for item in tree.items]
         if isinstance(tree, String) and param.kind == "str":
             return tree.text
+        if isinstance(tree, String) and param.kind == "bool":
+            bare = Literal(tree.text.lower() not in _FALSE, tree.start, tree.end)
+            message = f"`{param.name}` of `{op.name}` must be a bool, got a string"
+            error = FusecError(message, span=self._span(tree), code=ARGUMENT_KIND)
+            raise self.words.with_part(tree, bare, error, "")
         if isinstance(tree, String) and param.kind != "dtype":
             raise self._quoted(tree)
         if param.kind == "dtype":
@@ -406,3 +464,17 @@ class Calls:
             return dtypes.find(name if owner in PREFIXES else tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
+
+
+def _listed(op: OpDef, arguments: Sequence[Argument]) -> Sequence[Argument]:
+    """Return the arguments with the list that the last parameter takes, where it is spread out.
+
+    `permute(x, 0, 2, 1)`, as PyTorch's method has it, is `permute(x, [0, 2, 1])`.
+    """
+    last = len(op.params) - 1
+    spread = arguments[last:]
+    plain = all(a.keyword is None and not isinstance(a.value, Items) for a in arguments)
+    if last < 1 or len(spread) < 2 or op.params[last].kind not in LISTS or not plain:
+        return arguments
+    values = tuple(a.value for a in spread)
+    return (*arguments[:last], Argument(None, Items(values, values[0].start, values[-1].end)))

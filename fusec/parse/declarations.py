@@ -16,6 +16,7 @@ from fusec.codes.declarations import (
     TENSOR_DEFAULT,
 )
 from fusec.codes.document import MISSING_FIELD
+from fusec.codes.names import USED_BEFORE_DEFINITION
 from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
@@ -24,7 +25,7 @@ from fusec.ir.dtype import U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.draws import PARTS
-from fusec.parse import shardings
+from fusec.parse import frameworks, shardings
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import (
     Problems,
@@ -62,11 +63,14 @@ class Declarations:
     inputs: list[Value]
     divided: shardings.Shardings
     hints: dict[str, int] = field(default_factory=dict[str, int])
+    uses: dict[str, MappingOf[str, None]] = field(default_factory=dict[str, MappingOf[str, None]])
+    """The names that the size of each dim is computed from."""
     settable: list[str] = field(default_factory=list[str])
 
     def dims(self, node: Mapping) -> None:
         """Declare every dim."""
         self.scope.later = {e.key.text: e.key.span for e in node.entries}
+        self.uses = {e.key.text: _names_used(e.value) for e in node.entries}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
             with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
@@ -127,7 +131,9 @@ class Declarations:
             raise FusecError(
                 f"{what} is negative",
                 span=node.span,
-                help=f"did you mean {-value}?",
+                help=f"did you mean {-value}?"
+                if value != -1
+                else f"{help}: a default; other sizes are taken at run time",
                 code=INVALID_SIZE,
             )
         if value >= 2**63:
@@ -140,7 +146,32 @@ class Declarations:
         parser = Parser(node.source, *node.body)
         tree = parser.expression()
         parser.finish("size")
+        circle = self._circle(name)
+        for other in circle or ():
+            if other != name and self.scope.knows(other):
+                self.scope.find(other, node.span)  # silent where that one has been reported
+        if circle is not None:
+            names = " and ".join(f"`{n}`" for n in circle)
+            message = f"{names} are computed from each other"
+            if len(circle) == 1:
+                message = f"{names} is computed from itself"
+            help = f"give one of them a number: write `{name}: 4096`"
+            raise FusecError(message, span=node.span, help=help, code=USED_BEFORE_DEFINITION)
         return self.size_of(tree)
+
+    def _circle(self, name: str) -> list[str] | None:
+        """Return the dims from `name` back to itself, each computed from the next one."""
+        paths = [[name]]
+        seen: set[str] = set()
+        while paths:
+            path = paths.pop()
+            for used in self.uses.get(path[-1], ()):
+                if used == name:
+                    return path
+                if used not in seen:
+                    seen.add(used)
+                    paths.append([*path, used])
+        return None
 
     def check_overrides(self) -> None:
         """Raise FusecError for an override of a name that the file does not declare."""
@@ -428,3 +459,14 @@ def _check_override(name: str, value: int, multiple_of: int) -> None:
             help=f"nearest: {max(multiple_of, round(value / multiple_of) * multiple_of)}",
             code=SET_VALUE,
         )
+
+
+def _names_used(node: YamlNode) -> MappingOf[str, None]:
+    """Return the names in the size of a dim, in their order; none of a number or a wrong size."""
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return {}
+    try:
+        tree = Parser(node.source, *node.body).expression()
+    except FusecError:
+        return {}
+    return dict.fromkeys(frameworks.names_in(tree))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusec.diagnostics import FusecError
 from fusec.parse import frameworks
 from fusec.parse.trees import Tree
 
@@ -22,6 +23,13 @@ def expression_of(equation: str, count: int) -> tuple[str, list[str]] | None:
     """Return the text for `equation` and the names of its operands there, which are `count`."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
+    if len(terms) != count:
+        groups, given = f"{len(terms)} group{'s' * (len(terms) != 1)}", f"{count} operand"
+        raise FusecError(
+            f"`einsum`: `{equation}` has {groups} of indices before `->`, and there are "
+            f"{given}{'s' * (count != 1)}",
+            help="write a group of indices for each operand, separated by commas",
+        )
     fits = arrow and len(terms) == count and all(map(_is_plain, [*terms, output]))
     if not fits or not set(output) <= set(inputs):
         return None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
+from fusec.codes.code import Code
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
+from fusec.ops import TABLE
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
 from fusec.parse.tokens import Token, number_of, tokens_of
@@ -44,6 +48,8 @@ class Parser:
         self._operators = 0
         self._pasted = False
         """Whether forms of Python's are read too: of op lines, which say what to write instead."""
+        self._python: FusecError | None = None
+        """The error of the first of these forms."""
 
     @property
     def token(self) -> Token:
@@ -99,12 +105,21 @@ class Parser:
     def finish(self, after: str) -> None:
         """Check that nothing follows."""
         if self.token.kind != "end":
-            raise self.unexpected(f"nothing after the {after}", _second_line(self))
+            raise self.unexpected(f"nothing after the {after}", _second_line(self) or _comma(self))
 
     def op_line(self) -> OpLine:
         """Read `names = expression`."""
         self._pasted = True
-        if self.token.kind == "name" and self._tokens[self._next + 1].text == "(":
+        first, second = self.token, self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        statement = first.kind == "name" and first.text in _STATEMENTS
+        if statement and not (second.kind == "mark" and second.text in ("=", ",")):
+            raise FusecError(
+                f"op lines have no `{first.text}`",
+                span=self.span(first),
+                help=_STATEMENTS[first.text],
+                code=UNEXPECTED_TOKEN,
+            )
+        if first.kind == "name" and second.text == "(":
             return self._statement()
         names = [self.name("the name of a result")]
         while self.take(","):
@@ -116,6 +131,7 @@ class Parser:
             raise self.unexpected("`=` after the result's name", help)
         tree = self.expression()
         self.finish("call" if isinstance(tree, CallTree) else "expression")
+        told = told or self._python
         if sign is not None:
             tree = Infix(sign.text, names[0], tree, tree.start, tree.end, sign.start)
             told = self._told(f"op lines have no `{sign.text}=`", sign)
@@ -123,10 +139,17 @@ class Parser:
             return OpLine(tuple(names), tree, told)
         copied = isinstance(tree, Name) and "." not in tree.text
         if copied or isinstance(tree, Items) or (isinstance(tree, Literal) and tree.value is None):
+            listed = ", ".join(n.text for n in names)
+            is_op = isinstance(tree, Name) and tree.text in TABLE
+            copy = f"write `{listed} = set({self.source.text[tree.start : tree.end]})`"
             raise FusecError(
                 "the right side of an op line is a call, an expression or a number",
                 span=self.span(tree),
-                help="write `y = op(x)`; a plain copy is `y = set(x)`",
+                help=f"it is an operation: call it, as in `{listed} = {tree.text}(x)`"
+                if is_op and isinstance(tree, Name)
+                else f"a copy is a call, too: {copy}"
+                if copied and len(names) == 1
+                else None,
                 code=NOT_A_CALL,
             )
         return OpLine(tuple(names), tree)
@@ -138,7 +161,6 @@ class Parser:
         """Read a call without a result; its result is what it writes, in place or to `out`."""
         first = self.token
         tree = self.expression()
-        assert isinstance(tree, (CallTree, Subscript, Infix))
         self.finish("call")
         told = FusecError(
             "an op line must name its result", span=self.span(first), code=UNNAMED_RESULT
@@ -171,9 +193,76 @@ class Parser:
     def expression(self) -> Tree:
         """Read an expression."""
         self._deeper()
-        tree = self._infix(0)
+        word = self.token.text if self.token.kind == "name" else ""
+        tree = self._condition() if word == "not" and self._pasted else self._infix(0)
+        word = self.token.text if self.token.kind == "name" else ""
+        if word in ("and", "or", "if") and self._pasted:
+            tree = self._condition(tree)
         self._depth -= 1
         return tree
+
+    def _takes_word(self, word: str) -> bool:
+        """Step over one of Python's operators that are words, and note it."""
+        token = self.token
+        if token.kind != "name" or token.text != word:
+            return False
+        self._next += 1
+        self._note_python(f"op lines have no `{word}`", token)
+        return True
+
+    def _note_python(self, message: str, at: Token, code: Code = UNEXPECTED_TOKEN) -> None:
+        if self._python is None:
+            self._python = FusecError(message, span=self.span(at), code=code)
+
+    def _condition(self, first: Tree | None = None) -> Tree:
+        """Read `a if condition else b`, or what binds tighter, as fusec has it.
+
+        first: the first operand, where it has been read.
+        """
+        tree = self._word("or", "|", first)
+        if not self._takes_word("if"):
+            return tree
+        condition = self._word("or", "|")
+        token = self.token
+        if not (token.kind == "name" and token.text == "else"):
+            raise self.unexpected("`else`", WORDS["if"])
+        self._next += 1
+        other = self._condition()
+        name = Name("where", tree.start, tree.start)
+        arguments = tuple(Argument(None, part) for part in (condition, tree, other))
+        return CallTree(name, arguments, tree.start, other.end)
+
+    def _word(self, word: str, sign: str, first: Tree | None = None) -> Tree:
+        """Read operands of `or` or `and`; conditions are joined by a sign, other values called."""
+
+        def read(first: Tree | None = None) -> Tree:
+            if word == "or":
+                return self._word("and", "&", first)
+            return self._negated() if first is None else first
+
+        left = read(first)
+        while self._takes_word(word):
+            place = self._tokens[self._next - 1].start
+            right = read()
+            if _is_condition(left) and _is_condition(right):
+                left = Infix(sign, left, right, left.start, right.end, place)
+            else:
+                arguments = (Argument(None, left), Argument(None, right))
+                name = Name(f"logical_{word}", left.start, left.start)
+                left = CallTree(name, arguments, left.start, right.end)
+        return left
+
+    def _negated(self) -> Tree:
+        start = self.token.start
+        if not self._takes_word("not"):
+            return self._infix(0)
+        self._deeper()
+        operand = self._negated()
+        self._depth -= 1
+        if _is_condition(operand):
+            return Prefix("~", operand, start, operand.end)
+        name = Name("logical_not", start, start)
+        return CallTree(name, (Argument(None, operand),), start, operand.end)
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -191,34 +280,43 @@ class Parser:
         left = self._infix(level + 1)
         while self.token.kind == "mark" and self.token.text in PRECEDENCE[level]:
             if isinstance(left, Infix) and level == 0 and left.operator in COMPARISONS:
-                self._refuse_chain(left)
+                chained = self._chained(left)
+                if chained is not None:
+                    left = chained
+                    continue
             operator, place = self._operator(), self._tokens[self._next - 1].start
             right = self._infix(level + 1)
             left = Infix(operator, left, right, left.start, right.end, place)
         return left
 
-    def _refuse_chain(self, left: Infix) -> None:
+    def _chained(self, left: Infix) -> Tree | None:
+        """Read the rest of `a < b < c`, or of `a < b & c < d`; None where `left` is in parentheses.
+
+        Both are noted as Python's, and read as they are meant.
+        """
         if self._tokens[self._next - 1].text == ")":
-            return  # `(a < b) == c` compares a result
-        texts = [self.source.text[t.start : t.end] for t in (left.left, left.right)]
-        middle = left.right
+            return None  # `(a < b) == c` compares a result
+        at, middle, join = self.token, left.right, "&"
+        low = high = middle
         if isinstance(middle, Infix) and middle.operator in ("&", "|", "^"):
-            low, high = (self.source.text[t.start : t.end] for t in (middle.left, middle.right))
-            sign = middle.operator
-            raise FusecError(
-                f"`{sign}` binds tighter than comparisons",
-                span=self.source.span(middle.place, middle.place + 1),
-                help=f"write `({texts[0]} {left.operator} {low}) {sign} ({high} "
-                f"{self.token.text} ...)`",
-                code=CHAINED_COMPARISON,
+            low, high, join = middle.left, middle.right, middle.operator
+            sign = Token("mark", join, middle.place, middle.place + 1)
+            self._note_python(
+                f"`{join}` binds tighter than comparisons", sign, code=CHAINED_COMPARISON
             )
-        raise FusecError(
-            "comparisons do not chain",
-            span=self.span(self.token),
-            help=f"write `({texts[0]} {left.operator} {texts[1]}) & ({texts[1]} "
-            f"{self.token.text} ...)`",
-            code=CHAINED_COMPARISON,
-        )
+        else:
+            self._note_python("comparisons do not chain", at, code=CHAINED_COMPARISON)
+        operator = self._operator()
+        last = self._infix(1)
+        if not self._pasted and self._python is not None:
+            raise self._python
+        first = Infix(left.operator, left.left, low, left.start, low.end, left.place)
+        second = Infix(operator, high, last, high.start, last.end, at.start)
+        following = self.token
+        if following.kind == "mark" and following.text in COMPARISONS:
+            deeper = self._chained(second)
+            second = deeper if isinstance(deeper, Infix) else second
+        return Infix(join, first, second, first.start, second.end, at.start)
 
     def _operator(self) -> str:
         self._operators += 1
@@ -228,7 +326,12 @@ class Parser:
                 span=self.span(self.token),
             )
         self._next += 1
-        return self._tokens[self._next - 1].text
+        sign = self._tokens[self._next - 1]
+        doubled = sign.text in ("&", "|") and self.token.text == sign.text
+        if doubled and self.token.start == sign.end and self._pasted:
+            self._next += 1
+            self._note_python(f"op lines have no `{sign.text * 2}`", sign)
+        return sign.text
 
     def _sign(self) -> Tree:
         """Read signs and what they stand before; a number takes its sign, but not of a power."""
@@ -388,6 +491,52 @@ def _written(tree: Tree) -> Name | None:
         return Name(owner, tree.name.start, tree.name.start + len(owner))
     first = tree.arguments[0].value
     return first if isinstance(first, Name) else _written(first)
+
+
+def _is_condition(tree: Tree) -> bool:
+    """Return whether an expression is a bool for sure: a comparison, or what joins them."""
+    if isinstance(tree, Prefix):
+        return tree.operator == "~" and _is_condition(tree.operand)
+    if not isinstance(tree, Infix):
+        return False
+    joined = tree.operator in ("&", "|", "^")
+    return tree.operator in COMPARISONS or (
+        joined and _is_condition(tree.left) and _is_condition(tree.right)
+    )
+
+
+_STATEMENTS = {
+    "import": "remove the line: `math.sqrt(2)` and PyTorch's names are known without an import",
+    "from": "remove the line: `math.sqrt(2)` and PyTorch's names are known without an import",
+    "return": "remove the line, and list the values under `outputs:`",
+    "assert": "remove the line: shapes are checked when the file is read",
+    "del": "remove the line: values take memory only as long as they are used",
+    "print": "remove the line: `fusec run FILE --print 4` prints elements of the outputs",
+    "pass": "remove the line",
+    "global": "remove the line",
+    "def": "a file holds the body of one function: write its lines, its arguments under `inputs:`",
+    "class": "a file holds the body of one function: write the lines of `forward`",
+    "for": "op lines are run once: write a line for each step, or a Python script with the loop",
+    "while": "op lines are run once: write a line for each step, or a Python script with the loop",
+    "if": "a choice by data is `where(condition, a, b)`",
+    "with": "remove the line: a fusion records no gradients and runs on one device",
+}
+"""Statements of Python, `print` among them, and what a file has for them."""
+
+
+def _comma(parser: Parser) -> str | None:
+    """Return what to write for a comma after a value: at its end, or in a number."""
+    if parser.token.text != ",":
+        return None
+    text, at = parser.source.text, parser.token.start
+    before, behind = (re.compile(p) for p in (r"(\d+)\Z", r"(\d+(?:,\d{3})*)\b"))
+    number, rest = before.search(text, 0, at), behind.match(text, at + 1)
+    if number is None or rest is None:
+        return "remove the `,`"
+    plain = number[1] + rest[1].replace(",", "")
+    if all(len(group) == 3 for group in rest[1].split(",")):
+        return f"numbers have no separators: write `{plain}`"
+    return f"decimals have a point: write `{number[1]}.{rest[1]}`"
 
 
 def _second_line(parser: Parser) -> str | None:

@@ -112,7 +112,9 @@ def instantiate(entry: Entry, given: Mapping[str, T], value_of: Callable[[T], An
     if explicit <= {p.name for p in entry.parameters if p.default is NEEDED}:
         forms = " or ".join(f"`{text}`" for text in entry.expressions)
         raise FusecError(f"`{entry.name}` needs more arguments", help=f"write {forms}")
-    raise without_place(entry, ", ".join(f"`{name}`" for name in sorted(explicit)))
+    # Of several expressions the one that has the most places says what the others lack.
+    left = min((explicit - set(names_in(parsed(e))) for e in entry.expressions), key=len)
+    raise without_place(entry, ", ".join(f"`{name}`" for name in sorted(left or explicit)))
 
 
 def _is(value: Any, default: Any) -> bool:

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fusec.codes.calls import RESULT_COUNT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
-from fusec.diagnostics import FusecError, Span
+from fusec.diagnostics import FusecError, Guess, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
-from fusec.ops.arguments import parameter_called, signature
+from fusec.ops.arguments import Miscounted, parameter_called, signature
 from fusec.ops.find import near_operation, not_ours
 from fusec.ops.frameworks import Entry, find, find_bare, find_dotted, method_entry
+from fusec.ops.frameworks.entry import PAIRS
 from fusec.parse import frameworks
-from fusec.parse.pasted import Pasted
+from fusec.parse.pasted import Pasted, number_in
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import NotASize
 from fusec.parse.source import Source
@@ -39,7 +41,7 @@ class OurWords:
     def __init__(self, source: Source, scope: Scope, inputs: Sequence[Value]) -> None:
         """Bind trees of `source` to names of `scope`."""
         self._source, self._scope, self._inputs = source, scope, inputs
-        self._pasted = Pasted(scope)
+        self._pasted = Pasted(scope, self._span)
         self.line: OpLine | None = None
         """The line that is being read: errors say how the whole of it is written."""
 
@@ -122,16 +124,77 @@ class OurWords:
         self.line = replace(line, tree=tree)
         return tree
 
-    def unquoted(self, tree: String) -> str:
-        """Return what to write for a line that has a string where a value is expected."""
-        return f"write {self._whole(tree, Name(tree.text, tree.start, tree.end))}"
+    def with_part(self, tree: Tree, made: Tree, error: FusecError, why: str) -> FusecError:
+        """Return an error of a part of the line with the line that has another part there."""
+        line = self._line_with(tree, made)
+        help = f"{why}: write {_line_text(line)}" if why else f"write {_line_text(line)}"
+        return error.changed(help=help, guess=Guess(line, why or error.diagnostic.help))
+
+    def unquoted(self, tree: String, error: FusecError) -> FusecError:
+        """Return the error of a string where a value is expected with the line without quotes."""
+        why = "dtypes and names are not quoted"
+        return self.with_part(tree, Name(tree.text, tree.start, tree.end), error, why)
+
+    def named(self, tree: CallTree, error: FusecError) -> FusecError:
+        """Return the error of a call whose results are not all named with the line that does."""
+        if not isinstance(error, Miscounted) or self.line is None or self.line.tree is not tree:
+            return error
+        names = list(self.line.names[: error.results])
+        unused = Name("_", tree.start, tree.start)
+        names += [unused] * (error.results - len(names))
+        help = error.diagnostic.help
+        line = replace(self.line, names=tuple(names))
+        told = f"write {_line_text(line)}" + (f"; {help}" if help else "")
+        return error.changed(help=told, guess=Guess(line, help))
+
+    def of_pair(self, tree: CallTree, op: OpDef) -> FusecError:
+        """Return the error for the two results that PyTorch's `max` and `min` have along a dim."""
+        places = PAIRS[op.name][1]
+        assert self.line is not None
+        first, second = self.line.names
+        lines: list[str] = []
+        for name, word in ((first, op.name), (second, places)):
+            if name.text != "_":
+                call = replace(tree, name=replace(tree.name, text=word))
+                lines.append(_line_text(OpLine((name,), self._rewritten(call, {}))))
+        return FusecError(
+            f"`{op.name}` returns 1 value, but the line assigns 2",
+            help=f"`{places}` returns the indices: write {' and '.join(lines)}",
+            code=RESULT_COUNT,
+        )
+
+    def in_our_order(self, op: OpDef, tree: CallTree) -> CallTree:
+        """Return a call in PyTorch's order of arguments in fusec's, where it can be no other.
+
+        `gather(x, 1, index)`: the dim is a literal, in the place where fusec has a tensor of
+        integers, and stands before something that is no literal.
+        """
+        entry, arguments = find("torch", op.name), tree.arguments
+        if entry is None or len(entry.parameters) < 3 or entry.parameters[1].name != "dim":
+            return tree
+        plain = len(arguments) > 2 and not any(a.keyword for a in arguments[:3])
+        ours = len(op.params) > 2 and op.params[1].is_operand and op.params[1].name != "dim"
+        if entry.kind != "other" or not plain or not ours:
+            return tree
+        second, third = (_integer(a.value) for a in arguments[1:3])
+        if second is None or third is not None:
+            return tree
+        try:
+            made = _in_our_words(entry, tree)
+        except FusecError:
+            return tree
+        return made if isinstance(made, CallTree) and made.name.text == op.name else tree
 
     def on_its_own_line(self, tree: CallTree, count: int) -> str:
         """Return how to write a call of several results whose first one is used in a line."""
-        name = self._free(Name(tree.name.text.rpartition(".")[2], tree.start, tree.start))
+        return f"write {self._in_two_lines(tree, tree, count)}"
+
+    def _in_two_lines(self, tree: CallTree, made: CallTree, count: int) -> str:
+        """Return the line of `made`, which stands for a part of several results, and the rest."""
+        name = self._free(Name(made.name.text.rpartition(".")[2], tree.start, tree.start))
         unused = [Name("_", tree.start, tree.start)] * (count - 1)
-        alone = _line_text(OpLine((name, *unused), self._rewritten(tree, {})))
-        return f"write {alone}, and in this line {self._whole(tree, name)}"
+        alone = _line_text(OpLine((name, *unused), self._rewritten(made, {})))
+        return f"{alone}, and in this line {self._whole(tree, name)}"
 
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error for a name that is no operation, with the line to write instead."""
@@ -141,6 +204,9 @@ class OurWords:
             return FusecError(
                 f"`{name}` is a dtype, not an operation", help=help, code=DTYPE_CALLED
             )
+        if name.startswith("self."):
+            help = "weights of a module are inputs, and its layers operations: `linear(x, w, b)`"
+            return error.changed(help=help)
         entry, called = self._looked_up(tree)
         if called is not tree or name.startswith("."):
             return self._method(entry, tree, called)
@@ -212,23 +278,70 @@ class OurWords:
         if written is None or _text(tree) in written:
             return error
         help = f"if you mean {entry.title}, write {written}"
-        return error.changed(help=help)
+        try:
+            line = self._line_with(tree, _in_our_words(entry, tree))
+        except FusecError:
+            return error
+        return error.changed(help=help, guess=Guess(line, told.help))
+
+    def mended(
+        self, tree: Tree, op: OpDef, given: Mapping[str, Tree], error: FusecError
+    ) -> FusecError:
+        """Return the error of a call with the line to write, where the call to write is known.
+
+        given: the arguments by the names of the operation's parameters.
+        """
+        instead = error.instead
+        if instead is None or error.operation != op.name:
+            return error
+        trees = {f"_{name}_": part for name, part in given.items()}
+        for name, part in given.items():
+            for k, item in enumerate(part.items if isinstance(part, Items) else ()):
+                trees[f"_{name}_{k}_"] = item
+        places = _Places()
+
+        def of(text: str) -> Tree:
+            parsed = frameworks.parsed(text.format_map(places))
+            return frameworks.substituted(parsed, trees, tree)
+
+        made = of(instead.text) if instead.text else None
+        if made is None:
+            changed = {**given, **{name: of(text) for name, text in instead.arguments.items()}}
+            is_call = isinstance(tree, CallTree)
+            made = (
+                _with_arguments(tree, op, changed)
+                if is_call
+                else frameworks.rebuilt(tree, [changed[name] for name in given])
+            )
+        line = self._line_with(tree, made)
+        otherwise = instead.why or None
+        return error.changed(help=instead.help(_line_text(line)), guess=Guess(line, otherwise))
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
         """Return the line with a call in fusec's words; None where its arguments do not fit."""
         if not entry.expressions:
             return None
         try:
-            return self._whole(tree, _in_our_words(entry, called))
+            made = _in_our_words(entry, called)
         except FusecError:
             return None
+        count = len(entry.results)
+        if self.line is None or count < 2 or not isinstance(made, CallTree):
+            return self._whole(tree, made)
+        if self.line.tree is not tree:
+            return self._in_two_lines(tree, made, count)
+        unused = [Name("_", tree.start, tree.start)] * (count - len(self.line.names))
+        named = replace(self.line, names=(*self.line.names, *unused))
+        return _line_text(replace(named, tree=self._rewritten(tree, {id(tree): made})))
 
     def _whole(self, tree: Tree, made: Tree) -> str:
         """Return the line that is being read with `made` in the place of one of its parts."""
-        if self.line is None:
-            return f"`{_text(made)}`"
-        whole = self._rewritten(self.line.tree, {id(tree): made})
-        return _line_text(replace(self.line, tree=whole))
+        return f"`{_text(made)}`" if self.line is None else _line_text(self._line_with(tree, made))
+
+    def _line_with(self, tree: Tree, made: Tree) -> OpLine:
+        """Return the line that is being read with `made` in the place of one of its parts."""
+        line = self.line or OpLine((Name("y", tree.start, tree.start),), tree)
+        return replace(line, tree=self._rewritten(line.tree, {id(tree): made}))
 
     def _rewritten(
         self, tree: Tree, made: Mapping[int, Tree], *, accepted_only: bool = False
@@ -252,6 +365,7 @@ class OurWords:
             return tree
         bare = "." not in tree.name.text
         accepted = entry.kind == "alias" if bare else frameworks.is_exact(entry)
+        accepted |= entry.name in PAIRS and len(called.arguments) == 1  # of all elements one value
         if not accepted if accepted_only else accepted and bare:
             return tree
         try:
@@ -269,6 +383,9 @@ class OurWords:
         operand = self._without_attribute(Name(owner, tree.start, tree.start + len(owner)))
         known = self._scope.knows(owner) or not isinstance(operand, Name)
         entry = find("torch.Tensor", name) if known else None
+        meaning = self._scope.meaning(owner)
+        if name == "T" and isinstance(meaning, Value) and len(meaning.type.shape or ()) == 1:
+            return operand  # as in PyTorch
         if entry is None or not entry.expressions or name not in _ATTRIBUTES:
             return tree
         if accepted_only and not frameworks.is_exact(entry):
@@ -277,8 +394,32 @@ class OurWords:
         return frameworks.substituted(frameworks.parsed(entry.expressions[0]), given, tree)
 
 
+class _Places(dict[str, str]):
+    """The names that stand for arguments in an expression: none that a file could have."""
+
+    def __missing__(self, name: str) -> str:
+        return f"_{name}_"
+
+
+def _with_arguments(tree: Tree, op: OpDef, given: Mapping[str, Tree]) -> CallTree:
+    """Return a call of an operation with these arguments, positional up to one left out."""
+    made: list[Argument] = []
+    for place, param in enumerate(op.params):
+        if param.name in given:
+            word = None if place == len(made) else Name(param.name, tree.start, tree.start)
+            made.append(Argument(word, given[param.name]))
+    name = Name(op.name, tree.start, tree.start)
+    return CallTree(name, tuple(made), tree.start, tree.end)
+
+
 _ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "shape", "ndim"})
 """What PyTorch's tensors have without a call."""
+
+
+def _integer(tree: Tree) -> int | None:
+    """Return the integer that an expression is literally."""
+    value = number_in(tree)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _is_uncalled(tree: CallTree) -> bool:

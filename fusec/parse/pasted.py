@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from fusec.diagnostics import FusecError
+from fusec.codes.shapes import AXIS_RANGE
+from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, DType
@@ -43,9 +44,9 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
 class Pasted:
     """Puts what Python computes before a kernel runs into sizes, types and numbers."""
 
-    def __init__(self, scope: Scope) -> None:
-        """Ask `scope` for the types of values."""
-        self._scope = scope
+    def __init__(self, scope: Scope, span: Callable[[Tree], Span]) -> None:
+        """Ask `scope` for the types of values, and `span` where expressions stand."""
+        self._scope, self._span = scope, span
         self.first: Tree | None = None
         """The first part that was rewritten, and that op lines do not have, since this was None."""
         self.static: dict[str, Tree] = {}
@@ -108,6 +109,9 @@ class Pasted:
                     return replace(line, names=tuple(names), tree=tree.base)
         if isinstance(tree, Name) and tree.text in DTYPES:
             self._note(line.tree)  # a dtype is no value that the line could name
+        elif isinstance(tree, Name) and self._value(tree) is not None and tree is not line.tree:
+            name = Name("set", tree.start, tree.start)
+            tree = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
         return replace(line, tree=tree)
 
     # -- what is known
@@ -180,6 +184,15 @@ class Pasted:
                 return _listed(shape[slice(*bounds)], tree)
         at = _number(key)
         known = at is not None and -len(shape) <= at < len(shape)
+        if at is not None and not known:
+            owner = base.text if isinstance(base, Name) else "x.shape"
+            named = ", ".join(f"`{owner}[{k}]` is {size}" for k, size in enumerate(shape))
+            raise FusecError(
+                f"`{owner}[{at}]` of a tensor of {len(shape)} dims",
+                help=f"dims are numbered from 0: {named}" if shape else None,
+                span=self._span(tree),
+                code=AXIS_RANGE,
+            )
         return _size(shape[at], tree) if known and at is not None else None
 
     def _shape_said(self, tree: Tree) -> list[Dim] | None:
@@ -197,7 +210,10 @@ class Pasted:
         owner, _, name = tree.name.text.rpartition(".")
         values = [a.value for a in tree.arguments]
         if name == "einsum" and values and isinstance(values[0], String):
-            return einsum(values[0].text, values[1:], tree)
+            try:
+                return einsum(values[0].text, values[1:], tree)
+            except FusecError as error:
+                raise error.at(self._span(tree)) from None
         if (
             name in ("min", "max")
             and not owner
@@ -262,6 +278,8 @@ class Pasted:
             )
         receiver = _receiver(tree)
         rest = values if owner else values[1:]
+        if name in ("cuda", "cpu") and receiver is not None and not rest:
+            return receiver
         if receiver is None or not rest:
             return None
         other = self._value(rest[0])
@@ -272,9 +290,8 @@ class Pasted:
             return replace(tree, name=replace(tree.name, text=LIKE[name]), arguments=arguments)
         if name != "to" or len(rest) != 1:
             return None
-        if isinstance(rest[0], Name) and rest[0].text.endswith(".device"):
-            named = replace(tree.name, text="set")
-            return replace(tree, name=named, arguments=(Argument(None, receiver),))
+        if _is_device(rest[0]):
+            return receiver
         if other is None:
             return None
         dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
@@ -349,6 +366,15 @@ def _size(size: Dim, at: Tree) -> Tree:
     if size.is_const:
         return Literal(size.value, at.start, at.end)
     return frameworks.substituted(frameworks.parsed(str(size)), {}, at)
+
+
+def _is_device(tree: Tree) -> bool:
+    """Return whether an expression is a device of PyTorch: all tensors are on the GPU."""
+    if isinstance(tree, String):
+        return tree.text.partition(":")[0] in ("cuda", "cpu")
+    if isinstance(tree, CallTree):
+        return tree.name.text == "torch.device"
+    return isinstance(tree, Name) and (tree.text == "device" or tree.text.endswith(".device"))
 
 
 def _listed(shape: Sequence[Dim], at: Tree) -> Items:

@@ -10,9 +10,15 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, DIM_AS_VALUE, NO_OUTPUTS
-from fusec.codes.document import COLON_IN_OP_LINE, MISSING_FIELD, SPLIT_OP_LINES
+from fusec.codes.document import (
+    COLON_IN_OP_LINE,
+    MISSING_FIELD,
+    SPLIT_OP_LINES,
+    UNEXPECTED_TOKEN,
+)
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
+from fusec.ops.arguments import Miscounted
 from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
 from fusec.ops.meshes import resized
@@ -30,7 +36,7 @@ from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.traps import colon_help, without_dash
-from fusec.parse.trees import OpLine
+from fusec.parse.trees import Name, OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
@@ -187,6 +193,9 @@ class _Reader:
                 raise fields.wrong(
                     item, "an op line", "results are named without brackets: `a, b = op(x)`"
                 )
+            joined = _joined_line(item)
+            if joined is not None:
+                raise joined
             return Parser(item.source, *item.body).op_line()
         return None
 
@@ -201,9 +210,13 @@ class _Reader:
 
     def _poison(self, item: YamlNode) -> None:
         """Keep uses of what an unreadable line was meant to define silent."""
+        for entry in item.entries if isinstance(item, Mapping) else ():
+            for found in re.finditer(r"[A-Za-z_]\w*", entry.key.text.partition("=")[0]):
+                self.scope.poison(found[0], item.span)
         text = self.source.text[item.start : item.end]
-        for found in re.finditer(r"[A-Za-z_]\w*", text.partition("=")[0]):
-            self.scope.poison(found[0], item.span)
+        for line in _RESULTS.finditer(text):
+            for found in re.finditer(r"[A-Za-z_]\w*", line[1]):
+                self.scope.poison(found[0], item.span)
 
     def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls) -> None:
         spans = [self.source.span(n.start, n.end) for n in line.names]
@@ -226,9 +239,13 @@ class _Reader:
                     made, error = calls.words.python(line, twice)
                     raise error
                 results = calls.line(plain, lambda: self._labels(line, builder))
-            except FusecError:
-                gone_on = self._go_on(line, made, builder, calls)
-                raise
+            except FusecError as error:
+                guess = error.guess
+                made = made if guess is None else guess.line
+                gone_on, count = self._go_on(line, made, builder, calls)
+                if guess is not None and not gone_on and count <= len(line.names):
+                    raise error.changed(help=guess.otherwise) from None
+                raise self._with_all_named(line, count, builder, calls) or error from None
             for name, span, result in zip(line.names, spans, results, strict=True):
                 if name.text != UNUSED:
                     self.scope.define(name.text, result, span)
@@ -247,20 +264,49 @@ class _Reader:
                 twice[name.text] = error
         return twice
 
+    def _with_all_named(
+        self, line: OpLine, count: int, builder: GraphBuilder, calls: Calls
+    ) -> FusecError | None:
+        """Return the error of a line with a name for each result, so that its help has them too.
+
+        count: how many the line to write has, 0 where it has as many as are named.
+        """
+        if count <= len(line.names):
+            return None
+        unused = [Name(UNUSED, n.start, n.start) for n in line.names[:1]]
+        named = replace(line, names=(*line.names, *unused * (count - len(line.names))))
+        try:
+            calls.line(named, lambda: [builder.fresh_name(f"unused_{k}") for k in range(count)])
+        except FusecError as error:
+            return None if isinstance(error, Miscounted) else error
+        except Skip:
+            pass
+        return None
+
     def _go_on(
         self, line: OpLine, made: OpLine | None, builder: GraphBuilder, calls: Calls
-    ) -> bool:
-        """Define what a wrong line is meant to, and return whether it is known: others read it."""
+    ) -> tuple[bool, int]:
+        """Define what a wrong line is meant to, and return whether it is known: others read it.
+
+        Where the line to write has more results than names, return their number too, else 0.
+        """
         try:
             ours = made or calls.words.line_in_ours(line)
             results = calls.line(ours, lambda: self._labels(ours, builder))
-            for old, new, result in zip(line.names, ours.names, results, strict=True):
-                if new.text != UNUSED:
-                    self.scope.define(old.text, result, self.source.span(old.start, old.end))
-                    self.scope.define(new.text, result, self.source.span(new.start, new.end))
+            if len(results) != len(ours.names):
+                return False, 0
+            for name in line.names[len(results) :]:
+                self.scope.poison(name.text, self.source.span(name.start, name.end))
+            for names in (line.names, ours.names):
+                for name, result in zip(names, results, strict=False):
+                    if name.text != UNUSED:
+                        span = self.source.span(name.start, name.end)
+                        self.scope.define(name.text, result, span)
+        except Miscounted as error:
+            return False, error.results
         except (FusecError, Skip, ValueError):
-            return False
-        return True
+            return False, 0
+        return True, 0
 
     def _labels(self, line: OpLine, builder: GraphBuilder) -> list[str]:
         """Return the names of the results, one of its own for each `_`."""
@@ -334,6 +380,38 @@ class _Reader:
         )
 
 
+_RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
+"""What is defined in an op line, or in each of several that are written as one."""
+_JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
+
+
+def _is_closed(text: str) -> bool:
+    return all(text.count(a) == text.count(b) for a, b in ("()", "[]"))
+
+
+def _joined_line(item: Scalar) -> FusecError | None:
+    """Return the error for a second op line in one: after a `;`, or indented deeper."""
+    found = _JOINED.search(item.source.text, item.start, item.end) if item.plain else None
+    if found is None or not _is_closed(item.source.text[item.start : found.start()]):
+        return None
+    if found[1]:
+        return FusecError(
+            "this line is indented deeper than the op line above, so YAML joins them",
+            span=item.source.span(found.start(1), found.end(1)),
+            help="align its `-` with the one above, and write "
+            f"`- {found[1].removeprefix('-').strip()}`",
+            code=UNEXPECTED_TOKEN,
+        )
+    before = item.source.text[item.start : found.start(2)].strip()
+    rest = f" and `- {found[3].strip()}`" if found[3].strip() else ""
+    return FusecError(
+        "an op line ends at its end, not at a `;`",
+        span=item.source.span(found.start(2)),
+        help=f"{'one op per line' if rest else 'remove it'}: write `- {before}`{rest}",
+        code=UNEXPECTED_TOKEN,
+    )
+
+
 _OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write to an input"
 _SECTIONS = {
     "dims": ("dims (a mapping)", "write `dims: {B: 4096, H: 1024}`, or one `name: size` per line"),
@@ -352,7 +430,12 @@ def _is_cut(item: Scalar) -> bool:
 def _became_mapping(item: Mapping) -> FusecError:
     first = item.entries[0] if item.entries else None
     if first is None or "=" not in first.key.text:
-        return fields.wrong(item, "an op line", "write `- y = op(x)`")
+        body = first.value if first is not None and len(item.entries) == 1 else None
+        named = first is not None and re.fullmatch(r"\w+(\s*,\s*\w+)*", first.key.text)
+        line = "y = op(x)"
+        if first is not None and named and isinstance(body, Scalar) and body.text:
+            line = f"{first.key.text} = {body.text}"
+        return fields.wrong(item, "an op line", f"write `- {line}`")
     # The colon stands after the key, perhaps after blanks.
     start = item.source.text.find(":", first.key.end)
     return FusecError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
+from fusec.parse.dsl.foreign import on_tensors
 from fusec.parse.dsl.inputs import Actual, span, strided
 from fusec.parse.dsl.place import here
 
@@ -74,10 +76,16 @@ class Size(tuple[int, ...]):
 def refuse(name: str) -> Unsupported:
     """Return the refusal of something that the stand-in lacks."""
     place = here()
+    help = "install PyTorch to run this script"
+    if place is not None:
+        line = place.span.text[place.span.column - 1 :]
+        called = re.match(rf"{re.escape(name)}\(([^()]*)\)", line)
+        told = None if called is None else on_tensors(name, called[1])
+        help = f"{told}; of other tensors PyTorch computes it, once installed" if told else help
     return Unsupported(
         f"the stand-in for PyTorch has no `{name}`",
         span=None if place is None else place.span,
-        help="install PyTorch to run this script",
+        help=help,
     )
 
 

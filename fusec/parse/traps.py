@@ -106,7 +106,7 @@ def _without_blank(source: Source, problem: yaml.MarkedYAMLError, offset: int) -
             return FusecError(
                 f"no space after `{found[1]}`",
                 span=source.span(start + found.start(1), start + found.end(1)),
-                help=f"write `{found[1]} value`",
+                help=f"write `{found[1]} {source.line_text(line)[found.end(1) :].strip()}`",
             )
     return None
 
@@ -135,4 +135,6 @@ def colon_help(before: str) -> str:
     """Return what to write for `: ` in an op line, after the text `before`."""
     if re.search(r"[\w\])]\[[^\[\]]*$", before):
         return "write slices without a blank after the colon: `x[0:3]`"
+    if "?" in before:
+        return "a choice is `where(condition, a, b)`"
     return "write attributes with `=`, as in `pad(x, value=1)`"

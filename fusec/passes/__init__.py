@@ -19,6 +19,7 @@ from fusec.passes.merge_pads import merge_pads
 from fusec.passes.merge_permutes import merge_permutes
 from fusec.passes.merge_reshapes import merge_reshapes
 from fusec.passes.multiply_outer_products import multiply_outer_products
+from fusec.passes.overrides import carry_overrides
 from fusec.passes.pipeline import Observer, Pass, run_passes
 from fusec.passes.protect_inputs import protect_inputs
 from fusec.passes.remove_copies import remove_copies
@@ -33,7 +34,10 @@ __all__ = ["APPROXIMATIONS", "NEEDED", "PIPELINE", "Observer", "Pass", "run_pipe
 
 
 def _pass(run: Callable[[Fusion], Fusion]) -> Pass[Fusion]:
-    return Pass(run.__name__, run, (run.__doc__ or "").partition("\n")[0])
+    def with_overrides(fusion: Fusion) -> Fusion:
+        return carry_overrides(fusion, run(fusion))
+
+    return Pass(run.__name__, with_overrides, (run.__doc__ or "").partition("\n")[0])
 
 
 PIPELINE: tuple[Pass[Fusion], ...] = tuple(

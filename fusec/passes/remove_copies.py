@@ -71,6 +71,8 @@ def _renamings(fusion: Fusion) -> tuple[dict[Value, Value], set[Node]]:
         if (
             maker is not None
             and not maker.op.ends_segment
+            # Slices of a loop are not stacked in an input's memory.
+            and not (maker.op.lies and node.output in fusion.effects.into)
             and source not in finals
             and source not in renamed
             and (pin is None or pin == owner.get(source.name))

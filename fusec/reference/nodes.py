@@ -78,6 +78,11 @@ class Model:
     hops: frozenset[str] = frozenset()
     ranks: bool = False
 
+    @property
+    def keeps_whole_numbers(self) -> bool:
+        """Return whether sums of whole numbers that f32 holds are exact."""
+        return not any(order.rounds_whole_numbers for order in self.orders.values())
+
 
 PLAIN = Model(errors=False)
 """The reference itself."""

@@ -25,6 +25,8 @@ from fusec.reference.repeats import LOOKED_AT, alike
 from fusec.reference.sums import Rules, State, passed
 
 NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
+LOGARITHMS = 1e-12
+"""Part of a sum of logarithms that its own roundings may come to."""
 SEEN = 32
 """Factors of a sample, at least, by which one can tell how many are equal."""
 
@@ -59,6 +61,7 @@ def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
     if not dtype.is_float:
         return Estimate(out, independent, common)
     slack = LIMIT * np.sqrt(relative + np.square(state.get("common", np.zeros(()))))
+    slack = slack + LOGARITHMS * (state["growing"] + state["shrinking"])
     reach = state["growing"] + slack, state["shrinking"] + slack
     independent = np.where(np.isnan(independent), inf, independent)
     independent = independent + np.square(product_range(*reach, count, dtype) / LIMIT)

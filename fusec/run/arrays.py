@@ -57,6 +57,18 @@ def layout_of(buffer: Buffer, sizes: Sizes) -> tuple[tuple[int, ...], tuple[int,
     return shape, tuple(d.evaluate(sizes) for d in buffer.strides)
 
 
+def over_bytes(memory: Array, buffer: Buffer, sizes: Sizes) -> Array:
+    """Return the elements of a buffer that begins where some bytes do."""
+    shape, strides = layout_of(buffer, sizes)
+    size = buffer.bytes(sizes)
+    if not size:
+        return np.empty(shape, buffer.dtype.numpy)
+    # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
+    raw: Any = memory[:size].view(f"V{buffer.dtype.size}")
+    steps = tuple(s * buffer.dtype.size for s in strides)
+    return np.lib.stride_tricks.as_strided(raw, shape, steps).view(buffer.dtype.numpy)
+
+
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a dense row-major tensor."""
     strides, step = list[int](), 1

@@ -20,6 +20,7 @@ from fusec.hostir.instructions import (
     Instruction,
     Launch,
     Memset,
+    Post,
     Receive,
     Send,
     Share,
@@ -33,6 +34,7 @@ from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out, layout_of
+from fusec.run.evaluated import evaluation
 from fusec.run.exchange import (
     dense_elements,
     device_transport,
@@ -40,7 +42,7 @@ from fusec.run.exchange import (
     member_for,
 )
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
-from fusec.run.operations import issue_all, issuer
+from fusec.run.operations import FIXED, Place, issue_all, issuer
 from fusec.run.rows import rows_of
 from fusec.run.scalars import scalar_values
 from fusec.run.streams import Streams
@@ -81,7 +83,7 @@ class Bound:
             executable.program, executable.device, executable.member,
         )  # fmt: skip
         self.sizes = executable.sizes(sizes)
-        self._functions = executable.functions
+        self._functions, self._evaluated = executable.functions, executable.evaluated
         self._memory: list[int] = []
         self._own: dict[str, tuple[int, int]] = {}
         self._arena: dict[str, tuple[int, int]] = {}
@@ -227,6 +229,10 @@ class Bound:
                 return self._copy(target, source, on)
             case Launch() as launch:
                 return self._launch(launch, step)
+            case Post(segment) as post:
+                fusion, handle = self._evaluated[segment], self._handle(step)
+                known = self.program, self._fixed, self._scalars, sizes, handle
+                return issuer(device, [evaluation(post, fusion, *known)])
             case Collective() | Send() | Receive() | Share() | Unshare():
                 transport = device_transport(member_for(step, self.member))
                 return issuer(device, transport.begin_operations(self._exchanges[number]))
@@ -247,6 +253,9 @@ class Bound:
                 copy(*ends, each, *on)
 
         return issue
+
+    def _fixed(self, name: str) -> Place:
+        return Place(FIXED, self.address[name])
 
     def _handle(self, step: ProgramStep) -> int:
         return int(self.streams.handles[step.stream])

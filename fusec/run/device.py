@@ -13,19 +13,20 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
+from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, OutOfMemory
 from fusec.ir.evaluate import Array
 from fusec.run.rows import Rows
 from fusec.run.streams import Pool
 from fusec.segment.roofline import Rates
 from fusec.target import TARGETS, Target
 
+_OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 _ENVIRONMENT = {
     "CUDA_ERROR_NO_DEVICE": "no CUDA GPU is visible",
     "CUDA_ERROR_INSUFFICIENT_DRIVER": "the NVIDIA driver is too old",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the NVIDIA driver and its libraries do not match",
     "CUDA_ERROR_DEVICE_UNAVAILABLE": "the GPU is in use by another process",
-    "CUDA_ERROR_OUT_OF_MEMORY": "the GPU is out of memory",
+    _OUT_OF_MEMORY: "the GPU is out of memory",
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "the kernels are built for another GPU",
     "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "the driver does not support this GPU",
 }
@@ -184,9 +185,8 @@ class Device:
         name = str(getattr(status, "name", status))
         about = f" ({what})" if what else ""
         if name in _ENVIRONMENT:
-            return EnvironmentProblem(
-                f"{_ENVIRONMENT[name]}{about}", notes=(f"{function}: {name}",)
-            )
+            kind = OutOfMemory if name == _OUT_OF_MEMORY else EnvironmentProblem
+            return kind(f"{_ENVIRONMENT[name]}{about}", notes=(f"{function}: {name}",))
         return InternalError(
             f"the GPU reports {name}{about}",
             notes=(f"from {function}",),

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.hostir.program import HostProgram
 from fusec.ir.evaluate import Array, Sizes
+from fusec.ir.graph import Fusion
 from fusec.run.bound import Bound
 from fusec.run.device import Device
 from fusec.run.exchange import Member
@@ -25,11 +26,20 @@ class Executable:
         program: HostProgram,
         cubins: Mapping[str, bytes],
         member: Member | None = None,
+        evaluated: Mapping[str, Fusion] | None = None,
     ) -> None:
         """Load the kernels; `cubins` holds machine code by kernel name.
 
-        member: the rank that runs the program, where there are several.
+        member: the rank that runs the program, where there are several. evaluated: by name, the
+        segments that the CPU evaluates. Unsupported where the program has others.
         """
+        self.evaluated = evaluated or {}
+        for post in program.posts:
+            if post.segment not in self.evaluated:
+                raise Unsupported(
+                    f"a benchmark of `{program.name}`: the CPU evaluates segment {post.segment}",
+                    help="`scheduler: host` for copies alone",
+                )
         self.device, self.program, self.member = device, program, member
         self.functions: dict[str, Any] = {}
         for launch in program.launches:

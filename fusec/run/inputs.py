@@ -309,8 +309,8 @@ def _read_strides(entry: Input, array: Any, sizes: dict[str, int], hints: Sizes)
         sizes[name] = _stride_of(entry, axis, actual, shape, sizes)
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
     for axis, (found, expected) in enumerate(zip(actual, strides, strict=True)):
-        if shape[axis] == 1 or found == expected:
-            continue
+        if shape[axis] == 1 or 0 in shape or found == expected:
+            continue  # no element lies there, or only one
         if isinstance(array, np.ndarray):
             sizes |= {name: hints[name] for name in own}
             _bind_strides(entry, sizes, set())

@@ -36,7 +36,7 @@ from fusec.hostir.steps import Step, steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.reference.stream import outputs_of
-from fusec.run.arrays import as_declared, lay_out
+from fusec.run.arrays import as_declared, lay_out, over_bytes
 from fusec.run.exchange import Member, dense_elements, member_for
 from fusec.run.memory import Arena, Region
 from fusec.run.scalars import scalar_values
@@ -223,16 +223,7 @@ class _Interpreter:
 
     def _view(self, name: str, region: Region) -> Array:
         """Return a buffer as an array whose elements are its memory."""
-        buffer, sizes = self.program.buffer[name], self.sizes
-        shape = tuple(d.evaluate(sizes) for d in buffer.shape)
-        steps = tuple(s.evaluate(sizes) * buffer.dtype.size for s in buffer.strides)
-        held = region.bytes
-        # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
-        size = buffer.bytes(sizes)
-        if not size:
-            return np.empty(shape, buffer.dtype.numpy)
-        raw: Any = held[:size].view(f"V{buffer.dtype.size}")
-        return np.lib.stride_tricks.as_strided(raw, shape, steps).view(buffer.dtype.numpy)
+        return over_bytes(region.bytes, self.program.buffer[name], self.sizes)
 
     def _viewer(self, name: str) -> Callable[[], Array]:
         """Return what gives a buffer's array once there is memory."""

@@ -2,7 +2,7 @@
 
 Each family's schedule field offers the methods of its rows, in their order: `split_method` of
 `matmul`, `grid_reduce` of `reduction` and of `inner_outer_persistent`. docs/grid-reduce.md shows
-the table (tests/test_grid_methods.py compares them).
+the table (tests/schedule/test_grid_methods.py compares them).
 """
 
 from __future__ import annotations

@@ -108,7 +108,13 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         )
         if pushed:
             kind = PUSHED_SUM
-        sent = bytes_sent(kind, ranks, given)
+        receivers = ranks - 1
+        if kind == BROADCAST.name:
+            # The root copies to each, as in an all-gather; others have nothing to do.
+            receivers = min(receivers, len(node.attributes["to"]))
+            kind, sent = ALL_GATHER.name, receivers * given
+        else:
+            sent = bytes_sent(kind, ranks, given)
         if kind == PEER_VIEWS.name:
             # Its bytes go over the links while kernels read them, which have a price of their own.
             given = made = 0
@@ -116,8 +122,6 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             given += 2 * sent  # as much arrives as is sent, and is read
         elif kind == SEND_SLICE.name:
             made = given  # of the blocks that it returns, one arrives in each iteration
-        elif kind == BROADCAST.name:
-            kind, sent = ALL_GATHER.name, (ranks - 1) * given  # of the root, by the same copies
         return Estimate(
             bytes=given + made,
             written=made,
@@ -125,7 +129,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             kernels=int(pushed),
             exchange=kind,
             sent=sent,
-            peers=1 if kind in (RECEIVE_SLICE.name, SEND_SLICE.name) else ranks - 1,
+            peers=1 if kind in (RECEIVE_SLICE.name, SEND_SLICE.name) else receivers,
         )
 
     def redefinitions(

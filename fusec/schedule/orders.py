@@ -1,7 +1,8 @@
 """In what order the kernels of each family add: the orders of a plan's sums, as data.
 
 They follow the kernels' templates and device/reduce.cuh to the term: on a host that rounds as a GPU
-does, `fusec.reference.order.performed` returns the same bits (tests/test_planned_orders.py).
+does, `fusec.reference.order.performed` returns the same bits
+(tests/reference/test_planned_orders.py).
 """
 
 from __future__ import annotations

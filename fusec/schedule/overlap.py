@@ -29,7 +29,7 @@ def overlap_launches(plans: Sequence[KernelPlan], target: Target) -> tuple[Kerne
     for number, plan in enumerate(plans):
         if any(communicates(node) for node in plan.fusion.nodes):
             last = None
-        if any(w.init == "zeroed per launch" for w in plan.workspaces):
+        if plan.host is not None or any(w.init == "zeroed per launch" for w in plan.workspaces):
             last = None
         for k, kernel in enumerate(plan.kernels):
             if last is not None:

@@ -158,9 +158,10 @@ def _refused(
     others = {k: v for k, v in settings.items() if k != override.name}
     scheduler = find_scheduler(segment.scheduler)
     allowed = allowed_text(scheduler, segment, override.name, target, others)
+    rule = "" if refusal.rule == "value" else f" ({refusal.rule})"
     return Unsupported(
         f"`{segment.scheduler}` ({segment.name}) with {override.name} "
-        f"{setting_text(override.value)}: {refusal.because} ({refusal.rule})",
+        f"{setting_text(override.value)}: {refusal.because}{rule}",
         span=override.span,
         help=f"valid values of {override.name} here: {allowed}",
         code=SCHEDULE_REFUSED,

@@ -145,6 +145,36 @@ class View:
 
 
 @dataclass(frozen=True)
+class HostCopy:
+    """A copy by the driver: a view of an input into an output, or a part of one.
+
+    offset: where the part begins in the output, in elements; it has the strides of the output.
+    """
+
+    target: str
+    offset: Dim
+    source: View
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """What the host does for a segment: copies and outputs filled with zeros, or an evaluation.
+
+    evaluated: whether the segment is computed on the CPU; there are no copies then.
+    """
+
+    copies: tuple[HostCopy, ...] = ()
+    zeros: tuple[str, ...] = ()
+    evaluated: bool = False
+
+    def __str__(self) -> str:
+        if self.evaluated:
+            return "evaluated on the CPU; its time is not predicted"
+        counts = ((len(self.copies), "copy", "copies"), (len(self.zeros), "memset", "memsets"))
+        return ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One launch: a template, geometry and arguments.
 
@@ -193,6 +223,7 @@ class KernelPlan:
     rounded_early: values of half types that kernels round before they scale them, not after, with
     how many terms of a row, from its first on, are scaled by the largest of them: a tile of keys.
     unrounded: those that kernels have as they were computed: sums of their parts are scaled.
+    host: what the host does instead of kernels, where a file asks for it.
     """
 
     scheduler: str
@@ -206,6 +237,12 @@ class KernelPlan:
     orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
     rounded_early: Mapping[str, int] = field(default_factory=dict[str, int])
     unrounded: tuple[str, ...] = ()
+    host: HostPlan | None = None
+
+    @property
+    def runs_as_post(self) -> bool:
+        """Return whether the segment is computed: by kernels, or by the host."""
+        return bool(self.kernels) or (self.host is not None and self.host.evaluated)
 
 
 @dataclass(frozen=True)

@@ -103,10 +103,11 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
 
 @cache
 def host_schedulers() -> tuple[PlanningScheduler, ...]:
-    """Return the schedulers of what runs between kernels; no file pins a segment to them."""
+    """Return the schedulers of what runs between kernels; of these a file names `host` alone."""
     from fusec.schedule.host import Communication, Placement
+    from fusec.schedule.host_operations import HostOperations
 
-    return (Communication(), Placement())
+    return (Communication(), Placement(), HostOperations())
 
 
 def find_scheduler(name: str) -> PlanningScheduler:

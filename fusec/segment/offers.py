@@ -11,6 +11,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
+from fusec.options import HOST_SCHEDULER
 from fusec.segment.canonical import canonical
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
 from fusec.segment.price import with_writes
@@ -113,7 +114,7 @@ class Offers:
         no_view = around.no_view(segment)
         alone = {n.op.family for n in segment.nodes if stands_alone(n)}
         for scheduler in self.schedulers:
-            if only is not None and scheduler.name != only:
+            if scheduler.name != only and (only or scheduler.name == HOST_SCHEDULER):
                 continue
             if scheduler.name not in alone if alone else scheduler.name in HOST:
                 continue

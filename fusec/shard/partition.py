@@ -173,14 +173,14 @@ class _Partitioner:
         if node.output.is_scalar:
             self._scalar(node)
             return
-        given = [self._given(o) for o in node.operands]
+        given = self._adapted(node, [self._given(o) for o in node.operands])
         axes = axes_of(node, self.sizes)
         known = next((v for v in node.outputs if v.name in self.said), node.output)
         check_loop(node, axes, self._spanned(known))
         self._note_ends(node, axes)
         said = self._take_turns(node, axes, given, known)
-        if said is not None and _repeats(node):
-            choice = part_of(node, axes, given, said)  # what is repeated is less to exchange
+        if said is not None and (_repeats(node) or self._is_of_whole_inputs(node)):
+            choice = part_of(node, axes, given, said)  # operands are less to exchange, or there
         else:
             choice = choose(node, axes, given, said, self.fusion.hints)
         if self._defers(node, said):
@@ -188,6 +188,25 @@ class _Partitioner:
             self.tensors[node.output] = Tensor(node.output, said or choice.result)
             return
         self._make(node, axes, choice)
+
+    def _adapted(self, node: Node, given: list[Sharding | None]) -> list[Sharding | None]:
+        """Return how operands are divided, those that are computed as needed as the others are.
+
+        Each of these is divided as it would be in the dims that no other operand divides.
+        """
+        if not node.op.is_elementwise:
+            return given
+        free = [isinstance(o, Value) and o in self.deferred for o in node.operands]
+        taken = {
+            k
+            for sharding, adapts in zip(given, free, strict=True)
+            if sharding is not None and not adapts
+            for _, k in sharding.axes
+        }
+        return [
+            _without_dims(s, taken) if s is not None and adapts else s
+            for s, adapts in zip(given, free, strict=True)
+        ]
 
     def _take_turns(
         self, node: Node, axes: Axes, given: list[Sharding | None], known: Value
@@ -253,8 +272,8 @@ class _Partitioner:
     def _on_their_ranks(self, node: Node, choice: Choice, operands: list[Operand]) -> list[Operand]:
         """Return operands that all ranks hold that compute a node.
 
-        These are those that the file says of its results; else all, where ranks have parts of it;
-        else those that hold all operands, or the largest one.
+        These are those that the file says of its results; else those that hold all operands, or the
+        largest one. Where ranks have parts of it, all others along these axes are among them.
         """
         values = [o for o in operands if isinstance(o, Value)]
         held = [(v, ranks) for v in values if (ranks := self.graph.held(v)) is not None]
@@ -264,12 +283,13 @@ class _Partitioner:
         everywhere = frozenset(self.reshard.all_ranks)
         if said is not None:
             on = everywhere if said.ranks is None else frozenset(said.ranks)
-        elif choice.partial or any(axis != STREAM for axis, _ in choice.result.axes):
-            on = everywhere
         else:
             on = held[0][1].intersection(*(ranks for _, ranks in held[1:]))
             hints = self.fusion.hints
             on = on or max(held, key=lambda h: product(h[0].shape).evaluate(hints))[1]
+        mesh = self.fusion.mesh
+        assert mesh is not None
+        on = self.reshard.among(mesh.closure(on, choice.partial), choice.result)
         return [self.reshard.on_ranks(o, on) if isinstance(o, Value) else o for o in operands]
 
     def _defers(self, node: Node, said: Sharding | None) -> bool:
@@ -280,9 +300,11 @@ class _Partitioner:
         """
         if _repeats(node):
             return said is None or bool(said.streamed)
+        return said is None and self._is_of_whole_inputs(node)
+
+    def _is_of_whole_inputs(self, node: Node) -> bool:
+        """Return whether elements are computed one by one of what every rank has, or repeats."""
         access = node.op.access
-        if said is not None:
-            return False
         moves = access is not None and access.along is not None and access.window is None
         read = [v for v in node.inputs if not v.is_scalar]
         return (node.op.is_elementwise or moves) and all(
@@ -389,9 +411,10 @@ class _Partitioner:
         if wanted.dims not in tensor.held:
             deferred = value in self.deferred
             start = self._part(value, wanted) if deferred else tensor.nearest(wanted)
-            if any(axis != STREAM for axis, _ in wanted.axes):  # each rank has a part of its own
-                everywhere = frozenset(self.reshard.all_ranks)
-                start = replace(start, value=self.reshard.on_ranks(start.value, everywhere))
+            ranks = self.graph.held(start.value)
+            if ranks is not None:  # those among which it is divided have parts of their own
+                ranks = self.reshard.among(ranks, wanted)
+                start = replace(start, value=self.reshard.on_ranks(start.value, ranks))
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
@@ -484,6 +507,14 @@ class _Partitioner:
         values = {v.name: self._computed_as(tensor) for v, tensor in self.tensors.items()}
         several = frozenset(v.name for v in self.deferred if len(self.tensors[v].held) != 1)
         return Partition(settle_loops(fusion), placed, sums, renamed, values, several)
+
+
+def _without_dims(sharding: Sharding, taken: set[int]) -> Sharding:
+    """Return the same where nothing divides some dims; a loop divides all of its dims, or none."""
+    if len(sharding.streamed) > 1 and taken.intersection(sharding.streamed):
+        sharding = sharding.without(STREAM)
+    dims = (() if k in taken else parts for k, parts in enumerate(sharding.dims))
+    return replace(sharding, dims=tuple(dims))
 
 
 def _repeats(node: Node) -> bool:

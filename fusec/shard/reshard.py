@@ -48,18 +48,44 @@ class Resharder:
         return () if self.mesh is None else self.mesh.ranks
 
     def on_ranks(self, value: Value, ranks: Ranks) -> Value:
-        """Return a value as some ranks hold it: sent to them by the first that has it."""
+        """Return a value as some ranks hold it: sent to them by the first that has it.
+
+        Where ranks have parts of it, each sends its own along the axes that do not divide it.
+        """
         held = self.graph.held(value)
         if held is None or ranks <= held:
             return value
         if (value, ranks) not in self._sent:
-            assert self.mesh is not None
-            ((axis, size),) = self.mesh.axes
-            how = {"axis": axis, "ranks": size, "root": min(held), "to": tuple(sorted(ranks))}
-            sent = self.graph.apply(BROADCAST, value, f"{value.name}_sent", **how)
-            self.graph.lies_as(sent, value)
-            self._sent[value, ranks] = sent
+            self._sent[value, ranks] = self._broadcast(value, held, ranks)
         return self._sent[value, ranks]
+
+    def _broadcast(self, value: Value, held: Ranks, ranks: Ranks) -> Value:
+        assert self.mesh is not None
+        places: dict[str, frozenset[int]] = {
+            axis: frozenset({place}) for axis, place in self.mesh.place(min(held)).items()
+        }
+        for axis, size in self.mesh.axes:
+            everywhere = {**places, axis: frozenset(range(size))}
+            if self.mesh.block(everywhere) <= held:
+                places = everywhere
+        sent = value
+        for axis, size in self.mesh.axes:
+            wanted = self.mesh.places(ranks, axis)
+            if wanted <= places[axis]:
+                continue
+            (root,) = places[axis]
+            places[axis] = wanted
+            to = tuple(sorted(self.mesh.block(places)))
+            how = {"axis": axis, "ranks": size, "root": root, "to": to}
+            sent = self.graph.apply(BROADCAST, sent, f"{value.name}_sent", **how)
+            self.graph.lies_as(sent, value)
+        return sent
+
+    def among(self, ranks: Ranks, *shardings: Sharding) -> Ranks:
+        """Return ranks with all others along the axes that divide tensors."""
+        assert self.mesh is not None
+        axes = (axis for s in shardings for axis, _ in s.axes if axis != STREAM)
+        return self.mesh.closure(ranks, axes)
 
     def ranks(self, axis: str) -> int:
         """Return the number of ranks along an axis."""

@@ -216,7 +216,7 @@ rsub.Tensor(self, other, alpha=1) = other - self | other - alpha * self
 scalar_tensor.default(s, dtype=none, layout=none, device=none, pin_memory=none) = full([], s, dtype)
 scaled_dot_product_attention.default(query, key, value, attn_mask=none, dropout_p=0.0,
     is_causal=false, scale=none, enable_gqa=false) = scaled_dot_product_attention(query, key,
-    value, attn_mask, dropout_p, is_causal, scale)
+    value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 scatter.src(self, dim, index, src) = scatter(self, index, src, dim)
 scatter.value(self, dim, index, value) -> scatter(self, index, full_like(index, value, dtype),
     dim)  # dtype: that of `self`

@@ -47,7 +47,8 @@ class Entry:
     kind: `same`, an operation of fusec that takes these arguments; `alias`, a name that fusec takes
         too; `other`, written otherwise; `unsupported`.
     expressions: what to write, with the parameters as names; the first that uses all that is given.
-    note: what else to say; for `unsupported` the reason.
+    note: what else to say; for `unsupported` the reason. results: what the expressions give, where
+    it is more than one value: `# results: the output, the mask` in a line of the tables.
     """
 
     namespace: str
@@ -57,6 +58,7 @@ class Entry:
     parameters: tuple[Parameter, ...] = ()
     expressions: tuple[str, ...] = ()
     note: str = ""
+    results: tuple[str, ...] = ()
 
     @property
     def framework(self) -> str:
@@ -94,10 +96,12 @@ def read_entry(namespace: str, line: str) -> Entry:
     sign, _, rest = rest.strip().partition(" ")
     text, _, note = rest.partition(" # ")
     plain, _, overload = name.partition(".") if namespace in ("aten", "prims") else (name, "", "")
+    _, several, results = note.strip().partition("results: ")
     return Entry(
         namespace, plain, overload, {"=": "alias", "->": "other"}[sign],
         tuple(_parameter(word.strip()) for word in listed.split(",") if word.strip()),
         tuple(part.strip() for part in _alternatives(text)), note.strip(),
+        tuple(results.split(", ")) if several else (),
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ constant_pad_nd(input, pad, value=0) = pad(input, pad, value)
 cosine_embedding_loss(input1, input2, target, margin=0) -> mean(where(target == 1, 1 -
     cosine_similarity(input1, input2), relu(cosine_similarity(input1, input2) - margin)))
 cross_entropy(input, target, weight=none, ignore_index=-100, reduction=mean, label_smoothing=0.0)
-    -> cross_entropy(input, target, ignore_index, reduction)
+    -> cross_entropy(input, target, ignore_index, reduction, label_smoothing)
 cummax(input, dim) -> cummax(input, dim)  # the values alone
 cummin(input, dim) -> cummin(input, dim)  # the values alone
 dequantize(input) -> cast(input, f32)  # times the scale
@@ -90,9 +90,8 @@ div(input, other, rounding_mode=none) -> input / other | floor_divide(input, oth
 divide(input, other, rounding_mode=none) -> input / other | floor_divide(input, other)
 dot(input, tensor) -> sum(input * tensor)
 vdot(input, other) -> sum(input * other)
-dropout(input, p=0.5, training=true) -> dropout(input, p)  # has two results: the output and the
-    mask
-native_dropout(input, p, train) -> dropout(input, p)  # has two results: the output and the mask
+dropout(input, p=0.5, training=true) -> dropout(input, p)  # results: the output, the mask
+native_dropout(input, p, train) -> dropout(input, p)  # results: the output, the mask
 embedding(input, weight, padding_idx=none) = embedding_fwd(input, weight, padding_idx)
 embedding_bag(input, weight) -> sum(embedding_fwd(input, weight), dims=[1])
 empty(*size, dtype=none) -> zeros(size, dtype)
@@ -331,6 +330,7 @@ to(self, dtype) = cast(self, dtype)
 type(self, dtype) = cast(self, dtype)
 type_as(self, other) -> cast(self, bf16)  # with the type of `other`
 contiguous(self) = set(self)
+item(self) = reshape(self, [])
 view(self, *size) = reshape(self, size)
 reshape(self, *shape) = reshape(self, shape)
 view_as(self, other) -> reshape(self, [B, H])  # with the shape of `other`

@@ -1,7 +1,8 @@
 """PyTorch's names that fusec has nothing for, by reason; one that is written otherwise says how."""
 
 UNSUPPORTED = {
-    "convolutions have no kernels; one of 1 x 1 is a `linear` over channels": """
+    "convolutions have no kernels: run it in PyTorch, and fuse what comes before and after it; one "
+    "of 1 x 1 is a `linear` over channels": """
         conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d
         convolution cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu
         cudnn_convolution_transpose miopen_convolution miopen_convolution_add_relu
@@ -25,7 +26,7 @@ UNSUPPORTED = {
     "the shape of its result depends on the data; a mask with `where` keeps the shape": """
         argwhere bincount cartesian_prod combinations histc histogram histogramdd masked_scatter
         masked_select nonzero nonzero_static segment_reduce unique unique_consecutive unique_dim
-        unravel_index is_nonzero item tolist sparse_mask
+        unravel_index is_nonzero tolist sparse_mask
     """,
     "order statistics: write `s, i = sort(x, dim)` and `select(s, k, dim)`, or `topk`": """
         kthvalue median mode nanmedian nanquantile quantile

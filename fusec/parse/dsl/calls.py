@@ -12,7 +12,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
-from fusec.ops.arguments import bind, parameter_called
+from fusec.ops.arguments import LISTS, bind, parameter_called
 from fusec.ops.literals import literal
 from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
@@ -111,6 +111,10 @@ def named_arguments(op: OpDef, args: Sequence[Any], options: Mapping[str, Any]) 
     """Return a call's arguments in the form of the table: positional ones and the table's names."""
     adapter = ADAPTERS.get(op.name)
     positional, named = (list(args), dict(options)) if adapter is None else adapter(args, options)
+    last = len(op.params) - 1
+    spread = positional[last:] if last > 0 and op.params[last].kind in LISTS else []
+    if len(spread) > 1 and not any(map(is_list, args)):
+        positional = [*positional[:last], spread]  # `permute(x, 0, 2, 1)`
     return positional, {parameter_called(op, name): value for name, value in named.items()}
 
 

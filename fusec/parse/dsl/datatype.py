@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, EnumMeta
 from typing import Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
+from fusec.ops.find import nearest
+from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.refused import MissingName
 
 
-class DataType(Enum):
+class _Names(EnumMeta):
+    """Names the nearest element type where a script asks for one of another name."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        names = [n for n in DataType.__members__ if n != "Null"]
+        try:
+            found = dtypes.find(name.lower())
+            meant = next((n for n in names if DataType[n].value == found.name), None)
+        except FusecError:
+            meant = nearest(name, names)
+        help = f"did you mean `DataType.{meant}`?" if meant else f"one of {', '.join(names)}"
+        with placed():
+            raise MissingName(f"DataType has no `{name}`", help=help)
+
+
+class DataType(Enum, metaclass=_Names):
     """The element types by nvFuser's names; Null stands for none."""
 
     Double = "f64"

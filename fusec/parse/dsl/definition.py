@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from fusec.diagnostics import FusecError, Span
+from fusec.codes.calls import MISSING_ARGUMENT
+from fusec.diagnostics import FusecError, Span, WrongType
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
@@ -115,7 +116,7 @@ class FusionDefinition(Executed):
     def define_dim(
         self,
         name: str,
-        default: int,
+        default: int | None = None,
         *,
         multiple_of: int = 1,
         buckets: Sequence[int] = (),
@@ -124,10 +125,17 @@ class FusionDefinition(Executed):
         """Declare a named size, for use in shapes; dims take part in +, -, *, // and %."""
         declared: list[Dim] = []
         with placed() as place:
+            if default is None:
+                raise FusecError(
+                    f"dim `{name}` needs a default size, the one it is planned for",
+                    help=f"write `{name} = fd.define_dim({name!r}, 1024)`".replace("'", '"'),
+                    code=MISSING_ARGUMENT,
+                )
+            size_by_default = default
 
             def step() -> None:
                 size = self._builder.declare_dim(
-                    name, default, multiple_of=multiple_of, anonymous=anonymous,
+                    name, size_by_default, multiple_of=multiple_of, anonymous=anonymous,
                     buckets=tuple(buckets), span=span_of(place),
                 )  # fmt: skip
                 declared.append(size)
@@ -199,6 +207,11 @@ class FusionDefinition(Executed):
         return input_name(self._builder, place, given, f"{letter}{len(self._inputs)}")
 
     def _size(self, tensor: str, axis: int, size: Any, hint: int | None) -> Dim | int:
+        if isinstance(size, str):
+            raise WrongType(
+                f"dim {axis} of `{tensor}` is a size, got {size!r}",
+                help=f'write `{size} = fd.define_dim("{size}", 1024)` before it, and `{size}` here',
+            )
         declared = calls.as_size(size, f"dim {axis} of `{tensor}`")
         if declared != -1:
             return declared
@@ -210,12 +223,15 @@ class FusionDefinition(Executed):
 
     def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
         """Declare an input like a given tensor."""
+        return self._declare_like(tensor, static_sizes)
+
+    def _declare_like(self, tensor: Any, static_sizes: bool, *, is_cpu: bool = False) -> Tensor:
         with placed() as place:
             like = inputs.adopt([tensor])[0]
             name = self._input_name(place, None, "T")
         return self.define_tensor(
             sizes=like.shape or (), strides=like.strides, dtype=of_dtype(like.dtype),
-            static_sizes=static_sizes, name=name,
+            static_sizes=static_sizes, is_cpu=is_cpu, name=name,
         )  # fmt: skip
 
     def define_scalar(
@@ -317,7 +333,11 @@ class FusionDefinition(Executed):
             if is_list(alias_input):
                 stride_order, alias_input = list[int](alias_input), None
             if not isinstance(output, Handle):
-                raise FusecError(f"an output must be a tensor of the fusion, got {output!r}")
+                several = is_list(output) and all(isinstance(o, Handle) for o in output)
+                raise FusecError(
+                    f"an output must be a tensor of the fusion, got {output!r}",
+                    help="add each of them: `for y in ...: fd.add_output(y)`" if several else None,
+                )
 
             def read() -> tuple[Operand, Value | None]:
                 alias = None if alias_input is None else value_of(alias_input)

@@ -231,6 +231,7 @@ class Divided:
     def _common_mesh(self) -> Mesh | None:
         """Return the one mesh of the fusion, of all ranks up to the last that a tensor is on.
 
+        It has an axis of two where tensors are divided over equal blocks of ranks.
         Unsupported where there are several, and one of them has several axes.
         """
         given = [] if self._mesh is None else [self._mesh]
@@ -248,7 +249,19 @@ class Divided:
                     help="declare one mesh with all axes; each tensor uses some of them",
                 )
         last = max(rank for mesh, _ in given for rank in mesh.ranks)
-        return mesh_of_shape([max(last + 1, executor.ranks().size)], given[0][1])
+        count = max(last + 1, executor.ranks().size)
+        divided = [t.mesh for t in self._loops.values() if t.mesh is not None and t.is_over_mesh]
+        sizes = {mesh.size for mesh in divided}
+        if len(sizes) == 1 and all(_is_block(mesh.ranks) for mesh in divided):
+            (size,) = sizes
+            if size < count:
+                return mesh_of_shape([-(-count // size), size], given[0][1])
+        return mesh_of_shape([count], given[0][1])
+
+
+def _is_block(ranks: Sequence[int]) -> bool:
+    """Return whether ranks are consecutive, and begin at a multiple of their number."""
+    return list(ranks) == [*range(ranks[0], ranks[0] + len(ranks))] and ranks[0] % len(ranks) == 0
 
 
 def _on_its_mesh(loops: Loops, value: Value, mesh: Mesh | None) -> Sharding:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ops import TABLE
 from fusec.ops.find import not_ours
-from fusec.ops.frameworks import Entry, find, find_bare
+from fusec.ops.frameworks import Entry, find, find_bare, find_dotted
 from fusec.ops.frameworks.entry import LIKE
 from fusec.ops.frameworks.unsupported import IN_PLACE
 from fusec.parse import frameworks
@@ -155,3 +155,17 @@ def _listed(values: Sequence[Any]) -> Any:
 def _value_of(value: Any) -> Any:
     plain = value is None or isinstance(value, (bool, int, float, str))
     return value if plain else frameworks.OPAQUE
+
+
+def on_tensors(called: str, arguments: str) -> str | None:
+    """Return what to write for a call of another library, as `math.exp(x)`, of a fusion's tensor.
+
+    arguments: as they are written. None where fusec has nothing for the name.
+    """
+    name, entry = called.rpartition(".")[2], find_dotted(called)
+    if (entry is None and name not in TABLE) or (entry is not None and entry.kind == "unsupported"):
+        return None
+    told = f"`{called}` takes no tensor of a fusion"
+    if entry is None or entry.kind in ("same", "alias"):
+        return f"{told}: write `fd.ops.{name}({arguments})`"
+    return f"{told}: write {frameworks.shown(entry, 'fd.ops.')}"

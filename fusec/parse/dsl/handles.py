@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, Unsupported, WrongType
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Operand
 from fusec.ops import TABLE
 from fusec.parse.dsl.datatype import DataType, of_dtype
-from fusec.parse.dsl.foreign import method_named
-from fusec.parse.dsl.indexing import index
+from fusec.parse.dsl.foreign import method_named, on_tensors
+from fusec.parse.dsl.indexing import index, written_update
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import refuse
 from fusec.parse.dsl.scheduled import Scheduled
@@ -77,6 +77,14 @@ class Handle:
                 "a value of a fusion has no truth value while the fusion is being defined",
                 help="use fd.ops.where to select elements",
             )
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
+        """Refuse PyTorch's functions, which PyTorch itself hands a value of another library."""
+        name = getattr(function, "__name__", str(function))
+        with placed():
+            message = f"`torch.{name}` of a value of a fusion"
+            raise WrongType(message, help=on_tensors(f"torch.{name}", "x"))
 
     def __repr__(self) -> str:
         known = self.const is not None or self.definition.knows(self)
@@ -150,7 +158,7 @@ class Tensor(Scheduled, Handle):
         with placed():
             raise Unsupported(
                 "assignment to an element: tensors of a fusion are immutable",
-                help="y = fd.ops.update_slice(x, f, starts) is x with a slice replaced",
+                help=written_update(self, key, value),
             )
 
     __iter__ = None  # or Python would ask for t[0], t[1], ... without an end

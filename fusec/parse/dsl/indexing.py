@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Value
 from fusec.parse.subscripts import steps_of
 
 if TYPE_CHECKING:
@@ -37,3 +38,40 @@ def index(tensor: Tensor, key: Any) -> Tensor:
         options = {"name": ()} if left else {}
         result = tensor.definition.call(name, [result, *arguments], options)
     return result
+
+
+def written_update(tensor: Tensor, key: Any, value: Any) -> str:
+    """Return what to write for `tensor[key] = value`: an operation with the tensor so changed."""
+    keys: Sequence[Any] = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else [key]
+    shape, operand = tensor.known_shape, tensor.operand
+    whole = slice(None)
+    pairs = zip([*keys, *[whole] * (len(shape) - len(keys))], shape, strict=False)
+    parts = [_part(entry, size) for entry, size in pairs]
+    known = [part for part in parts if part is not None]
+    if not isinstance(operand, Value) or not known or len(known) < max(len(keys), len(shape)):
+        return "y = fd.ops.update_slice(x, source, start_indices) is x with a slice replaced"
+    starts = ", ".join(str(low) for low, _ in known)
+    extents = ", ".join(str(extent) for _, extent in known)
+    name, is_number = operand.name, isinstance(value, (int, float))
+    source = f"fd.ops.full([{extents}], {value}, dtype={name}.dtype)" if is_number else "source"
+    shown = "" if is_number else f" with a source of shape [{extents}]"
+    line = f"{name}_2 = fd.ops.update_slice({name}, {source}, [{starts}])"
+    return f"write `{line}`{shown}, and `{name}_2` for `{name}` in the lines below"
+
+
+def _part(entry: Any, size: Dim) -> tuple[Dim, Dim] | None:
+    """Return where an entry of a key begins, and the extent; None of one that is not known."""
+    low: Any = entry
+    high: Any = None
+    if isinstance(entry, slice):
+        bounds = cast("slice[Any, Any, Any]", entry)
+        low = 0 if bounds.start is None else bounds.start
+        high = size if bounds.stop is None else bounds.stop
+        if bounds.step not in (None, 1):
+            return None
+    elif isinstance(entry, int):
+        high = entry + 1
+    if any(isinstance(e, bool) or not isinstance(e, (int, Dim)) for e in (low, high)):
+        return None
+    start, end = dim(low), dim(high)
+    return None if start.is_const and start.value < 0 else (start, end - start)

@@ -192,6 +192,11 @@ class Loops:
         return tuple(k for k in (self.dims[of] for of in ordered) if k is not None)
 
     @property
+    def is_over_mesh(self) -> bool:
+        """Return whether an axis is parallelized over a mesh."""
+        return any(a.parallel in OVER_MESH for a in self.axes)
+
+    @property
     def says(self) -> bool:
         """Return whether anything is said of how the tensor is divided."""
         return self.mesh is not None or any(

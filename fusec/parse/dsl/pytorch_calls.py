@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.diagnostics import FusecError
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops.arguments import parameter_called
-from fusec.ops.frameworks import find
+from fusec.ops.frameworks import Entry, find
 from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.parse.dsl.calls import named_arguments
 from fusec.parse.dsl.foreign import function_of
@@ -27,11 +27,13 @@ def as_pytorch(
     """Return PyTorch's function of an operation's name for a call that has its arguments alone."""
     if op.name in PAIRS and len(args) == 2 and not options and all(map(_has_dims, args)):
         return lambda: getattr(operations, PAIRS[op.name][0])(*args)
+    entry = find("torch", op.name)
+    if entry is not None and entry.kind == "other" and _has_dim_second(entry, op, args):
+        return lambda: function_of(operations, entry)(*args, **options)
     _, named = named_arguments(op, args, options)
     known = {p.name for p in op.params}
     foreign = [word for word in options if word in named and word not in known and word != "name"]
     needed = sum(p.default is REQUIRED for p in op.params)
-    entry = find("torch", op.name)
     if entry is None or not (foreign or len(args) + len(options) < needed):
         return None
     if "out" in foreign:
@@ -49,6 +51,15 @@ def as_pytorch(
     if changed == dict(options) or not {parameter_called(op, w) for w in changed} <= known:
         return None
     return lambda: getattr(operations, op.name)(*first, **changed)
+
+
+def _has_dim_second(entry: Entry, op: OpDef, args: Sequence[Any]) -> bool:
+    """Return whether a call is `gather(x, 1, index)`: a number where fusec has a tensor."""
+    names = [p.name for p in entry.parameters]
+    ours = len(op.params) > 2 and op.params[1].is_operand
+    if not ours or names[1:2] != ["dim"] or len(args) < 3:
+        return False
+    return isinstance(args[1], int) and not isinstance(args[2], int)
 
 
 def _with_out(op: OpDef) -> FusecError:

@@ -20,6 +20,7 @@ class TensorForm:
     """A declared tensor: sizes (-1: unknown), contiguity in nvFuser's order, hints for sizes.
 
     `strides` is fusec's own addition: each stride as a size expression, instead of contiguity.
+    `is_measured`: contiguity and order are those of given strides.
     """
 
     shape: tuple[Any, ...]
@@ -29,6 +30,7 @@ class TensorForm:
     stride_order: tuple[int, ...] | None
     hints: tuple[int | None, ...]
     strides: tuple[Any, ...] | None = None
+    is_measured: bool = False
 
 
 _SHAPE_NAMES = ("shape", "sizes", "symbolic_sizes", "symbolic_shape")
@@ -117,9 +119,9 @@ def _of_strides(
         )
     contiguity, order = describe(shape, strides)
     if static:
-        return TensorForm(shape, contiguity, dtype, is_cpu, order, none)
+        return TensorForm(shape, contiguity, dtype, is_cpu, order, none, is_measured=True)
     symbolic = tuple(1 if n == 1 else -1 for n in shape)
-    return TensorForm(symbolic, contiguity, dtype, is_cpu, order, shape)
+    return TensorForm(symbolic, contiguity, dtype, is_cpu, order, shape, is_measured=True)
 
 
 def describe(

@@ -14,7 +14,14 @@ from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dtype import of_numpy
 from fusec.ir.evaluate import Array
 from fusec.run.links import Links
-from fusec.run.transports.protocol import Begin, Exchange, buffers_of, peer_place, root_place
+from fusec.run.transports.protocol import (
+    Begin,
+    Exchange,
+    buffers_of,
+    peer_place,
+    receivers_of,
+    root_place,
+)
 from fusec.run.transports.reads import HostReads
 from fusec.run.transports.reduction import check_reduction, reduce_blocks
 
@@ -134,10 +141,11 @@ class HostTransport:
         blocks = None if source is None else _outgoing(exchange.kind, source, len(group))
         from_all = exchange.kind != "broadcast"
         root = place if from_all else root_place(exchange, place)
+        receivers = receivers_of(exchange, len(group))
         if from_all or place == root:
             assert blocks is not None
             for there, rank in enumerate(group):
-                if there != place:
+                if there != place and there in receivers:
                     self._send(rank, key, exchange, blocks[there])
 
         def block_of(there: int) -> Array:
@@ -147,6 +155,8 @@ class HostTransport:
             return self._receive(group[there], key, exchange, target.dtype)
 
         def finish() -> None:
+            if place not in receivers:
+                return
             places = range(len(group)) if from_all else [root]
             found = [block_of(there) for there in places]
             if exchange.kind in ("all_reduce", "reduce_scatter"):

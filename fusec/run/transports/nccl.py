@@ -20,6 +20,7 @@ from fusec.run.transports.protocol import (
     Exchange,
     buffers_of,
     peer_place,
+    receivers_of,
     root_place,
 )
 from fusec.run.transports.streams import Names, SideStream
@@ -179,6 +180,8 @@ class NcclTransport:
                 return [call("all_gather", ends, source.size, self._bytes)]
             case "broadcast":
                 root = root_place(exchange, begin.place)
+                if exchange.to:
+                    return self._sent(begin, exchange, root, stream)
                 return [call("broadcast", ends, target.size, self._bytes, root)]
             case "all_to_all":
                 block = source.size // len(begin.group)
@@ -195,6 +198,25 @@ class NcclTransport:
                 return [call(exchange.kind, ends, count, *how)]
             case other:
                 raise Unsupported(f"NCCL has no operation named `{other}`")
+
+    def _sent(self, begin: Begin, exchange: Collective, root: int, stream: int) -> list[Operation]:
+        """Return what sends a tensor to some of the ranks along an axis; nothing on others."""
+        target: DeviceMemory = begin.target
+        source: DeviceMemory = begin.target if begin.source is None else begin.source
+        receivers = receivers_of(exchange, len(begin.group))
+        if begin.place != root:
+            ends, places = target, [root] if begin.place in receivers else []
+        else:
+            ends, places = source, sorted(receivers - {root})
+        function = "send" if begin.place == root else "recv"
+        made: list[Operation] = []
+        if begin.place == root and root in receivers:
+            made.append(CopyMemory(target.place, source.place, source.size, stream))
+        calls: list[Operation] = [
+            self._call(begin, function, (ends.place,), (ends.size, self._bytes, there), stream)
+            for there in places
+        ]
+        return [*made, *self._grouped(exchange, calls)] if calls else made
 
     def _send_and_receive(self) -> list[Operation]:
         """Return what starts all that is sent and received together."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.run.operations import Place
-from fusec.run.transports.protocol import Begin, DeviceMemory, peer_place, root_place
+from fusec.run.transports.protocol import Begin, DeviceMemory, peer_place, receivers_of, root_place
 
 Cut = list[tuple[int, Place, int]]
 """Pieces: the rank at the other end, a place here, and bytes."""
@@ -35,11 +35,13 @@ def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Ow
     source: DeviceMemory = target if begin.source is None else begin.source
     others = [(p, rank) for p, rank in enumerate(group) if p != place]
     if exchange.kind == "broadcast":
-        root = root_place(exchange, place)
+        root, receivers = root_place(exchange, place), receivers_of(exchange, len(group))
         if root != place:
-            return [], [(group[root], target.place, target.size)], []
-        out = [(rank, source.place, source.size) for _, rank in others]
-        return out, [], [(target.place, source.place, source.size)]
+            into = [(group[root], target.place, target.size)]
+            return [], into if place in receivers else [], []
+        out = [(rank, source.place, source.size) for p, rank in others if p in receivers]
+        own = [(target.place, source.place, source.size)]
+        return out, [], own if place in receivers else []
     block = target.size // len(group)
     # Each rank gives its whole source to all, or a block to each.
     step = {"all_gather": 0, "all_to_all": block}.get(exchange.kind)

@@ -138,6 +138,11 @@ def root_place(exchange: Collective, place: int) -> int:
     return exchange.root.evaluate({f"{exchange.axis}.place": place})
 
 
+def receivers_of(exchange: Collective, ranks: int) -> frozenset[int]:
+    """Return the places along the axis that receive a broadcast."""
+    return frozenset(exchange.to or range(ranks))
+
+
 def buffers_of(exchange: Exchange) -> tuple[str, ...]:
     """Return the names of the buffers that an exchange holds until it is waited for."""
     match exchange:

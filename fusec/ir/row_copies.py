@@ -1,0 +1,84 @@
+"""Copies between layouts, as rows of bytes that lie evenly apart, as the driver takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to copy: where the first ones begin, their width, number and distances, in bytes."""
+
+    target: int
+    source: int
+    width: int
+    height: int = 1
+    target_pitch: int = 0
+    source_pitch: int = 0
+
+
+_Dims = tuple[tuple[int, int, int], ...]
+"""Extents, each with the strides of the target and of the source, in elements."""
+
+
+@dataclass(frozen=True)
+class RowCopies:
+    """The copies between two layouts of a shape, one call of the driver each.
+
+    width: bytes of a row. outer: the dims over which the calls run; last: the rows of one call.
+    """
+
+    item: int
+    width: int
+    outer: _Dims
+    last: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return prod(extent for extent, _, _ in self.outer)
+
+    def __iter__(self) -> Iterator[Rows]:
+        height, to, origin = self.last
+        pitches = (self.item * to, self.item * origin) if height > 1 else (0, 0)
+        for at in product(*(range(extent) for extent, _, _ in self.outer)):
+            begins = [
+                self.item * sum(i * d[k] for i, d in zip(at, self.outer, strict=True))
+                for k in (1, 2)
+            ]
+            yield Rows(begins[0], begins[1], self.width, height, *pitches)
+
+
+def row_copies(
+    shape: Sequence[int], target: Sequence[int], source: Sequence[int], item: int
+) -> RowCopies:
+    """Return the copies between two layouts, given by strides in elements of `item` bytes."""
+    if 0 in shape:
+        return RowCopies(item, 0, ((0, 0, 0),), (1, 0, 0))
+    dims = list(_merged(zip(shape, target, source, strict=True)))
+    width = item
+    if dims and dims[-1][1:] == (1, 1):
+        width *= dims.pop()[0]
+    last = dims[-1] if dims else (1, 0, 0)
+    if min(last[1:]) * item < width:
+        last = (1, 0, 0)  # rows overlap: one call for each
+    else:
+        dims.pop()
+    return RowCopies(item, width, tuple(dims), last)
+
+
+def _merged(dims: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield (extent, both strides) of dims, those as one that lie as one in both layouts."""
+    last: tuple[int, int, int] | None = None
+    for extent, to, origin in dims:
+        if extent == 1:
+            continue
+        if last is not None and last[1:] == (extent * to, extent * origin):
+            last = last[0] * extent, to, origin
+            continue
+        if last is not None:
+            yield last
+        last = extent, to, origin
+    if last is not None:
+        yield last

@@ -1,0 +1,130 @@
+"""The JSON Schema of fusion files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from declared import temporary_ops
+from hypothesis import given, settings
+from paths import ROOT
+from test_shardings import divided
+
+from fusec.ir.graph import Fusion
+from fusec.ir.text import to_text
+from fusec.ops import TABLE
+from fusec.ops.declare import Array, pointwise
+from fusec.ops.dtypes import PROMOTE
+from fusec.parse import read_file, schema, schema_text
+
+jsonschema = pytest.importorskip("jsonschema")  # of the dev extra alone
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+GOOD: dict[str, Any] = {
+    "fusion": "f",
+    "doc": "Text.",
+    "dims": {"B": 4, "H": {"default": 8, "multiple_of": 8}, "D": "B * H"},
+    "inputs": {"x": "f32[B, H]", "s": "f32 = 1e-5", "w": {"type": "f32[H]", "range": [0, 1]}},
+    "ops": ["y = relu(x)", "v, m = var_mean(x, [1])"],
+    "outputs": ["y", {"m": {"alias": "x"}}],
+    "segments": {"a": ["y"], "b": {"values": ["m"], "scheduler": "reduction"}},
+}
+
+
+def errors(document: Any) -> list[str]:
+    """Return the messages of a validator."""
+    validator = jsonschema.Draft7Validator(schema())
+    return [e.message for e in validator.iter_errors(document)]
+
+
+def test_the_file_is_fresh() -> None:
+    """`fusec.schema.json` is what `fusec schema` prints."""
+    assert (ROOT / "fusec.schema.json").read_text() == schema_text()
+    jsonschema.Draft7Validator.check_schema(json.loads(schema_text()))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_examples_are_valid(path: Path) -> None:
+    """Every example, and every fusion as fusec prints it, fits the schema."""
+    assert path.read_text().startswith("# yaml-language-server: $schema=../fusec.schema.json\n")
+    assert errors(yaml.safe_load(path.read_text())) == []
+    assert errors(yaml.safe_load(to_text(read_file(path)))) == []
+
+
+@settings(max_examples=15, deadline=None)
+@given(divided())
+def test_drawn_shardings_are_valid(fusion: Fusion) -> None:
+    """Meshes and shardings as fusec prints them fit the schema."""
+    text = to_text(fusion)
+    assert errors(yaml.safe_load(text)) == [], text
+
+
+def test_a_good_document() -> None:
+    """The schema takes every field in every form."""
+    assert errors(GOOD) == []
+    for line in (
+        "n = 4", "n = B * 2 - 1", "n = -(B // 2)", "n = min(B, 4) % (B + 1)", "c = 1e-5",
+        "y = x * w + 1.0", "y = -x", "y = (x - m) * rsqrt(v + s)", "y = relu(x) @ w", "y = x == w",
+        "y = sum(x, dims=[1], keepdim=true) / H", "y = ~(x >= 2)", "c = .5", "y = x ** 2",
+    ):  # fmt: skip
+        assert errors({**GOOD, "ops": [line]}) == [], line
+    assert errors({**GOOD, "outputs": {"y": {"stride_order": [0, 1]}, "m": None}}) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": []},
+        {"fusion": "3f"},
+        {"fusion": None},
+        {"dims": {"a-b": 4}},
+        {"dims": {"B": -1}},
+        {"dims": {"B": {"multiple_of": 8}}},
+        {"dims": {"B": {"default": 8, "multipleof": 8}}},
+        {"inputs": {"x": "f33[B]"}},
+        {"inputs": {"x": {"range": [0, 1]}}},
+        {"inputs": {"x": {"type": "f32[B]", "range": [0]}}},
+        {"inputs": ["x"]},
+        {"ops": ["y = reluu(x)"]},
+        {"ops": ["relu(x)"]},
+        {"ops": ["y = reluu(x, -1)"]},
+        {"ops": ["y = reluu(x) z"]},
+        {"ops": ["y = x"]},
+        {"ops": ["y, z = x + w"]},
+        {"ops": [{"y = pad(x, value": "1)"}]},
+        {"outputs": []},
+        {"outputs": "y"},
+        {"outputs": [{"y": {"alais": "x"}}]},
+        {"segments": {"a": {"values": ["y"], "scheduler": "pointwize"}}},
+    ],
+    ids=str,
+)
+def test_bad_documents(change: dict[str, Any]) -> None:
+    """What the reader refuses by structure, the schema refuses too."""
+    assert errors({**GOOD, **change})
+
+
+def test_every_op_has_a_snippet() -> None:
+    """Editors offer each operation with its signature and documentation."""
+    snippets = {s["label"]: s for s in schema()["definitions"]["op"]["defaultSnippets"]}
+    assert set(snippets) == set(TABLE)
+    assert snippets["sum"]["body"] == "${1:out} = sum(${2:arg})"
+    assert TABLE["sum"].doc in snippets["sum"]["description"]
+
+
+def test_a_new_op_shows_in_the_schema() -> None:
+    """The schema derives from the op table."""
+    line = {**GOOD, "ops": ["y = cube(x)"]}
+    assert errors(line)
+    with temporary_ops():
+
+        @pointwise(cuda="{x} * {x} * {x}", dtype=PROMOTE)
+        def cube(x: Array) -> Array:
+            """Raise to the third power."""
+            return np.power(x, 3)
+
+        assert errors(line) == []
+    assert errors(line)

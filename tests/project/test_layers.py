@@ -1,0 +1,229 @@
+"""Imports go one way, and heavy packages load where they are used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT
+
+PACKAGE = ROOT / "fusec"
+
+# Each may import what stands before it; names in one line stand side by side.
+LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(line.split())
+    for line in (
+        "escape codes",
+        "diagnostics options generator version processors activity",
+        "foreign",
+        "trust",
+        "ir",
+        "ops executor stages",
+        "reference",
+        "shard",
+        "parse index target tuned passes",
+        "segment nvfuser",
+        "dumps exact",
+        "kernel",
+        "schedule",
+        "codegen",
+        "hostir",
+        "run",
+        "call",
+        "files keywords lowering",
+        "driver",
+        "rank immediate",
+        "variants",
+        "emit tune",
+        "explain",
+        "bench",
+        "dev",
+        "commands",
+        "api",
+        "cli",
+        "__main__ __init__",
+    )
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "ml_dtypes", "safetensors", "scipy")
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str:
+    """Return the part of the package that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
+    """Return (module, line) of every import in a file, also inside functions."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            if node.module == "fusec":
+                for alias in node.names:
+                    yield f"fusec.{alias.name}", node.lineno
+            else:
+                yield node.module, node.lineno
+
+
+CYCLES: tuple[set[str], ...] = (
+    # What a fusion says of itself, whether it equals another say, those find that read it.
+    {f"fusec.ir.{name}" for name in ("graph", "structure", "effects", "expression")},
+)
+"""Modules that may import one another, inside functions."""
+
+
+def module_of(path: Path) -> str:
+    """Return the name of a file's module."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a file, but those for type checkers alone."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        checked = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        waiting += node.orelse if checked else ast.iter_child_nodes(node)
+
+
+def loads(path: Path, modules: Collection[str]) -> Iterator[str]:
+    """Yield the modules that a file imports when it runs, also inside functions."""
+    for node in run_nodes(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            named = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else str(node.module) for name in named)
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("fusec."):
+            yield str(node.value)  # named for importlib
+
+
+def circles_of(files: Iterable[Path]) -> list[set[str]]:
+    """Return the sets of modules that import one another."""
+    import networkx
+
+    modules = {module_of(path): path for path in files}
+    graph: Any = networkx.DiGraph()
+    for name, path in modules.items():
+        graph.add_edges_from((name, m) for m in loads(path, modules) if m in modules and m != name)
+    return [c for c in networkx.strongly_connected_components(graph) if len(c) > 1]
+
+
+def test_no_modules_import_one_another() -> None:
+    assert [c for c in circles_of(FILES) if not any(c <= known for known in CYCLES)] == []
+
+
+def test_every_part_has_a_layer() -> None:
+    assert {layer_of(p) for p in FILES} - set(LEVEL) == set()
+
+
+def upward(path: Path) -> list[str]:
+    """Return the imports of a file that are not of a lower layer."""
+    own, found = layer_of(path), list[str]()
+    for module, line in imports(path):
+        other = (*module.split("."), "")[1] if module.startswith("fusec") else ""
+        if other not in ("", own, "__version__") and LEVEL[other] >= LEVEL[own]:
+            found.append(f"{path.relative_to(PACKAGE)}:{line}: {own} imports {module}")
+    return found
+
+
+def test_imports_go_one_way() -> None:
+    assert [line for path in FILES for line in upward(path)] == []
+
+
+def test_an_import_upwards_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    (tmp_path / "ir").mkdir()
+    right, wrong = (tmp_path / "ir" / name for name in ("right.py", "wrong.py"))
+    right.write_text("from fusec.ir.dim import Dim\nfrom fusec.diagnostics import FusecError\n")
+    assert upward(right) == []
+    wrong.write_text("\nfrom fusec.schedule.plan import Kernel\n")
+    assert upward(wrong) == ["ir/wrong.py:2: ir imports fusec.schedule.plan"]
+
+
+def test_the_ir_knows_no_operation() -> None:
+    for path in (PACKAGE / "ir").rglob("*.py"):
+        assert not [m for m, _ in imports(path) if m.startswith("fusec.ops")], path
+
+
+def test_the_segmenter_knows_no_scheduler() -> None:
+    for path in (PACKAGE / "segment").rglob("*.py"):
+        assert not [m for m, _ in imports(path) if m.startswith("fusec.schedule")], path
+
+
+def test_networkx_is_known_to_segmentation_alone() -> None:
+    for path in FILES:
+        if any(m.split(".")[0] == "networkx" for m, _ in imports(path)):
+            assert layer_of(path) in ("segment", "exact"), path
+
+
+def test_exact_bounds_load_where_they_are_asked_for() -> None:
+    asking = {
+        layer_of(path)
+        for path in FILES
+        if any(m.startswith("fusec.exact") for m, _ in imports(path)) and layer_of(path) != "exact"
+    }
+    assert asking == {"explain"}
+    code = "import fusec.commands.explain, fusec.explain.record, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent, check=True
+    )
+    assert not [m for m in done.stdout.split() if m.startswith("fusec.exact")]
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Return the modules that a command loads."""
+    code = (
+        "import sys\n"
+        "from fusec.cli import run_main\n"
+        f"run_main({list(arguments)!r})\n"
+        "print('MODULES', *sorted({m.split('.')[0] for m in sys.modules}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+        check=True,
+    )
+    return set(done.stdout.rsplit("MODULES", 1)[1].split())
+
+
+def test_help_loads_click_alone() -> None:
+    loaded = modules_after("--help")
+    assert "click" in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_a_check_generates_text_without_cuda() -> None:
+    loaded = modules_after("check", "examples/layernorm.yaml")
+    assert {"yaml", "jinja2"} <= loaded
+    assert not loaded & {"cuda", "safetensors", "scipy"}
+
+
+def test_the_text_of_a_product_loads_no_arithmetic() -> None:
+    loaded = modules_after("dump", "--cuda-kernel", "examples/linear_gelu.yaml")
+    assert "jinja2" in loaded
+    assert not loaded & {"numpy", "ml_dtypes", "cuda", "scipy", "safetensors"}

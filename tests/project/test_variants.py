@@ -1,0 +1,62 @@
+"""Which variants of tests run by default."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+import variants
+from paths import ROOT, TESTS
+
+pytest_plugins = ["pytester"]
+
+
+def test_slow_tests_run_a_few_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "SECONDS", 0.5)
+    slow = [(f"tests/test_a.py::test_slow[{k}]", 0.2) for k in range(10)]
+    quick = [(f"tests/test_a.py::test_quick[{k}]", 0.001) for k in range(10)]
+    one = [("tests/test_b.py::test_minutes", 60.0)]
+    dear = [("tests/test_b.py::test_dear[a-b]", 30.0), ("tests/test_b.py::test_dear[a]", 30.0)]
+    found = variants.chosen([*slow, *quick, *one, *dear], {})
+    assert found == {"test_a.py": {"test_slow": 2}, "test_b.py": {"test_dear": 1}}
+
+
+def test_tests_of_which_few_variants_ran_stay_in_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(variants, "SECONDS", 0.5)
+    known = {"test_a.py": {"test_slow": 2, "test_other": 3}}
+    times = [("tests/test_a.py::test_slow[1]", 0.1), ("tests/test_a.py::test_slow[2]", 0.1)]
+    assert variants.chosen(times, known) == {"test_a.py": {"test_slow": 5, "test_other": 3}}
+
+
+def test_each_entry_is_of_a_test() -> None:
+    for file, tests in json.loads((TESTS / "variants.json").read_text()).items():
+        (path,) = TESTS.rglob(file)
+        tree = ast.parse(path.read_text())
+        known = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        assert {test.rpartition("::")[2] for test in tests} <= known, file
+
+
+def test_the_same_variants_run_wherever_they_are_asked_for(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.copy_example(str(TESTS / "conftest.py"))
+    Path("variants.json").write_text(json.dumps({"test_many.py": {"test_it": 2}}))
+    Path("test_many.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('k', range(9))\ndef test_it(k): pass\n"
+        "@pytest.mark.parametrize('k', range(9))\ndef test_other(k): pass\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{TESTS}")
+
+    def names(*options: str) -> set[str]:
+        done = pytester.runpytest_subprocess("-q", "--collect-only", *options)
+        return {line for line in done.outlines if "::test_it" in line}
+
+    default, nightly = names(), names("-m", "nightly")
+    assert len(default) == 2
+    assert len(nightly) == 7
+    assert not default & nightly
+    assert names("-k", "test_it") == default

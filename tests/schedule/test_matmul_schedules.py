@@ -1,0 +1,203 @@
+"""What price chooses of the schedules that were measured, and which operands leave L2 first."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from paths import ROOT
+
+from benchmarks.product_schedules import (
+    DRAWN,
+    PRODUCTS,
+    Priced,
+    lines_of,
+    listed,
+    name_of,
+    product_of,
+    schedule_of,
+    schedule_text,
+)
+from fusec import target
+from fusec.ir.annotations import Setting
+from fusec.schedule import persistent_price, vector_price
+from fusec.schedule.matmul_beside import beside, room
+from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_once import read_once
+from fusec.segment.protocol import Refusal
+
+HOPPER = target.find("sm_90a")
+BENCHMARKS = ROOT / "benchmarks"
+RESULTS = BENCHMARKS / "results" / "h200-schedules.json"
+LINES = BENCHMARKS / "schedules" / "clusters.txt"
+ROWS: dict[str, Any] = {r["name"]: r for r in json.loads(RESULTS.read_text())["rows"]}
+NAMES = [s for s in PRODUCTS if name_of(*s) in ROWS]
+OWN = ("split_k", "vector")
+SUITE = [s for s in NAMES if s not in DRAWN]
+OTHERS = [
+    s for s in DRAWN if sum(t.startswith(OWN) for t, _ in ROWS[name_of(*s)]["schedules"]) > 10
+]
+
+
+def over_best(product: Priced, *kernels: str) -> float:
+    """Return the time of the cheapest measured schedule over that of the fastest."""
+    times: dict[str, float] = dict(map(tuple, ROWS[product.row.name]["schedules"]))
+    made = {t: p for t, p in product.of(times).items() if not kernels or p.kernel in kernels}
+    chosen = min(made, key=lambda text: product.seconds(made[text]))
+    return times[chosen] / min(times[text] for text in made)
+
+
+@pytest.mark.parametrize("product", SUITE, ids=lambda p: name_of(*p))
+def test_the_cheapest_is_near_the_fastest_that_was_measured(
+    product: tuple[tuple[int, int, int], str],
+) -> None:
+    """Within 5 %, to the percent that nine runs can tell."""
+    assert round(over_best(Priced(*product, HOPPER)), 2) <= 1.05
+
+
+@pytest.mark.parametrize("product", OTHERS, ids=lambda p: name_of(*p))
+def test_of_other_products_the_price_of_split_ones_is_not_far_off(
+    product: tuple[tuple[int, int, int], str],
+) -> None:
+    assert over_best(Priced(*product, HOPPER), *OWN) <= 1.3
+
+
+@cache
+def priced(name: str) -> Priced:
+    return Priced(*product_of(name), HOPPER)
+
+
+def losses() -> dict[str, float]:
+    """Return what price's choice of `wgmma` loses, by product, of all that have such schedules."""
+    made = {n: sum(t.startswith("wgmma") for t, _ in r["schedules"]) for n, r in ROWS.items()}
+    return {n: over_best(priced(n), "wgmma") for n, count in made.items() if count > 1}
+
+
+@pytest.fixture(scope="module")
+def as_priced() -> dict[str, float]:
+    return losses()
+
+
+@pytest.mark.nightly
+def test_most_choices_are_near_the_fastest(as_priced: dict[str, float]) -> None:
+    """Of 208 products, most of them drawn."""
+    assert len(as_priced) > 150
+    assert sum(as_priced.values()) / len(as_priced) <= 1.02
+    assert sum(each > 1.05 for each in as_priced.values()) <= len(as_priced) / 8
+
+
+@pytest.mark.parametrize(
+    ("constant", "value"),
+    [
+        ("_WANTED", 0.0),
+        ("_BESIDE_A", (1.0, 1.0)),
+        ("_LINES", ({}, {})),
+        ("_SHARED_STAGE", 0.0),
+        ("_BEYOND", 0.0),
+    ],
+)
+def test_a_price_without_what_was_measured_chooses_others(
+    constant: str, value: object, as_priced: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persistent_price, constant, value)
+    assert sum(losses().values()) > sum(as_priced.values()) + 0.3
+
+
+def test_a_price_that_does_not_know_of_stages_chooses_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    product = Priced((1, 28672, 8192), "nt", HOPPER)
+    assert product.chosen.stages == 2
+    monkeypatch.setattr(vector_price, "_STAGES", {1: 1.0, 2: 0.98, 4: 0.96})
+    assert over_best(product) > 1.05
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "split_k 16x128 12 2 1",
+        "split_k 128x256 4 1 7 slices pairs_b",
+        "wgmma 128x192 5 ping_pong pairs_a staged",
+        "wgmma 256x128 4 pairs_4x2 parts_3 staged",
+        "wgmma 104x256 5 pairs_b band_16",
+        "vector 8x16 2 1 1",
+    ],
+)
+def test_schedules_are_lines(text: str) -> None:
+    product = Priced((128, 4096, 16384), "nt", HOPPER)
+    assert schedule_text(schedule_of(text, product.chosen)) == text
+
+
+def test_a_file_lists_products_and_their_schedules() -> None:
+    lines = lines_of(LINES.read_text("utf-8"))
+    assert len(lines) > 10
+    for shape, texts in lines.items():
+        found = {schedule_text(p) for p in listed(Priced(*shape, HOPPER), lines)}
+        assert {*texts} <= found
+
+
+def test_a_line_without_a_kernel_is_named() -> None:
+    lines = lines_of("64x4096x4096\n  wgmma 72x72 4  # no such columns\n")
+    with pytest.raises(AssertionError, match="64x4096x4096 has no wgmma 72x72 4"):
+        listed(Priced((64, 4096, 4096), "nt", HOPPER), lines)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text", "once"),
+    [
+        ((64, 8192, 8192), "split_k 64x128 9 2 1", (False, True)),
+        ((256, 256, 65536), "split_k 128x256 4 1 8 slices", (True, False)),
+        ((256, 256, 65536), "split_k 128x256 4 1 8 slices pairs_b", (True, True)),
+        ((64, 28672, 8192), "split_k 64x128 9 2 1", (False, False)),  # seven times L2
+        ((64, 1024, 8192), "split_k 64x128 9 2 1", (False, False)),  # L2 holds all
+        ((64, 8192, 8192), "wgmma 128x128 4", (False, False)),
+    ],
+)
+def test_what_is_read_once_and_does_not_fit_leaves_l2_first(
+    shape: tuple[int, int, int], text: str, once: tuple[bool, bool]
+) -> None:
+    product = Priced(shape, "nt", HOPPER)
+    parameters = schedule_of(text, product.chosen)
+    assert read_once(parameters, product.work.sizes, (2, 2), HOPPER) == once
+
+
+@pytest.mark.parametrize(("tile_m", "count"), [(16, 3), (32, 3), (64, 2), (80, 1)])
+def test_small_tiles_share_an_sm_where_their_stages_fit(tile_m: int, count: int) -> None:
+    product = Priced((tile_m, 8192, 8192), "nt", HOPPER)
+    small = schedule_of(f"split_k {tile_m}x128 2 1 1", product.chosen)
+    assert beside(small, 40_000) == count
+    assert beside(small, room(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "swapped", "ctas"),
+    [("800x5752x6048", True, 1), ("6408x232x10632_nn", False, 8), ("672x2640x6264", False, 8)],
+)
+def test_price_chooses_swapped_tiles_and_large_clusters(
+    name: str, swapped: bool, ctas: int
+) -> None:
+    """As were the quickest of those that were timed."""
+    found = priced(name).chosen
+    assert (found.kernel, found.swapped, found.ctas) == ("wgmma", swapped, ctas)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"multicast": "4x1"}, {"multicast": "2x4"}, {"kernel": "wgmma", "tile_m": 168}],
+)
+def test_a_schedule_sets_clusters_and_swapped_tiles(settings: dict[str, Setting]) -> None:
+    product = priced("1000x4096x4096")
+    found = product.family.chosen(product.problem, HOPPER, settings)
+    assert isinstance(found, MatmulParameters), found
+    assert {n: getattr(found, n) for n in settings} == settings
+
+
+def test_clusters_and_swapped_tiles_are_tuned() -> None:
+    product = priced("1000x4096x4096")
+    space = product.family.space(product.problem, HOPPER)
+    assert not isinstance(space, Refusal)
+    found = list(space)
+    assert any(p.kernel == "wgmma" and p.swapped for p in found)
+    assert {"4x1", "1x4", "4x2", "2x4"} & {p.multicast for p in found}
