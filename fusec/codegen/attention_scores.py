@@ -101,9 +101,9 @@ def _give_places(emitter: Emitter, scores: Instance) -> None:
     places = {i: place for i in below if (place := _int_place(i)) is not None}
     users: dict[Instance, list[Instance]] = {instance: [] for instance in places}
     for user in below:
-        for operand in () if user in places else user.operands:
-            if operand in places:
-                users[operand].append(user)
+        for source in () if user in places else user.operands:
+            if source in places:
+                users[source].append(user)
     for instance, place in places.items():
         text = _difference(emitter, place)
         most = size_of(place)

@@ -157,7 +157,6 @@ ACCESSES: Mapping[str, Access] = {
     "load_readonly": Access.VECTOR,
     "load_streaming": Access.VECTOR,
     "store": Access.STORED,
-    "store_streaming": Access.STORED,
     "is_inside": Access.ELEMENTS,
     "load_across": Access.ELEMENTS,
     "copy_vector": Access.ELEMENTS,

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, I64, U32
-from fusec.kernel.ctext import Text, apply, dim_text, identifier, is_reciprocal, literal
+from fusec.kernel.ctext import dim_text, identifier, is_reciprocal, literal
+from fusec.kernel.formulas import fill
 from fusec.kernel.names import Names
+from fusec.kernel.nodes import Binary, Expression, Literal, Name
 from fusec.run.nvrtc import compile_ptx
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True)
@@ -51,23 +53,23 @@ OPERATIONS: dict[str, Callable[..., int]] = {
     "least({x}, {y})": min,
     "{x} * {x} - {y} * 2": lambda x, y: x * x - y * 2,
     "{x} - ({y} - {x})": lambda x, y: x - (y - x),
-    "static_cast<long long>({x}) + 1": lambda x: x + 1,
+    "least({x}, 5) + 1": lambda x: min(x, 5) + 1,
 }
 
 
-def tree(generator: random.Random, depth: int) -> tuple[Text, int]:
-    """Return the text of a random expression and its value."""
+def tree(generator: random.Random, depth: int) -> tuple[Expression, int]:
+    """Return a random expression and its value."""
     if depth == 0 or generator.random() < 0.15:
         if generator.random() < 0.3:
             number = generator.randrange(-9, 10)
             return literal(number, I64), number
         name = generator.choice(list(VALUES))
-        return Text(name), VALUES[name]
+        return Name(name), VALUES[name]
     template = generator.choice(list(OPERATIONS))
     operation = OPERATIONS[template]
     names = [n for n in ("z", "x", "y") if "{" + n + "}" in template]
     made = {n: tree(generator, depth - 1) for n in names}
-    text = apply(template, {n: t for n, (t, _) in made.items()})
+    text = fill(template, {n: t for n, (t, _) in made.items()})
     return text, operation(**{n: v for n, (_, v) in made.items()}) if template != (
         "least({x}, {y})"
     ) else min(v for _, v in made.values())
@@ -106,23 +108,25 @@ def test_the_precedence_that_a_text_claims_is_its_own() -> None:
     assert_equal_in_c(claims)
 
 
+SUM = Binary("+", Name("x"), Name("y"))
+
+
 @pytest.mark.parametrize(
-    ("template", "arguments", "expected"),
+    ("template", "operand", "expected"),
     [
-        ("{a} * {b}", ("x + y", 12), "(x + y) * (x + y)"),
-        ("{a} + {b}", ("x + y", 12), "x + y + (x + y)"),
-        ("{a} - {b}", ("x + y", 12), "x + y - (x + y)"),
-        ("{a} * {b}", ("x", 16), "x * x"),
-        ("-{a}", ("-1.0f", 15), "-(-1.0f)"),
-        ("fmaxf({a}, {b})", ("x + y", 12), "fmaxf(x + y, x + y)"),
-        ("{a} < {b} ? {a} : {b}", ("x + y", 12), "x + y < x + y ? x + y : x + y"),
+        ("{a} * {b}", SUM, "(x + y) * (x + y)"),
+        ("{a} + {b}", SUM, "x + y + (x + y)"),
+        ("{a} - {b}", SUM, "x + y - (x + y)"),
+        ("{a} * {b}", Name("x"), "x * x"),
+        ("-{a}", Literal("-1.0f"), "-(-1.0f)"),
+        ("fmaxf({a}, {b})", SUM, "fmaxf(x + y, x + y)"),
+        ("{a} < {b} ? {a} : {b}", SUM, "x + y < x + y ? x + y : x + y"),
     ],
 )
 def test_no_parentheses_that_are_not_needed(
-    template: str, arguments: tuple[str, int], expected: str
+    template: str, operand: Expression, expected: str
 ) -> None:
-    text = Text(*arguments)
-    assert apply(template, {"a": text, "b": text}).text == expected
+    assert fill(template, {"a": operand, "b": operand}).text == expected
 
 
 DIMS = st.recursive(
