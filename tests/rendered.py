@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,10 @@ def kernel(plan: Any, source: Any) -> dict[str, Any]:
 
 
 def facts(source: Any) -> Any:
-    """Return the alignment of each pointer, found where the revision has it."""
+    """Return the alignment of each pointer."""
     found = getattr(source, "alignments", None)
-    if found is None:
-        from fusec.codegen.alignment import alignments
-
-        found = alignments(source.kernel, source.text)
+    if found is None:  # of a revision that reads it off the text
+        found = import_module("fusec.codegen.alignment").alignments(source.kernel, source.text)
     return dict(found)
 
 

@@ -14,6 +14,7 @@ from fusec.kernel.nodes import (
     Assign,
     Binary,
     Cast,
+    Element,
     Expression,
     Grouped,
     Name,
@@ -33,15 +34,15 @@ def emit_totals(
     """Emit what is reduced of each result, and return the views of the reductions."""
     views: list[TotalView] = []
     for total, instance in totals:
-        buffer = total.result.name
-        name = emitter.names.fresh(f"{buffer}_gathered", "gathered")
-        terms = emitter.names.fresh(f"{buffer}_terms", "terms")
+        result = total.result.name
+        name = emitter.names.fresh(f"{result}_gathered", "gathered")
+        terms = emitter.names.fresh(f"{result}_terms", "terms")
         term = item(terms, emitter.element_of_vector)
         emitter.add(0, "lane", Assign(term, emitter.convert(instance, F32, 0)))
         gathers = "fusec::RowTotals" if total.along_row else "fusec::ColumnTotals"
         kind = Type(gathers, (combiner(total.node.op, F32),))
-        place = _place(total, has_batches=has_batches)
-        views.append(TotalView(name, kind, terms, _inside(total), buffer, place))
+        target = Element(Name(result), _place(total, has_batches=has_batches))
+        views.append(TotalView(name, kind, terms, _inside(total), target))
     return tuple(views)
 
 

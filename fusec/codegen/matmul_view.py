@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.views import KernelView
 from fusec.kernel.nest import StoreKind
-from fusec.kernel.nodes import Closure, Expression, Listed, Pointer, Statement, Type
+from fusec.kernel.nodes import Closure, Element, Expression, Listed, Pointer, Statement, Type
 from fusec.schedule.matmul_epilogue import SUMS
 
 
@@ -77,15 +77,14 @@ class TotalView:
     """A reduction of results along rows, by 32 columns, or down columns, by 16 rows.
 
     name: what gathers it, of `type`; terms: what is reduced of a pair of results, which the
-    epilogue fills; inside: which of these count; buffer, place: where it is stored.
+    epilogue fills; inside: which of these count; target: where it is stored.
     """
 
     name: str
     type: Type
     terms: str
     inside: Expression
-    buffer: str
-    place: Expression
+    target: Element
 
 
 @dataclass(frozen=True)

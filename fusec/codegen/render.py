@@ -10,16 +10,30 @@ from typing import TYPE_CHECKING
 
 from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.layout import laid_out
+from fusec.kernel.alignment import WIDEST, alignments
 from fusec.kernel.ctext import compute_type, identifier, storage_type
 from fusec.kernel.device import NAMESPACE, header_of
 from fusec.kernel.facts import device_names, names_used
-from fusec.kernel.nodes import I64, INT, Call, Evaluate, Name, Node, Noted, Statement, Type
+from fusec.kernel.nodes import (
+    I64,
+    INT,
+    Call,
+    Constexpr,
+    Evaluate,
+    Literal,
+    Name,
+    Node,
+    Noted,
+    Statement,
+    Type,
+)
 from fusec.schedule.plan import (
     Argument,
     Kernel,
     ScalarArgument,
     SizeArgument,
     TensorArgument,
+    TensorMapArgument,
     WorkspaceArgument,
 )
 
@@ -50,6 +64,15 @@ class KernelSource:
         return self.kernel.name
 
     @cached_property
+    def alignments(self) -> dict[str, int]:
+        """Return by buffer, in bytes, of what each address that the kernel takes is a multiple."""
+        tensors = [a for a in self.kernel.arguments if isinstance(a, TensorArgument)]
+        asked = alignments({identifier(a.name): a.dtype.size for a in tensors}, self.nodes)
+        found = {a.name: asked[identifier(a.name)] for a in tensors}
+        maps = (a for a in self.kernel.arguments if isinstance(a, TensorMapArgument))
+        return found | dict.fromkeys((a.buffer for a in maps), WIDEST)
+
+    @cached_property
     def digest(self) -> str:
         """Return what kernels share whose texts differ in names and comments alone."""
         return digest_without_names(self.text, self.name)
@@ -70,6 +93,7 @@ def environment() -> Environment:
         finalize=_noted,
     )
     known: dict[str, object] = {
+        "constant": _constant,
         "fn": DeviceNames(),
         "headers_here": HEADERS_HERE,
         "parameters_here": PARAMETERS_HERE,
@@ -127,6 +151,11 @@ def _noted(value: object) -> object:
         elif isinstance(value, str) and value.isidentifier():
             noted.append(Name(value))
     return value
+
+
+def _constant(name: str, value: int) -> Constexpr:
+    """Return the declaration of a constant whose value tells what accesses ask."""
+    return Constexpr(INT, name, Literal(str(value)))
 
 
 class DeviceNames:

@@ -15,6 +15,7 @@ from fusec.kernel.emit import Emitter, vector_type
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
+    Anywhere,
     Assign,
     Declare,
     Element,
@@ -55,7 +56,7 @@ class ShiftedTile:
     type: Type
     copy_whole: Statement
     copy_elements: Statement
-    run: Pointer
+    run: Anywhere
     step: Expression
     pitch: str
     first: str
@@ -94,7 +95,7 @@ class ShiftedView(KernelView):
     line: tuple[Statement, ...]
     write: tuple[Statement, ...]
     type: Type
-    target: Pointer
+    target: Anywhere
     value: str
 
     @property
@@ -138,7 +139,7 @@ def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
         line=writer.take(RUN, "element"),
         write=writer.take(ELEMENTS, "element"),
         type=storage_type(output.value.dtype),
-        target=target,
+        target=Anywhere(target),
         value=value,
     )
 
@@ -202,7 +203,7 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTi
         with emitter.indexed_by(load.gathered):
             run = emitter.pointer(load.name, load.address, 0)
         by = dim_text(step, wide=emitter.wide)
-        tiles.append(ShiftedTile(name, storage_type(load.dtype), *copies, run, by, *own))
+        tiles.append(ShiftedTile(name, storage_type(load.dtype), *copies, Anywhere(run), by, *own))
     return emitter, tuple(tiles)
 
 

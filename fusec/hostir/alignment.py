@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fusec.codegen.alignment import alignments
 from fusec.codegen.render import KernelSource
 from fusec.diagnostics import Span, Unsupported
 from fusec.hostir.check import IN_LOOPS
@@ -14,26 +13,25 @@ from fusec.hostir.own_slices import own_slices
 from fusec.hostir.program import Buffer
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim, product
-from fusec.schedule.plan import Guard, KernelPlan
+from fusec.schedule.plan import Guard
 
 
 def aligned(
     buffers: Sequence[Buffer],
     instructions: Sequence[Instruction],
-    plans: Sequence[KernelPlan],
     sources: Sequence[Sequence[KernelSource]],
     spans: Mapping[str, Span | None],
 ) -> tuple[tuple[Buffer, ...], tuple[Guard, ...]]:
-    """Return the buffers with the alignments that the kernels' texts ask; workspaces have theirs.
+    """Return the buffers with the alignments that the kernels ask; workspaces have theirs.
 
     A buffer that another one is a part of has what that asks, where the part begins. Of parts whose
     number only a run knows there are guards that each begins so. spans: where the file makes what
     buffers hold.
     """
     asked = {b.name: b.dtype.size for b in buffers}
-    for plan, texts in zip(plans, sources, strict=True):
-        for kernel, source in zip(plan.kernels, texts, strict=True):
-            for name, alignment in alignments(kernel, source.text).items():
+    for texts in sources:
+        for source in texts:
+            for name, alignment in source.alignments.items():
                 asked[name] = max(asked.get(name, 1), alignment)
     sizes = {b.name: b.dtype.size for b in buffers}
     guards: list[Guard] = []

@@ -67,7 +67,7 @@ def expand(
     guards: tuple[Guard, ...] = ()
     if sources is not None:
         spans = {v.name: n.span for n in segmented.fusion.nodes for v in n.outputs}
-        buffers, guards = aligned(buffers, instructions, plans, sources, spans)
+        buffers, guards = aligned(buffers, instructions, sources, spans)
     expanded = replace(
         program,
         buffers=tuple(buffers),

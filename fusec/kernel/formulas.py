@@ -67,7 +67,7 @@ def parsed(formula: str) -> Expression:
     reader = _Reader(formula)
     found = reader.select()
     if reader.word:
-        raise InternalError(f"the formula `{formula}` has `{reader.word}` behind its end")
+        raise InternalError(f"the formula `{formula}` continues with `{reader.word}`")
     return found
 
 

@@ -327,6 +327,20 @@ class Pointer(Expression):
 
 
 @dataclass(frozen=True)
+class Anywhere(Expression):
+    """A pointer to elements that may lie anywhere: the template looks where vectors begin."""
+
+    pointer: Pointer
+
+    @property
+    def precedence(self) -> int:
+        return self.pointer.precedence
+
+    def _printed(self) -> str:
+        return self.pointer.text
+
+
+@dataclass(frozen=True)
 class Grouped(Expression):
     """An expression in parentheses that it does not need: a reader does."""
 
@@ -384,7 +398,7 @@ Operand = Expression | int | str
 def operand(value: Operand) -> Expression:
     """Return an operand as an expression."""
     if isinstance(value, str):
-        assert value.removeprefix("fusec::").isidentifier(), f"`{value}` is no name"
+        assert value.removeprefix("fusec::").isidentifier(), f"`{value}` is not a name"
         return Name(value)
     return Literal(str(value).lower()) if isinstance(value, int) else value
 

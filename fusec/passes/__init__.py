@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import wraps
 
 from fusec.ir.graph import Fusion
 from fusec.passes.approximate import approximate
@@ -34,6 +35,7 @@ __all__ = ["APPROXIMATIONS", "NEEDED", "PIPELINE", "Observer", "Pass", "run_pipe
 
 
 def _pass(run: Callable[[Fusion], Fusion]) -> Pass[Fusion]:
+    @wraps(run)
     def with_overrides(fusion: Fusion) -> Fusion:
         return carry_overrides(fusion, run(fusion))
 

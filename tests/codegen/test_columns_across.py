@@ -11,7 +11,6 @@ import pytest
 from cuda_on_cpu import build_all, run_plan
 from families import GPU, assert_builds, plan_of, text_of, wrong_on_host
 
-from fusec.codegen.alignment import alignments
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16
 from fusec.ir.graph import Fusion
@@ -81,7 +80,7 @@ def test_tensors_may_begin_at_any_element(is_right: bool, tmp_path: Path) -> Non
     fusion = summed(65, 317)
     plan = plan_of("reduction", fusion)
     (source,) = plan_sources(plan)
-    assert alignments(source.kernel, source.text)["x"] == BF16.size
+    assert source.alignments["x"] == BF16.size
     inputs = random_inputs(fusion, fusion.hints, 1)
 
     def run() -> dict[str, Any]:

@@ -12,7 +12,6 @@ from cuda_on_cpu import build_all, run_plan
 from families import GPU, assert_builds, plan_of, text_of, wrong_on_host
 from fences import check
 
-from fusec.codegen.alignment import alignments
 from fusec.codegen.dispatch import kernel_source, plan_sources
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
@@ -69,7 +68,7 @@ def test_columns_are_copied_whole_and_what_runs_along_them_is_loaded_meanwhile()
 def test_no_alignment_is_asked_for() -> None:
     plan = plan_of("transpose", turned(3, 1031, 1025))
     source = kernel_source(plan, plan.kernels[0])
-    assert alignments(source.kernel, source.text) == {"x": 2, "row": 2, "side": 2, "y": 2}
+    assert source.alignments == {"x": 2, "row": 2, "side": 2, "y": 2}
 
 
 @pytest.mark.parametrize("barrier", ["  __syncthreads();\n", "  fusec::copy_wait<0>();\n", ""])

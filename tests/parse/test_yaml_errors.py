@@ -86,7 +86,7 @@ def check_error(text: str, line: int, column: int, message: str, *, help: str = 
         ("y = relu(x * [w])", 18, "found a list", ""),
         ("y = x + none", 13, "none is not a tensor", ""),
         ("y = x < w < 1", 15, "comparisons do not chain", "write `y = (x < w) & (w < 1)`"),
-        ("y = x and w", 11, "found `and`", "`a & b`"),
+        ("y = x and w", 11, "op lines have no `and`", "write `y = logical_and(x, w)`"),
         ("y = not x", 9, "op lines have no `not`", "write `y = logical_not(x)`"),
         ("y = x if w else x", 11, "op lines have no `if`", "write `y = where(w, x, x)`"),
         ("y = !x", 9, "unexpected `!`", "`~a`"),
