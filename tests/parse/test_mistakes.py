@@ -18,7 +18,7 @@ MISTAKES = {
     "a size for a dim": (MATRIX, "y = sum(x, dims=[H])", 9, "H is dim 1"),
     "a name mistyped": (MATRIX, "y = sum(x, dimz=1)", 16, "did you mean `dims`?"),
     "a value for a size": (MATRIX, "y = x", 9, "a copy is a call, too: write `y = set(x)`"),
-    "an operator that is a word": (MATRIX, "y = x and other", 11, "write `y = logical_and(x, other)`"),
+    "an operator that is a word": (MATRIX, "y = x and other", 11, "`y = logical_and(x, other)`"),
     "a size of nothing": (MATRIX, "y = E // 2", 9, "undefined name `E`"),
     "two names of a size": (MATRIX, "y, z = B // 2", 12, "one size, and 2 names"),
     "halves of what may be odd": (
