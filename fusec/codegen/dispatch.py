@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from fusec.codegen.render import KernelSource, render
+from fusec.kernel.names import names_made
 from fusec.schedule.plan import Kernel, KernelPlan
 
 # Each module has `view(plan, kernel)`; loaded when a kernel of its family is rendered.
@@ -48,7 +49,9 @@ VIEWS = {
 
 def kernel_source(plan: KernelPlan, kernel: Kernel) -> KernelSource:
     """Return the CUDA source of one kernel of a plan."""
-    return render(kernel, import_module(VIEWS[kernel.template]).view(kernel.of or plan, kernel))
+    with names_made() as made:
+        view = import_module(VIEWS[kernel.template]).view(kernel.of or plan, kernel)
+    return render(kernel, view, frozenset(made))
 
 
 def plan_sources(plan: KernelPlan) -> tuple[KernelSource, ...]:

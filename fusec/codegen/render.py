@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, Protocol
 
-from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.layout import laid_out
 from fusec.kernel.alignment import WIDEST, alignments
 from fusec.kernel.ctext import compute_type, identifier, storage_type
@@ -27,6 +27,7 @@ from fusec.kernel.nodes import (
     Statement,
     Type,
 )
+from fusec.kernel.numbering import Numbering
 from fusec.schedule.plan import (
     Argument,
     Kernel,
@@ -51,12 +52,15 @@ ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler s
 class KernelSource:
     """The CUDA text of one kernel.
 
-    kernel: as planned, with the arguments that the text reads; nodes: what its template printed.
+    kernel: as planned, with the arguments that the text reads; alignments: by buffer, in bytes, of
+    what each address that it takes is a multiple; body: what the text is made of, None for a text
+    of others, which shares its cubin with no other.
     """
 
     kernel: Kernel
     text: str
-    nodes: tuple[Node, ...] = ()
+    alignments: Mapping[str, int] = field(compare=False)
+    body: Body | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -64,18 +68,18 @@ class KernelSource:
         return self.kernel.name
 
     @cached_property
-    def alignments(self) -> dict[str, int]:
-        """Return by buffer, in bytes, of what each address that the kernel takes is a multiple."""
-        tensors = [a for a in self.kernel.arguments if isinstance(a, TensorArgument)]
-        asked = alignments({identifier(a.name): a.dtype.size for a in tensors}, self.nodes)
-        found = {a.name: asked[identifier(a.name)] for a in tensors}
-        maps = (a for a in self.kernel.arguments if isinstance(a, TensorMapArgument))
-        return found | dict.fromkeys((a.buffer for a in maps), WIDEST)
-
-    @cached_property
     def digest(self) -> str:
-        """Return what kernels share whose texts differ in names and comments alone."""
-        return digest_without_names(self.text, self.name)
+        """Return what kernels share whose texts differ in names and comments alone.
+
+        Of the text with numbers for the names that follow from those of the fusion, without what
+        its comments quote; and of how many words each line has, as the line table of a cubin counts
+        lines.
+        """
+        if self.body is None:
+            return ""
+        lines = (line for line in self.text.split("\n"))
+        words = [0 if line.lstrip().startswith("//") else len(line.split()) for line in lines]
+        return sha256(f"{self.body.numbered()}\n{words}".encode()).hexdigest()
 
 
 @cache
@@ -90,10 +94,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
-        finalize=_noted,
+        finalize=_printed,
     )
     known: dict[str, object] = {
         "constant": _constant,
+        "quoted": Quoted,
         "fn": DeviceNames(),
         "headers_here": HEADERS_HERE,
         "parameters_here": PARAMETERS_HERE,
@@ -139,18 +144,101 @@ def parameters(kernel: Kernel) -> tuple[Parameter, ...]:
 
 HEADERS_HERE, PARAMETERS_HERE = "@headers@", "@parameters@"
 """Where a template has what is known once its body is rendered."""
-_NOTED: ContextVar[list[Node] | None] = ContextVar("noted", default=None)
 
 
-def _noted(value: object) -> object:
-    """Note a node, or the name of a variable, that a template prints."""
-    noted = _NOTED.get()
-    if noted is not None:
+class Printing(Protocol):
+    """What is done with the values that a template prints."""
+
+    def value(self, value: object) -> object:
+        """Return what is printed for a value."""
+        ...
+
+
+class Quoted(str):
+    """What a comment quotes: names of the fusion in it are not those of variables."""
+
+    __slots__ = ()
+
+
+class Noting:
+    """Notes the nodes, and the names of variables, that a template prints.
+
+    What stands in comments is none: templates print it as `Quoted`.
+    """
+
+    def __init__(self) -> None:
+        """Note nothing yet."""
+        self.nodes: list[Node] = []
+
+    def value(self, value: object) -> object:
         if isinstance(value, Node):
-            noted.append(value)
-        elif isinstance(value, str) and value.isidentifier():
-            noted.append(Name(value))
-    return value
+            self.nodes.append(value)
+        elif isinstance(value, str) and value.isidentifier() and not isinstance(value, Quoted):
+            self.nodes.append(Name(value))
+        return value
+
+
+class Numbered:
+    """Prints numbers for names."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        """Number some names."""
+        self.numbering = Numbering(names)
+
+    def value(self, value: object) -> object:
+        if isinstance(value, Quoted):
+            return ""
+        if isinstance(value, Node):
+            return self.numbering.node(value)
+        return self.numbering.of(value) if isinstance(value, str) else value
+
+
+_PRINTING: ContextVar[Printing | None] = ContextVar("printing", default=None)
+
+
+def _printed(value: object) -> object:
+    printing = _PRINTING.get()
+    return value if printing is None else printing.value(value)
+
+
+def _filled(template: str, view: KernelView, printing: Printing) -> str:
+    """Return a template filled with a view."""
+    token = _PRINTING.set(printing)
+    try:
+        return environment().get_template(f"{template}.cu.j2").render(k=view)
+    finally:
+        _PRINTING.reset(token)
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a kernel's text is made of.
+
+    names: those that follow from names of the fusion; first: what it does first; includes: its
+    headers.
+    """
+
+    template: str
+    view: KernelView
+    names: frozenset[str]
+    taken: tuple[Parameter, ...]
+    first: tuple[Statement, ...]
+    includes: str
+
+    def text(self, printed: str) -> str:
+        """Return the whole text, of what the template has printed."""
+        declared = ",\n    ".join(map(str, self.taken)) + ") {"
+        before, _, after = printed.replace(HEADERS_HERE, self.includes).partition(PARAMETERS_HERE)
+        begin = "\n".join((declared, *map(str, self.first)))
+        return f"{before}{begin}\n{after.lstrip()}"
+
+    def numbered(self) -> str:
+        """Return the text with numbers for names, and without what is quoted in comments."""
+        names = self.names | {p.name for p in self.view.parameters} | {self.view.name}
+        printing = Numbered(names)
+        body = _filled(self.template, self.view, printing)
+        taken = tuple(replace(p, name=printing.numbering.of(p.name)) for p in self.taken)
+        return replace(self, taken=taken).text(body)
 
 
 def _constant(name: str, value: int) -> Constexpr:
@@ -165,7 +253,10 @@ class DeviceNames:
         header_of(name)
         return Name(NAMESPACE + name)
 
-    __getattr__ = __getitem__
+    def __getattr__(self, name: str) -> Name:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
 
 
 def headers_of(nodes: Iterable[Node]) -> tuple[str, ...]:
@@ -174,32 +265,33 @@ def headers_of(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(sorted(found - {"storage.cuh"} | {"types.cuh"}))
 
 
-def render(kernel: Kernel, view: KernelView) -> KernelSource:
+def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()) -> KernelSource:
     """Return a kernel's template filled with its view.
 
-    The nodes that the template prints are noted: what they use is included, and passed.
+    The nodes that the template prints are noted: what they use is included, and passed. names:
+    those that follow from names of the fusion.
     """
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
-    template = environment().get_template(f"{kernel.template}.cu.j2")
-    nodes: list[Node] = []
-    token = _NOTED.set(nodes)
-    try:
-        body = template.render(k=view)
-    finally:
-        _NOTED.reset(token)
-    first = _first(kernel)
-    nodes += first
+    noting, first = Noting(), _first(kernel)
+    printed = _filled(kernel.template, view, noting)
+    nodes = [*noting.nodes, *first]
     named = names_used(nodes)
     taken = tuple(p for p in view.parameters if p.name in named or _is_in_place(p.argument))
     nodes += [p.type for p in taken]
     includes = "\n".join(f'#include "{header}"' for header in headers_of(nodes))
-    declared = ",\n    ".join(map(str, taken)) + ") {"
-    before, _, after = body.replace(HEADERS_HERE, includes).partition(PARAMETERS_HERE)
-    begin = "\n".join((declared, *map(str, first)))
-    text = laid_out(f"{before}{begin}\n{after.lstrip()}")
+    body = Body(kernel.template, view, names, taken, tuple(first), includes)
     kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
-    return KernelSource(kernel, text, tuple(nodes))
+    return KernelSource(kernel, laid_out(body.text(printed)), _alignments(taken, nodes), body)
+
+
+def _alignments(taken: Iterable[Parameter], nodes: Iterable[Node]) -> dict[str, int]:
+    """Return by buffer what a kernel asks of the addresses that it takes."""
+    tensors = {p.name: p.argument for p in taken if isinstance(p.argument, TensorArgument)}
+    asked = alignments({name: a.dtype.size for name, a in tensors.items()}, nodes)
+    found = {argument.name: asked[name] for name, argument in tensors.items()}
+    maps = (p.argument for p in taken if isinstance(p.argument, TensorMapArgument))
+    return found | dict.fromkeys((a.buffer for a in maps), WIDEST)
 
 
 def _first(kernel: Kernel) -> list[Statement]:

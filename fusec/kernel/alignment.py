@@ -17,6 +17,7 @@ from fusec.kernel.nodes import (
     Name,
     Node,
     Pointer,
+    Unary,
     walk,
 )
 
@@ -26,49 +27,20 @@ VECTOR = "fusec::Vec"
 
 
 def alignments(sizes: Mapping[str, int], nodes: Iterable[Node]) -> dict[str, int]:
-    """Return by parameter, in bytes, of what each address that nodes use must be a multiple.
+    """Return by parameter the alignment in bytes that a kernel requires of each address.
 
-    sizes: of the elements of each pointer among the parameters, in bytes. An element by itself asks
-    for its own size, a vector for that of one access. Of whatever else is done with a pointer the
-    most is assumed.
+    sizes: of the elements of each pointer among the parameters, in bytes. An element requires its
+    own size, a vector that of one access; any other use requires 16 bytes.
     """
     roots = tuple(nodes)
     found, known = dict(sizes), _Widths(roots)
     for root in roots:
-        for name, elements in _uses(root, known):
+        uses = _used(root, 1, known) if isinstance(root, Anywhere) else _uses(root, known)
+        for name, elements in uses:
             if name in sizes:
                 asked = WIDEST if elements is None else access_bytes(elements * sizes[name])
                 found[name] = max(found[name], asked)
     return found
-
-
-class _Widths:
-    """The elements of vectors, by the constants and the variables of a kernel."""
-
-    def __init__(self, roots: Iterable[Node]) -> None:
-        self.constants: dict[str, int] = {}
-        self._vectors: dict[str, Expression] = {}
-        for node in walk(roots):
-            if isinstance(node, Constexpr):
-                number = self.number(node.value)
-                if number is not None:
-                    self.constants[node.name] = number
-            elif isinstance(node, Declare) and node.type.name == VECTOR:
-                self._vectors[node.name] = node.type.arguments[1]
-
-    def number(self, value: Expression) -> int | None:
-        """Return the number that a constant has."""
-        if isinstance(value, Literal) and value.written.isdigit():
-            return int(value.written)
-        return self.constants.get(value.name) if isinstance(value, Name) else None
-
-    def of(self, stored: Expression) -> int | None:
-        """Return the elements of a vector that is stored."""
-        if isinstance(stored, Braced) and stored.type is not None:
-            return self.number(stored.type.arguments[1]) if stored.type.name == VECTOR else None
-        if isinstance(stored, Name) and stored.name in self._vectors:
-            return self.number(self._vectors[stored.name])
-        return None
 
 
 def access_bytes(size: int) -> int:
@@ -76,33 +48,72 @@ def access_bytes(size: int) -> int:
     return min(size & -size, WIDEST)
 
 
+class _Widths:
+    """The elements of vectors, by the constants and the variables of a kernel.
+
+    A name that is declared twice with different widths has none.
+    """
+
+    def __init__(self, roots: Iterable[Node]) -> None:
+        self._constants: dict[str, int | None] = {}
+        self._vectors: dict[str, int | None] = {}
+        declared = [n for n in walk(roots) if isinstance(n, Constexpr | Declare)]
+        for node in declared:
+            if isinstance(node, Constexpr) and not node.is_member:
+                _once(self._constants, node.name, self.number(node.value))
+        for node in declared:
+            if isinstance(node, Declare) and node.type.name == VECTOR:
+                _once(self._vectors, node.name, self.number(node.type.arguments[1]))
+
+    def constant(self, name: str) -> int | None:
+        """Return the number that a constant of a name has."""
+        return self._constants.get(name)
+
+    def number(self, value: Expression) -> int | None:
+        """Return the number that an expression is."""
+        if isinstance(value, Literal) and value.written.isdigit():
+            return int(value.written)
+        return self._constants.get(value.name) if isinstance(value, Name) else None
+
+    def of(self, stored: Expression) -> int | None:
+        """Return the elements of a vector that is stored."""
+        if isinstance(stored, Braced) and stored.type is not None:
+            return self.number(stored.type.arguments[1]) if stored.type.name == VECTOR else None
+        return self._vectors.get(stored.name) if isinstance(stored, Name) else None
+
+
+def _once(known: dict[str, int | None], name: str, number: int | None) -> None:
+    known[name] = number if known.get(name, number) == number else None
+
+
 def _uses(node: Node, known: _Widths) -> Iterator[tuple[str, int | None]]:
     """Yield each use of a name, with the elements of the access; None where that is not known."""
     if isinstance(node, Name):
         yield node.name, None
-        return
-    if isinstance(node, Element):
+    elif isinstance(node, Element):
         yield from _used(node.buffer, 1, known)
         yield from _uses(node.index, known)
-        return
-    if isinstance(node, Anywhere):
-        yield from _used(node.pointer, 1, known)
-        return
-    access = ACCESSES.get(node.function.removeprefix(NAMESPACE)) if isinstance(node, Call) else None
-    if access is None:
-        for child in node.children:
-            yield from _uses(child, known)
-        return
-    assert isinstance(node, Call)
-    for argument in node.arguments:
-        yield from _used(argument, _elements(node, access, known), known)
+    elif isinstance(node, Unary) and node.operator == "&":
+        yield from _used(node, None, known)
+    else:
+        access = None
+        if isinstance(node, Call):
+            access = ACCESSES.get(node.function.removeprefix(NAMESPACE))
+        if isinstance(node, Call) and access is not None:
+            for argument in node.arguments:
+                yield from _used(argument, _elements(node, access, known), known)
+        else:
+            for child in node.children:
+                yield from _uses(child, known)
 
 
-def _used(
-    pointer: Expression, elements: int | None, known: _Widths
-) -> Iterator[tuple[str, int | None]]:
+def _used(pointer: Node, elements: int | None, known: _Widths) -> Iterator[tuple[str, int | None]]:
     """Yield the use of a pointer by an access of so many elements."""
-    if isinstance(pointer, Pointer):
+    if isinstance(pointer, Anywhere):
+        pointer = pointer.pointer
+    elif isinstance(pointer, Unary) and pointer.operator == "&":
+        pointer = pointer.operand
+    if isinstance(pointer, Pointer | Element):
         yield from _uses(pointer.index, known)
         pointer = pointer.buffer
     if isinstance(pointer, Name):
@@ -116,9 +127,9 @@ def _elements(call: Call, access: Access, known: _Widths) -> int | None:
     if access is Access.ELEMENTS:
         return 1
     if access is Access.VECTOR:
-        return known.number(call.template[0]) if call.template else None
+        return known.number(call.template[0]) if call.template else 1
     if access is Access.TILE:
-        return known.constants.get("kVec", 1)
+        return known.constant("kVec")
     if access is Access.LAST:
         return known.number(call.template[-1])
     return known.of(call.arguments[1])

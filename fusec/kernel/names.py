@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain, count
 
 from fusec.kernel.ctext import C_NAMES
@@ -16,6 +18,20 @@ KEYWORDS = ops.KEYWORDS | {"INFINITY", "NAN"}
 def camel(name: str) -> str:
     """Return a name as types are called: `sum_1` as `Sum1`."""
     return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+
+
+_MADE: ContextVar[set[str] | None] = ContextVar("made", default=None)
+
+
+@contextmanager
+def names_made() -> Generator[set[str]]:
+    """Collect the names that are handed out inside: those that follow from names of a fusion."""
+    made: set[str] = set()
+    token = _MADE.set(made)
+    try:
+        yield made
+    finally:
+        _MADE.reset(token)
 
 
 class Names:
@@ -41,6 +57,9 @@ class Names:
         numbered = (f"{longer}{number}" for number in count(2))
         name = next(n for n in chain((root, longer), numbered) if self._is_free(n, block))
         (self.taken if block is None else self._inside.setdefault(block, set())).add(name)
+        made = _MADE.get()
+        if made is not None:
+            made.add(name)
         return name
 
     def _is_free(self, name: str, block: int | None) -> bool:

@@ -23,5 +23,5 @@ def test_operands_are_names_and_numbers() -> None:
 
 @pytest.mark.parametrize("text", ["a + b", "x[c]", "f()", "0", ""])
 def test_text_is_no_operand(text: str) -> None:
-    with pytest.raises(AssertionError, match="is no name"):
+    with pytest.raises(AssertionError, match="is not a name"):
         operand(text)

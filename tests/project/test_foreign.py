@@ -50,7 +50,6 @@ ALLOWED = {
     ("run/process_state.py", "read_text"): "/proc of a process",
     ("reference/memory.py", "read_text"): "/proc and /sys",
     ("run/rendezvous.py", "read_text"): "/proc",
-    ("codegen/canonical.py", "read_text"): "fusec's own headers",
     ("run/headers.py", "read_text"): "fusec's own headers",
     ("run/transports/kernels.py", "read_text"): "fusec's own kernels",
     ("bench/streaming.py", "read_text"): "fusec's own kernels",

@@ -38,7 +38,7 @@ NEXT_KERNELS = {
 }  # fmt: skip
 
 # It finds such calls in the text of kernels, and writes none.
-READS_CALLS = PACKAGE / "codegen" / "alignment.py"
+READS_CALLS = PACKAGE / "kernel" / "device.py"
 
 
 def used(tree: ast.AST) -> Iterator[tuple[str, int]]:

@@ -14,10 +14,8 @@ import pytest
 from cli_tools import EXAMPLES, fusec, small
 
 from fusec import driver
-from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.matmul_names import renamed as with_names
 from fusec.codegen.render import KernelSource
-from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.options import CompileOptions
@@ -28,96 +26,10 @@ from fusec.run.cache import Cache
 from fusec.run.cubin import kernel_stats, renamed
 from fusec.run.headers import headers_for
 from fusec.run.nvrtc import Compiled, compile_cuda
-from fusec.schedule.plan import Kernel
 
 pytest.importorskip("cuda.bindings.nvrtc")
 Capture = pytest.CaptureFixture[str]
 OPTIONS = CompileOptions(targets=("sm_90a",), targets_given=True, use_cache=False)
-
-KERNEL = """// first: doubles.
-#include "types.cuh"
-#include "vector.cuh"
-
-constexpr int kVec = 4;  // elements
-
-extern "C" __global__ void __launch_bounds__(128) first(
-    const float* __restrict__ x,
-    float* __restrict__ y,
-    int n) {
-  const int i = blockIdx.x * 128 + threadIdx.x;
-  if (i >= n) return;  // the rest
-  const float x_value = x[i];
-  y[i] = expf(x_value) * 2.0f + (x_value > 1e-5f ? INFINITY : fusec::wrap_add(n, i));
-}
-"""
-
-
-def digest(text: str, entry: str = "first") -> str:
-    return digest_without_names(text, entry)
-
-
-def replaced(*pairs: tuple[str, str]) -> str:
-    text = KERNEL
-    for old, new in pairs:
-        assert re.search(old, text), old
-        text = re.sub(old, new, text)
-    return text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        replaced((r"(?<!\.)\bx\b", "weights"), (r"\bx_value\b", "w")),
-        replaced((r"\by\b", "x_value2"), (r"\bn\b", "B")),
-        replaced((r"(?<!\.)\bx\b", "swap"), (r"\by\b", "x"), (r"\bswap\b", "y")),
-        replaced((r"// first: doubles.", '// Anything: x = f(y), `code`, "quotes"')),
-        replaced((r"  // the rest", "")),
-        replaced((r"const int i =", "const  int i   =")),
-    ],
-)
-def test_names_and_comments_do_not_count(text: str) -> None:
-    assert digest(text) == digest(KERNEL)
-    assert digest(text.replace("first", "second_2"), "second_2") == digest(KERNEL)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        replaced((r"\bexpf\b", "sinf")),
-        replaced((r"wrap_add", "wrap_sub")),
-        replaced((r"INFINITY", "NAN")),
-        replaced((r"vector", "matrix")),
-        replaced((r"2\.0f", "2.5f")),
-        replaced((r"1e-5f", "1e-6f")),
-        replaced((r"threadIdx\.x", "threadIdx.y")),
-        replaced((r"threadIdx", "blockIdx")),
-        replaced((r"const float x_value", "const double x_value")),
-        replaced((r"const float x_value", "const half4 x_value")),
-        replaced((r"__launch_bounds__\(128\)", "__launch_bounds__(256)")),
-        replaced((r"__restrict__ y", "y")),
-        replaced((r"\(n, i\)", "(i, n)")),
-        replaced((r"expf\(x_value\)", "expf(n)")),
-        replaced((r"\by\b", "x")),  # two names become one
-        replaced((r"\bx_value\b", "expf")),  # one name becomes that of a function
-        replaced((r"  if \(i", "\n  if (i")),  # the line table counts lines
-        replaced((r"INFINITY", "FUSEC_BULK_REDUCE")),
-    ],
-)
-def test_everything_else_counts(text: str) -> None:
-    assert digest(text) != digest(KERNEL)
-
-
-def test_what_a_header_calls_by_its_name_counts() -> None:
-    text = "struct Config {\n  static constexpr int kRows = 1;\n  using T = %s;\n};\nf<Config>();\n"
-    assert digest(text % "int") != digest(text % "half")
-    for other in ("kRows", "kColumns"), (" T", " S"):
-        assert digest(text % "int") != digest((text % "int").replace(*other))
-
-
-def test_types_before_names_count() -> None:
-    one = replaced((r"const float x_value", "const half4 x_value"))
-    assert digest(one) != digest(one.replace("half4", "half8"))
-
 
 # --- of a fusion and the same with other names, what has one digest has one code ---------------
 
@@ -164,11 +76,45 @@ def test_other_names_give_the_same_code(name: str) -> None:
 
 
 def test_kernels_that_differ_have_other_digests() -> None:
-    """Of all the golden kernels none does the work of another."""
-    texts = [p for p in (EXAMPLES / "golden").rglob("*.cu") if p.parent.suffix != ".py"]
-    digests = Counter(digest(p.read_text(), p.name.split(".")[0]) for p in texts)
-    assert len(texts) > 20
-    assert max(digests.values()) == 1
+    """Of the kernels of all examples none does the work of another, whatever its names."""
+    sources = [s for path in EXAMPLES.glob("*.yaml") for s in sources_of(driver.load(str(path)))]
+    digests = Counter(source.digest for source in sources)
+    assert len(sources) > 30
+    assert [n for n in digests.values() if n > 1] == []
+
+
+ROWS = """fusion: rows
+doc: Rows.
+dims: {B: 64, H: 512}
+inputs: {x: "f32[B, H]", w: "f32[H]"}
+ops:
+  - y = mul(softmax(x, 1), w)
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        (r"\bx\b", "input_of_rows", True),
+        (r"\by\b", "w2", True),
+        ("rows", "columns", True),
+        ("Rows.", "Anything, as `x`", True),
+        ("H: 512", "H: 1024", False),
+        ("softmax", "log_softmax", False),
+        ("mul", "add", False),
+        (r"f32\[H\]", "bf16[H]", False),
+    ],
+)
+def test_names_and_comments_do_not_count_and_all_else_does(old: str, new: str, same: bool) -> None:
+    (ours,), (theirs,) = (
+        sources_of(read_text(t, "f.yaml")) for t in (ROWS, re.sub(old, new, ROWS))
+    )
+    assert ours.text != theirs.text
+    if len(ours.text.splitlines()) == len(theirs.text.splitlines()):  # the line table counts lines
+        assert (ours.digest == theirs.digest) == same
+    else:
+        assert ours.digest != theirs.digest
 
 
 # --- cubins under another name ------------------------------------------------------------------
@@ -302,8 +248,7 @@ def test_an_edit_of_one_of_many_is_built_by_itself(
 
 def named(name: str, factor: str = "2.0f") -> Source:
     text = f'extern "C" __global__ void {name}(float* x) {{ x[threadIdx.x] *= {factor}; }}\n'
-    kernel = Kernel(name, "", (dim(1), dim(1), dim(1)), (32, 1, 1), ())
-    return Source.of(KernelSource(kernel, text))
+    return Source(name, text, digest=f"doubled {factor}")
 
 
 def test_what_a_builder_has_built_before(calls: list[str]) -> None:
