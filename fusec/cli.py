@@ -397,6 +397,10 @@ def _value_of_option(error: click.BadOptionUsage, arguments: Sequence[str]) -> s
     return None
 
 
+_SIZES = ("--shape", "--shapes", "--size", "--dim", "--dims", "-D")
+"""What other tools call the option that sets sizes."""
+
+
 def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecError:
     """Return an error of the command line in the form of all others."""
     if isinstance(error, click.NoSuchOption) and error.possibilities:
@@ -405,6 +409,9 @@ def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecE
     message = error.format_message().removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     help = None if context is None else f"`{context.command_path} --help` lists the options"
+    if isinstance(error, click.NoSuchOption) and error.option_name in _SIZES:
+        sets = context is not None and any("--set" in p.opts for p in context.command.params)
+        help = "sizes are set with `--set`, as in `--set B=8`" if sets else help
     if isinstance(error, click.MissingParameter) and context is not None:
         named = [p.human_readable_name for p in context.command.params
                  if isinstance(p, click.Argument)]  # fmt: skip

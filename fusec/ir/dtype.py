@@ -174,6 +174,8 @@ def find(name: str) -> DType:
     close = begun or difflib.get_close_matches(name, known, n=1)
     nearest = find(close[0]).name if close else ""
     help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
+    if name in ("fp8", "f8", "float8"):
+        help = "floats of 8 bits are `f8e4m3`, with more precision, and `f8e5m2`, with more range"
     raise FusecError(f"unknown dtype `{name}`", help=help, code=UNKNOWN_DTYPE)
 
 

@@ -244,8 +244,14 @@ def _expand_chunk(
 def _declare_multiple(builder: GraphBuilder, extent: Dim, count: int) -> str:
     """Return how a dim is declared so that an extent is a multiple of `count`."""
     default = extent.evaluate(builder.hints)
-    if str(extent) not in builder.hints or default % count:
+    if str(extent) not in builder.hints:
         return f"declare the dim with `multiple_of: {count}`"
+    if default % count:
+        other = -(-default // count) * count
+        return (
+            f"{extent} is {default}, not a multiple of {count}: declare `{extent}: "
+            f"{{default: {other}, multiple_of: {count}}}` under `dims:`"
+        )
     return f"declare `{extent}: {{default: {default}, multiple_of: {count}}}` under `dims:`"
 
 

@@ -48,6 +48,14 @@ def label_of(name: str, position: int) -> str:
     return f"unused{position}" if name == UNUSED else name
 
 
+def _help_of(name: str) -> str:
+    """Return what to write instead of a name that is none."""
+    left, equals, right = name.partition("=")
+    if equals and left.strip().isidentifier() and right:
+        return f"a value stands after a colon: `{left.strip()}: {right.strip()}`"
+    return "use letters, digits and underscores; do not begin with a digit"
+
+
 def check_name(name: str, what: str, span: Span | None = None) -> None:
     """Raise FusecError unless a fusion, dim, value, segment or phase may have this name."""
     if name in RESERVED:
@@ -61,7 +69,7 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
         raise FusecError(
             f"{what} name `{name}` is not an identifier",
             span=span,
-            help="use letters, digits and underscores; do not begin with a digit",
+            help=_help_of(name),
             code=INVALID_NAME,
         )
     if name in KEYWORDS:

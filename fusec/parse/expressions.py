@@ -105,7 +105,8 @@ class Parser:
     def finish(self, after: str) -> None:
         """Check that nothing follows."""
         if self.token.kind != "end":
-            raise self.unexpected(f"nothing after the {after}", _second_line(self) or _comma(self))
+            help = _second_line(self) or _comma(self) or _comment(self)
+            raise self.unexpected(f"nothing after the {after}", help)
 
     def op_line(self) -> OpLine:
         """Read `names = expression`."""
@@ -537,6 +538,14 @@ def _comma(parser: Parser) -> str | None:
     if all(len(group) == 3 for group in rest[1].split(",")):
         return f"numbers have no separators: write `{plain}`"
     return f"decimals have a point: write `{number[1]}.{rest[1]}`"
+
+
+def _comment(parser: Parser) -> str | None:
+    """Return the help where words follow a `//`, as in C."""
+    line = parser.source.text[: parser.token.start].rpartition("\n")[2]
+    if "//" in line and parser.token.kind == "name":
+        return "`//` divides integers: a comment begins with `#`"
+    return None
 
 
 def _second_line(parser: Parser) -> str | None:

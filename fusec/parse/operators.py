@@ -42,5 +42,6 @@ WORDS: Mapping[str, str] = {
     "not": "write `~a`, or `logical_not(a)`",
     "if": "write `where(condition, a, b)`",
     "is": "write `a == b`",
+    "for": "op lines have no comprehensions: list the elements, or write a Python script",
 }
-"""Python's operators that are words, and what an op line has instead."""
+"""Words of Python's expressions, and what an op line has instead."""

@@ -35,7 +35,13 @@ def phases_of(node: YamlNode, fusion: Fusion) -> tuple[Phase, ...]:
         phases.append(Phase(name, tuple(own), tuple(results), entry.key.span))
     missing = [o for o in outputs if o not in taken]
     if missing:
-        raise FusecError(f"output `{missing[0]}` is in no phase", span=root.span, help=_HELP)
+        last = phases[-1] if phases else None
+        listed = ", ".join([*last.outputs, missing[0]]) if last is not None else ""
+        help = _HELP if last is None else f"list it in a phase, as in `{last.name}: [{listed}]`"
+        if last is not None and last.inputs:
+            given = f"inputs: [{', '.join(last.inputs)}], outputs: [{listed}]"
+            help = f"list it in a phase, as in `{last.name}: {{{given}}}`"
+        raise FusecError(f"output `{missing[0]}` is in no phase", span=root.span, help=help)
     if len(phases) < 2:
         raise FusecError("a joint graph needs at least two phases", span=root.span, help=_HELP)
     return tuple(phases)

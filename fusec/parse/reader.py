@@ -432,6 +432,9 @@ def _became_mapping(item: Mapping) -> FusecError:
     if first is None or "=" not in first.key.text:
         body = first.value if first is not None and len(item.entries) == 1 else None
         named = first is not None and re.fullmatch(r"\w+(\s*,\s*\w+)*", first.key.text)
+        if first is not None and first.key.text.split(" ")[0] in ("for", "while", "if", "with"):
+            help = "op lines have no blocks: write a line for each turn, or a Python script"
+            return FusecError(f"`{first.key.text}:` is Python", span=item.span, help=help)
         line = "y = op(x)"
         if first is not None and named and isinstance(body, Scalar) and body.text:
             line = f"{first.key.text} = {body.text}"

@@ -205,7 +205,9 @@ def _entries(children: Sequence[YamlNode]) -> tuple[Entry, ...]:
                 f"duplicate key `{key.text}`",
                 span=key.span,
                 notes=(f"first given at {first.key.span.place()}",),
-                help="keep one of the two",
+                help="keep one of the two"
+                if isinstance(value, Scalar)
+                else f"move its entries under the first `{key.text}:` and remove this line",
                 code=DUPLICATE_KEY,
             )
         entries[key.text] = Entry(key, value)

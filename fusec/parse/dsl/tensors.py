@@ -8,7 +8,7 @@ from typing import Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, DType
-from fusec.parse.dsl.datatype import as_dtype
+from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.inputs import span
 from fusec.parse.dsl.lists import is_list
 
@@ -76,7 +76,9 @@ def _named(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     order = ["contiguity", "dtype", "is_cpu", "stride_order"]
     if "shape" not in options:
         order.insert(0, "shape")
-    if args and isinstance(args[0], int) and "shape" in order:
+    counted = bool(args) and isinstance(args[0], int)
+    typed = len(args) > 1 and isinstance(args[1], DataType)
+    if (counted or typed) and "shape" in order:
         order = ["shape", "dtype", "is_cpu"]
     elif len(args) > 1 and "shape" in order and _are_strides(args[1]):
         order = ["shape", "strides", "dtype", "static_sizes", "is_cpu"]

@@ -1,0 +1,75 @@
+"""What readers wrote who had not seen fusec before, and the help that they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from cli_tools import fusec
+
+FILE = """
+fusion: file
+dims: {B: 64, H: 256}
+inputs: {x: "f32[B, H]", dy: "f32[B, H]"}
+ops:
+  - y = relu(x)
+  - z = dy * y
+outputs: [y, z]
+"""
+CASES = {
+    "sizes with `=`": ("{B: 64, H", "{B=64, H", "a value stands after a colon: `B: 64`"),
+    "a comment of C": ("relu(x)", "relu(x)  // the activation", "a comment begins with `#`"),
+    "fp8": ("f32[B, H]", "fp8[B, H]", "`f8e4m3`, with more precision, and `f8e5m2`, with more"),
+    "a comprehension": (
+        "relu(x)", "cat([relu(x) for i in range(4)], 0)", "op lines have no comprehensions",
+    ),
+    "a loop": ("- y = relu(x)", "- for i in range(3):\n    - y = relu(x)", "have no blocks"),
+    "a chunk that is not whole": (
+        "y = relu(x)", "y, u, v = chunk(x, 3, dim=-1)",
+        "declare `H: {default: 258, multiple_of: 3}` under `dims:`",
+    ),
+    "a section again": (
+        "outputs:", "ops:\n  - w = z + 1\noutputs:",
+        "move its entries under the first `ops:` and remove this line",
+    ),
+    "an output without a phase": (
+        "outputs: [y, z]\n",
+        "outputs: [y, z]\nphases: {forward: [y], backward: {inputs: [dy], outputs: []}}\n",
+        "as in `backward: {inputs: [dy], outputs: [z]}`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_help_says_what_to_write(name: str, tmp_path: Path, capsys) -> None:
+    old, new, help = CASES[name]
+    assert old in FILE
+    path = tmp_path / "file.yaml"
+    path.write_text(FILE.replace(old, new, 1))
+    done = fusec(capsys, "check", path)
+    assert done.code == 2
+    assert help in done.err
+
+
+def test_a_dtype_may_stand_second_in_define_tensor(tmp_path: Path, capsys) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        dedent("""
+            from fusec import DataType, FusionDefinition
+
+            with FusionDefinition() as fd:
+                x = fd.define_tensor([4, 32], DataType.BFloat16)
+                fd.add_output(fd.ops.relu(x))
+        """)
+    )
+    done = fusec(capsys, "check", script)
+    assert (done.code, "bf16[4, 32]" in done.out) == (0, True)
+
+
+def test_sizes_are_set_by_another_option(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(FILE)
+    done = fusec(capsys, "run", path, "--shape", "B=8")
+    assert done.code == 2
+    assert "sizes are set with `--set`, as in `--set B=8`" in done.err
