@@ -27,7 +27,6 @@ DECLARED: Mapping[str, str] = {
     ),
     "attention_scores.cuh": "offset_of rounded_sum small_to_float visit_scores",
     "block_scales.cuh": "BlockScales Unscaled zero_points",
-    "bulk_reduce.cuh": "NAME",
     "check_index.cuh": "check_index",
     "classify.cuh": "isfinite isinf isnan isneginf isposinf isreal signbit",
     "cluster.cuh": "cluster_load cluster_rank cluster_sync",

@@ -22,7 +22,7 @@ from fusec.kernel.nodes import (
 )
 
 _TOKEN = re.compile(
-    r"\s*(?:\{(?P<hole>\w+)\}|(?P<number>\d[\w.]*)|(?P<name>(?:::)?[A-Za-z_]\w*(?:::\w+)*)"
+    r"\s*(?:\{(?P<hole>\w+)\}|(?P<number>\d(?:[eE][-+]|[\w.])*)|(?P<name>(?:::)?[A-Za-z_]\w*(?:::\w+)*)"
     r"|(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&^|?:,()!~]))"
 )
 
@@ -52,6 +52,8 @@ def _filled(node: Expression, operands: Mapping[str, Expression]) -> Expression:
         return Binary(node.operator, left, right)
     if isinstance(node, Select):
         return Select(*(_filled(each, operands) for each in (node.test, node.yes, node.no)))
+    if isinstance(node, Type):
+        return Type(node.name, tuple(_filled(each, operands) for each in node.arguments))
     if isinstance(node, Call):
         arguments, template = (
             tuple(_filled(each, operands) for each in parts)
@@ -127,7 +129,7 @@ class _Reader:
             inside = self.select()
             self._expect(")")
             return inside
-        if kind != "name":
+        if kind != "name" or word.endswith("_cast"):
             raise InternalError(f"no formula: `{self.formula}` at `{word}`")
         template: tuple[Expression, ...] = ()
         if self.word == "<" and "::" in word:  # of fusec's own functions; C's have none

@@ -314,7 +314,7 @@ class Pointer(Expression):
 
     @property
     def precedence(self) -> int:
-        return PRIMARY if self._is_first else BINARY["+"]
+        return self.buffer.precedence if self._is_first else BINARY["+"]
 
     @property
     def _is_first(self) -> bool:
@@ -323,7 +323,7 @@ class Pointer(Expression):
     def _printed(self) -> str:
         if self._is_first:
             return self.buffer.text
-        return f"{self.buffer} + {self.index.at_least(BINARY['+'])}"
+        return f"{self.buffer.at_least(BINARY['+'])} + {self.index.at_least(BINARY['+'])}"
 
 
 @dataclass(frozen=True)
@@ -383,7 +383,9 @@ def _listed(parts: Iterable[Expression]) -> str:
 
 
 def _template(arguments: tuple[Expression, ...]) -> str:
-    return f"<{_listed(arguments)}>" if arguments else ""
+    # A `>` in an argument would end the list.
+    listed = ", ".join(argument.at_least(BINARY["+"]) for argument in arguments)
+    return f"<{listed}>" if arguments else ""
 
 
 def vector_of(kind: Type, width: Operand = "kVec") -> Type:
@@ -584,8 +586,8 @@ class If(Statement):
     def lines(self) -> Iterator[str]:
         if not self.braces:
             (only,) = self.body
-            first, *rest = only.lines
-            yield from (f"if ({self.test}) {first}", *rest)
+            (line,) = only.lines
+            yield f"if ({self.test}) {line}"
             return
         yield f"if ({self.test}) {{"
         for each in self.body:

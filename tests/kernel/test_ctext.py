@@ -11,12 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusec.diagnostics import InternalError
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, I64, U32
 from fusec.kernel.ctext import dim_text, identifier, is_reciprocal, literal
 from fusec.kernel.formulas import fill
 from fusec.kernel.names import Names
-from fusec.kernel.nodes import Binary, Expression, Literal, Name
+from fusec.kernel.nodes import (
+    Binary,
+    Call,
+    Element,
+    Expression,
+    Literal,
+    Name,
+    Pointer,
+    Select,
+)
 from fusec.run.nvrtc import compile_ptx
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True)
@@ -127,6 +137,21 @@ def test_no_parentheses_that_are_not_needed(
     template: str, operand: Expression, expected: str
 ) -> None:
     assert fill(template, {"a": operand, "b": operand}).text == expected
+
+
+def test_numbers_and_types_in_formulas() -> None:
+    assert fill("{x} + 1e-5f", {"x": Name("a")}).text == "a + 1e-5f"
+    assert fill("fusec::Vec<{t}, 2>", {"t": Name("half")}).text == "fusec::Vec<half, 2>"
+    with pytest.raises(InternalError, match="static_cast"):
+        fill("static_cast<float>({x})", {"x": Name("a")})
+
+
+def test_pointers_and_template_arguments_bind_as_tightly_as_they_must() -> None:
+    a, b, c = map(Name, "abc")
+    chosen = Select(a, b, c)
+    assert Pointer(chosen, Name("i")).text == "(a ? b : c) + i"
+    assert Element(Pointer(chosen, Literal("0")), Name("i")).text == "(a ? b : c)[i]"
+    assert Call("f", (a,), (Binary(">", a, b),)).text == "f<(a > b)>(a)"
 
 
 DIMS = st.recursive(
