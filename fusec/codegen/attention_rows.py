@@ -10,15 +10,16 @@ from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, instances_under
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import (
+    SELECT,
     Assign,
     Binary,
     Expression,
-    Grouped,
     If,
     Literal,
     Name,
     Noted,
     Select,
+    grouped,
     operand,
 )
 from fusec.schedule.attention_problem import Softmax
@@ -49,7 +50,7 @@ def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan])
             value = Binary("/", Literal("1.0f"), value)
     empty = not softmax.is_safe and (bool(plans) or not _divides_by(softmax))
     if empty and (factor is None or not _reads(factor, softmax)):
-        value = Select(_IS_EMPTY, _NAN, Grouped(value) if isinstance(value, Select) else value)
+        value = Select(_IS_EMPTY, _NAN, grouped(value, SELECT + 1))
     for plan in plans:
         emit_store(emitter, plan, 0)
     lines = taken(emitter, "kernel", "batch", "row")

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from fusec.codegen.views import StorePlan, emit_store, guarded
 from fusec.ir.graph import Fusion, Input
-from fusec.kernel.emit import Emitter, vector_type
-from fusec.kernel.nodes import Braced, Evaluate, call
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import Braced, Evaluate, call, vector_of
 from fusec.schedule.plan import Kernel
 
 
@@ -69,6 +70,8 @@ def _emit_pair(emitter: Emitter, first: StorePlan, second: StorePlan, phase: int
     dtype = first.output.value.dtype
     values = tuple(emitter.to_storage(plan.instance, dtype, phase) for plan in pair)
     target = emitter.pointer(pair[0].buffer, first.address, phase)
-    store = Evaluate(call("fusec::store", target, Braced(vector_type(dtype, 2), values)))
+    store = Evaluate(
+        call("fusec::store", target, Braced(vector_of(storage_type(dtype), 2), values))
+    )
     line = guarded(emitter, first.conditions, store, phase, emitter.guard)
     emitter.add(phase, emitter.scopes[-1].name, line, last=first.overwrites or second.overwrites)

@@ -14,7 +14,7 @@ from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import dim_text, index_type, storage_type
-from fusec.kernel.emit import Emitter, vector_type
+from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import calls
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
@@ -36,6 +36,7 @@ from fusec.kernel.nodes import (
     call,
     item,
     negated,
+    vector_of,
     walk,
 )
 from fusec.schedule.plan import Kernel
@@ -255,7 +256,7 @@ def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Stateme
 
     for together in loads.vectors:
         first = together[0]
-        vector = held(first, vector_type(first.dtype))
+        vector = held(first, vector_of(storage_type(first.dtype)))
         found = emitter.load_vector(first, AHEAD)
         if len(together) > 1:
             found = _load_either(emitter, *together)
@@ -266,7 +267,7 @@ def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Stateme
             emitter.add(AHEAD, "inside", Assign(Name("inside"), whole, "&="))
         emitter.cached.update(dict.fromkeys(together, item(vector, lane)))
     for load in loads.across:
-        vector = held(load, vector_type(load.dtype))
+        vector = held(load, vector_of(storage_type(load.dtype)))
         about = place_of(emitter, fusion, load, AHEAD)
         emitter.add(AHEAD, "inside", ask_inside(about))
         emitter.add(AHEAD, LOADS, Assign(vector, load_across(about)))

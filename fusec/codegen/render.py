@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fusec.codegen.layout import laid_out
 from fusec.kernel.alignment import WIDEST, alignments
-from fusec.kernel.ctext import compute_type, identifier, storage_type
+from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.device import NAMESPACE, header_of
-from fusec.kernel.facts import device_names, names_used
+from fusec.kernel.facts import uses
 from fusec.kernel.nodes import (
     I64,
     INT,
@@ -146,12 +146,8 @@ HEADERS_HERE, PARAMETERS_HERE = "@headers@", "@parameters@"
 """Where a template has what is known once its body is rendered."""
 
 
-class Printing(Protocol):
-    """What is done with the values that a template prints."""
-
-    def value(self, value: object) -> object:
-        """Return what is printed for a value."""
-        ...
+Printing = Callable[[object], object]
+"""What is printed for a value that a template prints."""
 
 
 class Quoted(str):
@@ -160,37 +156,33 @@ class Quoted(str):
     __slots__ = ()
 
 
-class Noting:
-    """Notes the nodes, and the names of variables, that a template prints.
+def _noting(nodes: list[Node]) -> Printing:
+    """Note the nodes, and the names of variables, that a template prints.
 
     What stands in comments is none: templates print it as `Quoted`.
     """
 
-    def __init__(self) -> None:
-        """Note nothing yet."""
-        self.nodes: list[Node] = []
-
-    def value(self, value: object) -> object:
+    def printed(value: object) -> object:
         if isinstance(value, Node):
-            self.nodes.append(value)
+            nodes.append(value)
         elif isinstance(value, str) and value.isidentifier() and not isinstance(value, Quoted):
-            self.nodes.append(Name(value))
+            nodes.append(Name(value))
         return value
 
+    return printed
 
-class Numbered:
-    """Prints numbers for names."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        """Number some names."""
-        self.numbering = Numbering(names)
+def _numbered(numbering: Numbering) -> Printing:
+    """Print numbers for names, and nothing of what comments quote."""
 
-    def value(self, value: object) -> object:
+    def printed(value: object) -> object:
         if isinstance(value, Quoted):
             return ""
         if isinstance(value, Node):
-            return self.numbering.node(value)
-        return self.numbering.of(value) if isinstance(value, str) else value
+            return numbering.node(value)
+        return numbering.of(value) if isinstance(value, str) else value
+
+    return printed
 
 
 _PRINTING: ContextVar[Printing | None] = ContextVar("printing", default=None)
@@ -198,7 +190,7 @@ _PRINTING: ContextVar[Printing | None] = ContextVar("printing", default=None)
 
 def _printed(value: object) -> object:
     printing = _PRINTING.get()
-    return value if printing is None else printing.value(value)
+    return value if printing is None else printing(value)
 
 
 def _filled(template: str, view: KernelView, printing: Printing) -> str:
@@ -235,9 +227,9 @@ class Body:
     def numbered(self) -> str:
         """Return the text with numbers for names, and without what is quoted in comments."""
         names = self.names | {p.name for p in self.view.parameters} | {self.view.name}
-        printing = Numbered(names)
-        body = _filled(self.template, self.view, printing)
-        taken = tuple(replace(p, name=printing.numbering.of(p.name)) for p in self.taken)
+        numbering = Numbering(names)
+        body = _filled(self.template, self.view, _numbered(numbering))
+        taken = tuple(replace(p, name=numbering.of(p.name)) for p in self.taken)
         return replace(self, taken=taken).text(body)
 
 
@@ -259,12 +251,6 @@ class DeviceNames:
         return self[name]
 
 
-def headers_of(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the device headers of what nodes use, sorted."""
-    found = {header_of(name) for name in device_names(nodes)}
-    return tuple(sorted(found - {"storage.cuh"} | {"types.cuh"}))
-
-
 def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()) -> KernelSource:
     """Return a kernel's template filled with its view.
 
@@ -273,14 +259,14 @@ def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()
     """
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
-    noting, first = Noting(), _first(kernel)
-    printed = _filled(kernel.template, view, noting)
-    nodes = [*noting.nodes, *first]
-    named = names_used(nodes)
-    taken = tuple(p for p in view.parameters if p.name in named or _is_in_place(p.argument))
-    nodes += [p.type for p in taken]
-    includes = "\n".join(f'#include "{header}"' for header in headers_of(nodes))
-    body = Body(kernel.template, view, names, taken, tuple(first), includes)
+    nodes: list[Node] = []
+    printed, first = _filled(kernel.template, view, _noting(nodes)), _first(kernel)
+    used = uses([*nodes, *first])
+    taken = tuple(p for p in view.parameters if p.name in used.names or _is_in_place(p.argument))
+    headers = {header_of(name) for name in used.device | uses(p.type for p in taken).device}
+    sorted_in = sorted(headers - {"storage.cuh"} | {"types.cuh"})
+    includes = "\n".join(f'#include "{header}"' for header in sorted_in)
+    body = Body(kernel.template, view, names, taken, first, includes)
     kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
     return KernelSource(kernel, laid_out(body.text(printed)), _alignments(taken, nodes), body)
 
@@ -294,7 +280,7 @@ def _alignments(taken: Iterable[Parameter], nodes: Iterable[Node]) -> dict[str, 
     return found | dict.fromkeys((a.buffer for a in maps), WIDEST)
 
 
-def _first(kernel: Kernel) -> list[Statement]:
+def _first(kernel: Kernel) -> tuple[Statement, ...]:
     """Return what a kernel does first where launches overlap."""
     found: list[Statement] = []
     if kernel.followed:
@@ -302,14 +288,9 @@ def _first(kernel: Kernel) -> list[Statement]:
         found.append(Noted(start, "it waits for this kernel's end"))
     if kernel.overlapped:
         found.append(Evaluate(Call("fusec::wait_for_kernels_before")))
-    return found
+    return tuple(found)
 
 
 def _is_in_place(argument: Argument) -> bool:
     """Return whether an argument is an input that is written: by it the host knows that it is."""
     return isinstance(argument, TensorArgument) and argument.written and not argument.restrict
-
-
-__all__ = [
-    "KernelSource", "Parameter", "compute_type", "environment", "parameters", "render"
-]  # fmt: skip

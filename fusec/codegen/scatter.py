@@ -13,7 +13,7 @@ from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_va
 from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
 from fusec.kernel.ctext import compute_type, identifier, storage_type
-from fusec.kernel.emit import Emitter, convert, vector_type
+from fusec.kernel.emit import Emitter, convert
 from fusec.kernel.nest import Alias, Scope
 from fusec.kernel.nodes import (
     AUTO,
@@ -35,6 +35,7 @@ from fusec.kernel.nodes import (
     Type,
     call,
     item,
+    vector_of,
 )
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
@@ -267,7 +268,7 @@ class _Making:
             emitter.add(WRITE + 1, "element", Let(AUTO, there, loaded))
             value = convert(self.type, item(there, self.lane)) + value
         written = emitter.fresh(f"{buffer}_new", "written", WRITE + 1, 2)
-        emitter.add(WRITE + 1, "element", Declare(vector_type(dtype, width), written))
+        emitter.add(WRITE + 1, "element", Declare(vector_of(storage_type(dtype), width), written))
         line = Assign(item(written, self.lane), convert(storage_type(dtype), value))
         emitter.add(WRITE + 1, "lane", line)
         emitter.add(WRITE + 1, "after", Evaluate(call("fusec::store", pointer, written)))

@@ -11,7 +11,7 @@ from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
-from fusec.kernel.emit import Emitter, vector_type
+from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
@@ -27,6 +27,7 @@ from fusec.kernel.nodes import (
     Type,
     call,
     item,
+    vector_of,
 )
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
@@ -225,7 +226,7 @@ def _writer(
         emitter.cached[load] = Element(Name(tile.name), at)
     for load in along_columns(lowering, line, column, plan.parameters.write_width):
         name = names.fresh(f"{load.name}_ahead", "ahead")
-        kind, vector = vector_type(load.dtype, "kWriteVec"), item(name, "i")
+        kind, vector = vector_of(storage_type(load.dtype), "kWriteVec"), item(name, "i")
         emitter.add(AHEAD, "kernel", Declare(kind, name, (Name("kWrites"),)))
         about = place_of(emitter, plan.fusion, load, AHEAD)
         emitter.add(AHEAD, "inside", ask_inside(about, "kWriteVec"))

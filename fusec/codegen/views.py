@@ -15,8 +15,8 @@ from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Const, Fusion, Node, Output
 from fusec.kernel.ctext import TEMPLATE_NAMES, identifier, storage_type
-from fusec.kernel.emit import Emitter, vector_type
-from fusec.kernel.names import Names
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names, camel
 from fusec.kernel.nest import StoreKind
 from fusec.kernel.nodes import (
     Assign,
@@ -45,9 +45,9 @@ class KernelView:
     """The head of a kernel.
 
     purpose: what it computes; source: the fusion's file; equations: its operations; schedule: one
-    sentence; headers: device headers in use, parameters: what it may read (both found by rendering
-    once without); least_blocks: blocks that an SM is to hold at least, 0 to leave that to the
-    assembler, which spills registers rather than fill an SM less than it likes.
+    sentence; parameters: what it may read; least_blocks: blocks that an SM is to hold at least, 0
+    to leave that to the assembler, which spills registers rather than fill an SM less than it
+    likes.
     """
 
     name: str
@@ -56,7 +56,6 @@ class KernelView:
     equations: tuple[str, ...]
     schedule: str
     parameters: tuple[Parameter, ...]
-    headers: tuple[str, ...] = ()
     least_blocks: int = 0
 
 
@@ -188,7 +187,7 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
     if base is not None and emitter.lane is not None:
         number = len(emitter.scopes) - 2
         name = emitter.fresh(f"{plan.output.value.name}_vec", "vec", phase, number)
-        held = Declare(vector_type(dtype, emitter.width_name), name)
+        held = Declare(vector_of(storage_type(dtype), emitter.width_name), name)
         emitter.add(phase, emitter.scopes[number].name, held)
         emitter.add(phase, "lane", Assign(item(name, emitter.lane.name), value))
         function = "fusec::store_part" if emitter.part else "fusec::store"
@@ -240,9 +239,8 @@ class SharedArray:
 
 def shared_array(names: Names, name: str, staged: Staged) -> SharedArray:
     """Return a staged array as the plan lays it out."""
-    place = "k" + "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    kind = storage_type(staged.instance.dtype)
-    return SharedArray(name, kind, names.fresh(place, "offset"), staged.offset)
+    kind, place = storage_type(staged.instance.dtype), names.fresh(f"k{camel(name)}", "offset")
+    return SharedArray(name, kind, place, staged.offset)
 
 
 def parameter_names(kernel: Kernel) -> Names:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fusec.index.windows import Pick, Window
-from fusec.kernel.emit import Emitter, vector_type
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import (
     AUTO,
     Assign,
@@ -21,6 +22,7 @@ from fusec.kernel.nodes import (
     call,
     item,
     operand,
+    vector_of,
 )
 from fusec.schedule.pointwise_loads import Loads
 
@@ -42,7 +44,7 @@ def load_windows(emitter: Emitter, loads: Loads, phase: int) -> tuple[Statement,
             held[window] = _load(emitter, window, 0)
             continue
         name = emitter.fresh(f"{window.buffer}_ahead", "ahead", phase, 0)
-        kind = vector_type(window.dtype, _width(emitter, window))
+        kind = vector_of(storage_type(window.dtype), _width(emitter, window))
         arrays.append(Declare(kind, name, (Name("kUnroll"),)))
         held[window] = item(name, "u")
         emitter.add(phase, LOADS, Assign(held[window], _loaded(emitter, window, phase)))
@@ -70,7 +72,7 @@ def _loaded(emitter: Emitter, window: Window, phase: int) -> Expression:
     test = emitter.load_test(window.buffer, base.variables, window.conditions, phase)
     if test is None:
         return found
-    return Select(test, found, Braced(vector_type(window.dtype, width)))
+    return Select(test, found, Braced(vector_of(storage_type(window.dtype), width)))
 
 
 def _width(emitter: Emitter, window: Window) -> Operand:

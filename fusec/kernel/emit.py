@@ -25,6 +25,7 @@ from fusec.kernel.formulas import fill
 from fusec.kernel.nest import Nest
 from fusec.kernel.nodes import (
     AUTO,
+    SELECT,
     Binary,
     Braced,
     Call,
@@ -35,11 +36,11 @@ from fusec.kernel.nodes import (
     Let,
     Literal,
     Name,
-    Operand,
     Select,
     Type,
     Unary,
     call,
+    grouped,
     item,
     vector_of,
 )
@@ -294,7 +295,7 @@ class Emitter(Nest):
         first = list(zip(instance.operands, instance.branches, strict=False))
         for operand, conditions in reversed(first):
             value = self.convert(operand, instance.dtype, phase)
-            yes = Grouped(value) if isinstance(value, Select) else value
+            yes = grouped(value, SELECT + 1)
             found = Select(self.condition(conditions, phase), yes, found)
         return found
 
@@ -363,7 +364,7 @@ class Emitter(Nest):
             found: Expression = call(f"fusec::{function}", pointer, about=[2])
             test = self.load_test(first, instance.variables, instance.conditions, phase)
             if test is not None:
-                found = Select(test, found, Braced(vector_type(instance.dtype, 2)))
+                found = Select(test, found, Braced(vector_of(storage_type(instance.dtype), 2)))
             self.add(phase, self.scopes[number].name, Let(AUTO, name, found))
             self._pairs[key] = name
         return item(self._pairs[key], place)
@@ -391,7 +392,7 @@ class Emitter(Nest):
         test = self.load_test(name, instance.variables, conditions, phase)
         if test is None:
             return found
-        return Select(test, found, Braced(vector_type(instance.dtype, width)))
+        return Select(test, found, Braced(vector_of(storage_type(instance.dtype), width)))
 
     def first_lane(self, instance: Instance) -> Instance:
         """Return an instance for the first element of a vector."""
@@ -409,11 +410,6 @@ class Emitter(Nest):
                 variables=instance.variables - {self.lane},
             )
         return self._firsts[instance]
-
-
-def vector_type(dtype: DType, width: Operand = "kVec") -> Type:
-    """Return the type of a vector of elements as they are in memory."""
-    return vector_of(storage_type(dtype), width)
 
 
 def convert(to: Type, value: Expression) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from fusec.kernel.device import NAMESPACE
 from fusec.kernel.nodes import Call, Item, Name, Node, Type, walk
@@ -24,17 +25,27 @@ def is_indexed_by(nodes: Iterable[Node], name: str) -> bool:
     return any(isinstance(item.index, Name) and item.index.name == name for item in items)
 
 
-def device_names(nodes: Iterable[Node]) -> frozenset[str]:
-    """Return the names of fusec's own functions, types and constants, without their namespace."""
-    names = (
-        node.function if isinstance(node, Call) else node.name
-        for node in walk(nodes)
-        if isinstance(node, Call | Name | Type)
-    )
-    own = (name.removeprefix(NAMESPACE) for name in names if name.startswith(NAMESPACE))
-    return frozenset(name.partition("::")[0] for name in own)
+@dataclass(frozen=True)
+class Uses:
+    """What nodes use, by name.
+
+    names: variables and parameters; device: fusec's own functions, types and constants, without
+    their namespace.
+    """
+
+    names: frozenset[str]
+    device: frozenset[str]
 
 
-def names_used(nodes: Iterable[Node]) -> frozenset[str]:
-    """Return the names of variables and parameters that nodes read or set."""
-    return frozenset(node.name for node in walk(nodes) if isinstance(node, Name))
+def uses(nodes: Iterable[Node]) -> Uses:
+    """Return what nodes use."""
+    names: set[str] = set()
+    device: set[str] = set()
+    for node in walk(nodes):
+        if isinstance(node, Name):
+            names.add(node.name)
+        name = node.function if isinstance(node, Call) else ""
+        name = node.name if isinstance(node, Name | Type) else name
+        if name.startswith(NAMESPACE):
+            device.add(name.removeprefix(NAMESPACE).partition("::")[0])
+    return Uses(frozenset(names), frozenset(device))

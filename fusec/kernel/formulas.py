@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import cast
 
 from fusec.diagnostics import InternalError
 from fusec.kernel.nodes import (
@@ -16,6 +17,7 @@ from fusec.kernel.nodes import (
     Expression,
     Literal,
     Name,
+    Node,
     Select,
     Type,
     Unary,
@@ -39,28 +41,11 @@ class Hole(Expression):
 
 def fill(formula: str, operands: Mapping[str, Expression]) -> Expression:
     """Return an operation's expression with its operands put in."""
-    return _filled(parsed(formula), operands)
 
+    def filled(node: Node) -> Node:
+        return operands[node.operand] if isinstance(node, Hole) else node.mapped(filled)
 
-def _filled(node: Expression, operands: Mapping[str, Expression]) -> Expression:
-    if isinstance(node, Hole):
-        return operands[node.operand]
-    if isinstance(node, Unary):
-        return Unary(node.operator, _filled(node.operand, operands))
-    if isinstance(node, Binary):
-        left, right = (_filled(each, operands) for each in (node.left, node.right))
-        return Binary(node.operator, left, right)
-    if isinstance(node, Select):
-        return Select(*(_filled(each, operands) for each in (node.test, node.yes, node.no)))
-    if isinstance(node, Type):
-        return Type(node.name, tuple(_filled(each, operands) for each in node.arguments))
-    if isinstance(node, Call):
-        arguments, template = (
-            tuple(_filled(each, operands) for each in parts)
-            for parts in (node.arguments, node.template)
-        )
-        return Call(node.function, arguments, template)
-    return node
+    return cast("Expression", filled(parsed(formula)))
 
 
 @cache

@@ -14,12 +14,12 @@ from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
 from fusec.kernel.ctext import dim_text, identifier, index_type
 from fusec.kernel.names import Names
 from fusec.kernel.nodes import (
+    BINARY,
     INT,
     ZERO,
     Binary,
     Cast,
     Expression,
-    Grouped,
     If,
     Let,
     Literal,
@@ -30,6 +30,7 @@ from fusec.kernel.nodes import (
     Sum,
     Type,
     both,
+    grouped,
     operand,
 )
 
@@ -332,5 +333,4 @@ class Nest:
             return test
         if test is None:
             return operand(in_range)
-        several = isinstance(test, Binary) and test.operator == "&&"
-        return Binary("&&", operand(in_range), Grouped(test) if several else test)
+        return Binary("&&", operand(in_range), grouped(test, BINARY["&&"] + 1))

@@ -7,12 +7,12 @@ walking its nodes (`walk`), never in what they print.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from typing import cast
+from typing import Any, Self, cast
 
-PRIMARY, UNARY, SELECT, ASSIGNED = 16, 15, 2, 1
+PRIMARY, UNARY, SELECT = 16, 15, 2
 # Source: the C++ operator precedence table, counted upwards.
 BINARY = {
     "*": 13, "/": 13, "%": 13, "+": 12, "-": 12, "<<": 11, ">>": 11, "<": 9, "<=": 9, ">": 9,
@@ -28,30 +28,48 @@ _IN_ANY_ORDER = frozenset(["&&", "||", "&", "|"])
 class Node:
     """A part of a kernel."""
 
-    @property
-    def children(self) -> Iterator[Node]:
-        """Yield the nodes that this one is made of, in the order of the text."""
-        for name in _fields(type(self)):
+    @cached_property
+    def children(self) -> tuple[Node, ...]:
+        """The nodes that this one is made of, in the order of the text."""
+        found: list[Node] = []
+        for name in field_names(type(self)):
             value = getattr(self, name)
             if isinstance(value, Node):
-                yield value
+                found.append(value)
             elif isinstance(value, tuple):
                 parts = cast("tuple[object, ...]", value)
-                yield from (each for each in parts if isinstance(each, Node))
+                found += [each for each in parts if isinstance(each, Node)]
+        return tuple(found)
+
+    def mapped(self, change: Callable[[Node], Node], **fields: Any) -> Self:
+        """Return this node with others in the place of its children, in order, and other fields."""
+        changed: dict[str, Any] = {}
+        for name in field_names(type(self)):
+            value = getattr(self, name)
+            if name in fields:
+                changed[name] = fields[name]
+            elif isinstance(value, Node):
+                changed[name] = change(value)
+            elif isinstance(value, tuple):
+                parts = cast("tuple[object, ...]", value)
+                changed[name] = tuple(change(p) if isinstance(p, Node) else p for p in parts)
+        return replace(self, **changed) if changed else self
 
 
 @cache
-def _fields(kind: type[Node]) -> tuple[str, ...]:
+def field_names(kind: type[Node]) -> tuple[str, ...]:
+    """Return the names of a node's fields, in the order of the text."""
     return tuple(field.name for field in fields(kind))
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield nodes and all that they are made of, each before its parts."""
-    stack = list(nodes)[::-1]
+    stack = [*nodes]
+    stack.reverse()
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(list(node.children)[::-1])
+        stack.extend(reversed(node.children))
 
 
 class Expression(Node):
@@ -101,19 +119,6 @@ class Name(Expression):
 
     def _printed(self) -> str:
         return self.name
-
-
-@dataclass(frozen=True)
-class Bound(Name):
-    """A variable that the template binds.
-
-    extent: the C text of what it is below wherever it is bound, or "" where that is not known;
-    guarded: whether statements that use it are executed by threads past the end, too, which repeat
-    the last one.
-    """
-
-    extent: str = ""
-    guarded: bool = False
 
 
 @dataclass(frozen=True)
@@ -350,9 +355,8 @@ class Grouped(Expression):
         return f"({self.inside})"
 
 
-THREAD_X, THREAD_Y, BLOCK_X, BLOCK_Y = (
-    Member(Name(f"{of}Idx"), axis) for of in ("thread", "block") for axis in ("x", "y")
-)
+THREAD_X, THREAD_Y = (Member(Name("threadIdx"), axis) for axis in ("x", "y"))
+BLOCK_Y = Member(Name("blockIdx"), "y")
 
 
 @dataclass(frozen=True)
@@ -416,6 +420,11 @@ def item(array: Operand, *indices: Operand) -> Expression:
     for each in indices:
         found = Item(found, operand(each))
     return found
+
+
+def grouped(value: Expression, least: int) -> Expression:
+    """Return a value that a reader sees in parentheses if it binds less tightly than `least`."""
+    return value if value.precedence >= least else Grouped(value)
 
 
 def negated(value: Expression) -> Expression:

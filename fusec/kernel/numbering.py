@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields, replace
-from functools import cache
-from typing import Any, TypeVar, cast
 
 from fusec.kernel.nodes import (
     Call,
@@ -21,7 +18,6 @@ from fusec.kernel.nodes import (
     Using,
 )
 
-N = TypeVar("N", bound=Node)
 NAMED: dict[type[Node], str] = {
     Call: "function", Closure: "name", Constexpr: "name", Declare: "name", Let: "name",
     Loop: "variable", Name: "name", Parameter: "name", Type: "name", Using: "name",
@@ -43,22 +39,8 @@ class Numbering:
             return name
         return self._numbers.setdefault(name, f"%{len(self._numbers)}")
 
-    def node(self, node: N) -> N:
+    def node(self, node: Node) -> Node:
         """Return a node with numbers for names; they are met in the order of the fields."""
-        changed: dict[str, Any] = {}
-        own = next((NAMED[k] for k in type(node).__mro__ if k in NAMED), None)
-        for name in _fields(type(node)):
-            value = getattr(node, name)
-            if name == own:
-                changed[name] = self.of(value)
-            elif isinstance(value, Node):
-                changed[name] = self.node(value)
-            elif isinstance(value, tuple):
-                parts = cast("tuple[object, ...]", value)
-                changed[name] = tuple(self.node(p) if isinstance(p, Node) else p for p in parts)
-        return replace(node, **changed) if changed else node
-
-
-@cache
-def _fields(kind: type[Node]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+        own = NAMED.get(type(node))
+        numbered = {} if own is None else {own: self.of(getattr(node, own))}
+        return node.mapped(self.node, **numbered)
