@@ -44,7 +44,8 @@ class Row:
     """One graph: seconds by evaluator, those of CuPy's second time, and both verdicts.
 
     agree: whether verdicts have the same words of all outputs, and whether errors are alike; on the
-    host: how often what was computed there in one evaluation by CuPy.
+    host: how often what was computed there in one evaluation by CuPy. faulty: whether something
+    failed that is no error of the graph's.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Row:
     agree: bool | None = None
     on_the_host: dict[str, int] = field(default_factory=dict[str, int])
     message: str = ""
+    faulty: bool = False
 
     def line(self) -> str:
         """Return the row as text."""
@@ -65,7 +67,7 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each graph, and write them all; 1 where verdicts disagree."""
+    """Print a line for each graph, and write them all; 1 where verdicts disagree or fusec fails."""
     parser = argparse.ArgumentParser(prog="benchmarks.verification", description=__doc__)
     parser.add_argument("graphs", metavar="DIR", type=Path)
     parser.add_argument("--count", type=int, default=14)
@@ -82,11 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measure(row, given.graphs / f"{name}.json", device, given.seed, given.all)
         except FusecError as error:
             row.message = error.diagnostic.message.splitlines()[0]
+        except Exception as error:
+            row.faulty, row.message = True, f"{type(error).__name__}: {error}"
         rows.append(row)
         print(row.line(), flush=True)
         if given.out is not None:
             given.out.write_text(json.dumps(_record(rows, given.all), indent=1) + "\n", "utf-8")
-    return int(any(row.agree is False for row in rows))
+    return int(any(row.faulty or row.agree is False for row in rows))
 
 
 def _record(rows: Sequence[Row], everything: bool) -> dict[str, Any]:

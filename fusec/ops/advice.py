@@ -12,6 +12,7 @@ from fusec.ir.dim import Dim, Shape, dim, minimum, product
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
+from fusec.ops.arguments import canonical_attribute
 from fusec.ops.shapes import Unequal
 
 _MOST_TURNED = 4
@@ -32,13 +33,6 @@ class Dropped:
         return tuple(dim(1) if axis in self.dims else next(left) for axis in range(self.rank))
 
 
-def dropped_by(op: str, dims: Sequence[int] | int | None, rank: int) -> Dropped:
-    """Return what a reduction over `dims`, of all without, leaves out."""
-    listed = [dims] if isinstance(dims, int) else range(rank) if dims is None else dims
-    every = [axis % rank for axis in listed] if rank else []
-    return Dropped(op, tuple(sorted(every)), rank)
-
-
 def dropped_of(
     op: OpDef,
     operands: Sequence[Any],
@@ -47,10 +41,13 @@ def dropped_of(
 ) -> Iterator[tuple[Value, Dropped]]:
     """Yield the results of a call that reduces dims and does not keep them, with these dims."""
     first = operands[0] if operands else None
-    reduces = any(p.name == "keepdim" for p in op.params) and not attributes.get("keepdim")
+    params = {p.name: p for p in op.params}
+    reduces = {"dims", "keepdim"} <= params.keys() and not attributes.get("keepdim")
     if reduces and isinstance(first, Value) and first.type.shape is not None:
+        param = params["dims"]
+        dims = canonical_attribute(op, param, attributes.get("dims", param.default), [first])
         for value in results:
-            yield value, dropped_by(op.name, attributes.get("dims"), len(first.type.shape))
+            yield value, Dropped(op.name, dims, len(first.type.shape))
 
 
 def advised(
@@ -166,7 +163,7 @@ def _declared(value: Value, axis: int, extent: str) -> str:
 def advised_of_sizes(
     error: FusecError,
     x: Operand,
-    shape: Sequence[Dim],
+    shape: Shape,
     is_input: bool,
     hints: Mapping[str, int],
 ) -> FusecError:
@@ -174,7 +171,7 @@ def advised_of_sizes(
 
     hints: the default sizes of dims.
     """
-    before, after = list(x.shape), [dim(e) for e in shape]
+    before, after = list(x.shape), list(shape)
     while before and after and before[0] == after[0]:
         del before[0], after[0]
     while before and after and before[-1] == after[-1]:
@@ -190,7 +187,7 @@ def advised_of_sizes(
         merged = " * ".join(f"({e})" if len(e.terms) > 1 else str(e) for e in after)
         declared = _declared(x, place, merged)
         return error.changed(help=f"{why}: write {declared} under `inputs:`")
-    known = [k for k, e in enumerate(shape) if dim(e).is_const and dim(e) in after]
+    known = [k for k, e in enumerate(shape) if e.is_const and e in after]
     if known and not old.is_const:
         texts = ["-1" if k == known[-1] else str(e) for k, e in enumerate(shape)]
         return error.changed(

@@ -105,7 +105,7 @@ class GraphBuilder(DrawBuilder):
         except InternalError:
             raise
         except FusecError as error:
-            error = self._of_call(error, definition, operands, attributes)
+            error = self._advised(error, definition, operands, attributes)
             here = place(error.about) if place is not None and error.about else None
             raise self._placed(error, operands, here or span) from None
         finally:
@@ -115,6 +115,20 @@ class GraphBuilder(DrawBuilder):
         for value, dropped in dropped_of(definition, operands, attributes, made):
             self._dropped[self._slot_of[value]] = dropped
         return results
+
+    def _advised(
+        self,
+        error: FusecError,
+        op: OpDef,
+        operands: Sequence[OperandArgument],
+        attributes: Mapping[str, Any],
+    ) -> FusecError:
+        """Return an error of a call with advice; where advice fails, the error says so."""
+        try:
+            return self._of_call(error, op, operands, attributes)
+        except Exception as failed:
+            why = f"no advice, as fusec failed to find it: {type(failed).__name__}: {failed}"
+            return error.changed(notes=[*error.diagnostic.notes, why])
 
     def _of_call(
         self,
@@ -148,7 +162,8 @@ class GraphBuilder(DrawBuilder):
         elif error.code is ELEMENTS_DIFFER and op is TABLE["reshape"] and not is_inner:
             (x,) = (self.resolve(o) for o in operands)
             is_input = any(self._value(i.value) is x for i in self._inputs)
-            error = advised_of_sizes(error, x, attributes["new_shape"], is_input, self.hints)
+            shape = self.bindings.attribute(attributes_of(op, [x], attributes)["new_shape"])
+            error = advised_of_sizes(error, x, shape, is_input, self.hints)
         if error.instead is None or self._depth > 1:
             return error
         line = written(op, error.instead, operands, attributes)
