@@ -27,6 +27,8 @@ from fusec.reference.sums import Rules, State, passed
 NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
 LOGARITHMS = 1e-12
 """Part of a sum of logarithms that its own roundings may come to."""
+INFINITE, UNDEFINED, ZERO = "infinite", "undefined", "zero"
+"""Names of whether some factor is certainly infinite, NaN or 0."""
 SEEN = 32
 """Factors of a sample, at least, by which one can tell how many are equal."""
 
@@ -37,8 +39,9 @@ def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules:
     if not rules.errors or not dtype.is_rounded:
         return state
     if dtype.is_float:
-        logs = np.log(np.where(x == 0, 1.0, np.abs(x)))
-        # A zero makes no product larger or smaller.
+        # What is not finite has no logarithm, and a zero makes no product larger or smaller.
+        logs = np.log(np.where((x == 0) | ~np.isfinite(x), 1.0, np.abs(x)))
+        state |= _not_finite(operand, x, axes)
         state["growing"] = np.sum(np.maximum(logs, 0.0), axis=axes)
         state["shrinking"] = np.sum(np.maximum(-logs, 0.0), axis=axes)
     terms = x.astype(dtype.compute.numpy)
@@ -49,25 +52,39 @@ def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules:
     return state | passed(operand, axes, 1 / x)
 
 
+def _not_finite(operand: Estimate, x: Array, axes: tuple[int, ...]) -> State:
+    """Return which products have a factor that is certainly infinite, NaN or 0."""
+    variance = np.zeros(()) if operand.variance is None else operand.variance
+    found = np.isinf(x), np.isnan(x), (x == 0) & (variance == 0)
+    certain = np.isfinite(variance)
+    names = (INFINITE, UNDEFINED, ZERO)
+    return {n: np.any(f & certain, axis=axes) for n, f in zip(names, found, strict=True)}
+
+
 def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
     out, count = state["out"], int(state["count"])
     if "performed" not in state:
         return Estimate(out)
     off = np.square(np.abs(state["performed"] - out))
     steps = np.maximum(state["roundings"] - 1, 0.0) * np.square(unit(dtype) / 2) * SPREAD
-    relative = steps + state.get("independent", np.zeros(()))
+    own = state.get("independent", np.zeros(()))
+    relative = steps + own
     independent = squared(out) * relative + np.where(np.isfinite(off), off, 0.0)
     common = squared(out) * np.square(state["common"]) if "common" in state else None
     if not dtype.is_float:
         return Estimate(out, independent, common)
-    slack = LIMIT * np.sqrt(relative + np.square(state.get("common", np.zeros(()))))
+    factors = own + np.square(state.get("common", np.zeros(())))
+    slack = LIMIT * np.sqrt(steps + factors)
     slack = slack + LOGARITHMS * (state["growing"] + state["shrinking"])
-    reach = state["growing"] + slack, state["shrinking"] + slack
+    reach = np.where(state[INFINITE], inf, state["growing"] + slack), state["shrinking"] + slack
     independent = np.where(np.isnan(independent), inf, independent)
     independent = independent + np.square(product_range(*reach, count, dtype) / LIMIT)
-    # One that is infinite in any order, and meets no 0, is sure.
+    # One that is infinite in any order, and meets no 0, is sure; so is NaN in any order.
     infinite = state["growing"] - state["shrinking"] - slack > log(LARGEST[dtype.compute.name])
-    sure = infinite & (out != 0) & ~meets_no_number(*reach, dtype)
+    infinite = (infinite | state[INFINITE]) & (LIMIT * np.sqrt(factors) < 1)
+    sure = infinite & (out != 0) & ~np.isnan(out) & ~meets_no_number(*reach, dtype)
+    sure = sure | state[UNDEFINED] | (state[INFINITE] & state[ZERO])
+    common = None if common is None else np.where(sure, 0.0, common)
     return Estimate(out, np.where(sure, 0.0, independent), common)
 
 

@@ -421,6 +421,44 @@ def test_what_is_certainly_no_number_is_decided() -> None:
     assert compare(fusion, {}, {"x": x}, numbers).word == "differs"
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_products_with_infinite_factors_are_decided(axis: int, spread: float) -> None:
+    """Infinite, or NaN by a NaN or a 0 beside an infinity: so in any order."""
+    fusion = read_text(
+        f"fusion: t\ninputs: {{x: 'f32[64, 64]'}}\nops: ['y = prod(x, {axis})']\noutputs: [y]\n"
+    )
+    x = np.random.default_rng(0).uniform(1 - spread, 1 + spread, (64, 64)).astype(np.float32)
+    x[3, 5], x[10, 20], x[30, 40] = np.nan, np.inf, -np.inf
+    x[50, 51], x[50, 52], x[53, 51] = np.inf, -np.inf, -np.inf
+    x[60, 60], x[60, 61], x[61, 60], x[62, 62] = np.inf, 0, 0, 0
+    with np.errstate(invalid="ignore"):
+        right = np.prod(x, axis=axis)
+    assert judged(fusion, {"x": x}, right).ok
+    for kept in (np.isinf, np.isnan):
+        for wrong in (np.where(kept(right), 1, right), np.where(kept(right), -right, right)):
+            if not np.array_equal(wrong, right, equal_nan=True):
+                assert judged(fusion, {"x": x}, wrong.astype(np.float32)).word == "differs"
+
+
+def test_an_infinite_factor_decides_no_product_that_may_meet_a_zero() -> None:
+    """Factors of which some order makes 0 first: inf * 0 is NaN; so is inf by a factor near 0."""
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'f32[2, 64]', d: 'f32[2, 64]'}\n"
+        "ops: ['s = sum(d, -1, keepdim=True)', 'f = cat([x, s], 1)', 'y = prod(f, 1)']\n"
+        "outputs: [y]\n"
+    )
+    draw = np.random.default_rng(0)
+    x, d = draw.uniform(0.9, 1.1, (2, 2, 64)).astype(np.float32)
+    x[:, 62] = np.inf
+    assert judged(fusion, {"x": x, "d": d}, np.full(2, np.inf, np.float32)).ok
+    x[0, :60] = 1e-30
+    d[1, 32:] = -draw.permutation(d[1, :32])
+    for found in (np.inf, np.nan):
+        verdict = judged(fusion, {"x": x, "d": d}, np.full(2, found, np.float32))
+        assert verdict.outputs[0].open == 2
+
+
 def single_with(fusion: Fusion, x: np.ndarray, number: float) -> dict[str, np.ndarray]:
     """Return outputs that have a number where there is none."""
     found = stored(fusion, evaluate_single(fusion, {"x": x}, {}))
