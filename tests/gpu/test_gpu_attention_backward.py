@@ -46,7 +46,9 @@ def test_tiles_and_ragged_ends(
 
 
 @pytest.mark.parametrize("graph", [PLAIN, CAUSAL], ids=["full", "causal"])
-@pytest.mark.parametrize(("m", "n"), [(70, 3), (300, 300), (1000, 1000)])
+@pytest.mark.parametrize(
+    ("m", "n"), [(70, 3), (300, 300), pytest.param(1000, 1000, marks=pytest.mark.early)]
+)
 def test_heads_of_256_features(m: int, n: int, graph: tuple[str, ...]) -> None:
     text = backward(*graph, m=m, n=n, d=256, heads=20)
     check_on_gpu(pinned(text), scheduler="attention_backward", repeats=5)

@@ -112,6 +112,7 @@ def test_two_kernels_on_two_streams_from_four_threads() -> None:
     assert failures == []
 
 
+@pytest.mark.early
 def test_memory_stays_flat_over_many_sizes() -> None:
     """Sixteen thousand calls of changing sizes leave the device's memory as it was.
 

@@ -15,6 +15,7 @@ from paths import ROOT, TESTS
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.early,
     pytest.mark.skipif(
         any(find_spec(name) is None for name in ("torch", "thunder")),
         reason="needs PyTorch and lightning-thunder",

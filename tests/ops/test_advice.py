@@ -41,10 +41,12 @@ def test_what_is_reduced_is_known_in_every_form_of_its_dims(form: Any) -> None:
 
 
 def test_a_wrong_reshape_of_a_definition_is_an_error_at_its_call() -> None:
-    with pytest.raises(FusecError, match="changes the number of elements") as caught:
-        with FusionDefinition() as fd:
-            x = fd.define_tensor(shape=[2, 3], contiguity=True, dtype=DataType.Float)
-            fd.add_output(fd.ops.reshape(x, [fd.define_scalar(5, DataType.Int)]))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2, 3], contiguity=True, dtype=DataType.Float)
+        five = fd.define_scalar(5, DataType.Int)
+        with pytest.raises(FusecError, match="changes the number of elements") as caught:
+            fd.ops.reshape(x, [five])
+        fd.add_output(x)
     assert caught.value.exit_code == 2
 
 
