@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts, and put them into the record."""
     import torch
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--calls", type=int, default=10_000)
     given = parser.parse_args(arguments)

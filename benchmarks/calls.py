@@ -25,6 +25,7 @@ from benchmarks.entry import end_with
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec.call import fast, helper
 from fusec.call.program import Program
+from fusec.call.steps import LaunchStep
 
 OUT = ROOT / "benchmarks" / "results" / "h200-calls.json"
 CALLS = 2000
@@ -182,6 +183,7 @@ def peers() -> Iterator[dict[str, Any]]:
     library = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
     library.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
     step = record.steps[-1]
+    assert isinstance(step, LaunchStep)
     given = int(step.function), *step.shape.grid, *step.shape.block, step.shape.shared_bytes
     yield {"fusion": "norm", "way": "ctypes launch", **sampled(
         lambda: library(*given, record.arena.stream, step.packed.address, None)
@@ -225,7 +227,7 @@ def definitions() -> Iterator[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure everything, print it and write it down."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=OUT)
     out = parser.parse_args(arguments).out
     rows: list[dict[str, Any]] = []

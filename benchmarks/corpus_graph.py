@@ -236,10 +236,11 @@ def _no_write(_: Any) -> None:
 def recorded_examples(graph: Graph) -> list[Example] | None:
     """Return the first recorded inputs, vectors laid flat, or None where there are none."""
     sets = graph.get("all_example_inputs") or [graph.get("example_inputs")]
-    if not sets[0] or graph.get("synthetic_extent") is not None:
+    first = sets[0]
+    if not first or graph.get("synthetic_extent") is not None:
         return None if any(e.get("kind") for e in graph["inputs"]) else []
     examples: list[Example] = []
-    for entry in sets[0]:
+    for entry in first:
         if entry["kind"] == "tensor":
             low_high = entry.get("int_range")
             examples.append(

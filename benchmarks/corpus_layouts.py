@@ -27,6 +27,7 @@ def settle_layouts(
             settled += given
             continue
         example = given[0]
+        assert example.shape is not None
         axes = slow_to_fast(entry)
         own: list[bool | None] = list(entry["contiguity"])
         if len(axes) == len(own) == len(example.shape) and not _fits(example, axes, own):

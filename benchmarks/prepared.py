@@ -54,6 +54,7 @@ def prepare(
             _take(said, found)
         _take(said, found)
         for worker in workers:
+            assert worker.pid is not None
             with suppress(ProcessLookupError):  # it has not begun, or is done with all it started
                 os.killpg(worker.pid, signal.SIGKILL)
             worker.kill()

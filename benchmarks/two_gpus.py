@@ -163,9 +163,9 @@ def predicted(shape: Matmul, ranks: int) -> dict[str, Any]:
     gpu, fusion = target.find("sm_90a"), read_text(shape.text(ranks, ranks))
     options = CompileOptions()
     segmented = Compilation(fusion, options).segmented
-    decision = division(fusion, options).decision
+    loops = [d.because for d in division(fusion, options).decisions if d.action == "loop"]
     return {
-        "selected": "" if decision is None else decision.because.partition(":")[0],
+        "selected": loops[0].partition(":")[0] if loops else "",
         "predicted": round(1e6 * program_time(segmented, gpu, options.streams).seconds, 1),
     }
 

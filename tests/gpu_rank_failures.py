@@ -89,11 +89,23 @@ def _problems(code: int, said: str, act: str) -> list[str]:
     return problems
 
 
-def on_gpus() -> set[str]:
-    """Return the processes that hold memory of a GPU, by nvidia-smi."""
+def on_gpus(place: str) -> set[str]:
+    """Return this script's processes that hold memory of a GPU, by nvidia-smi.
+
+    They have a path below `place` in their environment.
+    """
     asked = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
     found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    return {line.split(",")[0] for line in found.splitlines() if line.strip()}
+    holders = {line.split(",")[0] for line in found.splitlines() if line.strip()}
+    return {pid for pid in holders if f"{place}/".encode() in environment_of(pid)}
+
+
+def environment_of(pid: str) -> bytes:
+    """Return a process' environment; that of one that has ended is empty."""
+    try:
+        return Path("/proc", pid, "environ").read_bytes()
+    except OSError:
+        return b""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="file for what was found, as JSON")
     given = parser.parse_args(arguments)
     uses_gpus = given.device == "cuda"
-    before, during = on_gpus() if uses_gpus else set[str](), set[str]()
+    during, left = set[str](), set[str]()
     begun = time.monotonic()
     with TemporaryDirectory() as place, ThreadPoolExecutor(given.at_once) as pool:
         cases = [
@@ -112,9 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for number, (moment, act) in enumerate(product(MOMENTS, SIGNALS))
         ]
         while uses_gpus and not all(case.done() for case in cases):
-            during |= on_gpus()
+            during |= on_gpus(place)
             time.sleep(0.5)
         found = [case.result() for case in cases]
+        if uses_gpus:
+            time.sleep(LEFT)
+            left = on_gpus(place)
     for case in found:
         how = "; ".join(case.problems) or "as it has to be"
         print(f"{case.moment}, {case.act}: {case.seconds:.1f} s, exit {case.code}: {how}")
@@ -122,11 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"    {line}")
     problems = sum(map(len, (case.problems for case in found)))
     if uses_gpus:
-        time.sleep(LEFT)
-        left = on_gpus() - before
-        problems += len(left) + (not during - before)
-        seen = len(during - before)
-        print(f"nvidia-smi: {seen} processes while they ran, left: {', '.join(left) or 'none'}")
+        problems += len(left) + (not during)
+        print(f"nvidia-smi: {len(during)} processes while they ran, left: {', '.join(left) or 'none'}")
     print(f"{len(found)} cases, {problems} problems, {time.monotonic() - begun:.0f} s")
     if given.out is not None:
         given.out.write_text(json.dumps([asdict(case) for case in found], indent=1) + "\n")

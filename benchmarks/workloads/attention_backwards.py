@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
-Tensor = torch.Tensor
 f32 = torch.float32
 QUERIES = 1024
 """Queries whose weights are in memory at a time."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
-Tensor = torch.Tensor
 f32 = torch.float32
 ROWS = 1024
 """Queries whose scores are in memory at a time."""

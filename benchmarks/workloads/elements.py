@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-Tensor = torch.Tensor
 f32 = torch.float32
 
 

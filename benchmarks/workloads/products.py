@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-Tensor = torch.Tensor
 bf16 = torch.bfloat16
 
 
