@@ -118,13 +118,17 @@ Operand = Value | Const
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An application of an operation; `operands` leaves out optional operands that are absent."""
+    """An application of an operation; `operands` leaves out optional operands that are absent.
+
+    origin: the value for which a pass has made the node, where its own name is another one.
+    """
 
     op: OpDef
     operands: tuple[Operand, ...]
     attributes: Mapping[str, Any]
     outputs: tuple[Value, ...]
     span: Span | None = None
+    origin: str = field(default="", compare=False)
 
     @property
     def output(self) -> Value:

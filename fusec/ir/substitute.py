@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from fusec.ir.dim import Dim
-from fusec.ir.graph import Fusion, Node, Operand, Type, Value
+from fusec.ir.graph import Fusion, Operand, Type, Value
 
 
 def substitute_dims(fusion: Fusion, values: Mapping[str, Dim]) -> Fusion:
@@ -29,12 +29,11 @@ def substitute_dims(fusion: Fusion, values: Mapping[str, Dim]) -> Fusion:
         for i in fusion.inputs
     )
     nodes = tuple(
-        Node(
-            n.op,
-            tuple(operand(o) for o in n.operands),
-            {k: _substitute_attribute(v, values) for k, v in n.attributes.items()},
-            tuple(renewed(v) for v in n.outputs),
-            n.span,
+        replace(
+            n,
+            operands=tuple(operand(o) for o in n.operands),
+            attributes={k: _substitute_attribute(v, values) for k, v in n.attributes.items()},
+            outputs=tuple(renewed(v) for v in n.outputs),
         )
         for n in fusion.nodes
     )

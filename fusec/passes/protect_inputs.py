@@ -87,7 +87,8 @@ def _copied(fusion: Fusion, output: Output, *, boundary: bool) -> tuple[Fusion, 
         if old in node.inputs or old in node.outputs:
             operands = tuple(temporary if o is old else o for o in node.operands)
             results = tuple(temporary if v is old else v for v in node.outputs)
-            node = replace(node, operands=operands, outputs=results)
+            origin = node.origin or (old.name if node.output is old else "")
+            node = replace(node, operands=operands, outputs=results, origin=origin)
         nodes.append(node)
     source = temporary
     if boundary:

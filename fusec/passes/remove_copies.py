@@ -43,7 +43,9 @@ def _give_names(fusion: Fusion) -> Fusion:
         if any(v in current for v in (*node.inputs, *node.outputs)):
             operands = tuple(_now(o, current) for o in node.operands)
             outputs = tuple(current.get(v, v) for v in node.outputs)
-            node = Node(node.op, operands, node.attributes, outputs, node.span)
+            is_renamed = outputs[0] != node.output
+            origin = node.origin or (node.output.name if is_renamed else "")
+            node = replace(node, operands=operands, outputs=outputs, origin=origin)
         nodes.append(node)
     outputs = tuple(_renewed(o, current.get(o.value)) for o in fusion.outputs)
     owner = {name: pin.name for pin in fusion.pins for name in pin.values}

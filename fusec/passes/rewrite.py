@@ -94,7 +94,10 @@ class Rewriter:
             if pin is not None:
                 self._joined[name] = pin
             values.append(Value(name, each))
-        self._append(Node(definition, tuple(operands), complete, tuple(values), near.span))
+        origin = near.origin or near.output.name
+        self._append(
+            Node(definition, tuple(operands), complete, tuple(values), near.span, origin)
+        )
         return tuple(values)
 
     def become(
@@ -107,7 +110,10 @@ class Rewriter:
         """Append the node that takes the place, name and type of `node`."""
         definition = find_op(op)
         complete, types = typed(definition, operands, attributes)
-        self._append(Node(definition, tuple(operands), complete, _retyped(node, types), node.span))
+        outputs = _retyped(node, types)
+        self._append(
+            Node(definition, tuple(operands), complete, outputs, node.span, node.origin)
+        )
         return self._nodes[-1].outputs
 
     # -- the walk
@@ -131,7 +137,7 @@ class Rewriter:
         if node.output.dim is None:
             operands = typed_literals(node.op, operands, node.output.dtype)
         outputs = _retyped(node, node.op.infer(operands, node.attributes))
-        return Node(node.op, operands, node.attributes, outputs, node.span)
+        return replace(node, operands=operands, outputs=outputs)
 
     def _settle(self, node: Node, old: Value, new: Operand) -> None:
         if isinstance(new, Const):

@@ -23,7 +23,7 @@ def approximated(original: Fusion, fusion: Fusion) -> tuple[tuple[str, ...], tup
     forms = [n for n in fusion.nodes if n.op.is_form]
     if not forms:
         return (), ()
-    makers = {name: n for n in original.nodes for name in names_of(original, n)}
+    makers = _makers(original)
     found = {v for form in forms for v in _behind(form, fusion, original, makers)}
     numbers = expressions(original)
     own = {numbers[v] for v, is_own in found if is_own}
@@ -40,7 +40,12 @@ def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> dict[str, in
 
     With how many terms of a row are scaled by the largest of them.
     """
-    wanted = {name: terms for plan in plans for name, terms in plan.rounded_early.items()}
+    wanted = {
+        known: terms
+        for plan in plans
+        for name, terms in plan.rounded_early.items()
+        for known in (name, _origin(plan.fusion, name))
+    }
     return {
         n.output.name: wanted[name]
         for n in (original.nodes if wanted else ())
@@ -52,7 +57,12 @@ def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> dict[str, in
 
 def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
     """Return the names in `original` of values of half types that are not rounded."""
-    wanted = {name for plan in plans for name in plan.unrounded}
+    wanted = {
+        known
+        for plan in plans
+        for name in plan.unrounded
+        for known in (name, _origin(plan.fusion, name))
+    }
     return tuple(
         n.output.name
         for n in (original.nodes if wanted else ())
@@ -60,17 +70,33 @@ def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
     )
 
 
+def _origin(fusion: Fusion, name: str) -> str:
+    """Return the value for which a pass has made the one called `name`; that itself where none."""
+    return next((n.origin for n in fusion.nodes if n.output.name == name and n.origin), name)
+
+
+def _makers(fusion: Fusion) -> dict[str, list[Node]]:
+    """Return by name what may be known by it later: last what the fusion itself calls so."""
+    found: dict[str, list[Node]] = {}
+    for node in fusion.nodes:
+        for name in names_of(fusion, node):
+            found.setdefault(name, []).append(node)
+    return found
+
+
 def _behind(
-    form: Node, fusion: Fusion, original: Fusion, makers: dict[str, Node]
+    form: Node, fusion: Fusion, original: Fusion, makers: dict[str, list[Node]]
 ) -> Iterator[tuple[Value, bool]]:
     """Yield what a form stands for: an operation, or (false) those inside the product around it."""
-    own = makers.get(form.output.name)
-    if own is not None and own.op.approx is form.op:
-        yield own.output, True
+    names = [name for name in (form.output.name, form.origin) if name]
+    own = [n for name in names for n in makers.get(name, ()) if n.op.approx is form.op]
+    if own:
+        yield from ((n.output, True) for n in own)
         return
     users = [form, *fusion.users.get(form.output, ())]
-    known = next((makers[u.output.name] for u in users if u.output.name in makers), None)
-    level = [] if known is None else [known]
+    named = (name for u in users for name in (u.output.name, u.origin) if name in makers)
+    known = next(named, None)
+    level = [] if known is None else makers[known][-1:]
     for _ in range(MOST_STEPS):
         yield from ((n.output, False) for n in level if n.op.inside is not None)
         level = [

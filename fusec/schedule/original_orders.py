@@ -62,11 +62,12 @@ class _Made:
     ) -> None:
         self._given = {v.name for v in original.values}
         self._makers = {v.name: n for n in fusion.nodes for v in n.outputs}
+        self._sums_for = {n.origin: n for n in fusion.nodes if n.origin and is_sum(n)}
         self._planned = planned
 
     def order(self, name: str) -> PlannedOrder | None:
         """Return the order of the value called `name`, if it is a sum or made of new sums."""
-        node = self._makers.get(name)
+        node = self._makers.get(name) or self._sums_for.get(name)
         if node is None:
             return None
         return self._of_sum(node) if is_sum(node) else self._of_parts(node)

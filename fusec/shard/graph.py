@@ -215,5 +215,5 @@ class LocalGraph:
                     now[value] = Value(fresh_name(names, value.name), value.type)
             operands = tuple(now.get(o, o) if isinstance(o, Value) else o for o in node.operands)
             outputs = tuple(now[v] for v in node.outputs)
-            nodes.append(Node(node.op, operands, node.attributes, outputs, node.span))
+            nodes.append(replace(node, operands=operands, outputs=outputs))
         return tuple(nodes), now

@@ -61,7 +61,7 @@ class _Settling:
         slices = {v: self._slice(v, level) for v in node.inputs}
         if any(new is not old for old, new in slices.items()):
             operands = tuple(slices.get(o, o) if isinstance(o, Value) else o for o in node.operands)
-            node = Node(node.op, operands, node.attributes, node.outputs, node.span)
+            node = replace(node, operands=operands)
         varying = (self._parts[v] for v in node.inputs if v in self._parts)
         self._place(node, level, next(varying, slices_begun(node)))
 
@@ -157,7 +157,7 @@ class _Settling:
                 if readers[value] > 1 or communicates(maker) or places(maker):
                     copy = Value(self._fresh(f"{value.name}_copy"), value.type)
                     yield Node(find_op("set"), (value,), {}, (copy,), node.span)
-                    node = Node(node.op, (copy,), node.attributes, node.outputs, node.span)
+                    node = replace(node, operands=(copy,))
             yield node
 
     def _fresh(self, base: str) -> str:
