@@ -44,6 +44,7 @@ from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.literals import typed_literals
 from fusec.ops.shapes import Unequal, broadcast_shape
 from fusec.ops.size_operands import with_constants
+from fusec.ops.wording import FILE_WORDING, Wording
 from fusec.ops.zero_dim import is_one_element, of_one_element
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -63,9 +64,17 @@ class _Draft:
 class GraphBuilder(DrawBuilder):
     """Builds one fusion: declare dims and inputs, call operations, name outputs, finish."""
 
-    def __init__(self, name: str = "fusion", *, doc: str = "", source: str = "") -> None:
-        """Start an empty fusion."""
+    def __init__(
+        self,
+        name: str = "fusion",
+        *,
+        doc: str = "",
+        source: str = "",
+        words: Wording = FILE_WORDING,
+    ) -> None:
+        """Start an empty fusion; words: the language in which errors say what to write."""
         super().__init__(name)
+        self.words = words
         self.name, self.doc, self.source = name, doc, source
         self._drafts: list[_Draft] = []
         self._outputs: list[Output] = []

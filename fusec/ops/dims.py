@@ -13,6 +13,7 @@ from fusec.ops.declare import Array, Axis, Ints, Shape, Size, composite
 from fusec.ops.lazy import np
 from fusec.ops.shapes import described, normal_axes, normal_axis, tensor_shape, text
 from fusec.ops.size_operands import with_constants
+from fusec.ops.wording import multiple_help
 
 if TYPE_CHECKING:
     from fusec.ops.build import GraphBuilder
@@ -236,23 +237,9 @@ def _expand_chunk(
         raise FusecError(
             f"`chunk` into {count.value}: {extent} is not known to be a multiple of it",
             notes=[described([arg])],
-            help=_declare_multiple(builder, extent, count.value),
+            help=multiple_help(builder.words, builder.dims, extent, count.value),
         )
     return _parts(builder, arg, dim, [length] * count.value)
-
-
-def _declare_multiple(builder: GraphBuilder, extent: Dim, count: int) -> str:
-    """Return how a dim is declared so that an extent is a multiple of `count`."""
-    default = extent.evaluate(builder.hints)
-    if str(extent) not in builder.hints:
-        return f"declare the dim with `multiple_of: {count}`"
-    if default % count:
-        other = -(-default // count) * count
-        return (
-            f"{extent} is {default}, not a multiple of {count}: declare `{extent}: "
-            f"{{default: {other}, multiple_of: {count}}}` under `dims:`"
-        )
-    return f"declare `{extent}: {{default: {default}, multiple_of: {count}}}` under `dims:`"
 
 
 def _dim(value: int) -> Dim:

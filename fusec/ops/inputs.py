@@ -186,6 +186,11 @@ class InputBuilder:
         return tuple(sorted(kept, key=place))
 
     @property
+    def dims(self) -> Mapping[str, DimFact]:
+        """Return the dims that are declared by name so far."""
+        return {n: f for n, f in self._dims.items() if not f.anonymous and "." not in n}
+
+    @property
     def hints(self) -> Mapping[str, int]:
         """Return the default size of every symbol declared so far."""
         return {fact.name: fact.default for fact in self._dims.values()}

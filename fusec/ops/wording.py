@@ -1,0 +1,110 @@
+"""How errors write declarations: as a file has them, or as a Python definition does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd, lcm
+from typing import TYPE_CHECKING, Protocol
+
+from fusec.ir.dim import Dim, Symbol
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import DimFact
+
+_SPARE = ("G", "P", "R", "P_2", "P_3")
+"""Names for a size that an error introduces."""
+
+
+class Wording(Protocol):
+    """The language that a graph is written in, in which errors say what to write."""
+
+    def dim(self, name: str, default: int, multiple_of: int) -> str:
+        """Return what to do to declare a dim with a default that is a multiple of a number."""
+        ...
+
+    def product(self, name: str, factor: Dim, spare: str, default: int, below: str = "") -> str:
+        """Return what to do to declare a dim as a size times a new dim, `spare`.
+
+        below: a dim of the factor that is declared further down.
+        """
+        ...
+
+    def call(self, line: str) -> str:
+        """Return a call, which is written as in a file."""
+        ...
+
+
+class FileWording:
+    """What files have."""
+
+    def dim(self, name: str, default: int, multiple_of: int) -> str:
+        """Return the declaration under `dims:`."""
+        return f"declare `{name}: {{default: {default}, multiple_of: {multiple_of}}}` under `dims:`"
+
+    def product(self, name: str, factor: Dim, spare: str, default: int, below: str = "") -> str:
+        """Return the two declarations under `dims:`."""
+        whole = f"({factor})" if len(factor.terms) > 1 else str(factor)
+        place = f", below `{below}`" if below else ""
+        return (
+            f"declare `{name}: {whole} * {spare}` with `{spare}: {default}` before it under "
+            f"`dims:`{place}"
+        )
+
+    def call(self, line: str) -> str:
+        """Return the call as it is."""
+        return line
+
+
+FILE_WORDING = FileWording()
+
+
+def multiple_help(
+    words: Wording,
+    dims: Mapping[str, DimFact],
+    extent: Dim,
+    count: int,
+    *,
+    told_already: bool = False,
+) -> str:
+    """Return how a dim is declared so that an extent is a multiple of `count`.
+
+    told_already: the error itself says that the default size of the extent is none.
+    """
+    found = _divisible_symbol(dims, extent, count)
+    if found is None:
+        return f"declare the sizes in {extent} so that it is a multiple of {count}"
+    fact, share = found
+    multiple = lcm(share, fact.multiple_of)
+    default = -(-fact.default // multiple) * multiple
+    told = words.dim(fact.name, default, multiple)
+    if default == fact.default or (told_already and str(extent) == fact.name):
+        return told
+    return f"{fact.name} is {fact.default}, not a multiple of {multiple}: {told}"
+
+
+def _divisible_symbol(
+    dims: Mapping[str, DimFact], extent: Dim, count: int
+) -> tuple[DimFact, int] | None:
+    """Return the last dim of a product, and what it must be a multiple of for the whole to be."""
+    if len(extent.terms) != 1:
+        return None
+    (atoms, coefficient) = extent.terms[0]
+    named = [dims[a.name] for a in atoms if isinstance(a, Symbol) and a.name in dims]
+    share = count // gcd(coefficient, count)
+    fitting = [f for f in named if f.default % share == 0]
+    return None if not named else ((fitting or named)[-1], share)
+
+
+def product_help(
+    words: Wording, dims: Mapping[str, DimFact], extent: Dim, factor: Dim
+) -> str | None:
+    """Return how a dim is declared as a product of a size; None where it is not a dim alone."""
+    fact = dims.get(str(extent))
+    if fact is None or factor.symbols & {fact.name}:
+        return None
+    sizes = {f.name: f.default for f in dims.values()}
+    times = max(fact.default // max(factor.evaluate(sizes), 1), 1)
+    spare = next(n for n in _SPARE if n not in dims)
+    later = [*dims][[*dims].index(fact.name) :]
+    below = [n for n in later if n in factor.symbols]
+    return words.product(fact.name, factor, spare, times, *below[-1:])
