@@ -26,6 +26,11 @@ class Span:
         """Return `file:line:column`."""
         return f"{self.file}:{self.line}:{self.column}"
 
+    @property
+    def shown(self) -> str:
+        """Return the part of the line that carets are under."""
+        return self.text[self.column - 1 : self.column - 1 + self.width]
+
 
 Paint = Callable[[str, str], str]
 """Returns a text as one of a role is shown."""

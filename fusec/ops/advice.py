@@ -14,6 +14,7 @@ from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import canonical_attribute
 from fusec.ops.shapes import Unequal
+from fusec.ops.wording import Wording
 
 _MOST_TURNED = 4
 """Dims up to which orders of dims are tried."""
@@ -56,17 +57,18 @@ def advised(
     dropped: Mapping[str, Dropped],
     declared: Sequence[Value],
     hints: Mapping[str, int],
+    words: Wording,
 ) -> FusecError:
     """Return an error of operands that do not broadcast, with what would mend them if known.
 
     given: the operands by their parameters. dropped: by a value's name, the reduction that it is
-    of. declared: the inputs. hints: the default sizes of dims.
+    of. declared: the inputs. hints: the default sizes of dims. words: how these are declared.
     """
     values: dict[str, Value] = {
         name: o for name, o in given.items() if isinstance(o, Value) and o.type.shape
     }
     help = advice([*values.values()], dropped)
-    help = help or _of_defaults([*values.values()], declared, hints)
+    help = help or _of_defaults([*values.values()], declared, hints, words)
     if help:
         return error.changed(help=help)
     instead = _in_order(values)
@@ -74,7 +76,10 @@ def advised(
 
 
 def _of_defaults(
-    values: Sequence[Value], declared: Sequence[Value], hints: Mapping[str, int]
+    values: Sequence[Value],
+    declared: Sequence[Value],
+    hints: Mapping[str, int],
+    words: Wording,
 ) -> str | None:
     """Return how to declare an input of a number that is only by default the size it meets."""
     for value in values:
@@ -84,9 +89,9 @@ def _of_defaults(
                 if not number.is_const or number == 1 or size.is_const:
                     continue
                 if size.evaluate(hints) == number.value:
-                    line = _declared(value, axis, str(size))
+                    line = words.input(value, _sizes(value, axis, str(size)))
                     why = f"{number} equals {size} only at the default sizes"
-                    return f"{why}: write {line} under `inputs:`"
+                    return f"{why}: write {line}"
     return None
 
 
@@ -118,6 +123,7 @@ def advised_of_slices(
     values: Sequence[Value],
     cut: Mapping[str, Value],
     hints: Mapping[str, int],
+    words: Wording,
 ) -> FusecError:
     """Return an error of operands that do not broadcast, where one is a slice of an input.
 
@@ -134,30 +140,28 @@ def advised_of_slices(
                 whole = source.shape[axis]
                 if have in (wanted, 1) or wanted == 1 or have != minimum(wanted, whole):
                     continue
-                return error.changed(help=_longer(source, axis, wanted, hints))
+                return error.changed(help=_longer(source, axis, wanted, hints, words))
     return error
 
 
-def _longer(source: Value, axis: int, wanted: Dim, hints: Mapping[str, int]) -> str:
+def _longer(source: Value, axis: int, wanted: Dim, hints: Mapping[str, int], words: Wording) -> str:
     """Return how to declare an input so that a slice of it has `wanted` elements in a dim."""
     whole, spare = source.shape[axis], next(n for n in ("P", "R", "P_2", "P_3") if n not in hints)
     more = max(whole.evaluate(hints) - wanted.evaluate(hints), 0)
     cut = f"a slice of `{source.name}` has min({wanted}, {whole}) elements, as dims are dynamic"
     if not whole.is_const:
-        return (
-            f"{cut}: where {whole} is never less, write `{whole}: {wanted} + {spare}` with "
-            f"`{spare}: {more}` before it under `dims:`"
-        )
-    exact = _declared(source, axis, str(wanted))
-    longer = _declared(source, axis, f"{wanted} + {spare}")
-    return f"{cut}: write {exact}, or {longer} with `{spare}: {more}` under `dims:`"
+        longer = words.sum(str(whole), wanted, spare, more)
+        return f"{cut}: where {whole} is never less, {longer}"
+    exact = words.input(source, _sizes(source, axis, str(wanted)))
+    longer = words.input(source, _sizes(source, axis, f"{wanted} + {spare}"))
+    return f"{cut}: write {exact}, or {longer} with {words.spare(spare, more)}"
 
 
-def _declared(value: Value, axis: int, extent: str) -> str:
-    """Return the declaration of an input with another extent in one of its dims."""
+def _sizes(value: Value, axis: int, extent: str) -> list[str]:
+    """Return the sizes of an input with another extent in one of its dims."""
     texts = [str(size) for size in value.shape]
     texts[axis] = extent
-    return f"`{value.name}: {value.dtype}[{', '.join(texts)}]`"
+    return texts
 
 
 def advised_of_sizes(
@@ -166,6 +170,7 @@ def advised_of_sizes(
     shape: Shape,
     is_input: bool,
     hints: Mapping[str, int],
+    words: Wording,
 ) -> FusecError:
     """Return the error of a reshape to another number of elements, where the defaults agree.
 
@@ -185,8 +190,8 @@ def advised_of_sizes(
     why = f"{old} equals {new} only at the default sizes"
     if old.is_const and len(before) == 1 and is_input and isinstance(x, Value):
         merged = " * ".join(f"({e})" if len(e.terms) > 1 else str(e) for e in after)
-        declared = _declared(x, place, merged)
-        return error.changed(help=f"{why}: write {declared} under `inputs:`")
+        declared = words.input(x, _sizes(x, place, merged))
+        return error.changed(help=f"{why}: write {declared}")
     known = [k for k, e in enumerate(shape) if e.is_const and e in after]
     if known and not old.is_const:
         texts = ["-1" if k == known[-1] else str(e) for k, e in enumerate(shape)]
@@ -227,10 +232,14 @@ def written(
     op: OpDef, instead: Instead, operands: Sequence[Any], attributes: Mapping[str, Any]
 ) -> str:
     """Return what to write instead of a call, with the names of its operands."""
-    texts = _texts(op, operands, attributes)
+    return written_with(op, instead, _texts(op, operands, attributes))
+
+
+def written_with(op: OpDef, instead: Instead, texts: Mapping[str, str]) -> str:
+    """Return what to write instead of a call; texts: its arguments, by the names of `Instead`."""
     filled = {name: text.format_map(texts) for name, text in instead.arguments.items()}
     if instead.text:
-        return instead.text.format_map(texts | filled)
+        return instead.text.format_map({**texts, **filled})
     given = {p.name: texts[p.name] for p in op.params if p.name in texts} | filled
     words = [t if p.is_operand else f"{p.name}={t}" for p in op.params
              if (t := given.get(p.name)) is not None]  # fmt: skip

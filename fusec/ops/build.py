@@ -165,14 +165,14 @@ class GraphBuilder(DrawBuilder):
             dropped = {n: d for n, d in known.items() if d is not None}
             declared = [self._value(i.value) for i in self._inputs]
             cut = {v.name: found for v in values if (found := self._cut_input(v)) is not None}
-            longer = advised_of_slices(error, values, cut, self.hints)
-            mended = advised(error, now, dropped, declared, self.hints)
+            longer = advised_of_slices(error, values, cut, self.hints, self.words)
+            mended = advised(error, now, dropped, declared, self.hints, self.words)
             error = mended if longer is error else longer
         elif error.code is ELEMENTS_DIFFER and op is TABLE["reshape"] and not is_inner:
             (x,) = (self.resolve(o) for o in operands)
             is_input = any(self._value(i.value) is x for i in self._inputs)
             shape = self.bindings.attribute(attributes_of(op, [x], attributes)["new_shape"])
-            error = advised_of_sizes(error, x, shape, is_input, self.hints)
+            error = advised_of_sizes(error, x, shape, is_input, self.hints, self.words)
         if error.instead is None or self._depth > 1:
             return error
         line = written(op, error.instead, operands, attributes)
@@ -192,6 +192,17 @@ class GraphBuilder(DrawBuilder):
                 found = self._current(slot)
                 return found if any(self._value(i.value) is found for i in self._inputs) else None
         return None
+
+    def works(self, make: Callable[[], Any]) -> bool:
+        """Return whether calls that `make` makes are right; they leave no nodes."""
+        count = len(self._drafts)
+        try:
+            make()
+        except FusecError:
+            return False
+        finally:
+            del self._drafts[count:]
+        return True
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
         """Call an operation with one result as written in source, and return the result."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Protocol
 
 from fusec.ir.dim import Dim, Symbol
 
 if TYPE_CHECKING:
-    from fusec.ir.graph import DimFact
+    from fusec.ir.graph import DimFact, Value
 
 _SPARE = ("G", "P", "R", "P_2", "P_3")
 """Names for a size that an error introduces."""
 
 
 class Wording(Protocol):
-    """The language that a graph is written in, in which errors say what to write."""
+    """The language that a graph is written in, in which errors say what to declare."""
 
     def dim(self, name: str, default: int, multiple_of: int) -> str:
         """Return what to do to declare a dim with a default that is a multiple of a number."""
@@ -29,8 +29,16 @@ class Wording(Protocol):
         """
         ...
 
-    def call(self, line: str) -> str:
-        """Return a call, which is written as in a file."""
+    def input(self, value: Value, shape: Sequence[str]) -> str:
+        """Return the declaration of an input with another shape."""
+        ...
+
+    def sum(self, name: str, least: Dim, spare: str, default: int) -> str:
+        """Return what to do to declare a dim as a size plus a new dim, `spare`."""
+        ...
+
+    def spare(self, name: str, default: int) -> str:
+        """Return the declaration of a new dim, which that of an input needs."""
         ...
 
 
@@ -43,16 +51,60 @@ class FileWording:
 
     def product(self, name: str, factor: Dim, spare: str, default: int, below: str = "") -> str:
         """Return the two declarations under `dims:`."""
-        whole = f"({factor})" if len(factor.terms) > 1 else str(factor)
         place = f", below `{below}`" if below else ""
         return (
-            f"declare `{name}: {whole} * {spare}` with `{spare}: {default}` before it under "
-            f"`dims:`{place}"
+            f"declare `{name}: {_factor(factor)} * {spare}` with `{spare}: {default}` before it "
+            f"under `dims:`{place}"
         )
 
-    def call(self, line: str) -> str:
-        """Return the call as it is."""
-        return line
+    def input(self, value: Value, shape: Sequence[str]) -> str:
+        """Return the declaration under `inputs:`."""
+        return f"`{value.name}: {value.dtype}[{', '.join(shape)}]` under `inputs:`"
+
+    def sum(self, name: str, least: Dim, spare: str, default: int) -> str:
+        """Return the two declarations under `dims:`."""
+        return (
+            f"write `{name}: {least} + {spare}` with `{spare}: {default}` before it under `dims:`"
+        )
+
+    def spare(self, name: str, default: int) -> str:
+        """Return the declaration under `dims:`."""
+        return f"`{name}: {default}` under `dims:`"
+
+
+class PythonWording:
+    """What Python definitions have."""
+
+    def dim(self, name: str, default: int, multiple_of: int) -> str:
+        """Return the call of `define_dim`."""
+        return f'write `{name} = fd.define_dim("{name}", {default}, multiple_of={multiple_of})`'
+
+    def product(self, name: str, factor: Dim, spare: str, default: int, below: str = "") -> str:
+        """Return the call of `define_dim` and the product."""
+        place = f", below `{below}`" if below else ""
+        return (
+            f'write `{spare} = fd.define_dim("{spare}", {default})` and '
+            f"`{name} = {_factor(factor)} * {spare}`{place}"
+        )
+
+    def input(self, value: Value, shape: Sequence[str]) -> str:
+        """Return the argument of `define_tensor`."""
+        return f"`shape=[{', '.join(shape)}]` in the definition of `{value.name}`"
+
+    def sum(self, name: str, least: Dim, spare: str, default: int) -> str:
+        """Return the call of `define_dim` and the sum."""
+        return (
+            f'write `{spare} = fd.define_dim("{spare}", {default})` and '
+            f"`{name} = {least} + {spare}`"
+        )
+
+    def spare(self, name: str, default: int) -> str:
+        """Return the call of `define_dim`."""
+        return f'`{name} = fd.define_dim("{name}", {default})` before it'
+
+
+def _factor(size: Dim) -> str:
+    return f"({size})" if len(size.terms) > 1 else str(size)
 
 
 FILE_WORDING = FileWording()

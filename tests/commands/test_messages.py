@@ -251,6 +251,10 @@ from fusec import DataType, FusionDefinition
 with FusionDefinition("f") as fd:
     K = fd.define_dim("K", 4)
     x = fd.define_tensor(shape=[64, 128], contiguity=True, dtype=DataType.Float)
+    N = fd.define_dim("N", 32)
+    b = fd.define_tensor(shape=[64], contiguity=True, dtype=DataType.Float)
+    n = fd.define_tensor(shape=[N], contiguity=True, dtype=DataType.Float)
+    h = fd.define_tensor(shape=[64, 128], contiguity=True, dtype=DataType.BFloat16)
     LINE
     fd.add_output(y)
 """
@@ -268,7 +272,77 @@ IN_SCRIPTS = {
     "B = fd.define_dim('B')": 'write `B = fd.define_dim("B", 1024)`',
     "z = fd.define_tensor(shape=['B', 128])": 'write `B = fd.define_dim("B", 1024)` before it',
     "fd.add_output([x, x])": "add each of them",
+    "fd.add_output(x.exp(), x.exp())": "`fd.add_output(exp_1)` and `fd.add_output(exp_2)`",
+    "fd.add_output(x, x, x)": "add each of them",
+    "y = fd.ops.where(x, x, 0.0)": "write `fd.ops.where(x != 0, x, 0.0)`",
+    "y = x + b.exp()": "`exp_1` lacks one",
+    "y = fd.group_norm(x, 3)": "write `y = fd.ops.group_norm(x, 3)`",
 }
+FOLLOWED = {
+    "y = x + b": "fd.ops.add(x, fd.ops.unsqueeze(b, -1))",
+    "y = x * b / 2": "fd.ops.mul(x, fd.ops.unsqueeze(b, -1))",
+    "y = fd.ops.where(x, x, 0.0)": "fd.ops.where(x != 0, x, 0.0)",
+    "y = fd.ops.matmul(h, h)": "h @ fd.ops.transpose(h, -2, -1)",
+    "y = b.relu() if b > 0 else -b": "fd.ops.where(b > 0, b.relu(), -b)",
+    "y = fd.ops.where(b > 0 and b < 1, b, 0.0)": "fd.ops.logical_and(b > 0, b < 1)",
+    "y = fd.ops.where(not b, b, 0.0)": "fd.ops.logical_not(b)",
+}
+"""Wrong lines of scripts, and what stands in the place of the part that is underlined."""
+
+
+@pytest.mark.parametrize("line", FOLLOWED)
+def test_calls_to_write_in_scripts_are_accepted(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.replace("LINE", line), encoding="utf-8")
+    with pytest.raises(FusecError) as caught:
+        load_script(file)
+    told = caught.value.diagnostic
+    assert f"write `{FOLLOWED[line]}`" in (told.help or ""), caught.value.render()
+    assert told.span is not None
+    whole = line.removeprefix("y = ") if " if " in line else told.span.shown
+    whole = {"b > 0": "b > 0 and b < 1", "not b": "not b"}.get(whole, whole)
+    right = line.replace(whole, FOLLOWED[line], 1)
+    file.write_text(SCRIPT.replace("LINE", right), encoding="utf-8")
+    load_script(file)
+
+
+def test_a_choice_by_statements_in_a_script(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    lines = "if x:\n        y = fd.ops.relu(x)\n    else:\n        y = -x"
+    file.write_text(SCRIPT.replace("LINE", lines), encoding="utf-8")
+    with pytest.raises(FusecError) as caught:
+        load_script(file)
+    help = caught.value.diagnostic.help
+    assert help == "write `y = fd.ops.where(x != 0, fd.ops.relu(x), -x)`"
+    right = "y = fd.ops.where(x != 0, fd.ops.relu(x), -x)"
+    file.write_text(SCRIPT.replace("LINE", right), encoding="utf-8")
+    load_script(file)
+    statement = "while b > 0:\n        y = x"
+    file.write_text(SCRIPT.replace("LINE", statement), encoding="utf-8")
+    with pytest.raises(FusecError, match="has no truth value"):
+        load_script(file)
+
+
+def test_a_failed_call_leaves_nothing_in_a_definition() -> None:
+    with FusionDefinition("f") as fd:
+        x = fd.define_tensor(shape=[8, 16], contiguity=True, dtype=DataType.Float)
+        b = fd.define_tensor(shape=[8], contiguity=True, dtype=DataType.Float)
+        with pytest.raises(FusecError, match=r"unsqueeze\(b, -1\)"):
+            fd.ops.add(x, b)
+        fd.add_output(fd.ops.relu(x))
+    assert [n.op.name for n in fd.graph().nodes] == ["relu"]
+
+
+def test_sizes_to_declare_in_scripts(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.replace("LINE", "y = fd.ops.reshape(n, [3, -1])"), encoding="utf-8")
+    with pytest.raises(FusecError) as caught:
+        load_script(file)
+    line = 'N = fd.define_dim("N", 33, multiple_of=3)'
+    assert caught.value.diagnostic.help == f"write `{line}`"
+    text = file.read_text().replace('N = fd.define_dim("N", 32)', line)
+    file.write_text(text, encoding="utf-8")
+    load_script(file)
 
 
 @pytest.mark.parametrize("line", IN_SCRIPTS)
@@ -280,7 +354,7 @@ def test_help_of_scripts(line: str, tmp_path: Path) -> None:
     told = caught.value.diagnostic
     assert IN_SCRIPTS[line] in (told.help or "").replace("`write", "write"), caught.value.render()
     assert told.span is not None
-    assert told.span.line == 9
+    assert told.span.line == 13
 
 
 def test_a_script_without_outputs(tmp_path: Path) -> None:
