@@ -38,7 +38,7 @@ from fusec.parse.fields import (
     wrong,
 )
 from fusec.parse.numbers import complex_number, typed_number
-from fusec.parse.scope import Scope
+from fusec.parse.scope import Scope, circle, circle_text
 from fusec.parse.trees import Items, Literal, Name, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
@@ -146,32 +146,18 @@ class Declarations:
         parser = Parser(node.source, *node.body)
         tree = parser.expression()
         parser.finish("size")
-        circle = self._circle(name)
-        for other in circle or ():
+        around = circle(name, self.uses)
+        for other in around or ():
             if other != name and self.scope.knows(other):
                 self.scope.find(other, node.span)  # silent where that one has been reported
-        if circle is not None:
-            names = " and ".join(f"`{n}`" for n in circle)
-            message = f"{names} are computed from each other"
-            if len(circle) == 1:
-                message = f"{names} is computed from itself"
-            help = f"give one of them a number: write `{name}: 4096`"
-            raise FusecError(message, span=node.span, help=help, code=USED_BEFORE_DEFINITION)
+        if around is not None:
+            raise FusecError(
+                circle_text(around),
+                span=node.span,
+                help=f"give one of them a number: write `{name}: 4096`",
+                code=USED_BEFORE_DEFINITION,
+            )
         return self.size_of(tree)
-
-    def _circle(self, name: str) -> list[str] | None:
-        """Return the dims from `name` back to itself, each computed from the next one."""
-        paths = [[name]]
-        seen: set[str] = set()
-        while paths:
-            path = paths.pop()
-            for used in self.uses.get(path[-1], ()):
-                if used == name:
-                    return path
-                if used not in seen:
-                    seen.add(used)
-                    paths.append([*path, used])
-        return None
 
     def check_overrides(self) -> None:
         """Raise FusecError for an override of a name that the file does not declare."""

@@ -211,7 +211,9 @@ class Pasted:
         values = [a.value for a in tree.arguments]
         if name == "einsum" and values and isinstance(values[0], String):
             try:
-                return einsum(values[0].text, values[1:], tree)
+                shapes = [self._shape(v) for v in values[1:]]
+                ranks = [None if shape is None else len(shape) for shape in shapes]
+                return einsum(values[0].text, values[1:], tree, ranks)
             except FusecError as error:
                 raise error.at(self._span(tree)) from None
         if (

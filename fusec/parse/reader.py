@@ -23,7 +23,7 @@ from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
 from fusec.ops.meshes import resized
 from fusec.ops.names import UNUSED, label_of
-from fusec.parse import fields
+from fusec.parse import fields, frameworks
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.expressions import Parser
@@ -166,6 +166,12 @@ class _Reader:
         self.lines = [line for line in parsed if line is not None]
         names = [n for line in self.lines for n in line.names]
         self.scope.later = {n.text: self.source.span(n.start, n.end) for n in names}
+        used = ((line, frameworks.names_in(line.tree)) for line in self.lines)
+        self.scope.uses = {
+            n.text: dict.fromkeys(u.partition(".")[0] for u in used_names)
+            for line, used_names in used
+            for n in line.names
+        }
         for item, line in zip(items, parsed, strict=True):
             if line is None:
                 self._poison(item)
