@@ -19,6 +19,7 @@ _WRITE = re.compile(
 )
 _SPARE = re.compile(r"with `(\w+: [^`]+)`(?: before it)? under `dims:`")
 _PLACE = re.compile(r"under `dims:`, below `(\w+)`")
+_ALSO = re.compile(r", and declare `([^`]+)`")
 _BELOW = re.compile(r"`(\w+)` for `(\w+)` in the lines below")
 _OP_LINE = re.compile(r"(?:- )?\w+(?: *, *\w+)* = .+")
 TRANSLATED = frozenset(
@@ -95,7 +96,11 @@ def written(text: str, diagnostic: Diagnostic) -> str | None:
         for new, old in _BELOW.findall(help):
             below = [re.sub(rf"\b{old}\b", new, line) for line in below]
         made = [f"  - {line.removeprefix('- ')}" for line in said]
-        return "\n".join([*lines[:at], *made, *below])
+        whole = [*lines[:at], *made, *below]
+        also = _ALSO.search(help)
+        if also is not None:
+            return _declared(_moved_below(whole, also[1], help), also[1], help)
+        return "\n".join(whole)
     return _declared(_moved_below(lines, said[0], help), said[0], help)
 
 

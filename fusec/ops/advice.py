@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import permutations
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations
 from typing import Any, cast
 
 from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim, Shape, dim, minimum, product
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Const, Operand, Value
+from fusec.ir.graph import Const, DimFact, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import canonical_attribute
 from fusec.ops.shapes import Unequal
-from fusec.ops.wording import Wording
+from fusec.ops.wording import Wording, equating
 
 _MOST_TURNED = 4
 """Dims up to which orders of dims are tried."""
@@ -56,22 +56,24 @@ def advised(
     given: Mapping[str, Any],
     dropped: Mapping[str, Dropped],
     declared: Sequence[Value],
-    hints: Mapping[str, int],
+    dims: Mapping[str, DimFact],
     words: Wording,
 ) -> FusecError:
     """Return an error of operands that do not broadcast, with what would mend them if known.
 
     given: the operands by their parameters. dropped: by a value's name, the reduction that it is
-    of. declared: the inputs. hints: the default sizes of dims. words: how these are declared.
+    of. declared: the inputs. dims: the dims, and words: how these are declared.
     """
     values: dict[str, Value] = {
         name: o for name, o in given.items() if isinstance(o, Value) and o.type.shape
     }
     help = advice([*values.values()], dropped)
+    hints = {name: fact.default for name, fact in dims.items()}
     help = help or _of_defaults([*values.values()], declared, hints, words)
+    help = help or _of_quotients([*values.values()], dims, words)
     if help:
         return error.changed(help=help)
-    instead = _in_order(values)
+    instead = _in_order(values) or _of_halves(values, dims, words)
     return error if instead is None else error.changed(instead=instead)
 
 
@@ -95,16 +97,53 @@ def _of_defaults(
     return None
 
 
+def _of_quotients(
+    values: Sequence[Value], dims: Mapping[str, DimFact], words: Wording
+) -> str | None:
+    """Return how to declare a dim so that extents with quotients of it are equal."""
+    for left, right in combinations(values, 2):
+        for axis in range(-min(left.rank, right.rank), 0):
+            one, other = left.shape[axis], right.shape[axis]
+            if one == other or 1 in (one, other):
+                continue
+            found = equating(dims, one, other)
+            if found is not None:
+                return found.text(words)
+    return None
+
+
+def _of_halves(
+    values: Mapping[str, Value], dims: Mapping[str, DimFact], words: Wording
+) -> Instead | None:
+    """Return the call with an operand repeated that has half of the elements of another one."""
+    for name, value in reversed([*values.items()]):
+        for other in values.values():
+            for axis in range(-min(value.rank, other.rank), 0):
+                half, whole = value.shape[axis], other.shape[axis]
+                found = None if half * 2 == whole else equating(dims, half * 2, whole)
+                if half == whole or (half * 2 != whole and found is None):
+                    continue
+                return Instead(
+                    arguments={name: f"cat([{{{name}}}, {{{name}}}], {axis})"},
+                    why=f"one operand has half of the {whole} elements, which may be repeated",
+                    declares=found,
+                    also="" if found is None else found.text(words),
+                )
+    return None
+
+
 def _in_order(values: Mapping[str, Value]) -> Instead | None:
     """Return the call with an operand whose dims are permuted, or with the dim that it lacks."""
     for name, value in reversed([*values.items()]):
         for other in values.values():
-            order = _order(value.type.shape, other.type.shape)
             others = [o.shape for o in values.values() if o is not value]
+            order = _order(value.type.shape, other.type.shape)
             if order is not None:
                 turned = tuple(value.shape[k] for k in order)
                 if all(_broadcast(turned, shape) for shape in others):
                     why = f"its dims are in another order than those of `{other.name}`"
+                    if 1 in value.shape and 1 not in other.shape:
+                        why = f"`{value.name}` is {value.type}: {why}"
                     permuted = f"permute({{{name}}}, {list(order)})"
                     return Instead(arguments={name: permuted}, why=why)
             for axis in range(1, other.rank) if value.rank == other.rank - 1 else ():
@@ -225,7 +264,7 @@ def _handed_on(
         return None
     places = {param: f"{{{name}}}" for param, name in names.items()}
     changed = {names[p]: text.format_map(places) for p, text in instead.arguments.items()}
-    return Instead(arguments=changed, why=instead.why)
+    return replace(instead, arguments=changed)
 
 
 def written(
@@ -296,10 +335,10 @@ def _broadcast(left: Shape, right: Shape) -> bool:
 
 
 def _order(shape: Shape | None, wanted: Shape | None) -> tuple[int, ...] | None:
-    """Return the order of dims that makes a shape another one; None where none does."""
+    """Return the order of dims in which a shape broadcasts to another one; None where none does."""
     if shape is None or wanted is None or len(shape) != len(wanted) or shape == wanted:
         return None
     if not 1 < len(shape) <= _MOST_TURNED:
         return None
     orders = permutations(range(len(shape)))
-    return next((o for o in orders if tuple(shape[k] for k in o) == tuple(wanted)), None)
+    return next((o for o in orders if _broadcast(tuple(shape[k] for k in o), wanted)), None)

@@ -44,7 +44,7 @@ from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.literals import typed_literals
 from fusec.ops.shapes import Unequal, broadcast_shape
 from fusec.ops.size_operands import with_constants
-from fusec.ops.wording import FILE_WORDING, Wording
+from fusec.ops.wording import FILE_WORDING, Declaration, Wording
 from fusec.ops.zero_dim import is_one_element, of_one_element
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -166,7 +166,7 @@ class GraphBuilder(DrawBuilder):
             declared = [self._value(i.value) for i in self._inputs]
             cut = {v.name: found for v in values if (found := self._cut_input(v)) is not None}
             longer = advised_of_slices(error, values, cut, self.hints, self.words)
-            mended = advised(error, now, dropped, declared, self.hints, self.words)
+            mended = advised(error, now, dropped, declared, self.dims, self.words)
             error = mended if longer is error else longer
         elif error.code is ELEMENTS_DIFFER and op is TABLE["reshape"] and not is_inner:
             (x,) = (self.resolve(o) for o in operands)
@@ -193,15 +193,19 @@ class GraphBuilder(DrawBuilder):
                 return found if any(self._value(i.value) is found for i in self._inputs) else None
         return None
 
-    def works(self, make: Callable[[], Any]) -> bool:
-        """Return whether calls that `make` makes are right; they leave no nodes."""
-        count = len(self._drafts)
+    def works(self, make: Callable[[], Any], declared: Declaration | None = None) -> bool:
+        """Return whether calls that `make` makes are right; they leave nothing in the graph.
+
+        declared: the declaration with which they are.
+        """
+        count, restore = len(self._drafts), self.assume(declared)
         try:
             make()
         except FusecError:
             return False
         finally:
             del self._drafts[count:]
+            restore()
         return True
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:

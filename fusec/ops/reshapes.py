@@ -14,7 +14,7 @@ from fusec.ops.declare import Array, Ints, Shape, movement
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.shapes import described, normal_axes, require_rank, tensor_shape, text
-from fusec.ops.wording import multiple_help, product_help
+from fusec.ops.wording import multiple_help, multiple_of
 
 if TYPE_CHECKING:
     from fusec.ops.build import GraphBuilder
@@ -92,11 +92,10 @@ def _check_elements(
     if left is not None and right is not None:
         by = f"{divisor}" if right.is_const else f"{right}, {divisor}"
         cause = f"{left} is {left.evaluate(sizes)}, not a multiple of {by}"
-        help = (
-            multiple_help(builder.words, named, left, divisor, told_already=True)
-            if right.is_const
-            else product_help(builder.words, named, left, right)
-        )
+        if right.is_const:
+            help = multiple_help(builder.words, named, left, divisor, told_already=True)
+        elif declared := multiple_of(named, left, right):
+            help = declared.text(builder.words)
     raise FusecError(
         f"`reshape` to {text(shape)}: {cause}",
         notes=[described([arg])],

@@ -314,8 +314,8 @@ class OurWords:
                 else frameworks.rebuilt(tree, [changed[name] for name in given])
             )
         line = self._line_with(tree, made)
-        otherwise = instead.why or None
-        return error.changed(help=instead.help(_line_text(line)), guess=Guess(line, otherwise))
+        guess = Guess(line, instead.rule, instead.declares)
+        return error.changed(help=instead.help(_line_text(line)), guess=guess)
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
         """Return the line with a call in fusec's words; None where its arguments do not fit."""

@@ -248,7 +248,10 @@ class _Reader:
             except FusecError as error:
                 guess = error.guess
                 made = made if guess is None else guess.line
+                undo = builder.assume(None if guess is None else guess.declares)
                 gone_on, count = self._go_on(line, made, builder, calls)
+                if not gone_on:
+                    undo()
                 if guess is not None and not gone_on and count <= len(line.names):
                     raise error.changed(help=guess.otherwise) from None
                 raise self._with_all_named(line, count, builder, calls) or error from None

@@ -97,6 +97,10 @@ LINES = {
     "a quotient by a size": "y = x.view(B, -1, T)",
     "groups that do not divide channels": "y = F.group_norm(s, 3)",
     "chunks": "y, z, u = chunk(x, 3, 1)",
+    "half of the features": "y = x * cos(cast(arange(0, H, 2), f32))",
+    "half of the features and the rest": "y = x[:, :H // 2] * x[:, H // 2:]",
+    "heads of a quotient": "y = s + repeat_interleave(x, H // K, 1).view(B, 1, -1)[:, :, :H]",
+    "a dim that is broadcast at the other end": "y = x * broadcast(v, [true, false])",
 }  # fmt: skip
 FILES = {
     "an op line that is indented deeper": (

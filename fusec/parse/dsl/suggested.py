@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def with_call(
     names = _variables(definition)
     texts = {f"_{n}_": text for n, v in arguments.items() if (text := _text(v, names)) is not None}
     known = texts.keys() | _sizes(names)
-    rule = error.changed(help=instead.why or error.diagnostic.help)
+    rule = error.changed(help=instead.rule or error.diagnostic.help)
 
     def call(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Operand:
         made, options = bind(find_op(name), positional, named)
@@ -68,7 +69,8 @@ def with_call(
     values = {place: arguments[name] for name, place in places.items()} | {
         name: value for name, value in names if isinstance(value, Dim)
     }
-    if not builder.works(lambda: frameworks.evaluated(tree, values, call, operator)):
+    made = partial(frameworks.evaluated, tree, values, call, operator)
+    if not builder.works(made, instead.declares):
         return rule
     return error.changed(help=instead.help(f"`{frameworks.text_of(tree, texts, PREFIX)}`"))
 
