@@ -224,7 +224,7 @@ def advised_of_sizes(
         return error
     old, new = product(before), product(after)
     if old.evaluate(hints) != new.evaluate(hints):
-        return error
+        return _inferred(error, shape, product(x.shape).evaluate(hints), hints)
     place = next(k for k in range(len(x.shape)) if list(x.shape[k : k + len(before)]) == before)
     why = f"{old} equals {new} only at the default sizes"
     if old.is_const and len(before) == 1 and is_input and isinstance(x, Value):
@@ -238,6 +238,18 @@ def advised_of_sizes(
             instead=Instead(arguments={"new_shape": f"[{', '.join(texts)}]"}, why=why)
         )
     return error.changed(help=why)
+
+
+def _inferred(error: FusecError, shape: Shape, count: int, hints: Mapping[str, int]) -> FusecError:
+    """Return the error of a reshape of `count` elements with the last extent that may be -1."""
+    for place in reversed(range(len(shape))):
+        rest = product(e for k, e in enumerate(shape) if k != place).evaluate(hints)
+        if shape[place].is_const and rest and count % rest == 0:
+            texts = ["-1" if k == place else str(e) for k, e in enumerate(shape)]
+            why = f"-1 is the extent that is left, {count // rest}"
+            instead = Instead(arguments={"new_shape": f"[{', '.join(texts)}]"}, why=why)
+            return error.changed(instead=instead)
+    return error
 
 
 def in_terms_of(error: FusecError, op: OpDef, given: Mapping[str, Any]) -> FusecError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusec.codes.shapes import ELEMENTS_DIFFER
-from fusec.diagnostics import FusecError
+from fusec.codes.shapes import ELEMENTS_DIFFER, RANK
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Call, Dim, floordiv, product
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, links, texts
@@ -132,7 +132,17 @@ def _canonical_permute(operands: Operands, attributes: Attributes) -> Attributes
 
 def _infer_permute(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     order: tuple[int, ...] = attributes["dims"]
-    shape = require_rank("permute", operands[0], len(order), "dims")
+    shape = tensor_shape("permute", operands[0])
+    left = [axis for axis in range(len(shape)) if axis not in order]
+    if left and len(order) < len(shape):
+        dims = f"dim {left[0]} is" if len(left) == 1 else f"dims {', '.join(map(str, left))} are"
+        raise FusecError(
+            f"dims of `permute` has {len(order)} entries for {len(shape)} dims",
+            notes=[described(operands)],
+            instead=Instead(arguments={"dims": str([*order, *left])}, why=f"{dims} not listed"),
+            code=RANK,
+        )
+    require_rank("permute", operands[0], len(order), "dims")
     return (Type(dtype_of(operands[0]), tuple(shape[axis] for axis in order)),)
 
 

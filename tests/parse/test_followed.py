@@ -34,6 +34,9 @@ inputs:
   place: f32[64, H]
   wide: f32[B, S, 32]
   table: f32[V, H]
+  experts: bf16[T, D, V]
+  q: bf16[B, D, S, H]
+  kv: bf16[B, K, S, H]
 ops:
   - {LINE}
 outputs: [y]
@@ -99,7 +102,15 @@ LINES = {
     "chunks": "y, z, u = chunk(x, 3, 1)",
     "half of the features": "y = x * cos(cast(arange(0, H, 2), f32))",
     "half of the features and the rest": "y = x[:, :H // 2] * x[:, H // 2:]",
-    "heads of a quotient": "y = s + repeat_interleave(x, H // K, 1).view(B, 1, -1)[:, :, :H]",
+    "a size too many": "y = reshape(s, [B, 8, 64])",
+    "a dim that is not permuted": "y = permute(h, [0, 2, 1])",
+    "heads of queries that are no multiple by name":
+        "y = F.scaled_dot_product_attention(q, kv, kv, is_causal=True)",
+    "more than there are": "y, i = topk(logits, 16, -1)",
+    "a new dim within": "y = x.expand(B, T, H)",
+    "parts that do not add up": "y, z = split(x, [20, 20], 1)",
+    "unequal parts that do not add up": "y, z = split(x, [20, 30], 1)",
+    "weights of groups": "y = grouped_mm(n, experts, cast(t, i32))",
     "a dim that is broadcast at the other end": "y = x * broadcast(v, [true, false])",
 }  # fmt: skip
 FILES = {
@@ -151,6 +162,11 @@ WRITTEN = {
     "or and not": "y = where(~(x > 0) | (x > 3), x, 0.0)",
     "a quotient that leaves a remainder": "H: {default: 35, multiple_of: 5}",
     "groups that do not divide channels": "S: {default: 6, multiple_of: 3}",
+    "a size too many": "y = reshape(s, [B, 8, -1])",
+    "more than there are": "y, i = topk(logits, V, -1)",
+    "parts that do not add up": "y, z = chunk(x, 2, 1)",
+    "heads of queries that are no multiple by name":
+        "y = scaled_dot_product_attention(q, kv, kv, is_causal=true, enable_gqa=true)",
 }  # fmt: skip
 """What some of them are to be: other lines are accepted, too, and mean something else."""
 

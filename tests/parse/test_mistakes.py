@@ -24,7 +24,7 @@ MISTAKES = {
     "two names of a size": (MATRIX, "y, z = B // 2", 12, "one size, and 2 names"),
     "halves of what may be odd": (
         MATRIX, "y = add(slice(x, [0, 0], [B, H // 2]), slice(x, [0, H // 2], [B, H]))", 9,
-        "declared with `multiple_of: 2`",
+        "declare `H: {default: 512, multiple_of: 2}` under `dims:`",
     ),
     "counted from the end": (
         MATRIX, "y = slice(x, [0, 0 - H // 2], [B, H])", 9, "that is H - (H // 2)"
