@@ -166,6 +166,11 @@ OPS = {
     "y = x.squeeze()": "write `squeeze(input, dim)`",
     "y = nn.ReLU()(x)": "functions are called, not modules",
     "y = 2x": "a product is `2 * x`",
+    "y = x * 1.0f": "write `1.0`",
+    "y = x * 2f": "write `2.0`",
+    "y = x * 10L": "write `10`",
+    "y = y + x": "if `y` is an input, declare it under `inputs:`",
+    "a = x + y\n  - y = exp(a)": "one of these lines must use an input",
     "y = x[:, :B] * zeros([B])": "where H is never less, write `H: B + P` with `P: 8` before it",
     "y = torch.relux(x)": "did you mean `relu`?",
     "y = torch.linalg.norm(x)": "did you mean `norm`?",
@@ -191,6 +196,33 @@ FILES = {
     "a dim that is not sharded": (
         "x: f32[B, H]", "x: {type: 'f32[B, H]', shard: {2: mesh}}", "dims are numbered 0 to 1",
     ),
+    "inputs that are not indented": (
+        "  x: f32[B, H]\n  w: f32[H]", "x: f32[B, H]\nw: f32[H]",
+        "indent them under `inputs:`",
+    ),
+    "a dim that is not indented": ("dims: {B: 8, H: 16}", "dims:\nB: 8", "indent it under `dims:`"),
+    "dims as a list": ("{B: 8, H: 16}", "[B, H]", "write `dims: {B: 4096, H: 4096}`"),
+    "a range with dots": (
+        "x: f32[B, H]", "x: {type: 'f32[B, H]', range: 0..9.5}", "write `range: [0, 9.5]`",
+    ),
+    "a range of Python": (
+        "x: f32[B, H]", "x: {type: 'f32[B, H]', range: '(-1, 1)'}", "write `range: [-1, 1]`",
+    ),
+    "a stride too few": (
+        "x: f32[B, H]", "x: {type: 'f32[B, H]', strides: [H]}", "write `strides: [H, 1]`",
+    ),
+    "a flag too few": (
+        "w: f32[H]", "w: {type: 'f32[H]', contiguity: [true, true]}",
+        "write `contiguity: [true]`",
+    ),
+    "an order of strides": ("[y]", "[{y: {stride_order: [0]}}]", "write `stride_order: [1, 0]`"),
+    "a colon in a text": ("dims:", "doc: LN: the norm\ndims:", 'write `doc: "LN: the norm"`'),
+    "an input in a segment": ("[y]", "[y]\nsegments: {a: [x, y]}", "write `a: [y]`"),
+    "an operation in schedules": (
+        "[y]", "[y]\nschedules: {softmx: {threads_x: 64}}", "name a computed value, as `y`",
+    ),
+    "a size with a suffix": ("H: 16", "H: 4k", "write `4096`"),
+    "a size with another suffix": ("H: 16", "H: 1.5K", "write `1536`"),
 }  # fmt: skip
 
 
