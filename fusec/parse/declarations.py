@@ -74,7 +74,8 @@ class Declarations:
         self.uses = {e.key.text: _names_used(e.value) for e in node.entries}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
-            with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
+            meant = name.partition("=")[0].strip()
+            with self.problems.collect(span, lambda n=meant, s=span: self.scope.poison(n, s)):
                 if ".stride" in name:
                     # The size that a run-time stride is planned for, as fusec itself prints it.
                     self.hints[name] = integer(entry.value, f"the stride `{name}`")
@@ -381,9 +382,7 @@ class Declarations:
             parser.finish("stride")
         return strides
 
-    def _contiguity(
-        self, name: str, node: YamlNode | None, rank: int
-    ) -> list[bool | None] | None:
+    def _contiguity(self, name: str, node: YamlNode | None, rank: int) -> list[bool | None] | None:
         if node is None:
             return None
         flags: list[bool | None] = []

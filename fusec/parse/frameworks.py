@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from fusec import ops
+from fusec.codes.calls import MISSING_ARGUMENT
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, Param
@@ -77,7 +78,8 @@ def bind(
         given[name] = value
     for parameter in entry.parameters:
         if parameter.default is NEEDED and not parameter.variadic and parameter.name not in given:
-            raise FusecError(f"`{entry.name}` needs `{parameter.name}`", help=entry.title)
+            message = f"`{entry.name}` needs `{parameter.name}`"
+            raise FusecError(message, help=entry.title, code=MISSING_ARGUMENT)
     return given
 
 

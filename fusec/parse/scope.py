@@ -108,6 +108,11 @@ class Scope:
         """Return whether a name means a size."""
         return isinstance(self._meanings.get(name), Dim)
 
+    @property
+    def dims(self) -> list[str]:
+        """Return the names that are dims of their own, in order."""
+        return [n for n, m in self._meanings.items() if isinstance(m, Dim) and str(m) == n]
+
     def span_of(self, name: str) -> Span | None:
         """Return where a name was defined."""
         return self._spans.get(name)

@@ -110,6 +110,19 @@ LINES = {
     "a new dim within": "y = x.expand(B, T, H)",
     "parts that do not add up": "y, z = split(x, [20, 20], 1)",
     "unequal parts that do not add up": "y, z = split(x, [20, 30], 1)",
+    "a module": "y = nn.Linear(32, 8)(x)",
+    "a module without weights": "y = nn.Softmax(dim=-1)(x)",
+    "a table of a module": "y = nn.Embedding(12, 32)(t)",
+    "a comprehension": "y = torch.cat([x[:, k * 8:(k + 1) * 8].relu() for k in range(4)], 1)",
+    "a mask as an index": "y = x[x > 0].sum()",
+    "a mask of rows as an index": "y = s[seen].sum()",
+    "elements by a mask": "x[c] = 0.0\n  - y = x * w",
+    "elements by a condition": "x[x > 1] *= 2\n  - y = x * w",
+    "elements of a slice": "x[:, 2:4] = 0.0\n  - y = x * w",
+    "elements of an index": "x[0] = 1.0\n  - y = x * w",
+    "no number of classes": "y = F.one_hot(t)",
+    "no number of classes, in fusec's words": "y = one_hot(t)",
+    "the results of a method": "y, i = x.max(1)",
     "weights of groups": "y = grouped_mm(n, experts, cast(t, i32))",
     "a dim that is broadcast at the other end": "y = x * broadcast(v, [true, false])",
 }  # fmt: skip
@@ -163,6 +176,13 @@ WRITTEN = {
     "a quotient that leaves a remainder": "H: {default: 35, multiple_of: 5}",
     "groups that do not divide channels": "S: {default: 6, multiple_of: 3}",
     "a size too many": "y = reshape(s, [B, 8, -1])",
+    "a module": "y = linear(x, keep, v)",
+    "a table of a module": "y = embedding_fwd(t, table)",
+    "elements by a mask": "x_2 = where(c, 0.0, x)",
+    "elements of a slice":
+        "x_2 = update_slice(x, full([B, 2], 0.0, dtype=f32), [0, 2])",
+    "a comprehension":
+        "y = cat([relu(x[:, 0:8]), relu(x[:, 8:16]), relu(x[:, 16:24]), relu(x[:, 24:32])], 1)",
     "more than there are": "y, i = topk(logits, V, -1)",
     "parts that do not add up": "y, z = chunk(x, 2, 1)",
     "heads of queries that are no multiple by name":
