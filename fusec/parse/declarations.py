@@ -222,7 +222,15 @@ class Declarations:
                 code=TENSOR_DEFAULT,
             )
         if name in self.overrides:
-            raise FusecError(f"`{name}` is a tensor: only dims and scalars can be set")
+            close = next((n for n in self.settable if n.lower() == name.lower()), None)
+            value = self.overrides[name]
+            raise FusecError(
+                f"`{name}` is a tensor: only dims and scalars can be set",
+                help=f"did you mean `--set {close}={value}`?"
+                if close
+                else f"dims and scalars: {', '.join(self.settable) or 'none'}",
+                code=SET_UNKNOWN_DIM,
+            )
         if "strides" in given and ("contiguity" in given or "stride_order" in given):
             raise FusecError(
                 "`strides` already define the layout",

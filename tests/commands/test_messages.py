@@ -268,11 +268,23 @@ def test_help_of_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for arguments, help in (
         ([str(file), "--set", "B=1e3"], "write --set B=1000"),
         ([str(file), "--set", "eps=2.5"], "as in `eps: f32 = 2.5`"),
-        ([str(file), "--set", "B=many"], "e.g. --set B=4096"),
+        ([str(file), "--set", "B=many"], "e.g. --set B=4096; scalars that are no sizes"),
+        ([str(file), "--set", "B", "1024"], "write `--set B=1024`"),
+        ([str(file), "--set", "X=1024"], "dims: B, H"),
+        ([str(file), "--set", "x=1024"], "dims and scalars: B, H"),
+        ([str(file), "--redefine", "befor"], "write `--redefine before`"),
         ([str(tmp_path)], f"name its files: `{tmp_path / '*.yaml'}`"),
         ([str(tmp_path / "fusion_b.yaml")], f"did you mean `{file}`?"),
     ):
         assert run_main(["check", *arguments]) == 2
+        assert help in capsys.readouterr().err
+    for arguments, help in (
+        (["run", str(file), "--device", "cpu"], "write `--device reference`: it evaluates on"),
+        (["run", str(file), "--device=gpu"], "write `--device cuda`"),
+        (["run", str(file), "--tolerance", "1e-3"], "did you mean `--rtol` (relative) or `--atol`"),
+        (["explain", "E999"], "codes are E0101 to "),
+    ):
+        assert run_main(arguments) == 2
         assert help in capsys.readouterr().err
     for arguments, suggested in (
         (["check", str(tmp_path / "other.yaml")], False),
