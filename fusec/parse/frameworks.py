@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from fusec import ops
 from fusec.codes.calls import MISSING_ARGUMENT
 from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, Param
 from fusec.ops.arguments import near_argument, parameter_called
@@ -332,6 +333,13 @@ def _factor(tree: Tree, level: int, texts: Mapping[str, str], prefix: str) -> st
         except FusecError:
             composed = False
     return f"({text})" if composed else text
+
+
+def size_tree(size: Dim, at: Tree) -> Tree:
+    """Return a size as an expression at the place of another one."""
+    if size.is_const:
+        return Literal(size.value, at.start, at.end)
+    return substituted(parsed(str(size)), {}, at)
 
 
 def shown(entry: Entry, prefix: str = "") -> str:

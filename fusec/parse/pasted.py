@@ -17,8 +17,9 @@ from fusec.ops import TABLE
 from fusec.ops.frameworks.entry import LIKE, PAIRS
 from fusec.parse import frameworks
 from fusec.parse.einsum import einsum
-from fusec.parse.expressions import ASSIGNED, CALLED, REPEATED, is_condition
-from fusec.parse.operators import WORDS
+from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
+from fusec.parse.modules import Modules
+from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.scope import Scope
 from fusec.parse.trees import (
     Argument,
@@ -33,6 +34,7 @@ from fusec.parse.trees import (
     String,
     Subscript,
     Tree,
+    integer_literal,
 )
 
 _MODULES = frozenset({"math", "torch", "np", "numpy", "jnp"})
@@ -58,9 +60,8 @@ class Pasted:
 
         hints: returns the default sizes of dims.
         """
-        self._scope, self._span, self._inputs, self._hints = scope, span, inputs, hints
-        self.missing: list[str] = []
-        """What the line that was read last needs besides: inputs to declare."""
+        self._scope, self._span = scope, span
+        self._modules = Modules(self._value, span, inputs, hints)
         self.first: Tree | None = None
         """The first part that was rewritten, and that op lines do not have, since this was None."""
         self.static: dict[str, Tree] = {}
@@ -106,10 +107,15 @@ class Pasted:
         known = self.renamed.get(owner)
         return name if known is None else replace(name, text=known.text + dot + rest)
 
+    @property
+    def missing(self) -> Sequence[str]:
+        """Return what the line that was read last needs besides: inputs to declare."""
+        return self._modules.missing
+
     def line(self, line: OpLine) -> OpLine:
         """Return a line without Python's parts; one result of several is named where it stands."""
         self.first = None
-        self.missing = []
+        self._modules.missing = []
         tree = self.of(line.tree)
         if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
             key, op = tree.keys[0], TABLE.get(tree.base.name.text.rpartition(".")[2])
@@ -165,41 +171,17 @@ class Pasted:
         return None if dtype is None else replace(tree, text=dtype.name)
 
     def _rewritten(self, tree: Tree) -> Tree | None:
-        if isinstance(tree, Items) and any(map(_is_repeated, tree.items)):
-            return self._repeated(tree)
+        if isinstance(tree, Items) and is_comprehension(tree):
+            return repeated(tree, self._span)
         if isinstance(tree, CallTree) and tree.name.text == ASSIGNED:
             return self._updated(tree)
         if isinstance(tree, CallTree) and tree.name.text == CALLED:
-            return self._module(tree)
+            return self._modules.call(tree)
         if isinstance(tree, Name):
             return self._attribute(tree)
         if isinstance(tree, Subscript):
             return self._part(tree)
         return self._call(tree) if isinstance(tree, CallTree) else None
-
-    def _repeated(self, tree: Items) -> Items:
-        """Return the list that a comprehension over a range of numbers is."""
-        (call,) = tree.items
-        assert isinstance(call, CallTree)
-        item, variable, numbers = (a.value for a in call.arguments)
-        bounds = numbers.arguments if isinstance(numbers, CallTree) else ()
-        ends = [_number(_folded_sizes(a.value)) for a in bounds]
-        known = [end for end in ends if end is not None]
-        span = self._span(call.name)
-        if not 1 <= len(known) == len(ends) <= 3 or 0 in known[2:]:
-            raise FusecError(
-                "op lines have no comprehensions", span=span, help=WORDS["for"],
-                code=UNEXPECTED_TOKEN,
-            )  # fmt: skip
-        values = range(*known)
-        if not 1 <= len(values) <= _MOST_REPEATED:
-            raise FusecError(
-                f"a comprehension of {len(values)} elements", span=span,
-                help="write a Python script with the loop", code=UNEXPECTED_TOKEN,
-            )  # fmt: skip
-        name = variable.text if isinstance(variable, Name) else ""
-        made = (_folded_sizes(_with_number(item, name, k)) for k in values)
-        return Items(tuple(made), tree.start, tree.end)
 
     def _updated(self, tree: CallTree) -> Tree:
         """Return `x[key] = value` as what gives the changed tensor: `where`, or `update_slice`."""
@@ -214,7 +196,10 @@ class Pasted:
             arguments = tuple(Argument(None, part) for part in (keys[0], value, base))
             return CallTree(name, arguments, tree.start, tree.end)
         parts = [_bounds(key, size, tree) for key, size in zip(keys, shape, strict=False)]
-        parts += [(Literal(0, tree.start, tree.end), _size(e, tree)) for e in shape[len(keys) :]]
+        parts += [
+            (Literal(0, tree.start, tree.end), frameworks.size_tree(e, tree))
+            for e in shape[len(keys) :]
+        ]
         known = [part for part in parts if part is not None]
         if not shape or len(keys) > len(shape) or len(known) < len(parts):
             raise FusecError(
@@ -234,82 +219,6 @@ class Pasted:
             value = CallTree(replace(name, text="full"), full, tree.start, tree.end)
         arguments = tuple(Argument(None, part) for part in (base, value, starts))
         return CallTree(name, arguments, tree.start, tree.end)
-
-    def _module(self, tree: CallTree) -> Tree:
-        """Return a call of one of PyTorch's modules, as `nn.ReLU()(x)`, as one of its function."""
-        inner, x = (a.value for a in tree.arguments[:2])
-        assert isinstance(inner, CallTree)
-        module = inner.name.text.rpartition(".")[2]
-        made = None
-        if isinstance(x, Name) and module in _WEIGHTS:
-            made = self._with_weights(module, inner, x)
-        elif module in _FUNCTIONALS:
-            name = Name(_FUNCTIONALS[module], tree.start, tree.start)
-            words = [a for a in inner.arguments if not a.keyword or a.keyword.text != "inplace"]
-            made = CallTree(name, (*tree.arguments[1:], *words), tree.start, tree.end)
-        if made is None:
-            raise FusecError(
-                "expected nothing after the call, found `(`",
-                span=self._span(Name("(", inner.end, inner.end + 1)),
-                help="functions are called, not modules or results: `relu(x)`, `linear(x, w, b)`",
-                code=UNEXPECTED_TOKEN,
-            )
-        return made
-
-    def _with_weights(self, module: str, inner: CallTree, x: Name) -> CallTree | None:
-        """Return the call of a module's function with the inputs that have its weights' shapes."""
-        function, shapes = _WEIGHTS[module]
-        sizes = [a.value for a in inner.arguments if a.keyword is None]
-        wanted: list[list[int]] = []
-        for places in shapes:
-            listed = [sizes[k] for k in places if k < len(sizes)]
-            numbers = [
-                _integer_of(s.items[0] if isinstance(s, Items) and s.items else s) for s in listed
-            ]
-            if len(numbers) < len(places) or None in numbers:
-                return None
-            wanted.append([n for n in numbers if n is not None])
-        has_bias = not any(
-            a.keyword and a.keyword.text in ("bias", "elementwise_affine")
-            and isinstance(a.value, Literal) and not a.value.value
-            for a in inner.arguments
-        )  # fmt: skip
-        own = self._value(x)
-        names: list[str] = []
-        for shape, name in zip(wanted, ("w", "b"), strict=False):
-            if name == "b" and not has_bias:
-                break
-            found = self._input_of(shape, own, names)
-            if found is None and name == "b":
-                break
-            if found is None and own is not None:
-                text = ", ".join(map(str, shape))
-                self.missing.append(f"declare `{name}: {own.dtype}[{text}]` under `inputs:`")
-            names.append(found or name)
-        at = inner.start
-        weights = [Argument(None, Name(name, at, at)) for name in names]
-        given = [Argument(None, x), *weights]
-        if module == "Embedding":
-            given = [*weights, Argument(None, x)]
-            given.reverse()
-        elif module in ("LayerNorm", "RMSNorm"):
-            size = Literal(wanted[0][0], at, at)
-            shape = self._shape(x)
-            last = size if not shape else _size(shape[-1], inner)
-            given.insert(1, Argument(None, Items((last,), at, at)))
-        return CallTree(Name(function, at, at), tuple(given), at, inner.end)
-
-    def _input_of(
-        self, shape: Sequence[int], like: Value | None, taken: Sequence[str]
-    ) -> str | None:
-        """Return the input that has a shape at the default sizes, and the type of another one."""
-        sizes = self._hints()
-        for value in self._inputs:
-            own = [e.evaluate(sizes) for e in value.shape] if value.type.shape else []
-            same_type = like is None or not like.dtype.is_float or value.dtype == like.dtype
-            if own == list(shape) and same_type and value.name not in taken and value is not like:
-                return value.name
-        return None
 
     def _attribute(self, tree: Name) -> Tree | None:
         owner, _, name = tree.text.rpartition(".")
@@ -333,11 +242,11 @@ class Pasted:
             return None
         key = self._quietly(key)
         if isinstance(key, Range):
-            bounds = [_number(b) for b in (key.low, key.high, key.step)]
+            bounds = [integer_literal(b) for b in (key.low, key.high, key.step)]
             given = [b for b in (key.low, key.high, key.step) if b is not None]
             if sum(b is not None for b in bounds) == len(given):
                 return _listed(shape[slice(*bounds)], tree)
-        at = _number(key)
+        at = integer_literal(key)
         known = at is not None and -len(shape) <= at < len(shape)
         if at is not None and not known:
             owner = base.text if isinstance(base, Name) else "x.shape"
@@ -348,7 +257,7 @@ class Pasted:
                 span=self._span(tree),
                 code=AXIS_RANGE,
             )
-        return _size(shape[at], tree) if known and at is not None else None
+        return frameworks.size_tree(shape[at], tree) if known and at is not None else None
 
     def _shape_said(self, tree: Tree) -> list[Dim] | None:
         """Return the shape that `x.shape` and `x.size()` are."""
@@ -423,13 +332,13 @@ class Pasted:
     def _method(self, tree: CallTree, owner: str, name: str, values: list[Tree]) -> Tree | None:
         if not owner and name == "len" and len(values) == 1:
             shape = self._shape(values[0])
-            return _size(shape[0], tree) if shape else None
+            return frameworks.size_tree(shape[0], tree) if shape else None
         shape = self._shape(owner)
         if shape is not None and name in ("size", "dim", "numel", "nelement") and not values:
             if name == "size":
                 return _listed(shape, tree)
             return (
-                _size(_product(shape), tree)
+                frameworks.size_tree(_product(shape), tree)
                 if name != "dim"
                 else Literal(len(shape), tree.start, tree.end)
             )
@@ -455,74 +364,19 @@ class Pasted:
         return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
 
 
-def _is_repeated(tree: Tree) -> bool:
-    return isinstance(tree, CallTree) and tree.name.text == REPEATED
-
-
-def _with_number(tree: Tree, name: str, number: int) -> Tree:
-    """Return an expression with a number for a name."""
-    if isinstance(tree, Name) and tree.text == name:
-        return Literal(number, tree.start, tree.end)
-    parts = [_with_number(part, name, number) for part in frameworks.parts_of(tree)]
-    return frameworks.rebuilt(tree, parts)
-
-
-def _folded_sizes(tree: Tree) -> Tree:
-    """Return an expression with the arithmetic of its integers done."""
-    tree = frameworks.rebuilt(tree, [_folded_sizes(p) for p in frameworks.parts_of(tree)])
-    if isinstance(tree, Infix):
-        left, right = _number(tree.left), _number(tree.right)
-        known = tree.operator in _SIZES and (right or tree.operator not in ("//", "%"))
-        if left is not None and right is not None and known:
-            return Literal(_SIZES[tree.operator](left, right), tree.start, tree.end)
-    return tree
-
-
-def _integer_of(tree: Tree) -> int | None:
-    return _number(_folded_sizes(tree))
-
-
 def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
     """Return where a key of an assignment begins, and how many elements it has."""
     if isinstance(key, Range) and key.step is None:
         low = key.low or Literal(0, at.start, at.end)
-        high = key.high or _size(size, at)
-        start, end = _number(low), _number(high)
+        high = key.high or frameworks.size_tree(size, at)
+        start, end = integer_literal(low), integer_literal(high)
         if (start or 0) < 0 or (end or 0) < 0:
             return None
         if start is not None and end is not None:
             return low, Literal(end - start, at.start, at.end)
         return low, high if start == 0 else Infix("-", high, low, at.start, at.end, at.start)
-    number = _number(key)
+    number = integer_literal(key)
     return (key, Literal(1, at.start, at.end)) if number is not None and number >= 0 else None
-
-
-_MOST_REPEATED = 16
-"""Elements up to which a comprehension is written out."""
-_SIZES: Mapping[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
-    "//": lambda a, b: a // b, "%": lambda a, b: a % b,
-}  # fmt: skip
-_WEIGHTS: Mapping[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
-    "Linear": ("linear", ((1, 0), (1,))),
-    "LayerNorm": ("layer_norm", ((0,), (0,))),
-    "RMSNorm": ("rms_norm", ((0,),)),
-    "Embedding": ("embedding_fwd", ((0, 1),)),
-}
-"""PyTorch's modules with weights: their functions, and the shapes of the weights by arguments."""
-_FUNCTIONALS = {
-    "ReLU": "F.relu", "ReLU6": "F.relu6", "SiLU": "F.silu", "GELU": "F.gelu", "ELU": "F.elu",
-    "SELU": "F.selu", "CELU": "F.celu", "Mish": "F.mish", "Sigmoid": "F.sigmoid",
-    "Tanh": "F.tanh", "Softplus": "F.softplus", "LeakyReLU": "F.leaky_relu", "GLU": "F.glu",
-    "Hardswish": "F.hardswish", "Hardsigmoid": "F.hardsigmoid", "LogSigmoid": "F.logsigmoid",
-    "Softmax": "F.softmax", "LogSoftmax": "F.log_softmax", "Softmin": "F.softmin",
-    "Dropout": "F.dropout", "MSELoss": "F.mse_loss", "L1Loss": "F.l1_loss",
-    "SmoothL1Loss": "F.smooth_l1_loss", "HuberLoss": "F.huber_loss", "NLLLoss": "F.nll_loss",
-    "CrossEntropyLoss": "F.cross_entropy", "BCELoss": "F.binary_cross_entropy",
-    "BCEWithLogitsLoss": "F.binary_cross_entropy_with_logits", "KLDivLoss": "F.kl_div",
-    "Flatten": "torch.flatten",
-}  # fmt: skip
-"""PyTorch's modules without weights, and their functions, which take the same arguments last."""
 
 
 def _folded(tree: Tree) -> Tree:
@@ -568,11 +422,6 @@ def _names(tree: Tree) -> Sequence[str]:
     return [*own, *(name for part in frameworks.parts_of(tree) for name in _names(part))]
 
 
-def _number(tree: Tree | None) -> int | None:
-    value = tree.value if isinstance(tree, Literal) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _number_said(tree: CallTree) -> Literal | None:
     """Return the number of `float("-inf")`; None of other calls."""
     said = tree.arguments[0].value if len(tree.arguments) == 1 else None
@@ -589,12 +438,6 @@ def _dtype(name: str) -> DType | None:
         return None
 
 
-def _size(size: Dim, at: Tree) -> Tree:
-    if size.is_const:
-        return Literal(size.value, at.start, at.end)
-    return frameworks.substituted(frameworks.parsed(str(size)), {}, at)
-
-
 def _is_device(tree: Tree) -> bool:
     """Return whether an expression is a device of PyTorch: all tensors are on the GPU."""
     if isinstance(tree, String):
@@ -605,7 +448,7 @@ def _is_device(tree: Tree) -> bool:
 
 
 def _listed(shape: Sequence[Dim], at: Tree) -> Items:
-    return Items(tuple(_size(size, at) for size in shape), at.start, at.end)
+    return Items(tuple(frameworks.size_tree(size, at) for size in shape), at.start, at.end)
 
 
 def _product(shape: Sequence[Dim]) -> Dim:

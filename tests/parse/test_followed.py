@@ -138,6 +138,15 @@ FILES = {
     "an unknown size": (
         "fusion: f\ndims: {B: -1}\ninputs:\n  x: f32[B]\nops:\n  - y = relu(x)\noutputs: [y]\n"
     ),
+    "heads of keys that are repeated": (
+        "fusion: f\ndims: {B: 2, NH: 8, KV: 4, S: 16, D: 8}\ninputs:\n  q: bf16[B, NH, S, D]\n"
+        "  k: bf16[B, KV, S, D]\nops:\n  - kr = repeat_interleave(k, NH // KV, 1)\n"
+        "  - y = torch.matmul(q, kr.transpose(2, 3))\noutputs: [y]\n"
+    ),
+    "a size that is written as a quotient": (
+        "fusion: f\ndims: {N: 30, M: N // 8}\ninputs:\n  x: f32[N]\nops:\n"
+        "  - y = x.view(8, M)\noutputs: [y]\n"
+    ),
     "three sizes by each other": (
         "fusion: f\ndims:\n  A: C + 1\n  B: A * 2\n  C: B\ninputs:\n  x: f32[A]\nops:\n"
         "  - y = relu(x)\noutputs: [y]\n"
