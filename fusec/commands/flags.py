@@ -60,7 +60,7 @@ def _set_help(name: str, text: str) -> str:
         example = f"e.g. --set {name if name.isidentifier() else 'B'}=4096"
         if not text:
             return example
-        return f"{example}; scalars that are no sizes are set in the file: `{name}: f32 = 0.01`"
+        return f"{example}; other scalars are set in the file: `{name}: f32 = 0.01`"
     if number.is_integer() and "e" in text.lower():
         return f"write --set {name}={int(number)}"
     return (

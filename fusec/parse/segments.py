@@ -103,10 +103,10 @@ def _without_inputs(items: Sequence[YamlNode], fusion: Fusion, entry: Entry) -> 
     inputs = {i.value.name for i in fusion.inputs}
     left = [i.text for i in items if isinstance(i, Scalar) and i.text not in inputs]
     if not left:
-        return "a segment reads its inputs by itself: list what it computes, as outputs"
+        return "inputs are never listed: list what the segment computes"
     listed = f"[{', '.join(left)}]"
     name = "values" if isinstance(entry.value, Mapping) else entry.key.text
-    return f"a segment reads its inputs by itself: write `{name}: {listed}`"
+    return f"inputs are never listed: write `{name}: {listed}`"
 
 
 def _group(

@@ -268,7 +268,7 @@ def test_help_of_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for arguments, help in (
         ([str(file), "--set", "B=1e3"], "write --set B=1000"),
         ([str(file), "--set", "eps=2.5"], "as in `eps: f32 = 2.5`"),
-        ([str(file), "--set", "B=many"], "e.g. --set B=4096; scalars that are no sizes"),
+        ([str(file), "--set", "B=many"], "e.g. --set B=4096; other scalars are set in the file"),
         ([str(file), "--set", "B", "1024"], "write `--set B=1024`"),
         ([str(file), "--set", "X=1024"], "dims: B, H"),
         ([str(file), "--set", "x=1024"], "dims and scalars: B, H"),
