@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops.advice import written_with
@@ -28,6 +29,21 @@ PREFIX = "fd.ops."
 
 
 def with_call(
+    error: FusecError, definition: FusionDefinition, builder: GraphBuilder, op: OpDef, *read: Any
+) -> FusecError:
+    """Return the error of a call with the call to write, in the variables of the script.
+
+    The rule alone where that call is wrong, too, or has a value that no variable holds. read: the
+    operands and the attributes.
+    """
+    try:
+        return _with_call(error, definition, builder, op, *read)
+    except Exception as failed:
+        why = f"no advice, as fusec failed to find it: {type(failed).__name__}: {failed}"
+        return error.changed(notes=[*error.diagnostic.notes, why])
+
+
+def _with_call(
     error: FusecError,
     definition: FusionDefinition,
     builder: GraphBuilder,
@@ -35,10 +51,6 @@ def with_call(
     operands: Sequence[Any],
     attributes: Mapping[str, Any],
 ) -> FusecError:
-    """Return the error of a call with the call to write, in the variables of the script.
-
-    The rule alone where that call is wrong, too, or has a value that no variable holds.
-    """
     instead = error.instead
     if instead is None or error.operation != op.name:
         return error
@@ -107,6 +119,10 @@ def _text(value: Any, names: Sequence[tuple[str, Any]]) -> str | None:
     if isinstance(value, (Value, Const)):
         held = next((n for n, v in names if v is value), None)
         return repr(value.value) if held is None and isinstance(value, Const) else held
+    if isinstance(value, DType):
+        return None  # a script has its own names for types
+    if isinstance(value, str):
+        return repr(value)
     if isinstance(value, Dim) and not value.is_const:
         sizes = {str(v): n for n, v in names if isinstance(v, Dim)}
         words = set(re.findall(r"[A-Za-z_]\w*", str(value)))
