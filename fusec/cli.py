@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -19,7 +20,14 @@ from fusec.commands.annotations import annotated
 from fusec.commands.bench_command import bench_command
 from fusec.commands.colour import tell
 from fusec.commands.diagnose import Report, diagnosed
-from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags, several_files
+from fusec.commands.flags import (
+    CONTEXT,
+    PATH,
+    check_set,
+    compile_options,
+    dump_flags,
+    several_files,
+)
 from fusec.commands.progress import status_line
 from fusec.commands.run_command import run_command
 from fusec.commands.several import FilesCommand
@@ -310,9 +318,14 @@ def run_main(arguments: list[str]) -> int:
     _accept_any_path()
     with status_line():
         return _guarded(
-            lambda: cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments),
+            lambda: _run(arguments),
             arguments,
         )
+
+
+def _run(arguments: list[str]) -> Any:
+    check_set(arguments)
+    return cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments)
 
 
 def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
@@ -401,6 +414,31 @@ _SIZES = ("--shape", "--shapes", "--size", "--dim", "--dims", "-D")
 """What other tools call the option that sets sizes."""
 
 
+_TOLERANCES = ("--tolerance", "--tol", "--eps", "--epsilon")
+"""What other tools call the options of tolerances."""
+_DEVICES = {"cpu": "reference", "gpu": "cuda", "nvidia": "cuda", "host": "reference"}
+"""What other tools call the devices of `--device`."""
+
+
+def _meant_choice(option: click.Parameter, arguments: Sequence[str]) -> str | None:
+    """Return which of an option's choices its value was probably meant to be."""
+    from fusec.ops.find import nearest
+
+    if not isinstance(option.type, click.Choice):
+        return None
+    values = [given for flag, given in pairwise(arguments) if flag in option.opts]
+    values += [a.partition("=")[2] for a in arguments if a.partition("=")[0] in option.opts]
+    known = [str(choice) for choice in option.type.choices]
+    for value in values:
+        plain = value.lower().partition(":")[0]
+        meant = _DEVICES.get(plain, plain) if "--device" in option.opts else plain
+        meant = meant if meant in known else nearest(value, known)
+        if meant in known and value not in known:
+            why = ": it evaluates on the CPU" if (plain, meant) == ("cpu", "reference") else ""
+            return f"write `{option.opts[0]} {meant}`{why}"
+    return None
+
+
 def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecError:
     """Return an error of the command line in the form of all others."""
     if isinstance(error, click.NoSuchOption) and error.possibilities:
@@ -412,6 +450,11 @@ def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecE
     if isinstance(error, click.NoSuchOption) and error.option_name in _SIZES:
         sets = context is not None and any("--set" in p.opts for p in context.command.params)
         help = "sizes are set with `--set`, as in `--set B=8`" if sets else help
+    if isinstance(error, click.NoSuchOption) and error.option_name in _TOLERANCES:
+        judges = context is not None and any("--rtol" in p.opts for p in context.command.params)
+        help = "did you mean `--rtol` (relative) or `--atol` (absolute)?" if judges else help
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        help = _meant_choice(error.param, arguments) or help
     if isinstance(error, click.MissingParameter) and context is not None:
         named = [p.human_readable_name for p in context.command.params
                  if isinstance(p, click.Argument)]  # fmt: skip

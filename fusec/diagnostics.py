@@ -26,6 +26,11 @@ class Span:
         """Return `file:line:column`."""
         return f"{self.file}:{self.line}:{self.column}"
 
+    @property
+    def shown(self) -> str:
+        """Return the part of the line that carets are under."""
+        return self.text[self.column - 1 : self.column - 1 + self.width]
+
 
 Paint = Callable[[str, str], str]
 """Returns a text as one of a role is shown."""
@@ -123,24 +128,37 @@ class Instead:
 
     text: an expression with `{name}` in the place of each argument, `{name_0}` of the first one of
     a list; empty for the call itself. arguments: the same for the arguments of the call that
-    change. why: what the operation takes, said before it.
+    change. why: what the operation takes, said before it. declares: the declaration that the call
+    needs, too, and also: how that is written.
     """
 
     text: str = ""
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     why: str = ""
+    declares: Any = None
+    also: str = ""
 
     def help(self, line: str) -> str:
         """Return the help that says to write a line, which is given in backquotes."""
-        return f"{self.why}: write {line}" if self.why else f"write {line}"
+        told = f"{self.why}: write {line}" if self.why else f"write {line}"
+        return f"{told}, and {self.also}" if self.also else told
+
+    @property
+    def rule(self) -> str | None:
+        """Return the help without the line, if there is any."""
+        return ": ".join(filter(None, (self.why, self.also))) or None
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A line that probably says what was meant, and the help without it, if it does not work."""
+    """A line that probably says what was meant, and the help without it, if it does not work.
+
+    declares: the declaration that it needs.
+    """
 
     line: Any
     otherwise: str | None
+    declares: Any = None
 
 
 class FusecError(RuntimeError):

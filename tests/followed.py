@@ -14,8 +14,12 @@ from fusec.parse import read_text
 MOST_STEPS = 6
 """How many lines are followed one after another, in a file with several mistakes."""
 
-_WRITE = re.compile(r"write (`[^`]+`(?:,? (?:and|or)(?: in this line)? `[^`]+`(?! for))*)")
+_WRITE = re.compile(
+    r"(?:write|declare) (`[^`]+`(?:,? (?:and|or)(?: in this line)? `[^`]+`(?! for))*)"
+)
 _SPARE = re.compile(r"with `(\w+: [^`]+)`(?: before it)? under `dims:`")
+_PLACE = re.compile(r"under `dims:`, below `(\w+)`")
+_ALSO = re.compile(r", and declare `([^`]+)`")
 _BELOW = re.compile(r"`(\w+)` for `(\w+)` in the lines below")
 _OP_LINE = re.compile(r"(?:- )?\w+(?: *, *\w+)* = .+")
 TRANSLATED = frozenset(
@@ -92,8 +96,22 @@ def written(text: str, diagnostic: Diagnostic) -> str | None:
         for new, old in _BELOW.findall(help):
             below = [re.sub(rf"\b{old}\b", new, line) for line in below]
         made = [f"  - {line.removeprefix('- ')}" for line in said]
-        return "\n".join([*lines[:at], *made, *below])
-    return _declared(lines, said[0], help)
+        whole = [*lines[:at], *made, *below]
+        also = _ALSO.search(help)
+        if also is not None:
+            return _declared(_moved_below(whole, also[1], help), also[1], help)
+        return "\n".join(whole)
+    return _declared(_moved_below(lines, said[0], help), said[0], help)
+
+
+def _moved_below(lines: list[str], said: str, help: str) -> list[str]:
+    """Return the lines with the dim that is declared below another one, where the help says so."""
+    found = _PLACE.search(help)
+    if found is None:
+        return lines
+    name = re.escape(said.partition(":")[0])
+    dims = re.sub(rf"([{{ ]){name}: [^,}}]+(?:, )?", r"\1", lines[1])
+    return [lines[0], re.sub(rf"({found[1]}: [^,}}]+)", rf"\1, {name}: 0", dims), *lines[2:]]
 
 
 def _end_of(lines: list[str], at: int) -> int:

@@ -12,7 +12,7 @@ from fusec.codes import CODES
 from fusec.codes.code import Code
 from fusec.diagnostics import FusecError
 
-_NUMBER = re.compile(r"[Ee]\d{4}")
+_NUMBER = re.compile(r"[Ee]\d+")
 
 
 def names_code(text: str) -> bool:
@@ -24,8 +24,8 @@ def explain_code(number: str, *, as_json: bool) -> int:
     """Print the page of a code; FusecError where there is none."""
     code = CODES.get(number.upper())
     if code is None:
-        known = f"{min(CODES)} to {max(CODES)}, see docs/errors.md"
-        raise FusecError(f"there is no error code {number}", help=known)
+        known = f"codes are {min(CODES)} to {max(CODES)}, as in `fusec explain {min(CODES)}`"
+        raise FusecError(f"there is no error code {number}", help=f"{known}, see docs/errors.md")
     if as_json:
         sys.stdout.write(json.dumps(_facts(code), indent=2) + "\n")
     else:

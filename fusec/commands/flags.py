@@ -57,12 +57,26 @@ def _set_help(name: str, text: str) -> str:
     try:
         number = float(text)
     except ValueError:
-        return f"e.g. --set {name if name.isidentifier() else 'B'}=4096"
+        example = f"e.g. --set {name if name.isidentifier() else 'B'}=4096"
+        if not text:
+            return example
+        return f"{example}; other scalars are set in the file: `{name}: f32 = 0.01`"
     if number.is_integer() and "e" in text.lower():
         return f"write --set {name}={int(number)}"
     return (
         f"only sizes are set: change a scalar's default in the file, as in `{name}: f32 = {text}`"
     )
+
+
+def check_set(arguments: Sequence[str]) -> None:
+    """Raise FusecError for `--set B 1024`, of which the number would be taken for a file."""
+    for option, name, number in zip(arguments, arguments[1:], arguments[2:], strict=False):
+        if option == "--set" and name.isidentifier() and number.isdecimal():
+            raise FusecError(
+                f"--set {name}: expected NAME=INTEGER",
+                help=f"write `--set {name}={number}`",
+                code=SET_FORM,
+            )
 
 
 def compile_options(function: Callable[..., int]) -> Callable[..., int]:

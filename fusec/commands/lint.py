@@ -27,6 +27,7 @@ def lint(fusion: Fusion) -> Iterator[Diagnostic]:
     """Yield what is odd in a fusion as it was written, in the order of its lines."""
     found = (*_unused_inputs(fusion), *_unused_results(fusion), *_short_sums(fusion))
     found = (*found, *_double_choices(fusion), *_double_outputs(fusion), *_empty_slices(fusion))
+    found = (*found, *_wrapped_integers(fusion))
     yield from sorted(found, key=lambda d: (d.span.file, d.span.line) if d.span else ("", 0))
 
 
@@ -153,6 +154,21 @@ def _double_choices(fusion: Fusion) -> Iterator[Diagnostic]:
                 notes=["as in nvFuser; PyTorch makes f32 of them"],
                 help=f"`{node.op.name}(..., f32({first}), f32({second}))` is f32, "
                 "`cast` makes other types",
+            )
+
+
+def _wrapped_integers(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield a warning for each literal that no value of the type that computes it is."""
+    for node in fusion.nodes:
+        given = (o for o in node.operands if isinstance(o, Const) and o.wrapped is not None)
+        kinds = [o.type.dtype for o in node.operands if isinstance(o, Value)]
+        for literal in given:
+            dtype = next((d for d in kinds if d.is_integer), node.output.dtype)
+            yield warning(
+                f"{literal.wrapped} does not fit in {dtype}: it wraps to {literal.value}",
+                span=node.span,
+                help=f"the range of {dtype} is {dtype.integers.start} to "
+                f"{dtype.integers.stop - 1}: cast the tensor to a wider type",
             )
 
 

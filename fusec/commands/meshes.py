@@ -26,8 +26,22 @@ def resized_to(fusion: Fusion, ranks: int) -> Fusion:
         with_shares(found)
     except FusecError as error:
         resized = f"the mesh has {size} ranks, and --ranks {ranks} resizes it"
-        raise error.changed(notes=(*error.diagnostic.notes, resized)) from None
+        notes = (*error.diagnostic.notes, resized)
+        others = [n for n in range(2, 2 * max(size, ranks)) if _fits(fusion, axis, n)]
+        near = sorted(others, key=lambda n: (abs(n - ranks), n))[:2]
+        help = " or ".join(f"`--ranks {n}`" for n in sorted(near))
+        help = f"write {help}" if help else error.diagnostic.help
+        raise error.changed(notes=notes, help=help) from None
     return found
+
+
+def _fits(fusion: Fusion, axis: str, ranks: int) -> bool:
+    """Return whether a number of ranks divides what the mesh divides."""
+    try:
+        with_shares(with_mesh(fusion, {axis: ranks}))
+    except FusecError:
+        return False
+    return True
 
 
 def check_mesh(fusion: Fusion, size: int, who: str) -> None:

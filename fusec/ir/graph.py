@@ -77,10 +77,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Const:
-    """A literal scalar operand; Python floats are f64, ints i64, bools bool."""
+    """A literal scalar operand; Python floats are f64, ints i64, bools bool.
+
+    wrapped: the integer as it is written, where the type that computes it has no such value.
+    """
 
     value: bool | int | float | complex
     dtype: DType
+    wrapped: int | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
         # repr tells 0.0 from -0.0 and True from 1, and makes nan equal to itself.

@@ -18,6 +18,9 @@ WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|\d+x\d+)\Z", re.ASCII)
 SEGMENT = re.compile(r"s(0|[1-9]\d{0,5})\Z", re.ASCII)
 """What segments are called by their number."""
 
+_CLOSE = 0.75
+"""How alike a scheduler must be to be meant: `softmx` is an operation, not the one of sorts."""
+
 
 def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
     """Raise FusecError where an override names nothing, or the same field again."""
@@ -33,14 +36,18 @@ def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
                 help="name a result of an op",
             )
         if each.of not in known and not SEGMENT.match(each.of):
-            close = difflib.get_close_matches(each.of, sorted(known), n=1)
+            own = sorted(known.difference(SCHEDULERS))
+            close = difflib.get_close_matches(each.of, own, n=1)
+            close = close or difflib.get_close_matches(each.of, SCHEDULERS, n=1, cutoff=_CLOSE)
+            output = fusion.outputs[0].value.name
             raise FusecError(
                 f"unknown value, segment or scheduler `{each.of}`",
                 span=each.of_span,
                 help=f"did you mean `{close[0]}`?"
                 if close
-                else "name a computed value, a segment (`s0`, or a name in `segments:`), or a "
-                "scheduler for all of its segments",
+                else f"name a computed value, as `{output}`, a segment (`s0`, or a name in "
+                "`segments:`), or a scheduler for all of its segments, as `fusec check` prints "
+                "them; an operation is named by its result",
             )
         if fusion.phases and each.of not in known:
             message = f"segment `{each.of}` is ambiguous: the fusion has several phases"

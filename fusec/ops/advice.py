@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import permutations
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations
 from typing import Any, cast
 
 from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim, Shape, dim, minimum, product
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Const, Operand, Value
+from fusec.ir.graph import Const, DimFact, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import canonical_attribute
 from fusec.ops.shapes import Unequal
+from fusec.ops.wording import Wording, equating
 
 _MOST_TURNED = 4
 """Dims up to which orders of dims are tried."""
@@ -55,26 +56,32 @@ def advised(
     given: Mapping[str, Any],
     dropped: Mapping[str, Dropped],
     declared: Sequence[Value],
-    hints: Mapping[str, int],
+    dims: Mapping[str, DimFact],
+    words: Wording,
 ) -> FusecError:
     """Return an error of operands that do not broadcast, with what would mend them if known.
 
     given: the operands by their parameters. dropped: by a value's name, the reduction that it is
-    of. declared: the inputs. hints: the default sizes of dims.
+    of. declared: the inputs. dims: the dims, and words: how these are declared.
     """
     values: dict[str, Value] = {
         name: o for name, o in given.items() if isinstance(o, Value) and o.type.shape
     }
     help = advice([*values.values()], dropped)
-    help = help or _of_defaults([*values.values()], declared, hints)
+    hints = {name: fact.default for name, fact in dims.items()}
+    help = help or _of_defaults([*values.values()], declared, hints, words)
+    help = help or _of_quotients([*values.values()], dims, words)
     if help:
         return error.changed(help=help)
-    instead = _in_order(values)
+    instead = _in_order(values) or _of_halves(values, dims, words)
     return error if instead is None else error.changed(instead=instead)
 
 
 def _of_defaults(
-    values: Sequence[Value], declared: Sequence[Value], hints: Mapping[str, int]
+    values: Sequence[Value],
+    declared: Sequence[Value],
+    hints: Mapping[str, int],
+    words: Wording,
 ) -> str | None:
     """Return how to declare an input of a number that is only by default the size it meets."""
     for value in values:
@@ -84,9 +91,44 @@ def _of_defaults(
                 if not number.is_const or number == 1 or size.is_const:
                     continue
                 if size.evaluate(hints) == number.value:
-                    line = _declared(value, axis, str(size))
+                    line = words.input(value, _sizes(value, axis, str(size)))
                     why = f"{number} equals {size} only at the default sizes"
-                    return f"{why}: write {line} under `inputs:`"
+                    return f"{why}: write {line}"
+    return None
+
+
+def _of_quotients(
+    values: Sequence[Value], dims: Mapping[str, DimFact], words: Wording
+) -> str | None:
+    """Return how to declare a dim so that extents with quotients of it are equal."""
+    for left, right in combinations(values, 2):
+        for axis in range(-min(left.rank, right.rank), 0):
+            one, other = left.shape[axis], right.shape[axis]
+            if one == other or 1 in (one, other):
+                continue
+            found = equating(dims, one, other)
+            if found is not None:
+                return found.text(words)
+    return None
+
+
+def _of_halves(
+    values: Mapping[str, Value], dims: Mapping[str, DimFact], words: Wording
+) -> Instead | None:
+    """Return the call with an operand repeated that has half of the elements of another one."""
+    for name, value in reversed([*values.items()]):
+        for other in values.values():
+            for axis in range(-min(value.rank, other.rank), 0):
+                half, whole = value.shape[axis], other.shape[axis]
+                found = None if half * 2 == whole else equating(dims, half * 2, whole)
+                if half == whole or (half * 2 != whole and found is None):
+                    continue
+                return Instead(
+                    arguments={name: f"cat([{{{name}}}, {{{name}}}], {axis})"},
+                    why=f"one operand has half of the {whole} elements, which may be repeated",
+                    declares=found,
+                    also="" if found is None else found.text(words),
+                )
     return None
 
 
@@ -94,12 +136,14 @@ def _in_order(values: Mapping[str, Value]) -> Instead | None:
     """Return the call with an operand whose dims are permuted, or with the dim that it lacks."""
     for name, value in reversed([*values.items()]):
         for other in values.values():
-            order = _order(value.type.shape, other.type.shape)
             others = [o.shape for o in values.values() if o is not value]
+            order = _order(value.type.shape, other.type.shape)
             if order is not None:
                 turned = tuple(value.shape[k] for k in order)
                 if all(_broadcast(turned, shape) for shape in others):
                     why = f"its dims are in another order than those of `{other.name}`"
+                    if 1 in value.shape and 1 not in other.shape:
+                        why = f"`{value.name}` is {value.type}: {why}"
                     permuted = f"permute({{{name}}}, {list(order)})"
                     return Instead(arguments={name: permuted}, why=why)
             for axis in range(1, other.rank) if value.rank == other.rank - 1 else ():
@@ -118,6 +162,7 @@ def advised_of_slices(
     values: Sequence[Value],
     cut: Mapping[str, Value],
     hints: Mapping[str, int],
+    words: Wording,
 ) -> FusecError:
     """Return an error of operands that do not broadcast, where one is a slice of an input.
 
@@ -134,30 +179,28 @@ def advised_of_slices(
                 whole = source.shape[axis]
                 if have in (wanted, 1) or wanted == 1 or have != minimum(wanted, whole):
                     continue
-                return error.changed(help=_longer(source, axis, wanted, hints))
+                return error.changed(help=_longer(source, axis, wanted, hints, words))
     return error
 
 
-def _longer(source: Value, axis: int, wanted: Dim, hints: Mapping[str, int]) -> str:
+def _longer(source: Value, axis: int, wanted: Dim, hints: Mapping[str, int], words: Wording) -> str:
     """Return how to declare an input so that a slice of it has `wanted` elements in a dim."""
     whole, spare = source.shape[axis], next(n for n in ("P", "R", "P_2", "P_3") if n not in hints)
     more = max(whole.evaluate(hints) - wanted.evaluate(hints), 0)
     cut = f"a slice of `{source.name}` has min({wanted}, {whole}) elements, as dims are dynamic"
     if not whole.is_const:
-        return (
-            f"{cut}: where {whole} is never less, write `{whole}: {wanted} + {spare}` with "
-            f"`{spare}: {more}` before it under `dims:`"
-        )
-    exact = _declared(source, axis, str(wanted))
-    longer = _declared(source, axis, f"{wanted} + {spare}")
-    return f"{cut}: write {exact}, or {longer} with `{spare}: {more}` under `dims:`"
+        longer = words.sum(str(whole), wanted, spare, more)
+        return f"{cut}: where {whole} is never less, {longer}"
+    exact = words.input(source, _sizes(source, axis, str(wanted)))
+    longer = words.input(source, _sizes(source, axis, f"{wanted} + {spare}"))
+    return f"{cut}: write {exact}, or {longer} with {words.spare(spare, more)}"
 
 
-def _declared(value: Value, axis: int, extent: str) -> str:
-    """Return the declaration of an input with another extent in one of its dims."""
+def _sizes(value: Value, axis: int, extent: str) -> list[str]:
+    """Return the sizes of an input with another extent in one of its dims."""
     texts = [str(size) for size in value.shape]
     texts[axis] = extent
-    return f"`{value.name}: {value.dtype}[{', '.join(texts)}]`"
+    return texts
 
 
 def advised_of_sizes(
@@ -166,6 +209,7 @@ def advised_of_sizes(
     shape: Shape,
     is_input: bool,
     hints: Mapping[str, int],
+    words: Wording,
 ) -> FusecError:
     """Return the error of a reshape to another number of elements, where the defaults agree.
 
@@ -180,13 +224,13 @@ def advised_of_sizes(
         return error
     old, new = product(before), product(after)
     if old.evaluate(hints) != new.evaluate(hints):
-        return error
+        return _inferred(error, shape, product(x.shape).evaluate(hints), hints)
     place = next(k for k in range(len(x.shape)) if list(x.shape[k : k + len(before)]) == before)
     why = f"{old} equals {new} only at the default sizes"
     if old.is_const and len(before) == 1 and is_input and isinstance(x, Value):
         merged = " * ".join(f"({e})" if len(e.terms) > 1 else str(e) for e in after)
-        declared = _declared(x, place, merged)
-        return error.changed(help=f"{why}: write {declared} under `inputs:`")
+        declared = words.input(x, _sizes(x, place, merged))
+        return error.changed(help=f"{why}: write {declared}")
     known = [k for k, e in enumerate(shape) if e.is_const and e in after]
     if known and not old.is_const:
         texts = ["-1" if k == known[-1] else str(e) for k, e in enumerate(shape)]
@@ -194,6 +238,18 @@ def advised_of_sizes(
             instead=Instead(arguments={"new_shape": f"[{', '.join(texts)}]"}, why=why)
         )
     return error.changed(help=why)
+
+
+def _inferred(error: FusecError, shape: Shape, count: int, hints: Mapping[str, int]) -> FusecError:
+    """Return the error of a reshape of `count` elements with the last extent that may be -1."""
+    for place in reversed(range(len(shape))):
+        rest = product(e for k, e in enumerate(shape) if k != place).evaluate(hints)
+        if shape[place].is_const and rest and count % rest == 0:
+            texts = ["-1" if k == place else str(e) for k, e in enumerate(shape)]
+            why = f"-1 is the extent that is left, {count // rest}"
+            instead = Instead(arguments={"new_shape": f"[{', '.join(texts)}]"}, why=why)
+            return error.changed(instead=instead)
+    return error
 
 
 def in_terms_of(error: FusecError, op: OpDef, given: Mapping[str, Any]) -> FusecError:
@@ -220,17 +276,21 @@ def _handed_on(
         return None
     places = {param: f"{{{name}}}" for param, name in names.items()}
     changed = {names[p]: text.format_map(places) for p, text in instead.arguments.items()}
-    return Instead(arguments=changed, why=instead.why)
+    return replace(instead, arguments=changed)
 
 
 def written(
     op: OpDef, instead: Instead, operands: Sequence[Any], attributes: Mapping[str, Any]
 ) -> str:
     """Return what to write instead of a call, with the names of its operands."""
-    texts = _texts(op, operands, attributes)
+    return written_with(op, instead, _texts(op, operands, attributes))
+
+
+def written_with(op: OpDef, instead: Instead, texts: Mapping[str, str]) -> str:
+    """Return what to write instead of a call; texts: its arguments, by the names of `Instead`."""
     filled = {name: text.format_map(texts) for name, text in instead.arguments.items()}
     if instead.text:
-        return instead.text.format_map(texts | filled)
+        return instead.text.format_map({**texts, **filled})
     given = {p.name: texts[p.name] for p in op.params if p.name in texts} | filled
     words = [t if p.is_operand else f"{p.name}={t}" for p in op.params
              if (t := given.get(p.name)) is not None]  # fmt: skip
@@ -287,10 +347,10 @@ def _broadcast(left: Shape, right: Shape) -> bool:
 
 
 def _order(shape: Shape | None, wanted: Shape | None) -> tuple[int, ...] | None:
-    """Return the order of dims that makes a shape another one; None where none does."""
+    """Return the order of dims in which a shape broadcasts to another one; None where none does."""
     if shape is None or wanted is None or len(shape) != len(wanted) or shape == wanted:
         return None
     if not 1 < len(shape) <= _MOST_TURNED:
         return None
     orders = permutations(range(len(shape)))
-    return next((o for o in orders if tuple(shape[k] for k in o) == tuple(wanted)), None)
+    return next((o for o in orders if _broadcast(tuple(shape[k] for k in o), wanted)), None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.codes.shapes import EXTENTS_DIFFER, NO_BROADCAST
 from fusec.diagnostics import FusecError, Instead
-from fusec.ir.dim import Dim, Shape
+from fusec.ir.dim import Dim, Shape, symbol
 from fusec.ir.dtype import F32, I32, I64, U64
 from fusec.ir.graph import Const, Operand
 from fusec.ops import philox
@@ -23,6 +23,7 @@ from fusec.ops.lazy import np
 from fusec.ops.precision import narrow, widen
 from fusec.ops.random import generator_pair, kept_elements
 from fusec.ops.shapes import described, mismatch, tensor_shape, text
+from fusec.ops.wording import multiple_of
 
 if TYPE_CHECKING:
     from fusec.ops.build import GraphBuilder
@@ -79,7 +80,7 @@ def _check_extents(
                 are_heads = axis == len(query.shape) - 3
                 what = f"{left} and {right} heads" if are_heads else f"batches {left} and {right}"
                 why = f"query and {param} have {what} (dim {axis})"
-                instead = _grouped(name, operands) if are_heads else None
+                instead = _grouped(builder, name, operands) if are_heads else None
                 help = "they are [..., heads, rows, features]"
                 raise _unfit(name, why, operands, help, instead)
     if query.shape[-1] != key.shape[-1]:
@@ -106,15 +107,23 @@ def _unfit(
     )
 
 
-def _grouped(name: str, operands: Operands) -> Instead | None:
+def _grouped(builder: GraphBuilder, name: str, operands: Operands) -> Instead | None:
     """Return the call whose heads of keys serve several of queries, where these are a multiple."""
     heads, fewer, others = (o.shape[-3] for o in operands)
-    times = heads.divide(fewer)
+    times, declared, sizes = heads.divide(fewer), None, builder.hints
+    if times is None and not heads.evaluate(sizes) % max(fewer.evaluate(sizes), 1):
+        declared = multiple_of(builder.dims, heads, fewer)
+        times = None if declared is None else symbol(declared.spare)
     if fewer != others or times is None:
         return None
     repeated = {p: f"repeat_interleave({{{p}}}, {times}, -3)" for p in ("key", "value")}
     grouped = {"enable_gqa": "true"} if name == "scaled_dot_product_attention" else repeated
-    return Instead(arguments=grouped, why="where heads of keys serve several of queries")
+    return Instead(
+        arguments=grouped,
+        why="where heads of keys serve several of queries",
+        declares=declared,
+        also="" if declared is None else declared.text(builder.words),
+    )
 
 
 def _check_mask(builder: GraphBuilder, name: str, mask: Operand, scores: Shape) -> None:
@@ -316,11 +325,12 @@ def _shared(builder: GraphBuilder, query: Operand, other: Operand) -> Operand:
     if times is None and heads.is_const and fewer.is_const:
         raise FusecError(f"{heads} heads of queries are not a multiple of {fewer} heads of keys")
     if times is None:
-        count = heads.evaluate(builder.hints) // max(fewer.evaluate(builder.hints), 1)
+        declared = multiple_of(builder.dims, heads, fewer)
         raise FusecError(
             f"{heads} heads of queries are not known to be a multiple of {fewer} heads of keys",
-            help="declare the heads of the query as a product: "
-            f"`{fewer} * G` with `G: {count}` under `dims:`",
+            help=f"the heads of the query must be a multiple of {fewer}"
+            if declared is None
+            else declared.text(builder.words),
         )
     return builder.apply("repeat_interleave", other, times, dim=len(other.shape) - 3)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from fusec.ir.dim import Dim, Symbol, dim
+from fusec.ir.dim import Dim, Symbol, dim, symbol
 from fusec.ir.divisibility import with_exact_quotients
 from fusec.ir.graph import Type
+from fusec.ops.wording import Declaration
 
 
 class Bindings:
@@ -19,6 +20,8 @@ class Bindings:
         self._values: dict[str, Dim] = {}
         self.multiples: dict[str, int] = {}
         """What each dim is declared to be a multiple of, where that is more than 1."""
+        self._assumes = False
+        """Whether a dim is taken as one that is declared otherwise: sizes are inferred anew."""
 
     def add(self, name: str) -> None:
         """Declare an anonymous symbol."""
@@ -60,6 +63,20 @@ class Bindings:
         """Make a symbol a constant."""
         self._bind(name, dim(value))
 
+    def assume(self, declared: Declaration | None) -> Callable[[], None]:
+        """Take a dim as one that is declared otherwise; return what takes that back."""
+        values, multiples, assumed = self._values, self.multiples, self._assumes
+        if declared is not None and declared.factor is not None:
+            self._bind(declared.name, declared.factor * symbol(declared.spare))
+        elif declared is not None:
+            self.multiples = {**multiples, declared.name: declared.multiple_of}
+        self._assumes = assumed or declared is not None
+
+        def undo() -> None:
+            self._values, self.multiples, self._assumes = values, multiples, assumed
+
+        return undo
+
     def size(self, size: Dim) -> Dim:
         """Return a size with unified symbols replaced, and quotients exact that facts prove so."""
         return with_exact_quotients(size.substitute(self._values), self.multiples)
@@ -67,6 +84,8 @@ class Bindings:
     def type(self, type: Type) -> Type:
         """Return a type with unified symbols replaced; its sizes are those that were inferred."""
         values, shape = self._values, type.shape
+        if self._assumes and shape is not None:
+            return Type(type.dtype, tuple(map(self.size, shape)), type.dim)
         if shape is not None:
             shape = tuple(d.substitute(values) for d in shape)
         known = None if type.dim is None else type.dim.substitute(values)

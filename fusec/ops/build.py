@@ -44,6 +44,7 @@ from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.literals import typed_literals
 from fusec.ops.shapes import Unequal, broadcast_shape
 from fusec.ops.size_operands import with_constants
+from fusec.ops.wording import FILE_WORDING, Declaration, Wording
 from fusec.ops.zero_dim import is_one_element, of_one_element
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -63,9 +64,17 @@ class _Draft:
 class GraphBuilder(DrawBuilder):
     """Builds one fusion: declare dims and inputs, call operations, name outputs, finish."""
 
-    def __init__(self, name: str = "fusion", *, doc: str = "", source: str = "") -> None:
-        """Start an empty fusion."""
+    def __init__(
+        self,
+        name: str = "fusion",
+        *,
+        doc: str = "",
+        source: str = "",
+        words: Wording = FILE_WORDING,
+    ) -> None:
+        """Start an empty fusion; words: the language in which errors say what to write."""
         super().__init__(name)
+        self.words = words
         self.name, self.doc, self.source = name, doc, source
         self._drafts: list[_Draft] = []
         self._outputs: list[Output] = []
@@ -156,14 +165,14 @@ class GraphBuilder(DrawBuilder):
             dropped = {n: d for n, d in known.items() if d is not None}
             declared = [self._value(i.value) for i in self._inputs]
             cut = {v.name: found for v in values if (found := self._cut_input(v)) is not None}
-            longer = advised_of_slices(error, values, cut, self.hints)
-            mended = advised(error, now, dropped, declared, self.hints)
+            longer = advised_of_slices(error, values, cut, self.hints, self.words)
+            mended = advised(error, now, dropped, declared, self.dims, self.words)
             error = mended if longer is error else longer
         elif error.code is ELEMENTS_DIFFER and op is TABLE["reshape"] and not is_inner:
             (x,) = (self.resolve(o) for o in operands)
             is_input = any(self._value(i.value) is x for i in self._inputs)
             shape = self.bindings.attribute(attributes_of(op, [x], attributes)["new_shape"])
-            error = advised_of_sizes(error, x, shape, is_input, self.hints)
+            error = advised_of_sizes(error, x, shape, is_input, self.hints, self.words)
         if error.instead is None or self._depth > 1:
             return error
         line = written(op, error.instead, operands, attributes)
@@ -183,6 +192,21 @@ class GraphBuilder(DrawBuilder):
                 found = self._current(slot)
                 return found if any(self._value(i.value) is found for i in self._inputs) else None
         return None
+
+    def works(self, make: Callable[[], Any], declared: Declaration | None = None) -> bool:
+        """Return whether calls that `make` makes are right; they leave nothing in the graph.
+
+        declared: the declaration with which they are.
+        """
+        count, restore = len(self._drafts), self.assume(declared)
+        try:
+            make()
+        except FusecError:
+            return False
+        finally:
+            del self._drafts[count:]
+            restore()
+        return True
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
         """Call an operation with one result as written in source, and return the result."""

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fusec.codes.shapes import EXTENTS_DIFFER
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, Instead, Unsupported
 from fusec.ir.dim import Dim, dim, floordiv, mod, product
 from fusec.ir.graph import Operand
 from fusec.ops.declare import Array, Axis, Ints, Shape, Size, composite
 from fusec.ops.lazy import np
 from fusec.ops.shapes import described, normal_axes, normal_axis, tensor_shape, text
 from fusec.ops.size_operands import with_constants
+from fusec.ops.wording import multiple, multiple_help
 
 if TYPE_CHECKING:
     from fusec.ops.build import GraphBuilder
@@ -185,9 +186,29 @@ def _expand_split(
         return _parts(builder, arg, dim, _equal_parts("split", builder, extent, split_size[0]))
     total = builder.bindings.size(sum(split_size, start=split_size[0] * 0))
     if total != extent:
+        default = extent.evaluate(builder.hints)
+        size = f"{extent}" if extent.is_const else f"{extent}, {default} by default"
+        first = builder.bindings.size(sum(split_size[:-1], start=split_size[0] * 0))
+        rest = extent - first
+        instead, count = None, len(split_size)
+        whole = multiple(builder.dims, extent, count)
+        if len(set(split_size)) == 1 and (whole is not None or default % count == 0):
+            exact = (
+                extent.is_const or builder.bindings.size(floordiv(extent, count)) * count == extent
+            )
+            instead = Instead(
+                f"chunk({{arg}}, {count}, {dim})",
+                why="equal parts are chunks",
+                declares=None if exact else whole,
+                also="" if exact or whole is None else whole.text(builder.words),
+            )
+        elif rest.evaluate(builder.hints) >= 0:
+            parts = f"[{', '.join(map(str, [*split_size[:-1], rest]))}]"
+            instead = Instead(arguments={"split_size": parts}, why="the last part is the rest")
         raise FusecError(
-            f"`split`: the parts add up to {total}, and dim {dim} is {extent}",
+            f"`split`: the parts add up to {total}, and dim {dim} is {size}",
             notes=[described([arg])],
+            instead=instead,
         )
     return _parts(builder, arg, dim, split_size)
 
@@ -236,23 +257,9 @@ def _expand_chunk(
         raise FusecError(
             f"`chunk` into {count.value}: {extent} is not known to be a multiple of it",
             notes=[described([arg])],
-            help=_declare_multiple(builder, extent, count.value),
+            help=multiple_help(builder.words, builder.dims, extent, count.value),
         )
     return _parts(builder, arg, dim, [length] * count.value)
-
-
-def _declare_multiple(builder: GraphBuilder, extent: Dim, count: int) -> str:
-    """Return how a dim is declared so that an extent is a multiple of `count`."""
-    default = extent.evaluate(builder.hints)
-    if str(extent) not in builder.hints:
-        return f"declare the dim with `multiple_of: {count}`"
-    if default % count:
-        other = -(-default // count) * count
-        return (
-            f"{extent} is {default}, not a multiple of {count}: declare `{extent}: "
-            f"{{default: {other}, multiple_of: {count}}}` under `dims:`"
-        )
-    return f"declare `{extent}: {{default: {default}, multiple_of: {count}}}` under `dims:`"
 
 
 def _dim(value: int) -> Dim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Node, Operand, Type
@@ -65,7 +65,13 @@ def _infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
         )
     for a, b in _pairs(operands, attributes):
         if a != b:
-            raise mismatch("grouped_mm", a, b, "summed extents and groups must agree", operands)
+            why, instead = "summed extents and groups must agree", None
+            if len(right) == 3 and len(left) == 2 and left[-1] == right[-1]:
+                instead = Instead(
+                    arguments={"mat2": "transpose({mat2}, -2, -1)"},
+                    why="weights are [groups, in, out]",
+                )
+            raise mismatch("grouped_mm", a, b, why, operands, instead=instead)
     shape = (left[-2], right[-1]) if len(left) != len(right) else (ends[0], left[0], right[1])
     return (Type(dtype_of(operands[0]), shape),)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from fusec.codes.unsupported import STORED_TYPE
@@ -15,6 +15,7 @@ from fusec.ops.layout import strides_of
 from fusec.ops.limits import check_layout
 from fusec.ops.names import check_name
 from fusec.ops.shapes import described
+from fusec.ops.wording import Declaration
 
 
 def check_dtype(dtype: DType, span: Span | None = None) -> None:
@@ -67,6 +68,18 @@ class InputBuilder:
         if anonymous:
             self.bindings.add(name)
         return symbol(name)
+
+    def assume(self, declared: Declaration | None) -> Callable[[], None]:
+        """Take a dim as one that is declared otherwise; return what takes that back."""
+        dims, restore = dict(self._dims), self.bindings.assume(declared)
+        if declared is not None and declared.spare:
+            self._dims[declared.spare] = DimFact(declared.spare, declared.spare_default)
+
+        def undo() -> None:
+            self._dims = dims
+            restore()
+
+        return undo
 
     def make_constant(self, name: str, span: Span | None = None) -> None:
         """Make a declared dim a constant of its default size; others stay as they are."""
@@ -184,6 +197,11 @@ class InputBuilder:
 
         kept = (f for f in self._dims.values() if f.name not in self.bindings.bound)
         return tuple(sorted(kept, key=place))
+
+    @property
+    def dims(self) -> Mapping[str, DimFact]:
+        """Return the dims that are declared by name so far."""
+        return {n: f for n, f in self._dims.items() if not f.anonymous and "." not in n}
 
     @property
     def hints(self) -> Mapping[str, int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fusec.codes.shapes import EMPTY_EXTREMUM, TOO_LARGE
+from fusec.codes.shapes import ELEMENTS_DIFFER, EMPTY_EXTREMUM, TOO_LARGE
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.dim import shape_text
+from fusec.ir.dim import product, shape_text
 from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.ir.roles import Combine
 
@@ -95,6 +95,23 @@ def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
                 span=node.span,
                 help="pad the tensor with the desired identity value",
                 code=EMPTY_EXTREMUM,
+            )
+
+
+def check_reshapes(fusion: Fusion, sizes: Mapping[str, int]) -> None:
+    """Raise FusecError for the first reshape to another number of elements at some sizes."""
+    for node in fusion.nodes:
+        if node.op.name != "reshape":
+            continue
+        before, after = product(node.operands[0].shape), product(node.output.shape)
+        counts = [] if before == after else [before.evaluate(sizes), after.evaluate(sizes)]
+        if counts and counts[0] != counts[1]:
+            raise FusecError(
+                f"`reshape` to {shape_text(node.output.shape)}: {counts[0]} elements, not "
+                f"{counts[1]}, at these sizes",
+                notes=[f"`{before}` and `{after}` are equal where quotients leave no remainder"],
+                span=node.span,
+                code=ELEMENTS_DIFFER,
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fusec.diagnostics import FusecError
@@ -64,7 +65,10 @@ def _typed(op: OpDef, name: str, given: Const, dtype: DType) -> Const:
         )
     wrapped = dtype.wrap(value)
     is_same = isinstance(given.value, int) and wrapped == given.value
-    return given if is_same else _integer(wrapped, given.dtype)
+    # A mask may be written without its sign: 0xFFFFFFFF is -1 in i32.
+    is_mask = -(2 ** (dtype.bits - 1)) <= value < 2**dtype.bits
+    made = given if is_same else _integer(wrapped, given.dtype)
+    return made if is_mask else replace(made, wrapped=value)
 
 
 def _integer(value: int, preferred: DType) -> Const:

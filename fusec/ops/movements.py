@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from fusec.diagnostics import FusecError, Instead
@@ -98,8 +99,23 @@ def _canonical_expand(operands: Operands, attributes: Attributes) -> Attributes:
 def _infer_expand(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     for extent, wanted in _aligned_extents(operands, attributes):
         if extent != wanted:
-            raise mismatch("expand", extent, wanted, "only dims of extent 1 can expand", operands)
+            why = "only dims of extent 1 can expand"
+            instead = _with_new_dims(operands[0].shape, attributes["shape"])
+            raise mismatch("expand", extent, wanted, why, operands, instead=instead)
     return (Type(dtype_of(operands[0]), attributes["shape"]),)
+
+
+def _with_new_dims(shape: Sequence[Dim], wanted: Sequence[Dim]) -> Instead | None:
+    """Return the call with new dims of extent 1 where they are wanted, not in front of all."""
+    count = len(wanted) - len(shape)
+    for new in combinations(range(len(wanted)), count) if count > 0 else ():
+        kept = [e for axis, e in enumerate(wanted) if axis not in new]
+        if all(a in (b, 1) for a, b in zip(shape, kept, strict=True)):
+            arg = "{arg}"
+            for axis in new:
+                arg = f"unsqueeze({arg}, {axis})"
+            return Instead(arguments={"arg": arg}, why="new dims go in front of all others")
+    return None
 
 
 @movement(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fusec.codes.shapes import ELEMENTS_DIFFER
-from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, floordiv, product
+from fusec.codes.shapes import ELEMENTS_DIFFER, RANK
+from fusec.diagnostics import FusecError, Instead
+from fusec.ir.dim import Call, Dim, floordiv, product
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Ints, Shape, movement
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.shapes import described, normal_axes, require_rank, tensor_shape, text
+from fusec.ops.wording import multiple_help, multiple_of
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
@@ -58,6 +62,49 @@ def _infer_reshape(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     return (Type(dtype_of(operands[0]), shape),)
 
 
+def _check_elements(
+    builder: GraphBuilder, slots: Sequence[list[Operand] | None], attributes: Attributes
+) -> None:
+    """Raise FusecError for another number of elements at the default sizes.
+
+    What no default says, as a `-1` of a script, is checked where the sizes are known.
+    """
+    ((arg,),) = (slot or [] for slot in slots)
+    shape: tuple[Dim, ...] = attributes["new_shape"]
+    before, after = product(tensor_shape("reshape", arg)), product(shape)
+    named = builder.dims
+    if before == after or not (before.symbols | after.symbols) <= named.keys():
+        return
+    sizes = builder.hints
+    if before.evaluate(sizes) == after.evaluate(sizes) or not _may_agree(before, after):
+        return
+    rounded = (a for size in (after, before) for a in size.atoms() if isinstance(a, Call))
+    remainders = (
+        (a.left, a.right, divisor)
+        for a in rounded
+        if a.function == "floordiv"
+        and (divisor := a.right.evaluate(sizes))
+        and a.left.evaluate(sizes) % divisor
+    )
+    left, right, divisor = next(remainders, (None, None, 0))
+    cause = f"{before.evaluate(sizes)} elements, not {after.evaluate(sizes)}, at default sizes"
+    help = None
+    if left is not None and right is not None:
+        by = f"{divisor}" if right.is_const else f"{right}, {divisor}"
+        cause = f"{left} is {left.evaluate(sizes)}, not a multiple of {by}"
+        if right.is_const:
+            help = multiple_help(builder.words, named, left, divisor, told_already=True)
+        elif declared := multiple_of(named, left, right):
+            help = declared.text(builder.words)
+    raise FusecError(
+        f"`reshape` to {text(shape)}: {cause}",
+        notes=[described([arg])],
+        help=help,
+        cause=cause,
+        code=ELEMENTS_DIFFER,
+    )
+
+
 def _may_agree(before: Dim, after: Dim) -> bool:
     """Return whether symbolic element counts may be equal at run time.
 
@@ -70,7 +117,7 @@ def _may_agree(before: Dim, after: Dim) -> bool:
 
 @movement(
     infer=_infer_reshape, canonical=_canonical_reshape, access=access.RESHAPE,
-    links=links.reshape, extents="new_shape",
+    links=links.reshape, extents="new_shape", prepare=_check_elements,
     text=texts.RESHAPE,
 )  # fmt: skip
 def reshape(arg: Array, new_shape: Shape) -> Array:
@@ -85,7 +132,17 @@ def _canonical_permute(operands: Operands, attributes: Attributes) -> Attributes
 
 def _infer_permute(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     order: tuple[int, ...] = attributes["dims"]
-    shape = require_rank("permute", operands[0], len(order), "dims")
+    shape = tensor_shape("permute", operands[0])
+    left = [axis for axis in range(len(shape)) if axis not in order]
+    if left and len(order) < len(shape):
+        dims = f"dim {left[0]} is" if len(left) == 1 else f"dims {', '.join(map(str, left))} are"
+        raise FusecError(
+            f"dims of `permute` has {len(order)} entries for {len(shape)} dims",
+            notes=[described(operands)],
+            instead=Instead(arguments={"dims": str([*order, *left])}, why=f"{dims} not listed"),
+            code=RANK,
+        )
+    require_rank("permute", operands[0], len(order), "dims")
     return (Type(dtype_of(operands[0]), tuple(shape[axis] for axis in order)),)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Operand, Type
@@ -15,6 +15,9 @@ from fusec.ops.declare import Array, Axis, Size, computes_in_own, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.shapes import described, tensor_shape
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
@@ -82,14 +85,38 @@ def _infer_topk(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 def too_large(k: int, extent: int, axis: int, notes: list[str]) -> FusecError:
     """Return the error of a top-k with more elements than the row has."""
     return FusecError(
-        f"`topk`: k is {k}, larger than the extent {extent} of dim {axis}", notes=notes
+        f"`topk`: k is {k}, larger than the extent {extent} of dim {axis}",
+        notes=notes,
+        instead=Instead(arguments={"k": str(extent)}, why=f"k is at most {extent}"),
     )
+
+
+def _check_k(
+    builder: GraphBuilder, slots: Sequence[list[Operand] | None], attributes: Attributes
+) -> None:
+    """Raise FusecError where k is larger than the row at the default sizes."""
+    ((arg,),) = (slot or [] for slot in slots)
+    k, axis = attributes["k"], int(attributes["dim"])
+    extent, named = tensor_shape("topk", arg)[axis], builder.dims
+    if (extent.is_const and k.is_const) or not (k.symbols | extent.symbols) <= named.keys():
+        return
+    most, wanted = extent.evaluate(builder.hints), k.evaluate(builder.hints)
+    if not 0 <= wanted <= most:
+        size = f"{k}" if k.is_const else f"{k}, {wanted} by default"
+        of = f"{extent}" if extent.is_const else f"{extent}, {most} by default"
+        raise FusecError(
+            f"`topk`: k is {size}, and dim {axis} has {of}",
+            notes=[described([arg])],
+            instead=Instead(
+                arguments={"k": str(extent)}, why="k is at most the number of elements of the dim"
+            ),
+        )
 
 
 @operation(
     "sort", infer=_infer_topk, compute=computes_in_own, canonical=_canonical_topk,
     results=("values", "indices"), cost=Cost(10), accuracy=0.0,
-    text=texts.TOPK,
+    text=texts.TOPK, prepare=_check_k,
 )  # fmt: skip
 def topk(arg: Array, k: Size, dim: Axis = -1, largest: bool = True, sorted: bool = True) -> Array:
     """Return (the k largest or smallest elements, their indices as i64); always sorted.

@@ -20,11 +20,12 @@ from fusec.codes.calls import (
     UNKNOWN_ARGUMENT,
 )
 from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.codes.names import UNDEFINED_NAME
 from fusec.codes.shapes import NEEDS_INTEGERS
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DTYPES, DType
+from fusec.ir.dtype import BOOL, DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import LISTS, Miscounted, bind, near_argument, parameter_called, signature
@@ -71,7 +72,7 @@ class Calls:
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
-        self.words = OurWords(source, scope, self.inputs)
+        self.words = OurWords(source, scope, self.inputs, lambda: builder.hints)
 
     def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
         """Return what an op line computes: results under the names of `labels`, sizes or numbers.
@@ -79,6 +80,18 @@ class Calls:
         labels: called where the line makes values, so that sizes and numbers take no names.
         """
         tree = self.words.read(line)
+        try:
+            return self._line(line, tree, labels)
+        except FusecError as error:
+            span, divided = error.diagnostic.span, error.code is UNDEFINED_NAME
+            if divided and any(self._span(part) == span for part in _divisors(tree)):
+                help = f"{error.diagnostic.help}; `//` divides, and a comment begins with `#`"
+                raise error.changed(help=help) from None
+            raise
+
+    def _line(
+        self, line: OpLine, tree: Tree, labels: Callable[[], list[str]]
+    ) -> Sequence[Operand | Dim]:
         if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
             return self._call(tree, labels())
         is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
@@ -164,7 +177,7 @@ class Calls:
             code=MISSING_ARGUMENT,
         )
         if param.kind != "axis":
-            return error
+            return self.words.with_size(tree, tree, op, error)
         word = Name(param.name, tree.start, tree.start)
         last = Argument(word, Literal(-1, tree.start, tree.start))
         made = replace(tree, arguments=(*tree.arguments, last))
@@ -237,6 +250,8 @@ class Calls:
 
     def _operand(self, tree: Tree, op: OpDef, param: Param) -> Any:
         if param.kind == "operands":
+            if isinstance(tree, Name):
+                self._named(tree)  # silent where its own line is wrong
             if not isinstance(tree, Items):
                 raise FusecError(
                     f"`{param.name}` of `{op.name}` must be a list of tensors",
@@ -388,10 +403,25 @@ class Calls:
     def _indexed(
         self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError
     ) -> FusecError:
-        """Return an error of a subscript with the call to write for one tensor of integers."""
+        """Return an error of a subscript with the call to write for one tensor as index."""
         axes = [k for k, key in enumerate(keys) if key != slice(None)]
         index = keys[axes[0]] if len(axes) == 1 else None
         rank = len(value.type.shape or ())
+        if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
+            zero = Literal(0, tree.start, tree.start)
+            parts = (tree.keys[0], tree.base, zero)
+            if index.shape != (value.type.shape or ())[: len(index.shape)]:
+                return error
+            if len(index.shape) < rank:
+                news = [Literal(None, tree.start, tree.start)] * (rank - len(index.shape))
+                whole = [Range(None, None, None, tree.start, tree.start)] * len(index.shape)
+                mask = Subscript(tree.keys[0], (*whole, *news), tree.start, tree.end)
+                parts = (mask, tree.base, zero)
+            name = Name("where", tree.start, tree.start)
+            given = tuple(Argument(None, part) for part in parts)
+            made = CallTree(name, given, tree.start, tree.end)
+            why = "a mask selects no elements: `where` has 0 in the place of the others"
+            return self.words.with_part(tree, made, error, why)
         if not isinstance(index, Value) or not index.shape or not index.type.dtype.is_integer:
             return error
         several = len(index.shape) > 1
@@ -464,6 +494,12 @@ class Calls:
             return dtypes.find(name if owner in PREFIXES else tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
+
+
+def _divisors(tree: Tree) -> Sequence[Tree]:
+    """Return the expressions to the right of `//`."""
+    own = [tree.right] if isinstance(tree, Infix) and tree.operator == "//" else []
+    return [*own, *(right for part in frameworks.parts_of(tree) for right in _divisors(part))]
 
 
 def _listed(op: OpDef, arguments: Sequence[Argument]) -> Sequence[Argument]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from fusec.codes.names import USED_BEFORE_DEFINITION
 from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim, symbol
+from fusec.ir.dim import Dim, product, symbol
 from fusec.ir.dtype import U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
@@ -38,7 +39,7 @@ from fusec.parse.fields import (
     wrong,
 )
 from fusec.parse.numbers import complex_number, typed_number
-from fusec.parse.scope import Scope
+from fusec.parse.scope import Scope, circle, circle_text
 from fusec.parse.trees import Items, Literal, Name, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
@@ -73,7 +74,8 @@ class Declarations:
         self.uses = {e.key.text: _names_used(e.value) for e in node.entries}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
-            with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
+            meant = name.partition("=")[0].strip()
+            with self.problems.collect(span, lambda n=meant, s=span: self.scope.poison(n, s)):
                 if ".stride" in name:
                     # The size that a run-time stride is planned for, as fusec itself prints it.
                     self.hints[name] = integer(entry.value, f"the stride `{name}`")
@@ -146,32 +148,18 @@ class Declarations:
         parser = Parser(node.source, *node.body)
         tree = parser.expression()
         parser.finish("size")
-        circle = self._circle(name)
-        for other in circle or ():
+        around = circle(name, self.uses)
+        for other in around or ():
             if other != name and self.scope.knows(other):
                 self.scope.find(other, node.span)  # silent where that one has been reported
-        if circle is not None:
-            names = " and ".join(f"`{n}`" for n in circle)
-            message = f"{names} are computed from each other"
-            if len(circle) == 1:
-                message = f"{names} is computed from itself"
-            help = f"give one of them a number: write `{name}: 4096`"
-            raise FusecError(message, span=node.span, help=help, code=USED_BEFORE_DEFINITION)
+        if around is not None:
+            raise FusecError(
+                circle_text(around),
+                span=node.span,
+                help=f"give one of them a number: write `{name}: 4096`",
+                code=USED_BEFORE_DEFINITION,
+            )
         return self.size_of(tree)
-
-    def _circle(self, name: str) -> list[str] | None:
-        """Return the dims from `name` back to itself, each computed from the next one."""
-        paths = [[name]]
-        seen: set[str] = set()
-        while paths:
-            path = paths.pop()
-            for used in self.uses.get(path[-1], ()):
-                if used == name:
-                    return path
-                if used not in seen:
-                    seen.add(used)
-                    paths.append([*path, used])
-        return None
 
     def check_overrides(self) -> None:
         """Raise FusecError for an override of a name that the file does not declare."""
@@ -234,7 +222,15 @@ class Declarations:
                 code=TENSOR_DEFAULT,
             )
         if name in self.overrides:
-            raise FusecError(f"`{name}` is a tensor: only dims and scalars can be set")
+            close = next((n for n in self.settable if n.lower() == name.lower()), None)
+            value = self.overrides[name]
+            raise FusecError(
+                f"`{name}` is a tensor: only dims and scalars can be set",
+                help=f"did you mean `--set {close}={value}`?"
+                if close
+                else f"dims and scalars: {', '.join(self.settable) or 'none'}",
+                code=SET_UNKNOWN_DIM,
+            )
         if "strides" in given and ("contiguity" in given or "stride_order" in given):
             raise FusecError(
                 "`strides` already define the layout",
@@ -247,8 +243,8 @@ class Declarations:
             name,
             dtype,
             shape,
-            strides=self._strides(name, given.get("strides"), len(shape)),
-            contiguity=self._contiguity(given.get("contiguity"), len(shape)),
+            strides=self._strides(name, given.get("strides"), shape),
+            contiguity=self._contiguity(name, given.get("contiguity"), len(shape)),
             stride_order=_order(given.get("stride_order"), len(shape)),
             low=low,
             high=high,
@@ -371,7 +367,7 @@ class Declarations:
         node = given.get("range")
         if node is None:
             return None, None
-        items = listing(node, "a range, as in `[-1, 1]`").items
+        items = listing(node, "a range, as in `[-1, 1]`", _range_help(node)).items
         if len(items) != 2:
             raise FusecError(f"a range has 2 ends, found {len(items)}", span=node.span)
         low, high = (number(i, "an end of the range (a number)") for i in items)
@@ -379,10 +375,12 @@ class Declarations:
             raise FusecError(f"the range is empty: {low} is above {high}", span=node.span)
         return low, high
 
-    def _strides(self, name: str, node: YamlNode | None, rank: int) -> list[Dim] | None:
+    def _strides(self, name: str, node: YamlNode | None, shape: list[Dim]) -> list[Dim] | None:
         if node is None:
             return None
-        items = _per_dim(node, "strides", name, rank).items
+        dense = [product(shape[k + 1 :]) for k in range(len(shape))]
+        written = f"write `strides: [{', '.join(map(str, dense))}]`, those of a dense tensor"
+        items = _per_dim(node, "strides", f"`{name}`", len(shape), written).items
         strides: list[Dim] = []
         for item in items:
             if not isinstance(item, Scalar):
@@ -392,16 +390,26 @@ class Declarations:
             parser.finish("stride")
         return strides
 
-    def _contiguity(self, node: YamlNode | None, rank: int) -> list[bool | None] | None:
+    def _contiguity(self, name: str, node: YamlNode | None, rank: int) -> list[bool | None] | None:
         if node is None:
             return None
         flags: list[bool | None] = []
-        for item in _per_dim(node, "contiguity", "the input", rank).items:
+        written = f"write `contiguity: [{', '.join(['true'] * rank)}]`"
+        for item in _per_dim(node, "contiguity", f"`{name}`", rank, written).items:
             value = item.value if isinstance(item, Scalar) else ""
             if value is not None and not isinstance(value, bool):
                 raise wrong(item, "true, false or null", "null marks a broadcast or expanded dim")
             flags.append(value)
         return flags
+
+
+_ENDS = re.compile(r"[(\[]?\s*(-?[\d.]*\d)\s*(?:\.{2,3}|to|[-:;~]|,)\s*(-?[\d.]*\d)\s*[)\]]?")
+
+
+def _range_help(node: YamlNode) -> str | None:
+    """Return the range that a text such as `0..9` is; None of others."""
+    found = _ENDS.fullmatch(node.text.strip()) if isinstance(node, Scalar) else None
+    return None if found is None else f"write `range: [{found[1]}, {found[2]}]`"
 
 
 def _is_integer(node: YamlNode) -> bool:
@@ -422,12 +430,15 @@ def _pair_of(node: Listing) -> Items:
     return Items(tuple(Literal(n, 0, 0) for n in numbers), 0, 0)
 
 
-def _per_dim(node: YamlNode, what: str, name: str, rank: int) -> Listing:
-    items = listing(node, f"a list of {what}, one for each dim")
+def _per_dim(node: YamlNode, what: str, name: str, rank: int, help: str) -> Listing:
+    items = listing(node, f"a list of {what}, one for each dim", help)
     if len(items.items) != rank:
+        count = len(items.items)
         raise FusecError(
-            f"{len(items.items)} entries of {what} for {rank} dims of {name}",
+            f"{count} entr{'y' if count == 1 else 'ies'} in `{what}` for {rank} "
+            f"dim{'s' * (rank != 1)} of {name}",
             span=node.span,
+            help=help,
             code=LAYOUT_ENTRIES,
         )
     return items
@@ -439,7 +450,8 @@ def _order(node: YamlNode | None, rank: int) -> list[int] | None:
 
 def stride_order(node: YamlNode, rank: int) -> list[int]:
     """Return nvFuser's stride order: the rank of each dim counted from the fastest."""
-    items = _per_dim(node, "stride_order", "the tensor", rank).items
+    dense = f"write `stride_order: {list(reversed(range(rank)))}`, that of a dense tensor"
+    items = _per_dim(node, "stride_order", "the tensor", rank, dense).items
     order = [integer(i, "the position of a dim in memory, 0 for the innermost") for i in items]
     if sorted(order) != list(range(rank)):
         raise FusecError(

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from fusec.diagnostics import FusecError
 from fusec.parse import frameworks
-from fusec.parse.trees import Tree
+from fusec.parse.trees import Name, Tree
 
 
-def einsum(equation: str, operands: Sequence[Tree], at: Tree) -> Tree | None:
-    """Return the expression for `equation`; None of one with `...` or a repeated index."""
-    made = expression_of(equation, len(operands))
+def einsum(
+    equation: str, operands: Sequence[Tree], at: Tree, ranks: Sequence[int | None]
+) -> Tree | None:
+    """Return the expression for `equation`; None of one with `...` or a repeated index.
+
+    ranks: of the operands, None where it is not known.
+    """
+    names = [o.text if isinstance(o, Name) else "" for o in operands]
+    made = expression_of(equation, ranks, names)
     if made is None:
         return None
     text, names = made
@@ -19,8 +25,14 @@ def einsum(equation: str, operands: Sequence[Tree], at: Tree) -> Tree | None:
     return frameworks.substituted(frameworks.parsed(text), given, at)
 
 
-def expression_of(equation: str, count: int) -> tuple[str, list[str]] | None:
-    """Return the text for `equation` and the names of its operands there, which are `count`."""
+def expression_of(
+    equation: str, ranks: Sequence[int | None], called: Sequence[str] = ()
+) -> tuple[str, list[str]] | None:
+    """Return the text for `equation` and the names of its operands there, which have `ranks`.
+
+    called: what errors call operands, empty for those without a name.
+    """
+    count = len(ranks)
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != count:
@@ -30,6 +42,15 @@ def expression_of(equation: str, count: int) -> tuple[str, list[str]] | None:
             f"{given}{'s' * (count != 1)}",
             help="write a group of indices for each operand, separated by commas",
         )
+    for place, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
+        if rank is not None and "." not in term and len(term) != rank:
+            named = called[place] if place < len(called) else ""
+            operand = f"`{named}`" if named else f"operand {place + 1}"
+            indices = f"{len(term)} ind{'ex' if len(term) == 1 else 'ices'}"
+            raise FusecError(
+                f"`einsum`: `{term}` has {indices}, and {operand} has {rank} dims",
+                help=f"write {rank} indices for {operand}, one for each dim",
+            )
     fits = arrow and len(terms) == count and all(map(_is_plain, [*terms, output]))
     if not fits or not set(output) <= set(inputs):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
 from fusec.codes.code import Code
@@ -30,6 +31,8 @@ from fusec.parse.trees import (
 
 MAX_DEPTH = 64
 MAX_OPERATORS = 200
+ASSIGNED, CALLED, REPEATED = "[]=", "()", "for"
+"""What calls are named that stand for `x[key] = value`, `f(a)(b)` and `a for k in range(n)`."""
 _WORDS: dict[str, bool | float | None] = {
     "true": True, "True": True, "false": False, "False": False,
     "none": None, "None": None, "null": None, "inf": float("inf"), "nan": float("nan"),
@@ -126,6 +129,7 @@ class Parser:
         while self.take(","):
             names.append(self.name("the name of a result"))
         told = self._annotation(names)
+        keys = self._assigned_keys(names)
         sign = self._augmented(names)
         help = "the result is assigned with one `=`" if self._sees("==") else None
         if not self.take("="):
@@ -134,8 +138,17 @@ class Parser:
         self.finish("call" if isinstance(tree, CallTree) else "expression")
         told = told or self._python
         if sign is not None:
-            tree = Infix(sign.text, names[0], tree, tree.start, tree.end, sign.start)
+            read: Tree = names[0]
+            if keys is not None:
+                read = Subscript(names[0], keys, names[0].start, sign.start)
+            tree = Infix(sign.text, read, tree, tree.start, tree.end, sign.start)
             told = self._told(f"op lines have no `{sign.text}=`", sign)
+        if keys is not None:
+            parts = (names[0], *keys, tree)
+            name = Name(ASSIGNED, names[0].start, names[0].end)
+            arguments = tuple(Argument(None, part) for part in parts)
+            tree = CallTree(name, arguments, names[0].start, tree.end)
+            told = self._told("op lines cannot assign to elements: tensors are immutable", names[0])
         if told is not None:
             return OpLine(tuple(names), tree, told)
         copied = isinstance(tree, Name) and "." not in tree.text
@@ -155,7 +168,17 @@ class Parser:
             )
         return OpLine(tuple(names), tree)
 
-    def _told(self, message: str, at: Token) -> FusecError:
+    def _assigned_keys(self, names: list[Name]) -> tuple[Tree, ...] | None:
+        """Step over the `[mask]` of `x[mask] = 0`, and return the keys."""
+        if len(names) > 1 or not self.take("["):
+            return None
+        keys = [self._key()]
+        while self.take(","):
+            keys.append(self._key())
+        self.expect("]", " or `,`")
+        return tuple(keys)
+
+    def _told(self, message: str, at: Token | Name) -> FusecError:
         return FusecError(message, span=self.span(at), code=UNEXPECTED_TOKEN)
 
     def _statement(self) -> OpLine:
@@ -245,7 +268,7 @@ class Parser:
         while self._takes_word(word):
             place = self._tokens[self._next - 1].start
             right = read()
-            if _is_condition(left) and _is_condition(right):
+            if is_condition(left) and is_condition(right):
                 left = Infix(sign, left, right, left.start, right.end, place)
             else:
                 arguments = (Argument(None, left), Argument(None, right))
@@ -260,7 +283,7 @@ class Parser:
         self._deeper()
         operand = self._negated()
         self._depth -= 1
-        if _is_condition(operand):
+        if is_condition(operand):
             return Prefix("~", operand, start, operand.end)
         name = Name("logical_not", start, start)
         return CallTree(name, (Argument(None, operand),), start, operand.end)
@@ -366,8 +389,17 @@ class Parser:
 
     def _followed(self, tree: Tree) -> Tree:
         """Read subscripts and calls of methods that follow an expression."""
-        while self.token.kind == "mark" and self.token.text in ("[", "."):
+        while self.token.kind == "mark" and self.token.text in ("[", ".", "("):
             opening = self.token
+            if opening.text == "(":
+                if not (self._pasted and isinstance(tree, CallTree)):
+                    break
+                error = self.unexpected("nothing after the call")
+                self._python = self._python or error
+                called = self._call(Name(CALLED, opening.start, opening.start))
+                arguments = (Argument(None, tree), *called.arguments)
+                tree = replace(called, arguments=arguments, start=tree.start)
+                continue
             self._next += 1
             if opening.text == ".":
                 named = self.name("a name")
@@ -447,10 +479,30 @@ class Parser:
             self.expect(",")
         while not self._sees(closing):
             items.append(self.expression())
+            if closing == "]" and len(items) == 1 and self._is_comprehension():
+                items = [self._comprehension(items[0])]
             if not self.take(","):
                 break
         end = self.expect(closing, " or `,`").end
         return Items(tuple(items), opening.start, end)
+
+    def _is_comprehension(self) -> bool:
+        """Return whether `for k in range(` is next."""
+        ahead = [t.text for t in self._tokens[self._next : self._next + 5]]
+        known = self._pasted and len(ahead) == 5
+        return known and (ahead[0], *ahead[2:]) == ("for", "in", "range", "(")
+
+    def _comprehension(self, item: Tree) -> CallTree:
+        """Read `for k in range(4)` after the item that it repeats."""
+        opening = self.token
+        self._note_python("op lines have no comprehensions", opening)
+        self._next += 1
+        variable = self.name("a name")
+        self._next += 1
+        numbers = self.expression()
+        arguments = (Argument(None, item), Argument(None, variable), Argument(None, numbers))
+        name = Name(REPEATED, opening.start, opening.end)
+        return CallTree(name, arguments, item.start, numbers.end)
 
     def _call(self, name: Name) -> CallTree:
         self.expect("(")
@@ -494,15 +546,15 @@ def _written(tree: Tree) -> Name | None:
     return first if isinstance(first, Name) else _written(first)
 
 
-def _is_condition(tree: Tree) -> bool:
+def is_condition(tree: Tree) -> bool:
     """Return whether an expression is a bool for sure: a comparison, or what joins them."""
     if isinstance(tree, Prefix):
-        return tree.operator == "~" and _is_condition(tree.operand)
+        return tree.operator == "~" and is_condition(tree.operand)
     if not isinstance(tree, Infix):
         return False
     joined = tree.operator in ("&", "|", "^")
     return tree.operator in COMPARISONS or (
-        joined and _is_condition(tree.left) and _is_condition(tree.right)
+        joined and is_condition(tree.left) and is_condition(tree.right)
     )
 
 

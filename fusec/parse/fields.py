@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 
 from fusec.codes.document import UNKNOWN_FIELD, WRONG_NODE
 from fusec.diagnostics import Diagnostic, FusecError, Span, Unsupported
@@ -128,9 +129,35 @@ def did_you_mean(name: str, known: Sequence[str]) -> str | None:
     return None if nearest is None else f"did you mean `{nearest}`?"
 
 
-def check_fields(node: Mapping, known: Sequence[str], where: str) -> None:
-    """Raise FusecError if keys of `node` are not among `known`."""
+def is_empty(node: YamlNode) -> bool:
+    """Return whether a field has no value."""
+    return isinstance(node, Scalar) and node.plain and node.value is None
+
+
+def _not_indented(node: Mapping, known: Sequence[str], sections: Sequence[str]) -> None:
+    """Raise FusecError for entries that stand below an empty section instead of in it."""
+    for place, entry in enumerate(node.entries):
+        if entry.key.text not in sections or not is_empty(entry.value):
+            continue
+        rest = (e.key for e in node.entries[place + 1 :])
+        own = list(takewhile(lambda key: key.text not in known, rest))
+        if own:
+            names = " and ".join(f"`{key.text}`" for key in own[:3])
+            raise FusecError(
+                f"`{entry.key.text}:` is empty, and {names} stand{'s' * (len(own) == 1)} below it",
+                span=own[0].span,
+                help=f"indent {'it' if len(own) == 1 else 'them'} under `{entry.key.text}:`, by "
+                "2 spaces",
+                code=UNKNOWN_FIELD,
+            )
+
+
+def check_fields(
+    node: Mapping, known: Sequence[str], where: str, sections: Sequence[str] = ()
+) -> None:
+    """Raise FusecError if keys of `node` are not among `known`; sections: those with entries."""
     problems = Problems()
+    _not_indented(node, known, sections)
     for entry in node.entries:
         if entry.key.text in known:
             continue

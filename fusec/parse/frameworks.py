@@ -8,7 +8,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 from fusec import ops
+from fusec.codes.calls import MISSING_ARGUMENT
 from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, Param
 from fusec.ops.arguments import near_argument, parameter_called
@@ -77,7 +79,8 @@ def bind(
         given[name] = value
     for parameter in entry.parameters:
         if parameter.default is NEEDED and not parameter.variadic and parameter.name not in given:
-            raise FusecError(f"`{entry.name}` needs `{parameter.name}`", help=entry.title)
+            message = f"`{entry.name}` needs `{parameter.name}`"
+            raise FusecError(message, help=entry.title, code=MISSING_ARGUMENT)
     return given
 
 
@@ -330,6 +333,13 @@ def _factor(tree: Tree, level: int, texts: Mapping[str, str], prefix: str) -> st
         except FusecError:
             composed = False
     return f"({text})" if composed else text
+
+
+def size_tree(size: Dim, at: Tree) -> Tree:
+    """Return a size as an expression at the place of another one."""
+    if size.is_const:
+        return Literal(size.value, at.start, at.end)
+    return substituted(parsed(str(size)), {}, at)
 
 
 def shown(entry: Entry, prefix: str = "") -> str:

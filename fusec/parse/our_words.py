@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fusec.codes.calls import RESULT_COUNT
+from fusec.codes.calls import MISSING_ARGUMENT, RESULT_COUNT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError, Guess, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Value
-from fusec.ir.op import OpDef
+from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import TABLE
 from fusec.ops.arguments import Miscounted, parameter_called, signature
 from fusec.ops.find import near_operation, not_ours
@@ -38,10 +38,16 @@ from fusec.parse.trees import (
 class OurWords:
     """Puts calls of a file into fusec's words."""
 
-    def __init__(self, source: Source, scope: Scope, inputs: Sequence[Value]) -> None:
-        """Bind trees of `source` to names of `scope`."""
+    def __init__(
+        self,
+        source: Source,
+        scope: Scope,
+        inputs: Sequence[Value],
+        hints: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Bind trees of `source` to names of `scope`; hints: returns the default sizes."""
         self._source, self._scope, self._inputs = source, scope, inputs
-        self._pasted = Pasted(scope, self._span)
+        self._pasted = Pasted(scope, self._span, inputs, hints)
         self.line: OpLine | None = None
         """The line that is being read: errors say how the whole of it is written."""
 
@@ -65,7 +71,7 @@ class OurWords:
             if old.text != new.text:
                 self._pasted.renamed[old.text] = new
         whole = replace(whole, names=tuple(names), told=None)
-        help = f"write {_line_text(whole)}"
+        help = ", and ".join([f"write {_line_text(whole)}", *self._pasted.missing])
         for old in twice:
             new = self._pasted.renamed[old].text
             help += f", and `{new}` for `{old}` in the lines below"
@@ -87,7 +93,7 @@ class OurWords:
         self._pasted.static |= found
         told = " and ".join(f"`{_text(t)}` for `{n}`" for n, t in found.items())
         told = f"remove the line, and write {told}" if told else "remove the line"
-        return part.changed(help=told)
+        return (line.told or part).changed(help=told)
 
     def plain(self, line: OpLine) -> OpLine | None:
         """Return a line with its constants and types in fusec's words.
@@ -104,6 +110,8 @@ class OurWords:
         text = self._source.text[part.start : part.end]
         kind = "attributes" if isinstance(part, (Name, Subscript)) else "Python"
         message = f"op lines have no {kind}: `{text}`"
+        if isinstance(part, Name) and part.text in self._pasted.static:
+            message = f"`{text}` is not a value of the file"
         return FusecError(message, span=self._span(part), code=METHOD_CALL)
 
     def _free(self, name: Name) -> Name:
@@ -120,6 +128,7 @@ class OurWords:
         Those are aliases, and methods, attributes and names with a prefix (`torch.exp`) that have
         an exact equivalent. Other calls stay as they are: binding them raises the error.
         """
+        self.line = line
         tree = self._rewritten(line.tree, {}, accepted_only=True)
         self.line = replace(line, tree=tree)
         return tree
@@ -155,7 +164,7 @@ class OurWords:
         lines: list[str] = []
         for name, word in ((first, op.name), (second, places)):
             if name.text != "_":
-                call = replace(tree, name=replace(tree.name, text=word))
+                call = replace(tree, name=Name(word, tree.start, tree.start))
                 lines.append(_line_text(OpLine((name,), self._rewritten(call, {}))))
         return FusecError(
             f"`{op.name}` returns 1 value, but the line assigns 2",
@@ -233,6 +242,10 @@ class OurWords:
     def _method(self, entry: Entry | None, tree: CallTree, called: CallTree) -> FusecError:
         if _is_uncalled(tree):
             return _uncalled(tree.name.text)
+        name = tree.name.text.rpartition(".")[2]
+        names = () if self.line is None or self.line.tree is not tree else self.line.names
+        if name in PAIRS and len(names) == 2:
+            return self.of_pair(called, TABLE[name])
         message = f"`{tree.name.text}` is not a method that op lines have"
         if entry is None:
             help = "operations are called with operands, as in `relu(x)`"
@@ -314,8 +327,8 @@ class OurWords:
                 else frameworks.rebuilt(tree, [changed[name] for name in given])
             )
         line = self._line_with(tree, made)
-        otherwise = instead.why or None
-        return error.changed(help=instead.help(_line_text(line)), guess=Guess(line, otherwise))
+        guess = Guess(line, instead.rule, instead.declares)
+        return error.changed(help=instead.help(_line_text(line)), guess=guess)
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
         """Return the line with a call in fusec's words; None where its arguments do not fit."""
@@ -351,6 +364,7 @@ class OurWords:
         made: what stands in the place of trees, by their ids. accepted_only: rewrites only names
         that fusec accepts, and raises the error of a call whose arguments do not fit.
         """
+        original = tree
         parts = [
             self._rewritten(part, made, accepted_only=accepted_only)
             for part in frameworks.parts_of(made.get(id(tree), tree))
@@ -372,8 +386,37 @@ class OurWords:
             return _in_our_words(entry, called)
         except FusecError as error:
             if accepted_only:
+                if error.code is MISSING_ARGUMENT and entry.name in TABLE:
+                    error = self.with_size(original, called, TABLE[entry.name], error)
                 raise error.at(self._span(tree)) from None
             return tree
+
+    def with_size(self, tree: Tree, called: CallTree, op: OpDef, error: FusecError) -> FusecError:
+        """Return the error of a call that lacks a size with the line that has a dim for it.
+
+        The dim is the last one that is in no operand. called: the call, its tensor first.
+        """
+        words = {a.keyword.text for a in called.arguments if a.keyword is not None}
+        made = [a.value for a in called.arguments if a.keyword is None]
+        needed = (p for p in op.params[len(made) :] if p.default is REQUIRED)
+        lacking = next((p for p in needed if p.name not in words), None)
+        if lacking is None or lacking.kind != "size":
+            return error
+        values = [self._scope.meaning(n) for part in made for n in frameworks.names_in(part)]
+        used = {s for v in values if isinstance(v, Value) for e in v.shape for s in e.symbols}
+        free = [name for name in self._scope.dims if name not in used]
+        why = "shapes are known before the data"
+        if not free:
+            return error.changed(help=f"{why}: declare a dim, as in `K: 8`, and name it here")
+        at = called.start
+        arguments = (
+            *called.arguments,
+            Argument(Name(lacking.name, at, at), Name(free[-1], at, at)),
+        )
+        if op.params[len(called.arguments)] is lacking:
+            arguments = (*called.arguments, Argument(None, Name(free[-1], at, at)))
+        call = replace(called, name=Name(op.name, at, at), arguments=arguments)
+        return self.with_part(tree, call, error, why)
 
     def _without_attribute(self, tree: Name, *, accepted_only: bool = True) -> Tree:
         """Return `x.T` in fusec's words, and other names as they are."""

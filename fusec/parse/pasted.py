@@ -6,16 +6,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.shapes import AXIS_RANGE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DTYPES, DType
+from fusec.ir.dtype import BOOL, DTYPES, DType
 from fusec.ir.graph import Value
 from fusec.ops import TABLE
 from fusec.ops.frameworks.entry import LIKE, PAIRS
 from fusec.parse import frameworks
 from fusec.parse.einsum import einsum
+from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
+from fusec.parse.modules import Modules
+from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.scope import Scope
 from fusec.parse.trees import (
     Argument,
@@ -30,6 +34,7 @@ from fusec.parse.trees import (
     String,
     Subscript,
     Tree,
+    integer_literal,
 )
 
 _MODULES = frozenset({"math", "torch", "np", "numpy", "jnp"})
@@ -44,9 +49,19 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
 class Pasted:
     """Puts what Python computes before a kernel runs into sizes, types and numbers."""
 
-    def __init__(self, scope: Scope, span: Callable[[Tree], Span]) -> None:
-        """Ask `scope` for the types of values, and `span` where expressions stand."""
+    def __init__(
+        self,
+        scope: Scope,
+        span: Callable[[Tree], Span],
+        inputs: Sequence[Value],
+        hints: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Ask `scope` for the types of values, and `span` where expressions stand.
+
+        hints: returns the default sizes of dims.
+        """
         self._scope, self._span = scope, span
+        self._modules = Modules(self._value, span, inputs, hints)
         self.first: Tree | None = None
         """The first part that was rewritten, and that op lines do not have, since this was None."""
         self.static: dict[str, Tree] = {}
@@ -92,9 +107,15 @@ class Pasted:
         known = self.renamed.get(owner)
         return name if known is None else replace(name, text=known.text + dot + rest)
 
+    @property
+    def missing(self) -> Sequence[str]:
+        """Return what the line that was read last needs besides: inputs to declare."""
+        return self._modules.missing
+
     def line(self, line: OpLine) -> OpLine:
         """Return a line without Python's parts; one result of several is named where it stands."""
         self.first = None
+        self._modules.missing = []
         tree = self.of(line.tree)
         if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
             key, op = tree.keys[0], TABLE.get(tree.base.name.text.rpartition(".")[2])
@@ -150,11 +171,54 @@ class Pasted:
         return None if dtype is None else replace(tree, text=dtype.name)
 
     def _rewritten(self, tree: Tree) -> Tree | None:
+        if isinstance(tree, Items) and is_comprehension(tree):
+            return repeated(tree, self._span)
+        if isinstance(tree, CallTree) and tree.name.text == ASSIGNED:
+            return self._updated(tree)
+        if isinstance(tree, CallTree) and tree.name.text == CALLED:
+            return self._modules.call(tree)
         if isinstance(tree, Name):
             return self._attribute(tree)
         if isinstance(tree, Subscript):
             return self._part(tree)
         return self._call(tree) if isinstance(tree, CallTree) else None
+
+    def _updated(self, tree: CallTree) -> Tree:
+        """Return `x[key] = value` as what gives the changed tensor: `where`, or `update_slice`."""
+        base, *keys, value = (a.value for a in tree.arguments)
+        shape, given = self._shape(base) or [], [self._value(key) for key in keys]
+        mask = given[0]
+        is_mask = len(keys) == 1 and (
+            is_condition(keys[0]) or (mask is not None and mask.dtype is BOOL)
+        )
+        name = Name("where" if is_mask else "update_slice", tree.start, tree.start)
+        if is_mask:
+            arguments = tuple(Argument(None, part) for part in (keys[0], value, base))
+            return CallTree(name, arguments, tree.start, tree.end)
+        parts = [_bounds(key, size, tree) for key, size in zip(keys, shape, strict=False)]
+        parts += [
+            (Literal(0, tree.start, tree.end), frameworks.size_tree(e, tree))
+            for e in shape[len(keys) :]
+        ]
+        known = [part for part in parts if part is not None]
+        if not shape or len(keys) > len(shape) or len(known) < len(parts):
+            raise FusecError(
+                "op lines cannot assign to elements: tensors are immutable",
+                span=self._span(tree.name),
+                help="`y = where(mask, value, x)` changes elements, and "
+                "`y = update_slice(x, source, start_indices)` a slice",
+                code=UNEXPECTED_TOKEN,
+            )
+        starts = Items(tuple(low for low, _ in known), tree.start, tree.end)
+        if isinstance(value, Literal) and isinstance(base, Name):
+            extents = Items(tuple(extent for _, extent in known), tree.start, tree.end)
+            dtype = self._value(base)
+            word = Name("dtype", tree.start, tree.start)
+            kind = Name("" if dtype is None else dtype.dtype.name, tree.start, tree.start)
+            full = (Argument(None, extents), Argument(None, value), Argument(word, kind))
+            value = CallTree(replace(name, text="full"), full, tree.start, tree.end)
+        arguments = tuple(Argument(None, part) for part in (base, value, starts))
+        return CallTree(name, arguments, tree.start, tree.end)
 
     def _attribute(self, tree: Name) -> Tree | None:
         owner, _, name = tree.text.rpartition(".")
@@ -178,11 +242,11 @@ class Pasted:
             return None
         key = self._quietly(key)
         if isinstance(key, Range):
-            bounds = [_number(b) for b in (key.low, key.high, key.step)]
+            bounds = [integer_literal(b) for b in (key.low, key.high, key.step)]
             given = [b for b in (key.low, key.high, key.step) if b is not None]
             if sum(b is not None for b in bounds) == len(given):
                 return _listed(shape[slice(*bounds)], tree)
-        at = _number(key)
+        at = integer_literal(key)
         known = at is not None and -len(shape) <= at < len(shape)
         if at is not None and not known:
             owner = base.text if isinstance(base, Name) else "x.shape"
@@ -193,7 +257,7 @@ class Pasted:
                 span=self._span(tree),
                 code=AXIS_RANGE,
             )
-        return _size(shape[at], tree) if known and at is not None else None
+        return frameworks.size_tree(shape[at], tree) if known and at is not None else None
 
     def _shape_said(self, tree: Tree) -> list[Dim] | None:
         """Return the shape that `x.shape` and `x.size()` are."""
@@ -211,7 +275,9 @@ class Pasted:
         values = [a.value for a in tree.arguments]
         if name == "einsum" and values and isinstance(values[0], String):
             try:
-                return einsum(values[0].text, values[1:], tree)
+                shapes = [self._shape(v) for v in values[1:]]
+                ranks = [None if shape is None else len(shape) for shape in shapes]
+                return einsum(values[0].text, values[1:], tree, ranks)
             except FusecError as error:
                 raise error.at(self._span(tree)) from None
         if (
@@ -266,13 +332,13 @@ class Pasted:
     def _method(self, tree: CallTree, owner: str, name: str, values: list[Tree]) -> Tree | None:
         if not owner and name == "len" and len(values) == 1:
             shape = self._shape(values[0])
-            return _size(shape[0], tree) if shape else None
+            return frameworks.size_tree(shape[0], tree) if shape else None
         shape = self._shape(owner)
         if shape is not None and name in ("size", "dim", "numel", "nelement") and not values:
             if name == "size":
                 return _listed(shape, tree)
             return (
-                _size(_product(shape), tree)
+                frameworks.size_tree(_product(shape), tree)
                 if name != "dim"
                 else Literal(len(shape), tree.start, tree.end)
             )
@@ -296,6 +362,21 @@ class Pasted:
             return None
         dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
         return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
+
+
+def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
+    """Return where a key of an assignment begins, and how many elements it has."""
+    if isinstance(key, Range) and key.step is None:
+        low = key.low or Literal(0, at.start, at.end)
+        high = key.high or frameworks.size_tree(size, at)
+        start, end = integer_literal(low), integer_literal(high)
+        if (start or 0) < 0 or (end or 0) < 0:
+            return None
+        if start is not None and end is not None:
+            return low, Literal(end - start, at.start, at.end)
+        return low, high if start == 0 else Infix("-", high, low, at.start, at.end, at.start)
+    number = integer_literal(key)
+    return (key, Literal(1, at.start, at.end)) if number is not None and number >= 0 else None
 
 
 def _folded(tree: Tree) -> Tree:
@@ -341,11 +422,6 @@ def _names(tree: Tree) -> Sequence[str]:
     return [*own, *(name for part in frameworks.parts_of(tree) for name in _names(part))]
 
 
-def _number(tree: Tree | None) -> int | None:
-    value = tree.value if isinstance(tree, Literal) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _number_said(tree: CallTree) -> Literal | None:
     """Return the number of `float("-inf")`; None of other calls."""
     said = tree.arguments[0].value if len(tree.arguments) == 1 else None
@@ -362,12 +438,6 @@ def _dtype(name: str) -> DType | None:
         return None
 
 
-def _size(size: Dim, at: Tree) -> Tree:
-    if size.is_const:
-        return Literal(size.value, at.start, at.end)
-    return frameworks.substituted(frameworks.parsed(str(size)), {}, at)
-
-
 def _is_device(tree: Tree) -> bool:
     """Return whether an expression is a device of PyTorch: all tensors are on the GPU."""
     if isinstance(tree, String):
@@ -378,7 +448,7 @@ def _is_device(tree: Tree) -> bool:
 
 
 def _listed(shape: Sequence[Dim], at: Tree) -> Items:
-    return Items(tuple(_size(size, at) for size in shape), at.start, at.end)
+    return Items(tuple(frameworks.size_tree(size, at) for size in shape), at.start, at.end)
 
 
 def _product(shape: Sequence[Dim]) -> Dim:

@@ -23,7 +23,7 @@ from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
 from fusec.ops.meshes import resized
 from fusec.ops.names import UNUSED, label_of
-from fusec.parse import fields
+from fusec.parse import fields, frameworks
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.expressions import Parser
@@ -43,6 +43,8 @@ FIELDS = (
     "fusion", "doc", "mesh", "dims", "inputs", "ops", "outputs", "shardings", "segments", "phases",
     "boundaries", "schedules",
 )  # fmt: skip
+_WITH_ENTRIES = ("mesh", "dims", "inputs", "shardings", "segments", "phases", "schedules")
+"""The fields that hold names of the file."""
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
 
@@ -74,7 +76,7 @@ class _Reader:
         root = fields.mapping(
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
-        fields.check_fields(root, FIELDS, "the file")
+        fields.check_fields(root, FIELDS, "the file", _WITH_ENTRIES)
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
         self.inputs = calls.inputs
@@ -86,9 +88,10 @@ class _Reader:
         )  # fmt: skip
         for key, read in (("dims", declared.dims), ("inputs", declared.entries)):
             section = root.get(key)
-            if section is not None and not _is_empty(section):
+            if section is not None and not fields.is_empty(section):
                 with self.problems.collect(None, self.scope.set_incomplete):
-                    read(fields.mapping(section, *_SECTIONS[key]))
+                    what, help = _SECTIONS[key]
+                    read(fields.mapping(section, what, _of_names(key, section) or help))
         with self.problems.collect():
             declared.check_overrides()
         self._ops(root.get("ops"), builder, calls)
@@ -103,23 +106,23 @@ class _Reader:
                 )
             self._outputs(outputs, builder)
         said = root.get("shardings")
-        if said is not None and not _is_empty(said):
+        if said is not None and not fields.is_empty(said):
             with self.problems.collect():
                 self.divided.section(said, lambda k: self._value(k, "a sharding"), self.problems)
         segments = root.get("segments")
         self.problems.check()
         fusion = _with_hints(builder.finish(), declared.hints)
         fusion = replace(fusion, mesh=self.divided.mesh, shardings=self.divided.named)
-        if segments is not None and not _is_empty(segments):
+        if segments is not None and not fields.is_empty(segments):
             fusion = replace(fusion, pins=pins_of(segments, fusion, self.lines))
         boundaries = root.get("boundaries")
         if boundaries is not None:
             fusion = replace(fusion, boundaries=boundaries_of(boundaries))
         phases = root.get("phases")
-        if phases is not None and not _is_empty(phases):
+        if phases is not None and not fields.is_empty(phases):
             fusion = replace(fusion, phases=phases_of(phases, fusion))
         schedules = root.get("schedules")
-        if schedules is not None and not _is_empty(schedules):
+        if schedules is not None and not fields.is_empty(schedules):
             fusion = replace(fusion, schedules=overrides_of(schedules, fusion))
         return fusion
 
@@ -155,7 +158,7 @@ class _Reader:
     # -- ops
 
     def _ops(self, node: YamlNode | None, builder: GraphBuilder, calls: Calls) -> None:
-        if node is None or _is_empty(node):
+        if node is None or fields.is_empty(node):
             return
         try:
             items = self._op_items(node)
@@ -166,6 +169,12 @@ class _Reader:
         self.lines = [line for line in parsed if line is not None]
         names = [n for line in self.lines for n in line.names]
         self.scope.later = {n.text: self.source.span(n.start, n.end) for n in names}
+        used = ((line, frameworks.names_in(line.tree)) for line in self.lines)
+        self.scope.uses = {
+            n.text: dict.fromkeys(u.partition(".")[0] for u in used_names)
+            for line, used_names in used
+            for n in line.names
+        }
         for item, line in zip(items, parsed, strict=True):
             if line is None:
                 self._poison(item)
@@ -242,7 +251,10 @@ class _Reader:
             except FusecError as error:
                 guess = error.guess
                 made = made if guess is None else guess.line
+                undo = builder.assume(None if guess is None else guess.declares)
                 gone_on, count = self._go_on(line, made, builder, calls)
+                if not gone_on:
+                    undo()
                 if guess is not None and not gone_on and count <= len(line.names):
                     raise error.changed(help=guess.otherwise) from None
                 raise self._with_all_named(line, count, builder, calls) or error from None
@@ -345,7 +357,7 @@ class _Reader:
     def _output(self, key: Scalar, options: YamlNode | None, builder: GraphBuilder) -> None:
         value = self._value(key, "an output")
         alias, order, given = None, None, None
-        if options is not None and not _is_empty(options):
+        if options is not None and not fields.is_empty(options):
             given = fields.mapping(options, "the options of an output", _OUTPUTS_HELP)
             known = ("alias", "stride_order", *SHARDING_FIELDS)
             fields.check_fields(given, known, f"output `{key.text}`")
@@ -419,8 +431,15 @@ _SECTIONS = {
 }
 
 
-def _is_empty(node: YamlNode) -> bool:
-    return isinstance(node, Scalar) and node.plain and node.value is None
+def _of_names(section: str, node: YamlNode) -> str | None:
+    """Return the section as it is written with the names of a list; None of other nodes."""
+    items = node.items if isinstance(node, Listing) else ()
+    names = [i.text for i in items if isinstance(i, Scalar) and i.text.isidentifier()]
+    if not names or len(names) != len(items):
+        return None
+    value = "4096" if section == "dims" else '"f32[B, H]"'
+    entries = ", ".join(f"{name}: {value}" for name in names)
+    return f"write `{section}: {{{entries}}}`, with the {'sizes' if section == 'dims' else 'types'}"
 
 
 def _is_cut(item: Scalar) -> bool:

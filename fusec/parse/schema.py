@@ -13,6 +13,7 @@ from fusec.ops.arguments import signature
 from fusec.ops.frameworks import aliases
 from fusec.options import SCHEDULERS
 from fusec.parse.segments import BOUNDARIES
+from fusec.parse.sizes import FUNCTIONS as SIZE_FUNCTIONS
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
@@ -181,13 +182,18 @@ def _input() -> dict[str, Any]:
 
 
 def _op() -> dict[str, Any]:
-    names = "|".join((*ops.TABLE, *aliases()))
-    call = rf"{_NAME}(\s*,\s*{_NAME})*\s*=\s*({names})\s*\([\s\S]*\)"
+    names = "|".join((*ops.TABLE, *aliases(), *SIZE_FUNCTIONS))
+    results, rest = rf"{_NAME}(\s*,\s*{_NAME})*\s*=", r"(\s*[.\[][\s\S]*)?"
+    # Names after a dot may be methods, attributes, or of a framework; none of them is checked.
+    dotted = rf"{_NAME}(\s*\.\s*{_NAME})+\s*(\([\s\S]*\))?{rest}"
+    grouped = r"\([\s\S]*\)\s*[.\[][\s\S]*"
+    part = rf"{_NAME}\s*\[[\s\S]*\]{rest}"
+    call = rf"{results}\s*(({names})\s*\([\s\S]*\){rest}|{dotted}|{part}|{grouped})"
     # What is one call alone, or a name alone, is no expression: operations are checked by name.
     signs = r"(//|\*\*|<<|>>|[<>=!]=|[-+*/%@&|^~<>])"
     alone = r"(?!\s*[\w.]+\s*(\([^()]*\)\s*)?$)"
     expression = rf"{_NAME}\s*=(?!=){alone}[\s\S]*{signs}[\s\S]*"
-    number = rf"{_NAME}\s*=\s*(\d[\w.]*|\.\d\w*|true|false|inf|nan)"
+    number = rf"{_NAME}\s*=\s*(\d[\w.]*|\.\d\w*|[Tt]rue|[Ff]alse|inf|nan)"
     return {
         "type": "string",
         "pattern": rf"^\s*({call}|{expression}|{number})\s*$",

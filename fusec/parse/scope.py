@@ -22,6 +22,28 @@ def near(name: str, known: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
+def circle(name: str, uses: Mapping[str, Iterable[str]]) -> list[str] | None:
+    """Return the names from `name` back to itself, each computed from the next one."""
+    paths, seen = [[name]], set[str]()
+    while paths:
+        path = paths.pop()
+        for used in uses.get(path[-1], ()):
+            if used == name:
+                return path
+            if used not in seen:
+                seen.add(used)
+                paths.append([*path, used])
+    return None
+
+
+def circle_text(names: Iterable[str]) -> str:
+    """Return what is wrong with names that are computed from each other."""
+    first, *others = (f"`{n}`" for n in names)
+    if not others:
+        return f"{first} is computed from itself"
+    return f"{' and '.join([first, *others])} are computed from each other"
+
+
 class Skip(Exception):
     """A use of a name whose definition was wrong: reported there already."""
 
@@ -42,6 +64,8 @@ class Scope:
         self._meanings: dict[str, Meaning] = {}
         self._spans: dict[str, Span] = {}
         self.later: Mapping[str, Span] = {}
+        self.uses: Mapping[str, Iterable[str]] = {}
+        """The names that each name of an op line is computed from."""
         self.incomplete = False
         """Whether a section of declarations could not be read: names may be declared there."""
         self.coming: Mapping[str, Dim] = {}
@@ -84,6 +108,11 @@ class Scope:
         """Return whether a name means a size."""
         return isinstance(self._meanings.get(name), Dim)
 
+    @property
+    def dims(self) -> list[str]:
+        """Return the names that are dims of their own, in order."""
+        return [n for n, m in self._meanings.items() if isinstance(m, Dim) and str(m) == n]
+
     def span_of(self, name: str) -> Span | None:
         """Return where a name was defined."""
         return self._spans.get(name)
@@ -102,6 +131,18 @@ class Scope:
         return meaning
 
     def _undefined(self, name: str, span: Span, otherwise: str | None) -> FusecError:
+        around = circle(name, self.uses) if name in self.later else None
+        if around is not None:
+            return FusecError(
+                circle_text(reversed(around)),
+                span=span,
+                notes=[f"`{n}` is defined at {self.later[n].place()}" for n in around],
+                help=f"an operand has a value already: if `{name}` is an input, declare it under "
+                "`inputs:`, and give the result a name of its own"
+                if len(around) == 1
+                else "one of these lines must use an input, or a result of a line above",
+                code=USED_BEFORE_DEFINITION,
+            )
         if name in self.later:
             return FusecError(
                 f"`{name}` is used before it is defined",

@@ -13,7 +13,7 @@ from fusec.ops.names import check_name
 from fusec.options import SCHEDULERS
 from fusec.parse import fields
 from fusec.parse.trees import OpLine
-from fusec.parse.yaml_nodes import Mapping, Scalar, YamlNode
+from fusec.parse.yaml_nodes import Entry, Mapping, Scalar, YamlNode
 
 BOUNDARIES = ("free", "explicit")
 _HELP = "write `name: [y, z]` or `name: {values: [y, z], scheduler: pointwise}`"
@@ -44,11 +44,12 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
             listed = options
         values: list[str] = []
         listed_names: set[str] = set()
-        for item in fields.listing(listed, "a list of values", _HELP).items:
+        items = fields.listing(listed, "a list of values", _HELP).items
+        for item in items:
             fields.text(item, "the name of a value")
             assert isinstance(item, Scalar)
             # The results of one line come together: `var, mean` lists them both.
-            group = _group(item, fusion, made)
+            group = _group(item, fusion, made, items, entry)
             first = next((owner[v] for v in group if v in owner), None)
             if first is not None and (first[0] != name or item.text in listed_names):
                 raise FusecError(
@@ -97,7 +98,24 @@ def _open(options: Mapping) -> bool:
     return text == "true"
 
 
-def _group(item: Scalar, fusion: Fusion, made: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _without_inputs(items: Sequence[YamlNode], fusion: Fusion, entry: Entry) -> str | None:
+    """Return the list of a segment without its inputs; None where nothing is left."""
+    inputs = {i.value.name for i in fusion.inputs}
+    left = [i.text for i in items if isinstance(i, Scalar) and i.text not in inputs]
+    if not left:
+        return "inputs are never listed: list what the segment computes"
+    listed = f"[{', '.join(left)}]"
+    name = "values" if isinstance(entry.value, Mapping) else entry.key.text
+    return f"inputs are never listed: write `{name}: {listed}`"
+
+
+def _group(
+    item: Scalar,
+    fusion: Fusion,
+    made: dict[str, tuple[str, ...]],
+    items: Sequence[YamlNode],
+    entry: Entry,
+) -> tuple[str, ...]:
     if item.text in made:
         return made[item.text]
     value = fusion.find(item.text)
@@ -113,6 +131,7 @@ def _group(item: Scalar, fusion: Fusion, made: dict[str, tuple[str, ...]]) -> tu
         raise FusecError(
             f"`{item.text}` is an input: list results of ops",
             span=item.span,
+            help=_without_inputs(items, fusion, entry),
             code=SEGMENT_INPUT,
         )
     return (item.text,)

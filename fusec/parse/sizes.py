@@ -15,7 +15,7 @@ from fusec.parse.source import Source
 from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, Tree
 
 MAX_TERMS = 256
-_FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "min": minimum, "max": maximum, "ceildiv": ceildiv, "floordiv": floordiv, "mod": mod,
 }  # fmt: skip
 _OPERATORS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
@@ -97,7 +97,7 @@ class Sizes:
     def is_function(self, tree: CallTree) -> bool:
         """Return whether a call is a function of two sizes, not an operation of that name."""
         values = [a.value for a in tree.arguments if a.keyword is None]
-        known = tree.name.text in _FUNCTIONS and len(values) == len(tree.arguments) == 2
+        known = tree.name.text in FUNCTIONS and len(values) == len(tree.arguments) == 2
         return known and all(map(self.is_size, values))
 
     def _named(self, tree: Name) -> Dim:
@@ -128,14 +128,14 @@ class Sizes:
     def _call(self, tree: CallTree) -> Dim:
         name = tree.name.text
         values = [a.value for a in tree.arguments if a.keyword is None]
-        if name in _FUNCTIONS and len(values) == len(tree.arguments) == 2:
+        if name in FUNCTIONS and len(values) == len(tree.arguments) == 2:
             left, right = self.of(values[0]), self.of(values[1])
-            return self._apply(name, _FUNCTIONS[name], left, right, tree)
+            return self._apply(name, FUNCTIONS[name], left, right, tree)
         if name not in ops.TABLE:
             raise NotASize(
                 f"unknown size function `{name}`",
                 span=self._span(tree.name),
-                help="one of " + ", ".join(_FUNCTIONS),
+                help="one of " + ", ".join(FUNCTIONS),
                 code=NOT_A_SIZE,
             )
         known = self._nested(tree).type.dim

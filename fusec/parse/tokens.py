@@ -69,7 +69,9 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             plain = word.replace("_", "")
             help = "names have ASCII letters, digits and `_`, and do not begin with a digit"
             if found.lastgroup == "number" and rest[0].isidentifier():
-                help += f"; a product is `{found[0]} * {rest[0]}`"
+                product = f"a product is `{found[0]} * {rest[0]}`"
+                number = _without_suffix(found[0], rest[0])
+                help = f"write `{number}`; {product}" if number else f"{help}; {product}"
             raise FusecError(
                 f"`{word}` is not a name",
                 span=source.span(position, rest.end()),
@@ -78,6 +80,18 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             )
         yield Token(found.lastgroup or "", found[0], position, found.end())
         position = found.end()
+
+
+def _without_suffix(number: str, suffix: str) -> str | None:
+    """Return the number that one with a suffix is: `1.0f` of C, or `4k` of sizes."""
+    if re.fullmatch("[uU]?[lL]{0,2}|[lL]{1,2}[uU]", suffix) and number.isdecimal():
+        return number
+    if suffix in ("f", "F"):
+        return f"{number}.0" if number.isdecimal() else number
+    power = "kMG".find(suffix.replace("K", "k")) + 1
+    value = number_of(number) * 1024**power
+    whole = power and value < 2**53 and value == int(value)
+    return str(int(value)) if whole else None
 
 
 def _quoted_number(text: str, position: int, end: int) -> str | None:

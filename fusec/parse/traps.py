@@ -78,7 +78,7 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         before = text[text.rfind("\n", 0, offset) + 1 : offset]
         if re.match(r"\s*- .*=.*[(\[]", before):
             return "`: ` inside an op line makes it a YAML mapping", colon_help(before)
-        return "unexpected `: `", "check the indentation of this line, or quote the value"
+        return "unexpected `: `", _quoted(before, text, offset)
     if "could not find expected ':'" in (problem.problem or ""):
         return "expected `name: value`", "every line is a `key: value` pair or begins with `- `"
     if "cannot start any token" in (problem.problem or ""):
@@ -93,6 +93,16 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     if "did not find expected key" in (problem.problem or ""):
         return "expected a key", "check the indentation, and that brackets are balanced"
     return f"not YAML: {problem.problem or problem.context}", None
+
+
+def _quoted(before: str, text: str, offset: int) -> str:
+    """Return what to write for a value with `: ` in it, after the part `before` of its line."""
+    rest = text[offset:].partition("\n")[0].rstrip()
+    found = re.fullmatch(r"\s*([A-Za-z_]\w*):\s+(\S.*)", before)
+    value = "" if found is None else f"{found[2]}{rest}"
+    if found is None or '"' in value or "\\" in value or " #" in value:
+        return "check the indentation of this line, or quote the value"
+    return f'quote the value: write `{found[1]}: "{value}"`'
 
 
 def _without_blank(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:

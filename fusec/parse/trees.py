@@ -123,3 +123,9 @@ class OpLine:
     tree: Tree
     told: FusecError | None = None
     """What is wrong with a line in a form of Python's that is understood: `x *= y`."""
+
+
+def integer_literal(tree: Tree | None) -> int | None:
+    """Return the integer that an expression literally is; None of others."""
+    value = tree.value if isinstance(tree, Literal) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -13,7 +13,7 @@ from fusec.ir.dim import Dim, Symbol, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input
-from fusec.ops.limits import check_extrema, check_layouts
+from fusec.ops.limits import check_extrema, check_layouts, check_reshapes
 from fusec.run.arrays import StridedArray, dense_strides, span, strides_of
 from fusec.run.contents import Ends, Numbers, contents_of
 from fusec.run.index_inputs import group_ends
@@ -36,6 +36,7 @@ def choose_sizes(fusion: Fusion, given: Sizes | None = None) -> dict[str, int]:
         _bind_strides(entry, sizes, set(given or {}))
     check_layouts(fusion, sizes)
     check_extrema(fusion, sizes)
+    check_reshapes(fusion, sizes)
     return sizes
 
 
@@ -208,6 +209,7 @@ def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
     check_facts(fusion, sizes)
     check_layouts(fusion, sizes)
     check_extrema(fusion, sizes)
+    check_reshapes(fusion, sizes)
     return sizes
 
 

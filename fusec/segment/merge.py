@@ -67,6 +67,12 @@ class Merges:
         self._of_piece.pop(piece, None)
         piece.structure = None
 
+    def any_offer(self, piece: Piece) -> Offer:
+        """Return the offer of all schedulers for a group that is pinned to one of them."""
+        chosen = frozenset({piece})
+        segment = self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
+        return self.offers.of(segment, surroundings(self.groups, chosen))
+
     def named_offer(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together, with their own names in its reasons."""
         offer, asked, own = self._ask(chosen)

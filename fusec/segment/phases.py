@@ -79,7 +79,7 @@ def _cut(
                     help=f"list it in `{phase.name}`",
                 )
     kept = _minimum_cut(fusion, phase, needed, late, [n for p in later for n in p.outputs])
-    made = [v for v in kept if v in fusion.producer]
+    made = [v for v in kept if v in fusion.producer and v not in own]
     first = _part(fusion, needed_nodes(fusion.nodes, (*own, *made)), (*own, *made))
     results = tuple(o.value for o in fusion.outputs if o.value.name not in phase.outputs)
     rest = _part(fusion, needed_nodes(fusion.nodes, results, kept), results)

@@ -376,14 +376,24 @@ def _require_takers(merges: Merges, start: _Start, uncopied: frozenset[Node]) ->
         )
     if refused:
         _, piece, part, offer = min(refused, key=lambda r: r[0])
-        raise _nobody(piece.nodes, part, offer, start.responsible_pin(piece))
+        pin = start.responsible_pin(piece)
+        other = merges.any_offer(piece).scheduler if pin is not None and pin.scheduler else None
+        raise _nobody(piece.nodes, part, offer, pin, other)
 
 
-def _nobody(group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None) -> Unsupported:
+def _nobody(
+    group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None, other: str | None
+) -> Unsupported:
+    """Return the error of a segment that nobody takes; other: who takes it but for the pin."""
     notes = [f"{name}: {refusal}" for name, refusal in offer.refusals]
     if pin is not None:
         message = f"no scheduler supports the pinned segment `{pin.name}`"
-        return Unsupported(message, span=pin.span, notes=notes, code=NO_SCHEDULER)
+        help = None
+        if pin.scheduler is not None and other is not None:
+            help = f"remove `scheduler: {pin.scheduler}`, or write `scheduler: {other}`"
+        elif pin.scheduler is not None:
+            help = f"no other scheduler takes it, either: list fewer values in `{pin.name}`"
+        return Unsupported(message, span=pin.span, notes=notes, help=help, code=NO_SCHEDULER)
     node = next(n for n in part.nodes if n in group)
     message = f"no scheduler supports `{node.op.name}` (`{node.output.name}` {node.output.type})"
     return Unsupported(message, span=node.span, notes=notes, code=NO_SCHEDULER)

@@ -164,8 +164,21 @@ OPS = {
     "y = x.float": "write `x.float()`, with its arguments",
     "y = (x + w).sum": "write `.sum()`, with its arguments",
     "y = x.squeeze()": "write `squeeze(input, dim)`",
-    "y = nn.ReLU()(x)": "functions are called, not modules",
+    "y = nn.ReLU()(x)": "write `y = relu(x)`",
+    "y = relu(x)(w)": "functions are called, not modules",
+    "y = nn.Linear(16, 4)(x)": "write `y = linear(x, w)`, and declare `w: f32[4, 16]` under",
+    "y = nn.LayerNorm(16)(x)": "write `y = layer_norm(x, [H], w)`",
+    "y = relu(x) // activation": "a comment begins with `#`",
+    "v, y = x.max(1)": "write `v = max(x, 1)` and `y = argmax(x, 1)`",
+    "y = x[None for k in range(2)]": "expected `]` or `,`",
+    "y = stack([x * k for k in range(99)], 0)": "write a Python script with the loop",
+    "y = stack([x * k for k in range(B)], 0)": "op lines have no comprehensions",
     "y = 2x": "a product is `2 * x`",
+    "y = x * 1.0f": "write `1.0`",
+    "y = x * 2f": "write `2.0`",
+    "y = x * 10L": "write `10`",
+    "y = y + x": "if `y` is an input, declare it under `inputs:`",
+    "a = x + y\n  - y = exp(a)": "one of these lines must use an input",
     "y = x[:, :B] * zeros([B])": "where H is never less, write `H: B + P` with `P: 8` before it",
     "y = torch.relux(x)": "did you mean `relu`?",
     "y = torch.linalg.norm(x)": "did you mean `norm`?",
@@ -191,6 +204,33 @@ FILES = {
     "a dim that is not sharded": (
         "x: f32[B, H]", "x: {type: 'f32[B, H]', shard: {2: mesh}}", "dims are numbered 0 to 1",
     ),
+    "inputs that are not indented": (
+        "  x: f32[B, H]\n  w: f32[H]", "x: f32[B, H]\nw: f32[H]",
+        "indent them under `inputs:`",
+    ),
+    "a dim that is not indented": ("dims: {B: 8, H: 16}", "dims:\nB: 8", "indent it under `dims:`"),
+    "dims as a list": ("{B: 8, H: 16}", "[B, H]", "write `dims: {B: 4096, H: 4096}`"),
+    "a range with dots": (
+        "x: f32[B, H]", "x: {type: 'f32[B, H]', range: 0..9.5}", "write `range: [0, 9.5]`",
+    ),
+    "a range of Python": (
+        "x: f32[B, H]", "x: {type: 'f32[B, H]', range: '(-1, 1)'}", "write `range: [-1, 1]`",
+    ),
+    "a stride too few": (
+        "x: f32[B, H]", "x: {type: 'f32[B, H]', strides: [H]}", "write `strides: [H, 1]`",
+    ),
+    "a flag too few": (
+        "w: f32[H]", "w: {type: 'f32[H]', contiguity: [true, true]}",
+        "write `contiguity: [true]`",
+    ),
+    "an order of strides": ("[y]", "[{y: {stride_order: [0]}}]", "write `stride_order: [1, 0]`"),
+    "a colon in a text": ("dims:", "doc: LN: the norm\ndims:", 'write `doc: "LN: the norm"`'),
+    "an input in a segment": ("[y]", "[y]\nsegments: {a: [x, y]}", "write `a: [y]`"),
+    "an operation in schedules": (
+        "[y]", "[y]\nschedules: {softmx: {threads_x: 64}}", "name a computed value, as `y`",
+    ),
+    "a size with a suffix": ("H: 16", "H: 4k", "write `4096`"),
+    "a size with another suffix": ("H: 16", "H: 1.5K", "write `1536`"),
 }  # fmt: skip
 
 
@@ -228,11 +268,23 @@ def test_help_of_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for arguments, help in (
         ([str(file), "--set", "B=1e3"], "write --set B=1000"),
         ([str(file), "--set", "eps=2.5"], "as in `eps: f32 = 2.5`"),
-        ([str(file), "--set", "B=many"], "e.g. --set B=4096"),
+        ([str(file), "--set", "B=many"], "e.g. --set B=4096; other scalars are set in the file"),
+        ([str(file), "--set", "B", "1024"], "write `--set B=1024`"),
+        ([str(file), "--set", "X=1024"], "dims: B, H"),
+        ([str(file), "--set", "x=1024"], "dims and scalars: B, H"),
+        ([str(file), "--redefine", "befor"], "write `--redefine before`"),
         ([str(tmp_path)], f"name its files: `{tmp_path / '*.yaml'}`"),
         ([str(tmp_path / "fusion_b.yaml")], f"did you mean `{file}`?"),
     ):
         assert run_main(["check", *arguments]) == 2
+        assert help in capsys.readouterr().err
+    for arguments, help in (
+        (["run", str(file), "--device", "cpu"], "write `--device reference`: it evaluates on"),
+        (["run", str(file), "--device=gpu"], "write `--device cuda`"),
+        (["run", str(file), "--tolerance", "1e-3"], "did you mean `--rtol` (relative) or `--atol`"),
+        (["explain", "E999"], "codes are E0101 to "),
+    ):
+        assert run_main(arguments) == 2
         assert help in capsys.readouterr().err
     for arguments, suggested in (
         (["check", str(tmp_path / "other.yaml")], False),
@@ -251,6 +303,10 @@ from fusec import DataType, FusionDefinition
 with FusionDefinition("f") as fd:
     K = fd.define_dim("K", 4)
     x = fd.define_tensor(shape=[64, 128], contiguity=True, dtype=DataType.Float)
+    N = fd.define_dim("N", 32)
+    b = fd.define_tensor(shape=[64], contiguity=True, dtype=DataType.Float)
+    n = fd.define_tensor(shape=[N], contiguity=True, dtype=DataType.Float)
+    h = fd.define_tensor(shape=[64, 128], contiguity=True, dtype=DataType.BFloat16)
     LINE
     fd.add_output(y)
 """
@@ -268,7 +324,77 @@ IN_SCRIPTS = {
     "B = fd.define_dim('B')": 'write `B = fd.define_dim("B", 1024)`',
     "z = fd.define_tensor(shape=['B', 128])": 'write `B = fd.define_dim("B", 1024)` before it',
     "fd.add_output([x, x])": "add each of them",
+    "fd.add_output(x.exp(), x.exp())": "`fd.add_output(exp_1)` and `fd.add_output(exp_2)`",
+    "fd.add_output(x, x, x)": "add each of them",
+    "y = fd.ops.where(x, x, 0.0)": "write `fd.ops.where(x != 0, x, 0.0)`",
+    "y = x + b.exp()": "`exp_1` lacks one",
+    "y = fd.group_norm(x, 3)": "write `y = fd.ops.group_norm(x, 3)`",
 }
+FOLLOWED = {
+    "y = x + b": "fd.ops.add(x, fd.ops.unsqueeze(b, -1))",
+    "y = x * b / 2": "fd.ops.mul(x, fd.ops.unsqueeze(b, -1))",
+    "y = fd.ops.where(x, x, 0.0)": "fd.ops.where(x != 0, x, 0.0)",
+    "y = fd.ops.matmul(h, h)": "h @ fd.ops.transpose(h, -2, -1)",
+    "y = b.relu() if b > 0 else -b": "fd.ops.where(b > 0, b.relu(), -b)",
+    "y = fd.ops.where(b > 0 and b < 1, b, 0.0)": "fd.ops.logical_and(b > 0, b < 1)",
+    "y = fd.ops.where(not b, b, 0.0)": "fd.ops.logical_not(b)",
+}
+"""Wrong lines of scripts, and what stands in the place of the part that is underlined."""
+
+
+@pytest.mark.parametrize("line", FOLLOWED)
+def test_calls_to_write_in_scripts_are_accepted(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.replace("LINE", line), encoding="utf-8")
+    with pytest.raises(FusecError) as caught:
+        load_script(file)
+    told = caught.value.diagnostic
+    assert f"write `{FOLLOWED[line]}`" in (told.help or ""), caught.value.render()
+    assert told.span is not None
+    whole = line.removeprefix("y = ") if " if " in line else told.span.shown
+    whole = {"b > 0": "b > 0 and b < 1", "not b": "not b"}.get(whole, whole)
+    right = line.replace(whole, FOLLOWED[line], 1)
+    file.write_text(SCRIPT.replace("LINE", right), encoding="utf-8")
+    load_script(file)
+
+
+def test_a_choice_by_statements_in_a_script(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    lines = "if x:\n        y = fd.ops.relu(x)\n    else:\n        y = -x"
+    file.write_text(SCRIPT.replace("LINE", lines), encoding="utf-8")
+    with pytest.raises(FusecError) as caught:
+        load_script(file)
+    help = caught.value.diagnostic.help
+    assert help == "write `y = fd.ops.where(x != 0, fd.ops.relu(x), -x)`"
+    right = "y = fd.ops.where(x != 0, fd.ops.relu(x), -x)"
+    file.write_text(SCRIPT.replace("LINE", right), encoding="utf-8")
+    load_script(file)
+    statement = "while b > 0:\n        y = x"
+    file.write_text(SCRIPT.replace("LINE", statement), encoding="utf-8")
+    with pytest.raises(FusecError, match="has no truth value"):
+        load_script(file)
+
+
+def test_a_failed_call_leaves_nothing_in_a_definition() -> None:
+    with FusionDefinition("f") as fd:
+        x = fd.define_tensor(shape=[8, 16], contiguity=True, dtype=DataType.Float)
+        b = fd.define_tensor(shape=[8], contiguity=True, dtype=DataType.Float)
+        with pytest.raises(FusecError, match=r"unsqueeze\(b, -1\)"):
+            fd.ops.add(x, b)
+        fd.add_output(fd.ops.relu(x))
+    assert [n.op.name for n in fd.graph().nodes] == ["relu"]
+
+
+def test_sizes_to_declare_in_scripts(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT.replace("LINE", "y = fd.ops.reshape(n, [3, -1])"), encoding="utf-8")
+    with pytest.raises(FusecError) as caught:
+        load_script(file)
+    line = 'N = fd.define_dim("N", 33, multiple_of=3)'
+    assert caught.value.diagnostic.help == f"write `{line}`"
+    text = file.read_text().replace('N = fd.define_dim("N", 32)', line)
+    file.write_text(text, encoding="utf-8")
+    load_script(file)
 
 
 @pytest.mark.parametrize("line", IN_SCRIPTS)
@@ -280,7 +406,7 @@ def test_help_of_scripts(line: str, tmp_path: Path) -> None:
     told = caught.value.diagnostic
     assert IN_SCRIPTS[line] in (told.help or "").replace("`write", "write"), caught.value.render()
     assert told.span is not None
-    assert told.span.line == 9
+    assert told.span.line == 13
 
 
 def test_a_script_without_outputs(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_parts_and_sequences(line: str, parts: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "told"),
     [
-        ("a, b, c = chunk(x, 3, 1)", FusecError, "declare `H: {default: 6, multiple_of: 3}`"),
+        ("a, b, c = chunk(x, 3, 1)", FusecError, "declare `H: {default: 6, multiple_of: 6}`"),
         ("a, b = chunk(e, 3, 1)", FusecError, "has 3 results, got 2 names"),
         ("a, b = split(x, 3, 1)", Unsupported, "the number of parts is not a constant"),
         ("a, b = split(e, [3, 2], 1)", FusecError, "add up to 5, and dim 1 is 6"),

@@ -9,6 +9,7 @@ from cli_tools import EXAMPLES, fusec
 
 from fusec.diagnostics import FusecError
 from fusec.parse import read_text
+from fusec.run.inputs import choose_sizes
 
 MATRIX = "x: f32[B, H]"
 
@@ -23,7 +24,7 @@ MISTAKES = {
     "two names of a size": (MATRIX, "y, z = B // 2", 12, "one size, and 2 names"),
     "halves of what may be odd": (
         MATRIX, "y = add(slice(x, [0, 0], [B, H // 2]), slice(x, [0, H // 2], [B, H]))", 9,
-        "declared with `multiple_of: 2`",
+        "declare `H: {default: 512, multiple_of: 2}` under `dims:`",
     ),
     "counted from the end": (
         MATRIX, "y = slice(x, [0, 0 - H // 2], [B, H])", 9, "that is H - (H // 2)"
@@ -49,6 +50,16 @@ def test_the_mend_is_told(name: str) -> None:
     assert span is not None
     assert span.column == column
     assert told in caught.value.render()
+
+
+def test_sizes_of_a_run_that_leave_a_remainder() -> None:
+    fusion = read_text(
+        "fusion: f\ndims: {B: 4, H: 32}\ninputs: {x: 'f32[B, H]'}\n"
+        "ops:\n  - y = x.view(B, 8, -1)\noutputs: [y]\n"
+    )
+    assert choose_sizes(fusion, {"H": 40})["H"] == 40
+    with pytest.raises(FusecError, match="120 elements, not 96, at these sizes"):
+        choose_sizes(fusion, {"H": 30})
 
 
 def test_a_style_without_effect_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -229,11 +229,13 @@ def test_the_lines_below_read_what_was_meant() -> None:
 
 
 def test_einsum_is_a_matmul_where_it_is_one() -> None:
-    assert expression_of("bqd,bkd->bqk", 2) == (
+    assert expression_of("bqd,bkd->bqk", [3, 3]) == (
         "operand0 @ transpose(operand1, -2, -1)", ["operand0", "operand1"]
     )  # fmt: skip
-    assert expression_of("...d,d->...", 2) is None
-    assert expression_of("ii->i", 1) is None
+    assert expression_of("...d,d->...", [3, 1]) is None
+    assert expression_of("ii->i", [None]) is None
+    told = error_of("r = torch.einsum('b,h->b', x, w)").diagnostic.message
+    assert told == "`einsum`: `b` has 1 index, and `x` has 2 dims"
     told = str(error_of("r = torch.einsum('bh,h->b', x, w)").diagnostic.help)
     assert "write `r = sum(x * w[none, :], [1])`" in told
 

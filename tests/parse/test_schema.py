@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 import yaml
 from declared import temporary_ops
+from followed import error_of
 from hypothesis import given, settings
 from paths import ROOT
+from test_followed import HEAD, LINES, WRITTEN
 from test_shardings import divided
+from wrong_files import right
 
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
@@ -62,6 +66,53 @@ def test_drawn_shardings_are_valid(fusion: Fusion) -> None:
     assert errors(yaml.safe_load(text)) == [], text
 
 
+READ = """
+gf = g.float()
+m1 = torch.lerp(m, gf, 1 - beta1)
+sorted, order = torch.sort(l, dim=-1, descending=True)
+kept = sorted.masked_fill(before > top_p, -inf)
+b = F.normalize(image, dim=-1)
+labels = torch.arange(N)
+lt = F.cross_entropy(logits.T, labels)
+grouped = choice.view(T, 4, 8)
+xf = x.float().view(T, G, 128)
+lo = xf.amin(-1, keepdim=True)
+bias = F.embedding(bucket, table).permute(2, 0, 1)
+i = arange(S)[:, none]
+ce = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+w = normed.to(torch.bfloat16)
+v, i = (x + y).topk(2)
+t = x.T
+p = math.pi
+row = x[0]
+v, i = x[0].topk(2)
+n = ceildiv(B, 4)
+"""
+
+
+@pytest.mark.parametrize("line", READ.strip().splitlines())
+def test_lines_of_pytorch_programs_are_valid(line: str) -> None:
+    assert errors({**GOOD, "ops": [line]}) == []
+
+
+BLOCK = re.compile(r"^```yaml\n(fusion: .*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_all_that_the_reader_accepts_is_valid() -> None:
+    """Files of examples, tests and docs, examples of all operations, and mended lines."""
+    files = [*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "tests").rglob("*.yaml")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    texts = [path.read_text() for path in files]
+    texts += [block for page in pages for block in BLOCK.findall(page.read_text())]
+    texts += [example.text for example in right()]
+    texts += [HEAD.replace("{LINE}", line) for line in (*LINES.values(), *WRITTEN.values())]
+    accepted = [text for text in texts if error_of(text) is None]
+    assert len(accepted) > 400
+    validator = jsonschema.Draft7Validator(schema())
+    for text in accepted:
+        assert not list(validator.iter_errors(yaml.safe_load(text))), text
+
+
 def test_a_good_document() -> None:
     """The schema takes every field in every form."""
     assert errors(GOOD) == []
@@ -93,6 +144,8 @@ def test_a_good_document() -> None:
         {"ops": ["y = reluu(x, -1)"]},
         {"ops": ["y = reluu(x) z"]},
         {"ops": ["y = x"]},
+        {"ops": ["y = reluu(x)[0]"]},
+        {"ops": ["y = x[0] z"]},
         {"ops": ["y, z = x + w"]},
         {"ops": [{"y = pad(x, value": "1)"}]},
         {"outputs": []},

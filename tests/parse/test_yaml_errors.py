@@ -226,7 +226,7 @@ def test_sizes_whose_product_overflows() -> None:
         ('w: {type: "f32[H]", range: [1, 0]}', 30, "range is empty", ""),
         ('w: {type: "f32[H]", range: [1]}', 30, "2 ends", ""),
         ('w: {type: "f32[H]", range: [a, 1]}', 31, "a number", ""),
-        ('w: {type: "f32[H]", strides: [1, 2]}', 32, "for 1 dims", ""),
+        ('w: {type: "f32[H]", strides: [1, 2]}', 32, "2 entries in `strides` for 1 dim of `w`", ""),
         ('w: {type: "f32[H]", strides: [1], contiguity: [true]}', 32, "already", "remove"),
         ('w: {type: "f32[H]", contiguity: [yes]}', 36, "found `yes`", "null"),
         ('w: {type: "f32[B, H]", stride_order: [0, 0]}', 40, "permutation", ""),

@@ -22,6 +22,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Phase
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
+from fusec.ir.verify import verify
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
 from fusec.reference.evaluate import evaluate
@@ -45,6 +46,7 @@ def run_parts(fusion: Fusion, phased: Phased) -> None:
     whole = evaluate(fusion, inputs, sizes)
     known: dict[str, Any] = dict(inputs)
     for part in phased.parts:
+        verify(part)
         mine = {d.name: sizes[d.name] for d in part.dims}
         results = evaluate(part, {i.value.name: known[i.value.name] for i in part.inputs}, mine)
         known |= {o.value.name: np.asarray(results[o.value.name]) for o in part.outputs}
@@ -96,6 +98,18 @@ def test_three_phases() -> None:
     phased = split(fusion)
     assert [p.name for p in phased.parts] == ["f_one", "f_two", "f_three"]
     assert [[v.name for v in values] for values in phased.saved] == [["e"], ["e", "a"]]
+    run_parts(fusion, phased)
+
+
+def test_an_output_that_a_later_phase_reads_is_saved_once() -> None:
+    fusion = read_text(
+        "fusion: f\ndims: {N: 64}\ninputs: {x: 'f32[N]', d: 'f32[N]'}\nops:\n  - y = exp(x)\n"
+        "  - z = y * d\noutputs: [y, z]\n"
+        "phases:\n  forward: [y]\n  backward: {inputs: [d], outputs: [z]}\n"
+    )
+    phased = split(fusion)
+    assert [o.value.name for o in phased.parts[0].outputs] == ["y"]
+    assert phased.parts[0].saved == ("y",)
     run_parts(fusion, phased)
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from fusec.codes.calls import MISSING_ARGUMENT
+from fusec.codes.declarations import ALIAS_NOT_AN_INPUT
 from fusec.diagnostics import FusecError, Span, WrongType
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ir.op import OpDef
+from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.ops.draws import PARTS
+from fusec.ops.frameworks import find_bare
 from fusec.ops.names import check_name
 from fusec.ops.size_operands import operand_of_size
+from fusec.ops.wording import PythonWording
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
@@ -29,6 +34,11 @@ from fusec.parse.dsl.place import Place, here, placed
 from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_schedule
 from fusec.parse.dsl.session import current
 from fusec.parse.dsl.steps import Steps
+from fusec.parse.dsl.suggested import with_call
+
+
+def _name(value: Operand) -> str:
+    return value.name if isinstance(value, Value) else str(value)
 
 
 class FusionDefinition(Executed):
@@ -50,7 +60,9 @@ class FusionDefinition(Executed):
         own = (id if isinstance(id, str) else name) or fusion_name(source)
         with placed():
             super().__init__()
-            self._steps = Steps(lambda: GraphBuilder(own, doc=doc, source=source), self.divided)
+            words = PythonWording()
+            start = partial(GraphBuilder, own, doc=doc, source=source, words=words)
+            self._steps = Steps(start, self.divided)
         self.ops = self.Ops = Operations(self)
         self._inputs: list[tuple[str, int | None]] = []
         self._defaults: dict[str, Any] = {}
@@ -323,13 +335,21 @@ class FusionDefinition(Executed):
 
     def _apply(self, op: OpDef, read: calls.Arguments, **place: Any) -> tuple[Operand, ...]:
         """Add a call with its operands and attributes to the graph; return its results."""
-        return self._builder.call(op.name, *read, **place)
+        try:
+            return self._builder.call(op.name, *read, **place)
+        except FusecError as error:
+            raise with_call(error, self, self._builder, op, *read) from None
 
     def add_output(
         self, output: Any, alias_input: Any = None, stride_order: Sequence[int] | None = None
     ) -> None:
         """Make a value an output; with `alias_input` it is written into that input's memory."""
         with placed() as place:
+            if isinstance(stride_order, Handle):
+                raise FusecError(
+                    "`add_output` takes one output",
+                    help="add each of them: `for y in ...: fd.add_output(y)`",
+                )
             if is_list(alias_input):
                 stride_order, alias_input = list[int](alias_input), None
             if not isinstance(output, Handle):
@@ -345,9 +365,16 @@ class FusionDefinition(Executed):
 
             def apply(read: tuple[Operand, Value | None]) -> None:
                 value, alias = read
-                self._builder.output(
-                    value, alias=alias, stride_order=stride_order or None, span=span_of(place)
-                )
+                try:
+                    self._builder.output(
+                        value, alias=alias, stride_order=stride_order or None, span=span_of(place)
+                    )
+                except FusecError as error:
+                    if error.code is not ALIAS_NOT_AN_INPUT or alias is None:
+                        raise
+                    each = " and ".join(f"`fd.add_output({v})`" for v in (_name(value), alias.name))
+                    help = f"`add_output` takes one output: write {each}"
+                    raise error.changed(help=help) from None
 
             self._has_outputs = True
             self._steps.perform(read, apply, nothing, symbolic=self._unknown)
@@ -388,7 +415,13 @@ class FusionDefinition(Executed):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "definition":
             raise AttributeError(name)
-        raise refuse(name, "FusionDefinition", dir(type(self)))
+        error, place = refuse(name, "FusionDefinition", dir(type(self))), here()
+        if name in TABLE or find_bare(name) is not None:
+            line = "" if place is None else place.span.text.strip()
+            whole = f".{name}(" in line and line.count("(") == line.count(")")
+            line = line.replace(f".{name}(", f".ops.{name}(") if whole else f"fd.ops.{name}(...)"
+            raise error.changed(help=f"operations are methods of `ops`: write `{line}`")
+        raise error
 
     def __repr__(self) -> str:
         from fusec.parse.twin import to_python

@@ -109,7 +109,8 @@ def _like(operations: Operations, name: str) -> Callable[..., Any]:
 def _einsum(operations: Operations) -> Callable[..., Any]:
     def einsum(equation: str, *operands: Any) -> Any:
         given = list(operands[0]) if len(operands) == 1 and is_list(operands[0]) else operands
-        made = expression_of(equation, len(given))
+        with placed():
+            made = expression_of(equation, [getattr(value, "ndim", None) for value in given])
         if made is None:
             with placed():
                 raise Unsupported(f"`einsum` of {equation!r}", help="write an equation with `->`")

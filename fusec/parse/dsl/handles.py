@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fusec.diagnostics import FusecError, Unsupported, WrongType
 from fusec.ir.dim import Dim
+from fusec.ir.dtype import BOOL
 from fusec.ir.graph import Const, Operand
 from fusec.ops import TABLE
 from fusec.parse.dsl.datatype import DataType, of_dtype
@@ -72,10 +73,13 @@ class Handle:
     def __bool__(self) -> bool:
         if self.const is not None:
             return bool(self.const.value)
-        with placed():
+        with placed() as place:
+            from fusec.parse.dsl.choices import choice_help
+
+            is_bool = not self.definition.knows(self) or self.operand.type.dtype is BOOL
             raise FusecError(
                 "a value of a fusion has no truth value while the fusion is being defined",
-                help="use fd.ops.where to select elements",
+                help=choice_help(None if place is None else place.span, is_bool=is_bool),
             )
 
     @classmethod
