@@ -254,20 +254,21 @@ def rounding(
     """
     if not ulps or not dtype.is_rounded or not value.any():
         return None, None
+    correct, sure = ulps <= 0.5, None
+    if correct and exact is not False and (exact is True or exact.any()):
+        sure = exact & is_float(value, dtype)
+        if sure.all():
+            return None, None
     with np.errstate(all="ignore"):
         squares = squared(value)
-        squares = squares * ((min(ulps, 0.5) * unit(dtype)) ** 2 * SPREAD)
-        squares += TINY[dtype.compute.part.name]
-        if np.count_nonzero(value) < value.size:
-            squares[value == 0] = 0.0
+        squares *= (min(ulps, 0.5) * unit(dtype)) ** 2 * SPREAD
+        nonzero, tiny = value != 0, TINY[dtype.compute.part.name]
+        squares += tiny if nonzero.all() else nonzero * tiny
         if not np.isfinite(np.max(squares, initial=0.0)):
             squares = np.where(np.isfinite(value), squares, 0.0)
-        if ulps > 0.5:
+        if not correct:
             return squares, squares * (BIAS / SPREAD * (ulps / 0.5) ** 2)
-        if exact is not False and (exact is True or exact.any()):
-            squares = np.where(exact & is_float(value, dtype), 0.0, squares)
-            return without_zeros(squares), None
-    return squares, None
+    return (squares, None) if sure is None else (np.where(sure, 0.0, squares), None)
 
 
 def squared(x: Array) -> Array:
