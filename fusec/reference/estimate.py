@@ -10,9 +10,10 @@ nothing is known: the element lies at a pole, or another one may have been chose
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 
@@ -28,6 +29,8 @@ from fusec.ir.evaluate import (
     storage,
 )
 from fusec.ir.graph import Operand
+
+T = TypeVar("T")
 
 LIMIT = 8.0
 """Standard deviations that a right result may be off. Sums of many roundings are near to normal,
@@ -116,11 +119,25 @@ class Estimate:
             return np.zeros(self.value.shape)
         return np.broadcast_to(np.sqrt(variance), self.value.shape)
 
-    @cached_property
+    @property
     def squares(self) -> Array:
         """Return |x|**2, once for all blocks that are multiplied with a matrix."""
-        with np.errstate(all="ignore"):
-            return squared(self.value)
+
+        def compute() -> Array:
+            with np.errstate(all="ignore"):
+                return squared(self.value)
+
+        return self.once("squares", compute)
+
+    def once(self, name: Hashable, compute: Callable[[], T]) -> T:
+        """Return what `compute` makes of this estimate, once for all that read it."""
+        if name not in self._computed:
+            self._computed[name] = compute()
+        return self._computed[name]
+
+    @cached_property
+    def _computed(self) -> dict[Hashable, Any]:
+        return {}
 
     @property
     def reach(self) -> Array:
@@ -362,6 +379,8 @@ def converted(operand: Operand, estimate: Estimate, dtype: DType) -> Estimate:
     if source == dtype or operand.is_scalar or not dtype.is_rounded:
         return held if value is held.value else replace(held, value=value)
     own = narrowing(value, source, dtype)
+    if own is None and value is held.value:
+        return held
     most = held.most if own is None else None
     return replace(held, value=value, independent=add(held.independent, own), most=most)
 

@@ -1,7 +1,7 @@
 """Evaluation of a fusion in double precision in parts, each along one band, in bounded memory.
 
-What has nothing in common but inputs is evaluated apart, each along its own axes. Where slices are
-to be sampled, so are outputs that have a band without sums over it when they stand alone.
+Values that share nothing but inputs are evaluated separately, each along its own axes. Where slices
+are to be sampled, so are outputs of which more can be sampled that way (decision 223).
 """
 
 from __future__ import annotations
