@@ -10,6 +10,7 @@ some sums the products are really added in f32 and in order: where they are furt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -43,9 +44,9 @@ from fusec.reference.sums import (
     Rules,
     State,
     is_exact,
+    least_spacing,
     may_be_exact,
     part_of,
-    spacing,
 )
 
 Attributes = Mapping[str, Any]
@@ -92,7 +93,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
     with np.errstate(all="ignore"):
         squares = [o.squares for o in operands[:2]]
         state["squares"] = product(*squares, *none)
-        state |= _lattice(node, values, out)
+        state |= _lattice(node, operands, out)
         state |= _sample(node, values, rules)
         for place, operand in enumerate(operands[:2]):
             axis = _summed(node, place, operand.value)
@@ -227,25 +228,32 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     return max(1.0, float(np.mean(ratio)), float(np.max(ratio)) / FURTHEST**2)
 
 
-def _lattice(node: Node, values: Sequence[Array], out: Array) -> State:
+def _lattice(node: Node, operands: Sequence[Estimate], out: Array) -> State:
     """Return what sums of products are exact by: see `sums.lattice`.
 
     The sum of the sizes of products is at most the product of the norms.
     """
     unknown: State = {SIZE: np.asarray(np.inf), STEP: np.asarray(0.0)}
+    values, dtype = [o.value for o in operands[:2]], node.output.dtype
     count = values[0].shape[-1] if values[0].ndim else 1
-    if _indexed(node) or not may_be_exact(values[:2], count, node.output.dtype):
+    if _indexed(node) or not may_be_exact(values, count, dtype):
         return unknown
     sizes, steps = list[Array](), list[Array]()
-    for place, factor in enumerate(values[:2]):
-        step = spacing(factor, node.output.dtype)
-        if step is None:
+    for place, operand in enumerate(operands[:2]):
+        axis = _summed(node, place, operand.value)
+        found = operand.once((dtype.compute, axis), partial(_row_lattice, operand, axis, dtype))
+        if found is None:
             return unknown
-        axis = _summed(node, place, factor)
-        sizes.append(_beside(node, place, np.sqrt(np.sum(squared(factor), axis=axis)), factor))
-        steps.append(_beside(node, place, np.min(step, axis=axis, initial=np.inf), factor))
-    found: State = {SIZE: sizes[0] * sizes[1], STEP: steps[0] * steps[1]}
-    return {key: array.reshape(out.shape) for key, array in found.items()}
+        sizes.append(_beside(node, place, found[0], operand.value))
+        steps.append(_beside(node, place, found[1], operand.value))
+    products: State = {SIZE: sizes[0] * sizes[1], STEP: steps[0] * steps[1]}
+    return {key: array.reshape(out.shape) for key, array in products.items()}
+
+
+def _row_lattice(operand: Estimate, axis: int, dtype: DType) -> tuple[Array, Array] | None:
+    """Return the norms of a factor's rows, and what their elements are multiples of."""
+    step = least_spacing(operand.value, axis, dtype)
+    return None if step is None else (np.sqrt(np.sum(operand.squares, axis=axis)), step)
 
 
 def _beside(node: Node, place: int, array: Array, factor: Array) -> Array:

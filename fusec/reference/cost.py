@@ -11,6 +11,7 @@ from math import prod
 
 from fusec.ir.evaluate import Sizes, extents
 from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.reference.sweeps import Sweep
 
 SECONDS = 1e-9
 """Of the numbers below."""
@@ -61,6 +62,10 @@ class Costs:
     def judged(self, outputs: Sequence[Value]) -> float:
         """Return the seconds that one core takes to judge some outputs."""
         return sum(map(self._elements, outputs)) * JUDGED * SECONDS
+
+    def of_sweep(self, sweep: Sweep) -> float:
+        """Return the seconds that one core takes for all blocks of a sweep."""
+        return self.evaluated([*sweep.nodes, *sweep.sums]) + self.judged(sweep.outputs)
 
     def _of_node(self, node: Node) -> float:
         count = max(self._elements(o) for o in (*node.outputs, *node.operands))

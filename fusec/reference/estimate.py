@@ -10,9 +10,10 @@ nothing is known: the element lies at a pole, or another one may have been chose
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 
@@ -28,6 +29,8 @@ from fusec.ir.evaluate import (
     storage,
 )
 from fusec.ir.graph import Operand
+
+T = TypeVar("T")
 
 LIMIT = 8.0
 """Standard deviations that a right result may be off. Sums of many roundings are near to normal,
@@ -116,11 +119,25 @@ class Estimate:
             return np.zeros(self.value.shape)
         return np.broadcast_to(np.sqrt(variance), self.value.shape)
 
-    @cached_property
+    @property
     def squares(self) -> Array:
         """Return |x|**2, once for all blocks that are multiplied with a matrix."""
-        with np.errstate(all="ignore"):
-            return squared(self.value)
+
+        def compute() -> Array:
+            with np.errstate(all="ignore"):
+                return squared(self.value)
+
+        return self.once("squares", compute)
+
+    def once(self, name: Hashable, compute: Callable[[], T]) -> T:
+        """Return what `compute` makes of this estimate, once for all that read it."""
+        if name not in self._computed:
+            self._computed[name] = compute()
+        return self._computed[name]
+
+    @cached_property
+    def _computed(self) -> dict[Hashable, Any]:
+        return {}
 
     @property
     def reach(self) -> Array:
@@ -254,20 +271,21 @@ def rounding(
     """
     if not ulps or not dtype.is_rounded or not value.any():
         return None, None
+    correct, sure = ulps <= 0.5, None
+    if correct and exact is not False and (exact is True or exact.any()):
+        sure = exact & is_float(value, dtype)
+        if sure.all():
+            return None, None
     with np.errstate(all="ignore"):
         squares = squared(value)
-        squares = squares * ((min(ulps, 0.5) * unit(dtype)) ** 2 * SPREAD)
-        squares += TINY[dtype.compute.part.name]
-        if np.count_nonzero(value) < value.size:
-            squares[value == 0] = 0.0
+        squares *= (min(ulps, 0.5) * unit(dtype)) ** 2 * SPREAD
+        nonzero, tiny = value != 0, TINY[dtype.compute.part.name]
+        squares += tiny if nonzero.all() else nonzero * tiny
         if not np.isfinite(np.max(squares, initial=0.0)):
             squares = np.where(np.isfinite(value), squares, 0.0)
-        if ulps > 0.5:
+        if not correct:
             return squares, squares * (BIAS / SPREAD * (ulps / 0.5) ** 2)
-        if exact is not False and (exact is True or exact.any()):
-            squares = np.where(exact & is_float(value, dtype), 0.0, squares)
-            return without_zeros(squares), None
-    return squares, None
+    return (squares, None) if sure is None else (np.where(sure, 0.0, squares), None)
 
 
 def squared(x: Array) -> Array:
@@ -361,6 +379,8 @@ def converted(operand: Operand, estimate: Estimate, dtype: DType) -> Estimate:
     if source == dtype or operand.is_scalar or not dtype.is_rounded:
         return held if value is held.value else replace(held, value=value)
     own = narrowing(value, source, dtype)
+    if own is None and value is held.value:
+        return held
     most = held.most if own is None else None
     return replace(held, value=value, independent=add(held.independent, own), most=most)
 

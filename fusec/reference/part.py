@@ -7,14 +7,14 @@ evaluated in each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from fusec.ir.arrays import np, on_gpu
-from fusec.ir.evaluate import Array, Sizes, evaluate_attributes, extents
+from fusec.ir.arrays import computed_by, np, on_gpu
+from fusec.ir.evaluate import Array, Sizes, apply_reference, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
 from fusec.reference import contractions, memory, reductions
@@ -23,7 +23,16 @@ from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import input_array, last_uses, widen_input
 from fusec.reference.nodes import Environment, Model, Nodes, operand_of
 from fusec.reference.sums import State
-from fusec.reference.sweeps import Plan, choose_plan, streamed
+from fusec.reference.sweeps import (
+    Plan,
+    Sweep,
+    choose_plan,
+    find_sweeps,
+    first_sweep,
+    sampled_sweep,
+    streamed,
+)
+from fusec.reference.views import only_moves
 
 MEMORY = 8 << 30
 """Bytes that blocks in flight may take together, where there is so much."""
@@ -77,17 +86,38 @@ class Part:
         memory.require(fusion, self.needed_bytes())
         self.whole: Environment = {}
         self.raw: dict[Value, Array] = {}
+        stored = self._stored(inputs)
+        self.sweeps = find_sweeps(self.nodes, wanted, self.plan)
         read = {v for n in self.nodes for v in n.inputs} | set(wanted)
         band = self.plan.band
-        for entry in fusion.inputs:
-            value = entry.value
+        for value, array in stored.items():
             if value not in read:
                 continue
-            array = input_array(entry, inputs, sizes)
             if band is not None and value in band.axes:
                 self.raw[value] = array
             else:
                 self.whole[value] = Estimate(widen_input(value, array))
+
+    def _stored(self, inputs: Mapping[str, Any]) -> dict[Value, Array]:
+        """Return inputs and views of them on the host in their own types.
+
+        The nodes of these views are left out of `nodes`, but for those in blocks, which move the
+        part of an input that a block reads.
+        """
+        read = {v for n in self.nodes for v in n.inputs} | set(self.wanted)
+        entries = (entry for entry in self.fusion.inputs if entry.value in read)
+        stored = {entry.value: input_array(entry, inputs, self.sizes) for entry in entries}
+        left = list[Node]()
+        for node in self.nodes:
+            operand = node.operands[0] if node.operands else None
+            if streamed(self.plan, node) or not only_moves(node) or operand not in stored:
+                left.append(node)
+                continue
+            attributes = evaluate_attributes(node.attributes, self.sizes)
+            with computed_by(None):
+                (stored[node.output],) = apply_reference(node.op, [stored[operand]], attributes)
+        self.nodes = left
+        return stored
 
     def needed_bytes(self) -> float:
         """Return about how much memory the evaluation takes, one block at a time."""
@@ -102,30 +132,30 @@ class Part:
     def run(self, consume: Consume, limit: float, seed: int) -> Coverage:
         """Evaluate, giving every wanted value or block of it to `consume`; return the coverage.
 
-        limit: predicted seconds beyond which slices are sampled.
+        limit: predicted seconds beyond which slices of the last sweep are sampled.
         """
-        if self.plan.band is None:
+        band = self.plan.band
+        if band is None:
             self._run_whole(consume)
             return Coverage()
-        band, level = self.plan.band, self.plan.level
-        blocks, coverage = self._blocks(limit, seed)
-        for sweep in range(max(level.values(), default=0) + 1):
+        coverage = Coverage()
+        for number, sweep in enumerate(self.sweeps):
             for node in self.nodes:
                 if (
                     not streamed(self.plan, node)
                     and node not in band.summing
-                    and self._at(node) == sweep
+                    and first_sweep(self.plan, node) == number
                 ):
                     results = self.rules.results(node, self.whole)
                     self.whole.update(zip(node.outputs, results, strict=True))
-            self._sweep(sweep, blocks, consume)
+            blocks = self._all_blocks(self.plan.step)
+            if sweep is sampled_sweep(self.sweeps):
+                blocks, coverage = self._sampled_blocks(sweep, limit, seed)
+            self._run_sweep(sweep, blocks, consume)
         for value in self.wanted:
             if value not in band.axes:
                 consume(value, (), self.whole[value])
         return coverage
-
-    def _at(self, node: Node) -> int:
-        return max((self.plan.level.get(v, 0) for v in node.inputs), default=0)
 
     def _run_whole(self, consume: Consume) -> None:
         environment = self.whole
@@ -137,60 +167,52 @@ class Part:
         for value in self.wanted:
             consume(value, (), environment[value])
 
-    def _blocks(self, limit: float, seed: int) -> tuple[list[tuple[int, int]], Coverage]:
-        band, step, share = self.plan.band, self.plan.step, 1.0
+    def _all_blocks(self, step: int) -> list[tuple[int, int]]:
+        band = self.plan.band
         assert band is not None
-        if not band.summing:
-            each, whole = self._seconds()
-            share = min(1.0, (limit - whole) * usable_processors() / each) if each else 1.0
-            if share < 1:
-                # None of the few blocks takes long, on whichever processor.
-                step = int(min(step, max(1.0, limit / IN_LIMIT / each * band.extent)))
-        blocks = [(low, min(low + step, band.extent)) for low in range(0, band.extent, step)]
+        return [(low, min(low + step, band.extent)) for low in range(0, band.extent, step)]
+
+    def _sampled_blocks(
+        self, sweep: Sweep, limit: float, seed: int
+    ) -> tuple[list[tuple[int, int]], Coverage]:
+        band, step = self.plan.band, self.plan.step
+        assert band is not None
+        each = Costs(self.fusion, self.sizes).of_sweep(sweep)
+        share = min(1.0, limit * usable_processors() / each) if each else 1.0
+        if share < 1:
+            # None of the few blocks takes long, on whichever processor.
+            step = int(min(step, max(1.0, limit / IN_LIMIT / each * band.extent)))
+        blocks = self._all_blocks(step)
         count = max(3, int(len(blocks) * share))
         if share >= 1 or count >= len(blocks):
             return blocks, Coverage()
         middle = np.random.default_rng(seed).permutation(len(blocks) - 2)[: count - 2] + 1
         blocks = [blocks[k] for k in sorted({0, len(blocks) - 1, *middle.tolist()})]
         checked = sum(high - low for low, high in blocks)
-        axes = {v.name: band.axes[v] for v in self.wanted if v in band.axes}
+        axes = {v.name: band.axes[v] for v in sweep.outputs}
         return blocks, Coverage((Sampled(band.extent, checked, axes),))
 
-    def _seconds(self) -> tuple[float, float]:
-        """Return the seconds of one core that all blocks take, and those of all else."""
-        band, costs = self.plan.band, Costs(self.fusion, self.sizes)
-        assert band is not None
-        inside = [n for n in self.nodes if streamed(self.plan, n)]
-        whole = [n for n in self.nodes if not streamed(self.plan, n)]
-        each = costs.evaluated(inside) + costs.judged([v for v in self.wanted if v in band.axes])
-        return each, costs.evaluated(whole)
-
-    def _sweep(self, sweep: int, blocks: Sequence[tuple[int, int]], consume: Consume) -> None:
-        band, level = self.plan.band, self.plan.level
-        assert band is not None
-        sums = [n for n in self.nodes if n in band.summing and self._at(n) == sweep]
-        outputs = [v for v in self.wanted if v in band.axes and level.get(v, 0) == sweep]
-        if not sums and not outputs:
+    def _run_sweep(self, sweep: Sweep, blocks: Sequence[tuple[int, int]], consume: Consume) -> None:
+        if not sweep.sums and not sweep.outputs:
             return
-        targets = {*outputs, *(v for n in sums for v in n.inputs if v in band.axes)}
-        nodes = [n for n in needed_nodes(self.fusion.nodes, targets) if streamed(self.plan, n)]
         states: dict[Node, Started] = {}
 
         def block(low: int, high: int) -> dict[Node, Started]:
-            return self._block(low, high, nodes, sums, outputs, consume)
+            return self._block(low, high, sweep, consume)
 
-        for part in _in_order(block, blocks, self._workers(nodes, targets)):
+        for part in _in_order(block, blocks, self._workers(sweep)):
             for node, state in part.items():
                 known = states.get(node)
                 states[node] = state if known is None else _merge(node, known, state)
-        for node in sums:
+        for node in sweep.sums:
             results = self._finish(node, states[node])
             self.whole.update(zip(node.outputs, results, strict=True))
 
-    def _workers(self, nodes: Sequence[Node], targets: Iterable[Value]) -> int:
+    def _workers(self, sweep: Sweep) -> int:
         band = self.plan.band
         assert band is not None
-        values = {*targets, *(v for n in nodes for v in n.outputs)}
+        read = (v for n in sweep.sums for v in n.inputs if v in band.axes)
+        values = {*sweep.outputs, *read, *(v for n in sweep.nodes for v in n.outputs)}
         shapes = (extents(v.type, self.sizes) for v in values)
         slab = max((int(np.prod(s, dtype=np.int64)) // band.extent for s in shapes), default=1)
         # A block holds a few live values.
@@ -199,23 +221,20 @@ class Part:
         # What a GPU computes it computes on all of it.
         return 1 if on_gpu() else max(1, min(usable_processors(), 32, fitting))
 
-    def _block(
-        self, low: int, high: int, nodes: Sequence[Node], sums: Sequence[Node],
-        outputs: Sequence[Value], consume: Consume,
-    ) -> dict[Node, Started]:  # fmt: skip
+    def _block(self, low: int, high: int, sweep: Sweep, consume: Consume) -> dict[Node, Started]:
         band = self.plan.band
         assert band is not None
         local = _Block(self, low, high)
-        kept = [*outputs, *(v for n in sums for v in n.inputs)]
-        for node, dead in zip(nodes, last_uses(nodes, kept), strict=True):
+        kept = [*sweep.outputs, *(v for n in sweep.sums for v in n.inputs)]
+        for node, dead in zip(sweep.nodes, last_uses(sweep.nodes, kept), strict=True):
             part = (band.axes[node.output], low, high) if node.output in band.axes else None
             results = self.rules.results(node, local, part)
             local.update(zip(node.outputs, results, strict=True))
             for value in dead:
                 local.pop(value, None)
-        for value in outputs:
+        for value in sweep.outputs:
             consume(value, _index(band.axes[value], low, high), local[value])
-        return {node: self._start(node, local) for node in sums}
+        return {node: self._start(node, local) for node in sweep.sums}
 
     def _start(self, node: Node, local: Environment) -> Started:
         operands = self.rules.taken(node, [operand_of(o, local) for o in node.operands])

@@ -95,9 +95,12 @@ def _share_of_equals(row: Array, variance: Array | None) -> float:
         parts.append(_without_noise(variance))
         sigma = np.sqrt(np.where(np.isfinite(variance), variance, 0.0))
         sigma = sigma / (np.max(sigma) or 1.0)
+    erring = parts[0][sigma > 0]
+    few = erring.size
+    if few < 2 or few - np.unique(erring).size < min(BY_CHANCE, few - 1):
+        return 0.0  # no more are equal with their other parts
     _, kinds = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
-    few, seen = np.count_nonzero(sigma), np.unique(kinds[sigma > 0]).size
-    if few < 2 or few - seen < min(BY_CHANCE, few - 1):
+    if few - np.unique(kinds[sigma > 0]).size < min(BY_CHANCE, few - 1):
         return 0.0
     own = float(np.sum(np.square(sigma)))
     together = float(np.sum(np.square(np.bincount(kinds.reshape(-1), sigma))))

@@ -1,7 +1,7 @@
 """Evaluation of a fusion in double precision in parts, each along one band, in bounded memory.
 
-What has nothing in common but inputs is evaluated apart, each along its own axes. Where slices are
-to be sampled, so are outputs that have a band without sums over it when they stand alone.
+Values that share nothing but inputs are evaluated separately, each along its own axes. Where slices
+are to be sampled, so are outputs of which more can be sampled that way (decision 223).
 """
 
 from __future__ import annotations
@@ -23,16 +23,28 @@ from fusec.reference.evaluate import find_values
 from fusec.reference.gpu import chosen, on_the_host
 from fusec.reference.nodes import PLAIN, Model
 from fusec.reference.part import Consume, Coverage, Index, Part
-from fusec.reference.sweeps import Plan, choose_plan, streamed
+from fusec.reference.sweeps import Plan, choose_plan, find_sweeps, sampled_sweep, streamed
+
+LEAST_SAMPLED = 1 / 4
+"""Of the limit, the part that samples may take, however long all else takes."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Values that are evaluated together, and how."""
+    """Values that are evaluated together, how, and how long that is predicted to take.
+
+    in_full: seconds on all processors of what cannot be sampled; sampled: of the sweep that can.
+    """
 
     values: tuple[Value, ...]
-    nodes: Sequence[Node]
     plan: Plan
+    in_full: float
+    sampled: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the predicted seconds of the whole evaluation."""
+        return self.in_full + self.sampled
 
 
 class Stream:
@@ -49,76 +61,67 @@ class Stream:
         self._given, self._limit = (fusion, inputs, sizes), limit
         self._model, self._costs = model, Costs(fusion, sizes)
         self.groups = [self._planned(values) for values in _apart(fusion, wanted)]
-        if sum(map(self._seconds, self.groups)) > limit:
+        if sum(group.seconds for group in self.groups) > limit:
             self.groups = [part for group in self.groups for part in self._divided(group)]
 
     def run(self, consume: Consume, seed: int = 0) -> Coverage:
         """Evaluate, giving every wanted value or block of it to `consume`; return the coverage."""
         fusion, inputs, sizes = self._given
-        seconds = {group: self._seconds(group) for group in self.groups}
-        sampled = [group for group in self.groups if _has_slices(group)]
-        left = self._limit - sum(s for group, s in seconds.items() if group not in sampled)
+        left = self._limit - sum(group.in_full for group in self.groups)
+        left = max(left, LEAST_SAMPLED * self._limit)
         # The same share of each is evaluated.
-        share = left / max(sum(seconds[group] for group in sampled), 1e-9)
+        share = left / max(sum(group.sampled for group in self.groups), 1e-9)
         coverage = Coverage()
         for group in self.groups:
             part = Part(fusion, inputs, sizes, list(group.values), self._model, group.plan)
-            found = part.run(consume, share * seconds[group], seed)
+            found = part.run(consume, share * group.sampled, seed)
             coverage = Coverage(coverage.sampled + found.sampled)
         return coverage
 
-    def _planned(self, values: Sequence[Value], *, sums: bool = True) -> _Group:
+    def _planned(self, values: Sequence[Value], *, samples: bool = False) -> _Group:
+        """Return how values are evaluated; samples: so that the least is evaluated in full."""
         fusion, _, sizes = self._given
         nodes = needed_nodes(fusion.nodes, values)
-        plan = choose_plan(fusion, nodes, sizes, self._model.hops, sums=sums)
-        return _Group(tuple(values), nodes, plan)
 
-    def _seconds(self, group: _Group) -> float:
-        """Return the predicted seconds of a group, evaluated in full."""
-        inside = [n for n in group.nodes if _is_in_blocks(group.plan, n)]
-        whole = [n for n in group.nodes if not _is_in_blocks(group.plan, n)]
-        shared = self._costs.evaluated(inside) + self._costs.judged(group.values)
-        return self._costs.evaluated(whole) + shared / usable_processors()
+        def in_full(plan: Plan) -> float:
+            return self._predicted(nodes, values, plan)[0]
+
+        given = in_full if samples else None
+        plan = choose_plan(fusion, nodes, sizes, self._model.hops, in_full=given)
+        return _Group(tuple(values), plan, *self._predicted(nodes, values, plan))
+
+    def _predicted(
+        self, nodes: Sequence[Node], values: Sequence[Value], plan: Plan
+    ) -> tuple[float, float]:
+        """Return the predicted seconds of what is evaluated in full, and of what can be sampled."""
+        band, processors = plan.band, usable_processors()
+        if band is None:
+            return self._costs.evaluated(nodes) + self._costs.judged(values) / processors, 0.0
+        sweeps = find_sweeps(nodes, values, plan)
+        last = sampled_sweep(sweeps)
+        seconds = self._costs.judged([v for v in values if v not in band.axes])
+        seconds += sum(self._costs.of_sweep(s) for s in sweeps if s is not last)
+        whole = [n for n in nodes if not streamed(plan, n) and n not in band.summing]
+        sampled = 0.0 if last is None else self._costs.of_sweep(last)
+        return self._costs.evaluated(whole) + seconds / processors, sampled / processors
 
     def _divided(self, group: _Group) -> list[_Group]:
-        """Return values in groups that can be sampled, then all others together.
+        """Return the values of a group in groups of which as much as possible can be sampled.
 
-        Or as they are, where that does not help.
+        Values join a group where no more is evaluated in full than apart. As they are, where that
+        does not help.
         """
-        if _has_slices(group):
-            return [group]
-        free, others = list[_Group](), list[Value]()
+        found = list[_Group]()
         for value in group.values:
-            for number, known in enumerate(free):
-                both = self._planned((*known.values, value), sums=False)
-                if _can_be_sampled(both):
-                    free[number] = both
+            alone = self._planned((value,), samples=True)
+            for number, known in enumerate(found):
+                both = self._planned((*known.values, value), samples=True)
+                if both.in_full <= known.in_full + alone.in_full:
+                    found[number] = both
                     break
             else:
-                alone = self._planned((value,), sums=False)
-                if _can_be_sampled(alone):
-                    free.append(alone)
-                else:
-                    others.append(value)
-        if not others:
-            return free
-        rest = self._planned(others)
-        return [*free, rest] if self._seconds(rest) < self._seconds(group) / 2 else [group]
-
-
-def _is_in_blocks(plan: Plan, node: Node) -> bool:
-    return streamed(plan, node) or (plan.band is not None and node in plan.band.summing)
-
-
-def _has_slices(group: _Group) -> bool:
-    """Return whether a group can be evaluated in part: no sum needs all of its band."""
-    return group.plan.band is not None and not group.plan.band.summing
-
-
-def _can_be_sampled(group: _Group) -> bool:
-    """Return whether all of a group's values lie along its band."""
-    band = group.plan.band
-    return band is not None and all(value in band.axes for value in group.values)
+                found.append(alone)
+        return found if sum(part.in_full for part in found) < group.in_full else [group]
 
 
 def _apart(fusion: Fusion, wanted: Iterable[Value]) -> Iterator[list[Value]]:

@@ -44,6 +44,8 @@ ARRANGED_TERMS = 1 << 21
 """Terms that are arranged otherwise, at most."""
 NUDGE = 2.0**-10
 """Part of themselves by which such terms are moved, at most."""
+SPACED_AT_ONCE = 1 << 17
+"""Elements whose spacing is found at once: some ten arrays as large lie between."""
 PARTS = 64
 """Equal parts of a reduction of which one may be lost: see `Estimate.part`."""
 
@@ -160,6 +162,19 @@ def spacing(x: Array, dtype: DType) -> Array | None:
     if x.dtype.kind == "c" or not x.size or _spacing(_few(x), dtype.compute) is None:
         return None
     return _spacing(x, dtype.compute)
+
+
+def least_spacing(x: Array, axis: int, dtype: DType) -> Array | None:
+    """Return the least spacing along an axis, read in pieces; None where `spacing` is."""
+    if x.dtype.kind == "c" or not x.size or _spacing(_few(x), dtype.compute) is None:
+        return None
+    rows, found = max(1, SPACED_AT_ONCE * len(x) // x.size), list[Array]()
+    for low in range(0, len(x), rows):
+        steps = _spacing(x[low : low + rows], dtype.compute)
+        if steps is None:
+            return None
+        found.append(np.min(steps, axis=axis, initial=inf))
+    return np.min(np.stack(found), axis=0) if axis == 0 else np.concatenate(found)
 
 
 def _few(x: Array) -> Array:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.ir.arrays import np, on_gpu
 from fusec.ir.evaluate import Sizes, extents
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.reference.axes import Band, find_bands
 
-BLOCK_ELEMENTS = 1 << 19
-"""Elements of the largest value of one block: small for the caches, large for NumPy."""
+BLOCK_ELEMENTS = 1 << 17
+"""Elements of the largest value of one block: a few arrays of doubles lie in the L2 cache of a
+processor, and malloc reuses their memory; large for NumPy. With 1 << 19, page faults alone take a
+tenth of the time (Xeon, 2 MiB of L2 cache, NumPy 2.3, 2026-11)."""
+LARGE_BLOCKS = 32
+"""Blocks in one slice from which on that costs more than another sweep."""
 PRODUCT_ELEMENTS = 1 << 23
 """The same where matrices are multiplied: thin blocks would read the other matrix too often."""
 GPU_ELEMENTS = 1 << 23
@@ -30,6 +34,43 @@ class Plan:
     """The sweep after which a whole value, or in which a streamed one, is known."""
 
 
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """One pass over the blocks: the nodes evaluated, the sums taken, and the outputs known."""
+
+    nodes: Sequence[Node]
+    sums: Sequence[Node]
+    outputs: Sequence[Value]
+
+
+def find_sweeps(nodes: Sequence[Node], wanted: Sequence[Value], plan: Plan) -> list[Sweep]:
+    """Return the sweeps that evaluate `wanted` by `nodes`; none where nothing is in blocks.
+
+    The results of sums of former sweeps are known whole: what these alone need is not evaluated
+    again.
+    """
+    band, level = plan.band, plan.level
+    if band is None:
+        return []
+    inside, found = [n for n in nodes if streamed(plan, n)], list[Sweep]()
+    for number in range(max(level.values(), default=0) + 1):
+        sums = [n for n in nodes if n in band.summing and first_sweep(plan, n) == number]
+        outputs = [v for v in wanted if v in band.axes and level.get(v, 0) == number]
+        read = (v for n in sums for v in n.inputs if v in band.axes)
+        found.append(Sweep(needed_nodes(inside, (*outputs, *read)), sums, outputs))
+    return found
+
+
+def sampled_sweep(sweeps: Sequence[Sweep]) -> Sweep | None:
+    """Return the last sweep, of which some blocks may be left out, unless sums need them all."""
+    return sweeps[-1] if sweeps and sweeps[-1].outputs and not sweeps[-1].sums else None
+
+
+def first_sweep(plan: Plan, node: Node) -> int:
+    """Return the sweep in which, or before which, all that a node reads is known."""
+    return max((plan.level.get(v, 0) for v in node.inputs), default=0)
+
+
 def streamed(plan: Plan, node: Node) -> bool:
     """Return whether the results of `node` are evaluated in blocks."""
     band = plan.band
@@ -40,12 +81,12 @@ def streamed(plan: Plan, node: Node) -> bool:
 
 def choose_plan(
     fusion: Fusion, nodes: Sequence[Node], sizes: Sizes, whole_sums: Collection[str] = (), *,
-    sums: bool = True,
+    in_full: Callable[[Plan], float] | None = None,
 ) -> Plan:  # fmt: skip
     """Return the plan that leaves the fewest elements to be evaluated whole.
 
-    whole_sums: names of sums that need all of their terms at once. sums: whether others may be over
-    the band.
+    whole_sums: names of sums that need all of their terms at once. in_full: the cost of what cannot
+    be sampled; the plan with the least comes first.
     """
     shape = {v: extents(v.type, sizes) for v in fusion.values}
     count = {v: int(np.prod(s, dtype=np.int64)) for v, s in shape.items()}
@@ -56,9 +97,12 @@ def choose_plan(
     whole = Plan(None, 1, {})
     if largest <= WHOLE_ELEMENTS:
         return whole
-    best: tuple[tuple[int, int, int, int], Plan] | None = None
+    multiplies = any(n.op.family == "contraction" for n in nodes)
+    block = PRODUCT_ELEMENTS if multiplies else BLOCK_ELEMENTS
+    block = max(block, GPU_ELEMENTS) if on_gpu() else block
+    best: tuple[tuple[float, ...], Plan] | None = None
     for band in find_bands(fusion, nodes, sizes):
-        if any(not sums or node.output.name in whole_sums for node in band.summing):
+        if any(node.output.name in whole_sums for node in band.summing):
             continue
         plan = Plan(band, 1, _levels(nodes, band))
         inside = [v for n in nodes if streamed(plan, n) for v in n.outputs]
@@ -66,10 +110,9 @@ def choose_plan(
         left = sum(count[v] for n in nodes if not streamed(plan, n) for v in n.outputs)
         sweeps = max(plan.level.values(), default=0)
         # Blocks that do not fit the caches cost more than another sweep.
-        price = (left + max(slab - 8 * BLOCK_ELEMENTS, 0), sweeps, len(band.summing), -band.extent)
-        multiplies = any(n.op.family == "contraction" for n in nodes)
-        block = PRODUCT_ELEMENTS if multiplies else BLOCK_ELEMENTS
-        block = max(block, GPU_ELEMENTS) if on_gpu() else block
+        excess = max(slab - LARGE_BLOCKS * BLOCK_ELEMENTS, 0)
+        full = 0.0 if in_full is None else in_full(plan)
+        price = (full, left + excess, sweeps, len(band.summing), -band.extent)
         plan = Plan(band, max(1, block // max(slab, 1)), plan.level)
         if (inside or band.summing) and (best is None or price < best[0]):
             best = (price, plan)

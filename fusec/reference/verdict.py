@@ -23,6 +23,7 @@ from fusec.reference.judge import Judged, agree, judge, judge_beside
 from fusec.reference.nodes import Model
 from fusec.reference.part import Coverage, Index
 from fusec.reference.stream import Stream
+from fusec.reference.views import View, find_view
 
 WORST = 5
 """Wrong elements that are listed for each output."""
@@ -164,9 +165,13 @@ class Verdict:
 
 @dataclass
 class _Tally:
-    """Counts of one output, gathered block by block."""
+    """Counts of one output, gathered block by block of the value that it is a view of.
+
+    found, given: in the shape of that value.
+    """
 
     value: Value
+    view: View
     found: Array
     given: Array | None
     poison: bool
@@ -228,7 +233,9 @@ class _Tally:
         for k in most[np.argsort(-errors[most], kind="stable")[:WORST]]:
             at = tuple(int(i) for i in places[k])
             place = tuple(int(i) + o for i, o in zip(at, offset, strict=True))
-            element = Worst(place, found[at].item(), value[at].item(), float(limits[at]))
+            element = Worst(
+                self.view.index(place), found[at].item(), value[at].item(), float(limits[at])
+            )
             result.append((float(errors[k]), element))
         return result
 
@@ -278,20 +285,25 @@ def _compared(
     limit: float | None,
 ) -> Verdict:  # fmt: skip
     began = time.perf_counter()
-    values = find_values(fusion, None)
-    tallies = {
-        value: _Tally(
-            value,
-            _checked(value, outputs, sizes),
-            None if given is None or value.name not in given else numpy.asarray(given[value.name]),
-            poison,
-        )
-        for value in values
-    }
+    values, tallies = find_values(fusion, None), dict[Value, _Tally]()
+    for value in values:
+        view, other = find_view(fusion, value, sizes), None
+        if given is not None and value.name in given:
+            other = view.restored(numpy.asarray(given[value.name]))
+        found = view.restored(_checked(value, outputs, sizes))
+        tallies[value] = _Tally(value, view, found, other, poison)
+    by_root: dict[Value, list[_Tally]] = {}
+    for tally in tallies.values():
+        by_root.setdefault(tally.view.root, []).append(tally)
     lock = threading.Lock()
+
+    def consume(value: Value, index: Index, part: Estimate) -> None:
+        for tally in by_root[value]:
+            tally.add(index, part, lock)
+
     budget = LONGEST if limit is None else limit
-    stream = Stream(fusion, inputs, sizes, values, model or Model(), budget)
-    coverage = stream.run(lambda value, index, part: tallies[value].add(index, part, lock), seed)
+    stream = Stream(fusion, inputs, sizes, list(by_root), model or Model(), budget)
+    coverage = stream.run(consume, seed)
     verdicts = {v: tallies[v].verdict() for v in values}
     undecided = [v for v in values if verdicts[v].word == NOT_DECIDED]
     if undecided:
@@ -303,7 +315,7 @@ def _compared(
 
 def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:
     """Return how one output compares with what is expected of it, both whole."""
-    tally = _Tally(value, found, None, poison=False)
+    tally = _Tally(value, View(value, (), {}), found, None, poison=False)
     tally.add((), expected, threading.Lock())
     return tally.verdict()
 

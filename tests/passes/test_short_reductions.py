@@ -9,9 +9,9 @@ import pytest
 
 from fusec.ir.dtype import F32
 from fusec.ops.build import GraphBuilder
-from fusec.reference import reductions
+from fusec.reference import reductions, sums
 from fusec.reference.stream import estimate
-from fusec.reference.sums import spacing
+from fusec.reference.sums import least_spacing, spacing
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "prod", "var", "argmax"])
@@ -34,7 +34,7 @@ def test_expected_errors_do_not_depend_on_where_the_axis_lies(
     np.testing.assert_allclose(moved.sigma, kept.sigma, rtol=1e-12)
 
 
-def test_the_spacing_of_a_number_is_its_last_bit() -> None:
+def test_the_spacing_of_a_number_is_its_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     x = rng.integers(-(1 << 16), 1 << 16, 1000) * 2.0 ** rng.integers(-30, 30, 1000)
     found = spacing(x, F32)
@@ -45,5 +45,10 @@ def test_the_spacing_of_a_number_is_its_last_bit() -> None:
             continue
         assert (Fraction(number) / Fraction(step)).denominator == 1
         assert (Fraction(number) / Fraction(step)).numerator % 2
+    for axis in (0, 1):
+        for pieces in (1, 300, 1 << 17):
+            monkeypatch.setattr(sums, "SPACED_AT_ONCE", pieces)
+            least = least_spacing(x.reshape(20, 50), axis, F32)
+            np.testing.assert_array_equal(least, found.reshape(20, 50).min(axis=axis))
     assert spacing(np.array([[1.0, 1 + 2.0**-23]]), F32) is None  # as fine as floats get
     assert spacing(np.array([[1.0, 1 + 2.0**-30]]), F32) is None  # no float
