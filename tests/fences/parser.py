@@ -272,13 +272,13 @@ class Parser:
             elif text == "...":
                 self.take()
             elif text == "{" and node.kind == "name":
-                node = self.listed(matching(self.tokens, self.at))
+                node = self.listed(matching(self.tokens, self.at), node.text)
             else:
                 return node
 
-    def listed(self, end: int) -> Node:
-        """Return what stands between commas up to the bracket at `end`."""
-        node = Node("list", self.line)
+    def listed(self, end: int, name: str = "") -> Node:
+        """Return what stands between commas up to the bracket at `end`; name: of its type."""
+        node = Node("list", self.line, name)
         self.take()
         while self.at < end:
             node.kids.append(self.expression())
@@ -326,7 +326,10 @@ class Parser:
                 node.arguments = split(self.tokens[self.at + 1 : end])
                 self.at = end + 1
                 if after == "{":
-                    return self.listed(matching(self.tokens, self.at))
+                    given = node.arguments
+                    node = self.listed(matching(self.tokens, self.at), node.text)
+                    node.arguments = given
+                    return node
             elif self.peek() == "::":
                 self.take()
                 node = Node("name", node.line, f"{node.text}::{self.take().text}")
