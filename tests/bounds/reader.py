@@ -86,7 +86,9 @@ class Reader:
         self.frames = [Frame(0)]
         self.lines: list[int] = []
         self.found: dict[tuple[str, str, int], Access] = {}
-        self.divided: dict[tuple[Sum, int, bool], Unknown] = {}
+        self.divided: dict[tuple[Any, ...], Unknown] = {}
+        self.quotients: dict[Unknown, tuple[Sum, int]] = {}
+        self.by_value: dict[Sum, list[Unknown]] = {}
         self.shifts: dict[tuple[str, Sum, int], Sum] = {}
         self.places: dict[str, Sum] = {}
         for name, extent in shapes.items():
@@ -200,23 +202,52 @@ class Reader:
             return whole
         if floored and not rest.terms and 0 <= rest.constant < divisor:
             return whole
-        key = (rest, divisor, floored)
+        if floored and len(rest.terms) == 1:
+            ((inner, count),) = rest.terms.items()
+            if count == 1 and inner in self.quotients:  # (a / b + c) / d is (a + b c) / (b d)
+                given, by_before = self.quotients[inner]
+                value = given + rest.constant * by_before
+                return whole + self.quotient(value, by_before * divisor, floored)
+        return whole + self.quotient(rest, divisor, floored)
+
+    def quotient(self, value: Sum, divisor: int, floored: bool) -> Sum:
+        """Return an unknown quotient; floored: of a number that is not negative."""
+        key = (value, divisor, floored)
         if key not in self.divided:
-            quotient = Unknown(f"({rest}) / {divisor}")
-            own = Sum(0, {quotient: 1})
-            quotient.facts = [
-                rest - own * divisor + (0 if floored else divisor - 1),
-                own * divisor - rest + divisor - 1,
+            found = Unknown(f"({value}) / {divisor}", *limits_of(value, divisor, floored, []))
+            self.divided[key] = found
+            own = Sum(0, {found: 1})
+            found.facts = [
+                value - own * divisor + (0 if floored else divisor - 1),
+                own * divisor - value + divisor - 1,
             ]
-            low, high = rest.limit(-1), rest.limit(1)
-            quotient.low = None if low is None else -(-low // divisor) if low < 0 else low // divisor
-            quotient.high = None if high is None else high // divisor
-            if floored and (quotient.low is None or quotient.low < 0) and not whole.terms:
-                quotient.low = 0
-            if not floored:
-                quotient.is_exact, quotient.reason = False, "a quotient that may be negative"
-            self.divided[key] = quotient
-        return whole + Sum(0, {self.divided[key]: 1})
+            if floored:
+                for other in self.by_value.setdefault(value, []):
+                    small, big = sorted((found, other), key=lambda u: self.divisor(u, divisor))
+                    times, left = divmod(self.divisor(big, divisor), self.divisor(small, divisor))
+                    if left == 0:
+                        rest = Sum(0, {small: 1, big: -times})
+                        found.facts += [rest, -rest + times - 1]
+                self.quotients[found] = value, divisor
+                self.by_value[value].append(found)
+            else:
+                found.is_exact, found.reason = False, "a quotient that may be negative"
+        found = self.divided[key]
+        low, high = limits_of(value, divisor, floored, split_of(self.path)[0])
+        if (low, high) == (found.low, found.high):
+            return Sum(0, {found: 1})
+        key = (value, divisor, floored, low, high)
+        if key not in self.divided:  # the same, where less is possible
+            base, own = found, Unknown(found.name, low, high, is_exact=found.is_exact)
+            own.reason = base.reason
+            own.facts = [Sum(0, {own: 1, base: -1}), Sum(0, {own: -1, base: 1})]
+            self.divided[key] = own
+            self.quotients[own] = value, divisor
+        return Sum(0, {self.divided[key]: 1})
+
+    def divisor(self, unknown: Unknown, new: int) -> int:
+        """Return by what an unknown divides."""
+        return self.quotients[unknown][1] if unknown in self.quotients else new
 
     # --- accesses ---
 
@@ -1093,6 +1124,19 @@ class Reader:
         for test, value in reversed(frame.returned[:-1]):
             result = self.join(test, value, result)
         return Thing() if result is None else result
+
+
+def limits_of(
+    value: Sum, divisor: int, floored: bool, facts: list[Sum]
+) -> tuple[int | None, int | None]:
+    """Return between what a quotient lies."""
+    low, most = least(value, facts), least(-value, facts)
+    if low is not None:
+        low = max(low, 0) // divisor if floored else -(abs(low) // divisor) if low < 0 else low // divisor
+    elif floored:
+        low = 0
+    high = None if most is None else -most // divisor if -most >= 0 else 0
+    return low, high
 
 
 def anew(value: Any) -> Any:
