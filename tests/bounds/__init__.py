@@ -21,10 +21,14 @@ from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
 from .linear import Sum
 from .reader import Access, Reader
-from .values import INTEGERS, Pointer, Scope, Thing
+from .values import Pointer, Scope, Struct, Thing
 
-STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
-MEMBER = re.compile(r"  (?:const )?(?!using|static|return)[\w:]+(?:<[^>]*>)?[*]? (\w+(?:, \w+)*)(?: = .*)?;")
+STRUCT = re.compile(
+    r"^(?:template <([^>]*)>\n)?struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL
+)
+MEMBER = re.compile(
+    r"  (?:const )?((?!using|static|return)[\w:]+(?:<[^>]*>)?)[*]? (\w+(?:, \w+)*)(?: = .*)?;"
+)
 
 __all__ = ["Access", "check", "sizes_of"]
 
@@ -85,13 +89,16 @@ def check(
 
 
 @cache
-def structs_of(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the members of the structs of device headers."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, body in STRUCT.findall(text):
+def structs_of(text: str) -> dict[str, Struct]:
+    """Return the structs of device headers."""
+    found: dict[str, Struct] = {}
+    for template, name, body in STRUCT.findall(text):
         lines = (line.partition("//")[0].rstrip() for line in body.split("\n"))
         members = [m for line in lines if (m := MEMBER.fullmatch(line))]
-        found[name] = tuple(n.strip() for m in members for n in m[1].split(","))
+        each = [(n.strip(), m[1]) for m in members for n in m[2].split(",")]
+        names = tuple(part.split()[-1] for part in template.split(",") if part.split())
+        kinds = tuple(kind.replace(" ", "") for _, kind in each)
+        found[name] = Struct(names, tuple(n for n, _ in each), kinds)
     return found
 
 

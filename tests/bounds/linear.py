@@ -190,8 +190,18 @@ def related(goal: Sum, facts: Sequence[Sum]) -> list[Sum]:
     return [*found]
 
 
-def least(goal: Sum, facts: Sequence[Sum]) -> int | None:
-    """Return a number that a sum is never below where facts are not negative; None without one."""
+def contradict(facts: Sequence[Sum]) -> bool:
+    """Return whether facts surely do not hold together: none do unless something is added."""
+    added = Unknown("added", 0)
+    found = least(Sum(0, {added: 1}), [f + Sum(0, {added: 1}) for f in facts], slack=False)
+    return found is not None and found > 0
+
+
+def least(goal: Sum, facts: Sequence[Sum], *, slack: bool = True) -> int | None:
+    """Return a number that a sum is never below where facts are not negative; None without one.
+
+    slack: whether it is seen where facts contradict each other; 0 then.
+    """
     by_limits = goal.limit(-1)
     near = related(goal, facts)
     unknowns = [*dict.fromkeys(u for s in (goal, *near) for u in s.terms)]
@@ -205,6 +215,8 @@ def least(goal: Sum, facts: Sequence[Sum]) -> int | None:
     costs = np.array([goal.terms.get(u, 0) for u in unknowns], float)
     bounds = [(u.low, u.high) for u in unknowns]
     answer = linprog(costs, rows, [f.constant for f in near], bounds=bounds, method="highs")
+    if answer.status == 2 and slack and contradict(near):
+        return max(by_limits or 0, 0)  # nothing is here
     if answer.status != 0:
         return by_limits
     best = by_limits

@@ -30,10 +30,12 @@ from .linear import (
     unknowns_of,
     witness,
 )
-from .values import INTEGERS, SIZES, Choice, Closure, Held, Pointer, Record, Scope, Thing
+from .values import INTEGERS, SIZES, Choice, Closure, Held, Pointer, Record, Scope, Struct, Thing
 
 DEEPEST = 24
 """Calls inside of each other that are followed."""
+MOST_TRIPS = 16
+"""Of a loop whose trips are followed one by one."""
 CASTS = frozenset(("static_cast", "reinterpret_cast", "const_cast", *SIZES))
 
 
@@ -72,11 +74,13 @@ class Reader:
         sizes: Mapping[str, int],
         shapes: Mapping[str, int],
         alignments: Mapping[str, int],
-        structs: Mapping[str, tuple[str, ...]],
+        structs: Mapping[str, Struct],
     ) -> None:
         """Take device functions, sizes of buffers in bytes, and of the grid and its blocks."""
         self.functions = functions
-        self.structs = structs
+        self.structs = {n: s.members for n, s in structs.items()}
+        self.types = {n: s.types for n, s in structs.items()}
+        self.templates = {n: s.template for n, s in structs.items()}
         self.sizes = sizes
         self.shapes = shapes
         self.alignments = alignments
@@ -359,6 +363,14 @@ class Reader:
             if "*" not in declared.type:
                 value = self.typed(value, kind)
         self.scope.values[declared.name] = value
+        if declared.extents:
+            size: Sum | None = None
+            for extent in declared.extents:
+                count = self.value(extent)
+                known = isinstance(count, Sum) and count.value is not None
+                each = Sum(self.size_of(kind) or 0) if size is None else size
+                size = each * count.value if known and count.value else Sum(0)
+            self.scope.values[f"sizeof {declared.name}"] = size
         return TRUE
 
     def record(self, value: Any, kind: str) -> Any:
@@ -472,6 +484,12 @@ class Reader:
         start, condition, step, body = node.kids
         self.scope = Scope(self.scope)
         self.run(start)
+        if step.kind == "assign" and step.text in ("*=", "/=", "<<=", ">>="):
+            reached = self.run_each(condition, step, body)
+            if reached is not None:
+                assert self.scope.outer is not None
+                self.scope = self.scope.outer
+                return reached
         whole = Node("block", node.line, kids=[condition, step, body])
         kept = [*self.kept(whole)]
         trip = Unknown("trip", 0)
@@ -492,6 +510,28 @@ class Reader:
         assert self.scope.outer is not None
         self.scope = self.scope.outer
         return TRUE
+
+    def run_each(self, condition: Node, step: Node, body: Node) -> Formula | None:
+        """Run the trips of a loop whose variable is known in each one by one; None for another."""
+        name = step.kids[0].text
+        if has(body, "continue") or has(body, "break") or [*changes(body, name)]:
+            return None
+        first = self.scope.values.get(name)
+        trips = list[Sum]()
+        while self.condition(condition).kind == "true" and len(trips) < MOST_TRIPS:
+            trips.append(self.scope.values[name])
+            self.value(step)
+        self.scope.values[name] = first
+        if self.condition(condition).kind not in ("true", "false") or len(trips) == MOST_TRIPS:
+            return None
+        depth, reached = len(self.path), TRUE
+        for trip in trips:
+            self.scope.values[name] = trip
+            through = self.run(body)
+            reached &= through
+            self.path.append(through)
+        del self.path[depth:]
+        return reached
 
     def in_loop(self, value: Any, name: str, step: Node, body: Node, trip: Unknown) -> Any:
         """Return what a variable is in any trip of a loop that assigns it."""
@@ -634,6 +674,15 @@ class Reader:
         if vector:
             each = self.size_of(vector[1])
             return None if each is None else each * int(vector[2])
+        name, _, rest = kind.partition("<")
+        if name in self.structs and self.structs[name]:
+            given = rest.removesuffix(">").split(",")
+            types = dict(zip(self.templates[name], given, strict=False))
+            sizes = [self.size_of(types.get(t, t)) for t in self.types[name]]
+            known = [s for s in sizes if s is not None]
+            most = max(known, default=1)
+            same = len(known) == len(sizes) and all(s == most for s in known)
+            return sum(known) if same else None
         other = self.scope.type_of(kind)
         return None if other == kind else self.size_of(other)
 
@@ -656,7 +705,12 @@ class Reader:
 
     def value_sizeof(self, node: Node) -> Any:
         """Return the bytes of a type."""
-        size = self.size_of(self.type_named((node.arguments or [[]])[0]))
+        tokens = (node.arguments or [[]])[0]
+        scope = self.scope.find(f"sizeof {tokens[0].text}") if len(tokens) == 1 else None
+        if scope is not None:
+            size = scope.values[f"sizeof {tokens[0].text}"].value or None
+        else:
+            size = self.size_of(self.type_named(tokens))
         return self.unknown("sizeof", "the size of a type", 1) if size is None else Sum(size)
 
     def value_name(self, node: Node) -> Any:

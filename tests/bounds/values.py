@@ -67,6 +67,15 @@ class Record:
     values: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Struct:
+    """A struct of the device headers: its template's parameters, and what its members are."""
+
+    template: tuple[str, ...]
+    members: tuple[str, ...]
+    types: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Held:
     """An array of pointers: all that are in it somewhere."""
