@@ -27,7 +27,7 @@ STRUCT = re.compile(
     r"^(?:template <([^>]*)>\n)?struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL
 )
 MEMBER = re.compile(
-    r"  (?:const )?((?!using|static|return)[\w:]+(?:<[^>]*>)?)[*]? (\w+(?:, \w+)*)(?: = .*)?;"
+    r"  (?:const )?((?!using|static|return)[\w:]+(?:<[^>]*>)?)[*]? (\w+(?:, \w+)*)(?: = (.*))?;"
 )
 
 __all__ = ["Access", "check", "sizes_of"]
@@ -95,10 +95,10 @@ def structs_of(text: str) -> dict[str, Struct]:
     for template, name, body in STRUCT.findall(text):
         lines = (line.partition("//")[0].rstrip() for line in body.split("\n"))
         members = [m for line in lines if (m := MEMBER.fullmatch(line))]
-        each = [(n.strip(), m[1]) for m in members for n in m[2].split(",")]
+        each = [(n.strip(), m[1], m[3] or "") for m in members for n in m[2].split(",")]
         names = tuple(part.split()[-1] for part in template.split(",") if part.split())
-        kinds = tuple(kind.replace(" ", "") for _, kind in each)
-        found[name] = Struct(names, tuple(n for n, _ in each), kinds)
+        kinds = tuple(kind.replace(" ", "") for _, kind, _ in each)
+        found[name] = Struct(names, tuple(e[0] for e in each), kinds, tuple(e[2] for e in each))
     return found
 
 

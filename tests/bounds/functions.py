@@ -141,12 +141,18 @@ def lane(reader: Any, node: Node, values: list[Any]) -> Any:
     return reader.rest(reader.places["threadIdx.x"], Sum(32))
 
 
+def warpgroup(reader: Any, node: Node, values: list[Any]) -> Any:
+    """Return the number of a thread's warpgroup."""
+    return reader.divide(reader.places["threadIdx.x"], Sum(128))
+
+
 def ticket(reader: Any, node: Node, values: list[Any]) -> Any:
     """Take a number below a count, where one is given."""
     element("written")(reader, node, values)
     count = values[1].value if len(values) > 1 and isinstance(values[1], Sum) else None
     found = Unknown("ticket", 0, None if count is None else count - 1)
-    found.is_exact, found.reason = count is not None, "a ticket"
+    found.reason = "" if count is not None else "a ticket"
+    found.is_exact = count is not None
     return Sum(0, {found: 1})
 
 
@@ -185,6 +191,7 @@ TABLE: dict[str, Callable[[Any, Node, list[Any]], Any]] = {
     # The hardware keeps copies by tensor maps inside of them.
     **dict.fromkeys(("prefetch_tensormap", "load_operand"), nothing),
     "own_lane": lane,
+    "warpgroup_number": warpgroup,
     "check_index": checked,
     "shift_of": shift,
     "cluster_rank": rank,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from fences.parser import Parser
@@ -81,6 +82,8 @@ class Reader:
         self.structs = {n: s.members for n, s in structs.items()}
         self.types = {n: s.types for n, s in structs.items()}
         self.templates = {n: s.template for n, s in structs.items()}
+        self.defaults = {n: s.defaults for n, s in structs.items()}
+        self.told: dict[str, Sum] = {}
         self.sizes = sizes
         self.shapes = shapes
         self.alignments = alignments
@@ -176,7 +179,8 @@ class Reader:
             return Held(tuple(dict.fromkeys((*yes.values, *no.values))))
         if isinstance(yes, Record) and isinstance(no, Record) and len(yes.values) == len(no.values):
             parts = zip(yes.values, no.values, strict=True)
-            return Record(yes.type or no.type, tuple(self.join(test, a, b) for a, b in parts))
+            values = tuple(self.join(test, a, b) for a, b in parts)
+            return Record(yes.type or no.type, values, yes.given)
         if isinstance(yes, Pointer | Choice) or isinstance(no, Pointer | Choice):
             return Choice(test, yes, no)
         return yes if yes == no else Thing(reason="one of two values")
@@ -362,15 +366,11 @@ class Reader:
             value = self.value(node.kids[0])
             if "*" not in declared.type:
                 value = self.typed(value, kind)
+        if declared.extents and isinstance(value, Pointer):
+            counts = [self.value(extent) for extent in declared.extents]
+            known = [c.value for c in counts if isinstance(c, Sum) and c.value is not None]
+            value = replace(value, extents=tuple(known) if len(known) == len(counts) else ())
         self.scope.values[declared.name] = value
-        if declared.extents:
-            size: Sum | None = None
-            for extent in declared.extents:
-                count = self.value(extent)
-                known = isinstance(count, Sum) and count.value is not None
-                each = Sum(self.size_of(kind) or 0) if size is None else size
-                size = each * count.value if known and count.value else Sum(0)
-            self.scope.values[f"sizeof {declared.name}"] = size
         return TRUE
 
     def record(self, value: Any, kind: str) -> Any:
@@ -378,8 +378,15 @@ class Reader:
         name = kind.partition("<")[0]
         if not isinstance(value, Record) or value.type:
             return value
-        if len(self.structs.get(name, ())) == len(value.values) > 0:
-            return Record(name, value.values)
+        members = self.structs.get(name, ())
+        given = value.values
+        for default in self.defaults.get(name, ())[len(given) :]:
+            if default.isdecimal():
+                given = (*given, Sum(int(default)))
+        if len(members) == len(given) > 0:
+            arguments = kind.partition("<")[2].removesuffix(">").split(",")
+            known = tuple(int(a) if a.lstrip("-").isdecimal() else a for a in arguments if a)
+            return Record(name, given, known)
         self.refuse(f"`{kind}`", value.values, Node("list", 0))
         return Thing(kind)
 
@@ -579,7 +586,7 @@ class Reader:
             return replace(value, offset=value.offset + moved)
         if isinstance(value, Record):
             values = (self.lost(v, f"{name}.", Node("block", 0)) for v in value.values)
-            return Record(value.type, tuple(values))
+            return Record(value.type, tuple(values), value.given)
         if not isinstance(value, Sum):
             return value
         found = Unknown(name, is_exact=False, reason=f"`{name}`, which a loop changes")
@@ -706,9 +713,11 @@ class Reader:
     def value_sizeof(self, node: Node) -> Any:
         """Return the bytes of a type."""
         tokens = (node.arguments or [[]])[0]
-        scope = self.scope.find(f"sizeof {tokens[0].text}") if len(tokens) == 1 else None
-        if scope is not None:
-            size = scope.values[f"sizeof {tokens[0].text}"].value or None
+        scope = self.scope.find(tokens[0].text) if len(tokens) == 1 else None
+        value = scope.values[tokens[0].text] if scope else None
+        if isinstance(value, Pointer) and value.extents:
+            each = self.size_of(value.type)
+            size = None if each is None else each * prod(value.extents)
         else:
             size = self.size_of(self.type_named(tokens))
         return self.unknown("sizeof", "the size of a type", 1) if size is None else Sum(size)
@@ -862,7 +871,8 @@ class Reader:
         if sign == "&" and mask is not None and mask >= 0:
             if (mask + 1) & mask == 0 and self.is_from(a, 0):
                 return self.rest(a, Sum(mask + 1))
-            found = Unknown("bits", 0, mask, is_exact=False, reason="`&`")
+            reasons = [u.reason for u in unknowns_of(a) if u.reason]
+            found = Unknown("bits", 0, mask, is_exact=False, reason="; ".join(reasons))
             return Sum(0, {found: 1})
         found = Unknown("bits", is_exact=False, reason=f"`{sign}`")
         highs = [v.limit(1) for v in (a, b)]
@@ -902,6 +912,9 @@ class Reader:
         if not isinstance(kind, Pointer):
             return Thing()
         self.access("read", place, self.size_of(kind.type), node)
+        told = self.told.get(node.kids[0].text) if node.kind == "unary" else None
+        if told is not None and kind.space == "shared":
+            return told
         name = f"data of `{kind.root}`" if kind.space == "global" else f"`{kind.root}` in memory"
         return Thing(kind.type, name)
 
@@ -963,12 +976,27 @@ class Reader:
         pointer = place
         while isinstance(pointer, Choice):
             pointer = pointer.yes
+        if isinstance(pointer, Pointer) and pointer.space == "shared" and target.kind == "unary":
+            self.tell(target.kids[0].text, value)
         if isinstance(pointer, Pointer):
             size = self.size_of(pointer.type)
             if sign != "=":
                 self.access("read", place, size, node)
             self.access("written", place, size, node)
         return value
+
+    def tell(self, name: str, value: Any) -> None:
+        """Note what one thread leaves for others in a shared word that a pointer names."""
+        given = self.number(value)
+        low, high = given.limit(-1), given.limit(1)
+        if name in self.told:
+            before = self.told[name]
+            lows, highs = (low, before.limit(-1)), (high, before.limit(1))
+            low = None if None in lows else min(v for v in lows if v is not None)
+            high = None if None in highs else max(v for v in highs if v is not None)
+        reasons = [u.reason for u in unknowns_of(given) if u.reason]
+        found = Unknown(name, low, high, is_exact=False, reason="; ".join(reasons))
+        self.told[name] = Sum(0, {found: 1})
 
     def set_member(self, target: Node, value: Any, sign: str) -> Any:
         """Assign to a member of a struct."""
@@ -982,7 +1010,7 @@ class Reader:
             if sign != "=":
                 value = self.combined(sign[:-1], before.values[at], value)
             values = (*before.values[:at], value, *before.values[at + 1 :])
-            scope.values[name] = Record(before.type, values)
+            scope.values[name] = Record(before.type, values, before.given)
         return value
 
     def combined(self, sign: str, before: Any, value: Any) -> Any:
@@ -1052,11 +1080,16 @@ class Reader:
             return Thing(reason=f"`.{target.text}()`")
         outer = Scope(self.globals)
         names = self.structs[value.type]
+        for name, argument in zip(self.templates[value.type], value.given, strict=False):
+            if isinstance(argument, int):
+                outer.values[name] = Sum(argument)
+            else:
+                outer.types[name] = argument
         outer.values |= dict(zip(names, value.values, strict=True))
         self.lines.append(node.line)
         result = self.body(function.body, outer, function.parameters, values, node)
         self.lines.pop()
-        changed = Record(value.type, tuple(outer.values[n] for n in names))
+        changed = Record(value.type, tuple(outer.values[n] for n in names), value.given)
         scope = self.scope.find(target.kids[0].text) if target.kids[0].kind == "name" else None
         if scope is not None:
             scope.values[target.kids[0].text] = changed
@@ -1146,6 +1179,11 @@ class Reader:
             if vector[2] in names:
                 outer.values[vector[2]] = Sum(int(known[2]))
             return
+        if isinstance(value, Pointer) and value.extents:
+            counts = re.findall(r"\[ ([^\]]*) \]", wanted)
+            for count, extent in zip(reversed(counts), reversed(value.extents), strict=False):
+                if count in names:
+                    outer.values[count] = Sum(extent)
         for word in wanted.split():
             if word in names and kind:
                 outer.types[word] = kind

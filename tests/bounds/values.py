@@ -38,6 +38,7 @@ class Pointer:
     space: str  # global, shared or local
     offset: Sum = Sum(0)
     type: str = ""
+    extents: tuple[int, ...] = ()  # of an array of the thread's or block's own
 
     def plus(self, elements: Sum, size: int | None) -> Pointer:
         """Return the address so many elements on."""
@@ -65,6 +66,7 @@ class Record:
 
     type: str
     values: tuple[Any, ...]
+    given: tuple[int | str, ...] = ()  # its template's arguments
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Struct:
     template: tuple[str, ...]
     members: tuple[str, ...]
     types: tuple[str, ...]
+    defaults: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
