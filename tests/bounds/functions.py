@@ -73,6 +73,15 @@ def copied(reader: Any, node: Node, values: list[Any], size: int | None) -> Any:
     return Thing()
 
 
+def copy_bytes(reader: Any, node: Node, values: list[Any]) -> Any:
+    """Begin to read as many bytes as are given, if any."""
+    size = reader.number(values[2])
+    reader.path.append(at_least_zero(size - 1))
+    reader.access("read", values[1], size, node)
+    reader.path.pop()
+    return Thing()
+
+
 def bulk(kind: str, place: int) -> Callable[[Any, Node, list[Any]], Any]:
     """Return a copy of as many bytes as the third argument says."""
 
@@ -183,6 +192,7 @@ TABLE: dict[str, Callable[[Any, Node, list[Any]], Any]] = {
     # async_copy.cuh, tma.cuh and bulk_reduce.cuh
     **dict.fromkeys(("copy_async_16", "copy_async_16_of_line"), copy_16),
     "copy_async": copy_some,
+    "copy_async_16_bytes": copy_bytes,
     "bulk_load": bulk("read", 1),
     "bulk_store": bulk("written", 0),
     **dict.fromkeys(

@@ -15,7 +15,7 @@ from math import ceil, gcd
 import numpy as np
 from scipy.optimize import LinearConstraint, linprog, milp
 
-MOST_SPLITS = 4
+MOST_SPLITS = 6
 """Unknowns of which each case is tried by itself."""
 
 
@@ -253,7 +253,7 @@ def proven(goal: Sum, conditions: Sequence[Formula], splits: int = MOST_SPLITS) 
     if splits == 0:
         return False
     near = related(goal, facts)
-    unknowns = [*dict.fromkeys(u for s in (goal, *near) for u in s.terms)]
+    unknowns = [*dict.fromkeys(u for s in (goal, *near, *facts) for u in s.terms)]
     split = next((u for u in unknowns if u.cases), None)
     if split is not None:
         return all(

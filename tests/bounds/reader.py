@@ -263,7 +263,7 @@ class Reader:
         """Return the kernel's line in which a node is."""
         return self.lines[0] if self.lines else node.line
 
-    def access(self, kind: str, place: Any, size: int | None, node: Node) -> None:
+    def access(self, kind: str, place: Any, size: int | Sum | None, node: Node) -> None:
         """Judge an access of so many bytes."""
         if isinstance(place, Choice):
             for test, part in ((place.test, place.yes), (~place.test, place.no)):
@@ -282,7 +282,7 @@ class Reader:
         if key not in self.found or worst.index(verdict) > worst.index(self.found[key].verdict):
             self.found[key] = found
 
-    def judged(self, place: Pointer, size: int | None) -> tuple[str, str]:
+    def judged(self, place: Pointer, size: int | Sum | None) -> tuple[str, str]:
         """Return whether an access lies in its buffer, and why that is not so or not known."""
         if place.root not in self.sizes:
             return "undecided", f"in a buffer of unknown size, `{place.root}`"
@@ -1027,6 +1027,8 @@ class Reader:
     def value_step(self, node: Node) -> Any:
         """Count on."""
         target = node.kids[0]
+        if target.kind == "member" and target.kids[0].kind == "name":
+            return self.set_member(target, Sum(1 if node.text == "++" else -1), "+=")
         if target.kind != "name":
             place = self.place(target)
             if isinstance(place, Pointer):
@@ -1062,12 +1064,18 @@ class Reader:
             return TABLE[name](self, node, [self.value(kid) for kid in node.kids[1:]])
         values = [self.value(kid) for kid in node.kids[1:]]
         function = self.chosen(name, values)
+        own = self.chosen(f"{self.scope.type_of('this')}::{name}", values)
+        if own is not None:  # a method calls another one of its object
+            outer = next(s for s in scopes(self.scope) if "this" in s.types)
+            return self.record(
+                self.body(own.body, outer, own.parameters, values, node), own.returns
+            )
         if function is None or len(self.frames) > DEEPEST:
             self.refuse(f"{name}()", values, node)
             return Thing(reason=f"`{name}()`")
         if not any(isinstance(v, Sum | Formula | Pointer | Choice | Closure | Record) for v in values) and values:
             return Thing(reason=f"`{name}()`")
-        if any(t.text == "asm" for t in function.tokens):
+        if has_assembly(function):
             self.refuse(f"{name}()", values, node)
             return Thing(reason=f"`{name}()`")
         return self.inline(function, values, node)
@@ -1086,6 +1094,7 @@ class Reader:
             else:
                 outer.types[name] = argument
         outer.values |= dict(zip(names, value.values, strict=True))
+        outer.types["this"] = value.type
         self.lines.append(node.line)
         result = self.body(function.body, outer, function.parameters, values, node)
         self.lines.pop()
@@ -1093,7 +1102,7 @@ class Reader:
         scope = self.scope.find(target.kids[0].text) if target.kids[0].kind == "name" else None
         if scope is not None:
             scope.values[target.kids[0].text] = changed
-        return result
+        return self.record(result, function.returns)
 
     def refuse(self, name: str, values: Iterable[Any], node: Node) -> None:
         """Note that a call may access what it is given, if that is memory."""
@@ -1256,6 +1265,22 @@ def anew(value: Any) -> Any:
         return copies[unknown]
 
     return replace(value, offset=copied(value.offset))
+
+
+def scopes(scope: Scope | None) -> Iterator[Scope]:
+    """Yield a scope and those around it."""
+    while scope is not None:
+        yield scope
+        scope = scope.outer
+
+
+def has_assembly(function: Function) -> bool:
+    """Return whether a function holds instructions; an empty one only keeps an order."""
+    words = [t.text for t in function.tokens]
+    return any(
+        w == "asm" and next(t for t in words[i:] if t.startswith('"')) != '""'
+        for i, w in enumerate(words)
+    )
 
 
 def is_set(parameter: Any) -> bool:
