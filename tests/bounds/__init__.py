@@ -26,6 +26,7 @@ from .values import Pointer, Scope, Struct, Thing
 STRUCT = re.compile(
     r"^(?:template <([^>]*)>\n)?struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL
 )
+CONSTANT = re.compile(r"^  static constexpr (?:int|bool|u32) (\w+) =\s*([^;]*);", re.MULTILINE)
 MEMBER = re.compile(
     r"  (?:const )?((?!using|static|return)[\w:]+(?:<[^>]*>)?)[*]? (\w+(?:, \w+)*)(?: = (.*))?;"
 )
@@ -85,7 +86,10 @@ def check(
             value = Pointer(parameter.name, "global", type=kind)
         reader.scope.values[parameter.name] = value
     reader.run(function.body)
-    return [*reader.found.values()]
+    seen = {a.buffer for a in reader.found.values()}
+    missed = (n for n, a in arguments.items() if a.name in buffers and n not in seen)
+    unseen = [Access("used", n, function.line, "undecided", "nowhere that is seen") for n in missed]
+    return [*reader.found.values(), *unseen]
 
 
 @cache
@@ -98,7 +102,7 @@ def structs_of(text: str) -> dict[str, Struct]:
         each = [(n.strip(), m[1], m[3] or "") for m in members for n in m[2].split(",")]
         names = tuple(part.split()[-1] for part in template.split(",") if part.split())
         kinds = tuple(kind.replace(" ", "") for _, kind, _ in each)
-        found[name] = Struct(names, tuple(e[0] for e in each), kinds, tuple(e[2] for e in each))
+        found[name] = Struct(names, tuple(e[0] for e in each), kinds, tuple(e[2] for e in each), dict(CONSTANT.findall(body)))
     return found
 
 

@@ -31,6 +31,13 @@ def vector_load(reader: Any, node: Node, values: list[Any]) -> Any:
     return Thing(f"Vec<{pointer.type},{count}>", f"data of `{pointer.root}`")
 
 
+def load_words(reader: Any, node: Node, values: list[Any]) -> Any:
+    """Read words once, four where their number is not given."""
+    count = reader.argument(node.arguments[0]) if node.arguments else 4
+    reader.access("read", values[0], 4 * count if isinstance(count, int) else None, node)
+    return Thing(f"Vec<u32,{count}>")
+
+
 def vector_store(reader: Any, node: Node, values: list[Any]) -> Any:
     """Write a vector."""
     kind = values[1].type if isinstance(values[1], Thing) else ""
@@ -177,6 +184,8 @@ TABLE: dict[str, Callable[[Any, Node, list[Any]], Any]] = {
     # vector.cuh
     **dict.fromkeys(("load", "load_readonly", "load_streaming"), vector_load),
     **dict.fromkeys(("store", "store_streaming"), vector_store),
+    # matmul_vector.cuh
+    **dict.fromkeys(("load_once", "load_words_once"), load_words),
     # The language's own.
     **dict.fromkeys(("__ldg", "__ldcg", "__ldcs"), element("read")),
     **dict.fromkeys(
@@ -198,8 +207,8 @@ TABLE: dict[str, Callable[[Any, Node, list[Any]], Any]] = {
     **dict.fromkeys(
         ("bulk_reduce_add", "bulk_reduce_max", "bulk_reduce_min"), bulk("written", 0)
     ),
-    # The hardware keeps copies by tensor maps inside of them.
-    **dict.fromkeys(("prefetch_tensormap", "load_operand"), nothing),
+    # The hardware keeps copies by tensor maps inside of them; what is only fetched may be anywhere.
+    **dict.fromkeys(("prefetch_tensormap", "prefetch_l2", "load_operand"), nothing),
     "own_lane": lane,
     "warpgroup_number": warpgroup,
     "check_index": checked,

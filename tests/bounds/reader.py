@@ -83,6 +83,7 @@ class Reader:
         self.types = {n: s.types for n, s in structs.items()}
         self.templates = {n: s.template for n, s in structs.items()}
         self.defaults = {n: s.defaults for n, s in structs.items()}
+        self.statics = {n: s.constants for n, s in structs.items()}
         self.told: dict[str, Sum] = {}
         self.sizes = sizes
         self.shapes = shapes
@@ -454,7 +455,7 @@ class Reader:
                 scope = self.scope.find(target.kids[0].text)
                 if scope is not None and isinstance(scope.values[target.kids[0].text], Held):
                     target = target.kids[0]
-            if target.kind == "name" and (node.kind != "call" or node.kids[0].kind == "member"):
+            if target.kind == "name" and (node.kind != "call" or self.is_changed(node, target)):
                 yield target.text
         if node.kind == "call":
             for function in self.functions.get(node.text, ()):
@@ -463,6 +464,16 @@ class Reader:
                         yield kid.text
         for kid in node.kids:
             yield from self.set_in(kid)
+
+    def is_changed(self, node: Node, target: Node) -> bool:
+        """Return whether a method's call may change the struct that a variable is."""
+        scope = self.scope.find(target.text) if node.kids[0].kind == "member" else None
+        value = scope.values[target.text] if scope else None
+        if not isinstance(value, Record):
+            return False
+        functions = self.functions.get(f"{value.type}::{node.kids[0].text}", ())
+        members = {*self.structs.get(value.type, ())}
+        return any(members & {*self.set_in(f.body)} for f in functions)
 
     def kept(self, node: Node) -> Iterator[tuple[Scope, str]]:
         """Yield the variables of outer scopes that a node assigns."""
@@ -513,7 +524,9 @@ class Reader:
                 self.value(step)
             self.path.pop()
         for scope, name in kept:
-            scope.values[name] = self.lost(begun[scope, name], name, whole)
+            if not isinstance(scope.values[name], Held):  # which keeps all that was put into it
+                trips, before = Unknown("trip", 0), begun[scope, name]
+                scope.values[name] = self.in_loop(before, name, step, body, trips)
         assert self.scope.outer is not None
         self.scope = self.scope.outer
         return TRUE
@@ -728,11 +741,34 @@ class Reader:
             return TRUE if node.text == "true" else FALSE
         scope = self.scope.find(node.text)
         if scope is None and "::" in node.text:
-            first, _, rest = node.text.partition("::")
-            name = f"{self.scope.type_of(first)}::{rest}"
+            first, _, rest = node.text.rpartition("::")
+            first = "::".join(self.scope.type_of(part) for part in first.split("::"))
+            kind = self.scope.type_of(first)
+            name = f"{kind}::{rest}"
             scope = self.globals.find(name)
+            if scope is None and rest in self.statics.get(kind.partition("<")[0], ()):
+                return self.static(kind, rest)
             return scope.values[name] if scope else Thing(reason=f"`{node.text}`")
         return scope.values[node.text] if scope else Thing(reason=f"`{node.text}`")
+
+    def static(self, kind: str, name: str) -> Any:
+        """Return a constant of a struct."""
+        struct, _, given = kind.partition("<")
+        outer = Scope(self.globals)
+        for parameter, argument in zip(
+            self.templates[struct], given.removesuffix(">").split(","), strict=False
+        ):
+            if argument.lstrip("-").isdecimal():
+                outer.values[parameter] = Sum(int(argument))
+            else:
+                outer.types[parameter] = argument
+        for other, text in self.statics[struct].items():
+            if other == name:
+                before, self.scope = self.scope, outer
+                value = self.constant(tokens_of(text))
+                self.scope = before
+                return Thing(reason=f"`{name}`") if value is None else Sum(value)
+        return Thing(reason=f"`{name}`")
 
     def value_lambda(self, node: Node) -> Any:
         """Return a function object."""
@@ -1050,6 +1086,12 @@ class Reader:
             value = self.value(target.kids[0])
             if isinstance(value, Record) and value.type:
                 return self.method(node, target, value, values)
+            kind = value.type.partition("<")[0] if isinstance(value, Thing) else ""
+            function = self.chosen(f"{kind}::{target.text}", values) if kind else None
+            if function is not None and not has_assembly(function):
+                outer = Scope(self.globals)
+                outer.types["this"] = kind
+                return self.inline(function, values, node, outer)
             self.refuse(f".{name or target.text}", values, node)
             return Thing(reason=f"`.{target.text}()`")
         if name in CASTS or self.scope.type_of(name) in SIZES:
@@ -1111,6 +1153,10 @@ class Reader:
                 self.refuse(name, value.values, node)
             elif isinstance(value, Choice):
                 self.refuse(name, [value.yes, value.no], node)
+            elif isinstance(value, Closure):
+                known = ((w, value.scope.find(w)) for w in sorted(value.node.words))
+                inner = [s.values[w] for w, s in known if s is not None]
+                self.refuse(name, [v for v in inner if v is not value], node)
             elif isinstance(value, Pointer) and value.space == "global":
                 key = ("used", value.root, self.line(node))
                 self.found[key] = Access("used", value.root, key[2], "undecided", f"by `{name}`")
@@ -1141,9 +1187,11 @@ class Reader:
                 return function
         return None
 
-    def inline(self, function: Function, values: list[Any], node: Node) -> Any:
-        """Follow a device function."""
-        outer = Scope(self.globals)
+    def inline(
+        self, function: Function, values: list[Any], node: Node, outer: Scope | None = None
+    ) -> Any:
+        """Follow a device function; outer: what is known in it."""
+        outer = outer or Scope(self.globals)
         given = node.arguments or []
         for i, (name, default) in enumerate(function.template):
             tokens = given[i] if i < len(given) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,6 +78,7 @@ class Struct:
     members: tuple[str, ...]
     types: tuple[str, ...]
     defaults: tuple[str, ...]
+    constants: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from .syntax import (
     QUALIFIERS,
     Declared,
     Node,
+    Parameter,
     SyntaxProblem,
     Token,
     angle_end,
@@ -65,6 +66,10 @@ class Parser:
             return Node("block", line, kids=kids)
         if text in ("static_assert", "asm"):
             self.skip_past(";")
+            return Node("block", line)
+        if text.startswith("FUSEC_"):  # a macro of instructions
+            self.take()
+            self.at = matching(self.tokens, self.at) + 1
             return Node("block", line)
         if text == "using":
             return self.alias()
@@ -265,7 +270,13 @@ class Parser:
                 self.take("]")
             elif text in (".", "->"):
                 self.take()
+                if self.peek() == "template":
+                    self.take()
                 node = Node("member", line, self.take().text, [node])
+                if self.peek() == "<" and (end := angle_end(self.tokens, self.at)):
+                    if end + 1 < len(self.tokens) and self.tokens[end + 1].text == "(":
+                        node.arguments = split(self.tokens[self.at + 1 : end])
+                        self.at = end + 1
             elif text in ("++", "--"):
                 self.take()
                 node = Node("step", line, text, [node])
@@ -320,8 +331,8 @@ class Parser:
             if self.peek() == "<":
                 end = angle_end(self.tokens, self.at)
                 after = self.tokens[end + 1].text if end and end + 1 < len(self.tokens) else ""
-                is_trait = node.text.startswith("kIs")
-                if end is None or (after not in ("(", "::", "{") and not is_trait):
+                is_constant = node.text.startswith("k") and not re.match(r"[\w.]", after)
+                if end is None or (after not in ("(", "::", "{") and not is_constant):
                     return node
                 node.arguments = split(self.tokens[self.at + 1 : end])
                 self.at = end + 1
@@ -340,9 +351,11 @@ class Parser:
         """Return a lambda."""
         line = self.line
         self.at = matching(self.tokens, self.at) + 1
-        end = matching(self.tokens, self.at)
-        parameters = [parameter(p) for p in split(self.tokens[self.at + 1 : end])]
-        self.at = end + 1
+        parameters = list[Parameter]()
+        if self.peek() == "(":
+            end = matching(self.tokens, self.at)
+            parameters = [parameter(p) for p in split(self.tokens[self.at + 1 : end])]
+            self.at = end + 1
         while self.peek() != "{":
             self.take()
         return Node("lambda", line, kids=[self.statement()], parameters=parameters)

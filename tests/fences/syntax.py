@@ -177,9 +177,9 @@ def angle_end(tokens: list[Token], start: int) -> int | None:
             depth -= 1
             if depth == 0:
                 return i
-        elif text == "(":
+        elif text in ("(", "["):
             i = matching(tokens, i)
-        elif text in (";", "{", "}", ")", "&&", "||", "]", "?"):
+        elif text in (";", "{", "}", ")", "&&", "||", "]"):
             return None
         i += 1
     return None
