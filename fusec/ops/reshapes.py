@@ -7,7 +7,8 @@ from typing import Any
 
 from fusec.codes.shapes import ELEMENTS_DIFFER
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, floordiv, product
+from fusec.ir.access import sample
+from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Ints, Shape, movement
@@ -70,6 +71,7 @@ def _may_agree(before: Dim, after: Dim) -> bool:
 
 @movement(
     infer=_infer_reshape, canonical=_canonical_reshape, access=access.RESHAPE,
+    samples=sample("f32[2, 3]", new_shape=(dim(3), dim(2))),
     links=links.reshape, extents="new_shape",
     text=texts.RESHAPE,
 )  # fmt: skip
@@ -93,6 +95,7 @@ def _infer_permute(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     infer=_infer_permute,
     canonical=_canonical_permute,
     access=access.PERMUTE,
+    samples=sample("f32[1, 2, 3]", dims=(2, 0, 1)),
     text=texts.PERMUTE,
 )
 def permute(arg: Array, dims: Ints) -> Array:
@@ -104,7 +107,9 @@ def _infer_same(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (operands[0].type,)
 
 
-@movement(infer=_infer_same, access=access.SET, copies=True, text=texts.SET)
+@movement(
+    infer=_infer_same, access=access.SET, samples=sample("f32[2, 3]"), copies=True, text=texts.SET
+)
 def set_(arg: Array) -> Array:
     """Copy the operand."""
     return arg
@@ -113,6 +118,7 @@ def set_(arg: Array) -> Array:
 @movement(
     infer=_infer_same,
     access=access.SEGMENT_SET,
+    samples=sample("f32[2, 3]"),
     copies=True,
     ends_segment=True,
     text=texts.SEGMENT_SET,
