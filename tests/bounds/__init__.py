@@ -66,7 +66,11 @@ def check(
         functions,
         {name: buffers[a.name] for name, a in arguments.items() if a.name in buffers},
         shapes,
-        {name: source.alignments[a.name] for name, a in arguments.items() if a.name in source.alignments},
+        {
+            name: source.alignments[a.name]
+            for name, a in arguments.items()
+            if a.name in source.alignments
+        },
         structs_of("".join(used.values())),
     )
     for node in [n for t in used.values() for n in constants_of_header(t)] + constants_of(text):
@@ -102,7 +106,13 @@ def structs_of(text: str) -> dict[str, Struct]:
         each = [(n.strip(), m[1], m[3] or "") for m in members for n in m[2].split(",")]
         names = tuple(part.split()[-1] for part in template.split(",") if part.split())
         kinds = tuple(kind.replace(" ", "") for _, kind, _ in each)
-        found[name] = Struct(names, tuple(e[0] for e in each), kinds, tuple(e[2] for e in each), dict(CONSTANT.findall(body)))
+        found[name] = Struct(
+            names,
+            tuple(e[0] for e in each),
+            kinds,
+            tuple(e[2] for e in each),
+            dict(CONSTANT.findall(body)),
+        )
     return found
 
 

@@ -204,9 +204,7 @@ TABLE: dict[str, Callable[[Any, Node, list[Any]], Any]] = {
     "copy_async_16_bytes": copy_bytes,
     "bulk_load": bulk("read", 1),
     "bulk_store": bulk("written", 0),
-    **dict.fromkeys(
-        ("bulk_reduce_add", "bulk_reduce_max", "bulk_reduce_min"), bulk("written", 0)
-    ),
+    **dict.fromkeys(("bulk_reduce_add", "bulk_reduce_max", "bulk_reduce_min"), bulk("written", 0)),
     # The hardware keeps copies by tensor maps inside of them; what is only fetched may be anywhere.
     **dict.fromkeys(("prefetch_tensormap", "prefetch_l2", "load_operand"), nothing),
     "own_lane": lane,

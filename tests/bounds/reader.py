@@ -360,8 +360,10 @@ class Reader:
         elif not node.kids:
             value = self.typed(Thing(kind), kind)
         elif node.kids[0].kind == "list" and kind not in INTEGERS and kind != "bool":
-            value = self.record(self.value(node.kids[0]), kind) if kind != "auto" else (
-                self.value(node.kids[0])
+            value = (
+                self.record(self.value(node.kids[0]), kind)
+                if kind != "auto"
+                else (self.value(node.kids[0]))
             )
         else:
             value = self.value(node.kids[0])
@@ -434,16 +436,8 @@ class Reader:
 
     def assigned(self, node: Node) -> set[str]:
         """Return the variables that a node assigns, function objects that it may call included."""
-        found, todo, seen = {*self.set_in(node)}, [*node.words], set[str]()
-        while todo:
-            word = todo.pop()
-            scope = self.scope.find(word) if word not in seen else None
-            seen.add(word)
-            value = scope.values[word] if scope else None
-            if isinstance(value, Closure):
-                found |= {*self.set_in(value.node)}
-                todo += value.node.words
-        return found
+        nodes = (node, *self.called_in(node))
+        return {name for each in nodes for name in self.set_in(each)}
 
     def set_in(self, node: Node) -> Iterator[str]:
         """Yield the variables that a node sets: by itself, as a reference, or by a method."""
@@ -464,6 +458,18 @@ class Reader:
                         yield kid.text
         for kid in node.kids:
             yield from self.set_in(kid)
+
+    def called_in(self, node: Node) -> Iterator[Node]:
+        """Yield the function objects that a node may call."""
+        seen, todo = set[str](), [*node.words]
+        while todo:
+            word = todo.pop()
+            scope = self.scope.find(word) if word not in seen else None
+            seen.add(word)
+            value = scope.values[word] if scope else None
+            if isinstance(value, Closure):
+                yield value.node
+                todo += value.node.words
 
     def is_changed(self, node: Node, target: Node) -> bool:
         """Return whether a method's call may change the struct that a variable is."""
@@ -512,8 +518,7 @@ class Reader:
         kept = [*self.kept(whole)]
         trip = Unknown("trip", 0)
         begun = {(s, n): s.values[n] for s, n in kept}
-        for scope, name in kept:
-            scope.values[name] = self.in_loop(begun[scope, name], name, step, body, trip)
+        self.enter(begun, step, body, trip)
         test = self.condition(condition)
         if test.kind != "false":
             self.path.append(test)
@@ -523,10 +528,8 @@ class Reader:
             if step.kind != "block":
                 self.value(step)
             self.path.pop()
-        for scope, name in kept:
-            if not isinstance(scope.values[name], Held):  # which keeps all that was put into it
-                trips, before = Unknown("trip", 0), begun[scope, name]
-                scope.values[name] = self.in_loop(before, name, step, body, trips)
+        held = {k: v for k, v in begun.items() if not isinstance(k[0].values[k[1]], Held)}
+        self.enter(held, step, body, Unknown("trip", 0))
         assert self.scope.outer is not None
         self.scope = self.scope.outer
         return TRUE
@@ -535,6 +538,8 @@ class Reader:
         """Run the trips of a loop whose variable is known in each one by one; None for another."""
         name = step.kids[0].text
         if has(body, "continue") or has(body, "break") or [*changes(body, name)]:
+            return None
+        if name not in self.scope.values:
             return None
         first = self.scope.values.get(name)
         trips = list[Sum]()
@@ -553,30 +558,69 @@ class Reader:
         del self.path[depth:]
         return reached
 
-    def in_loop(self, value: Any, name: str, step: Node, body: Node, trip: Unknown) -> Any:
-        """Return what a variable is in any trip of a loop that assigns it."""
-        own = [*changes(step, name)]
-        inside = [*changes(body, name)]
-        sites = own + inside
+    def enter(
+        self, begun: Mapping[tuple[Scope, str], Any], step: Node, body: Node, trip: Unknown
+    ) -> None:
+        """Give variables that a loop assigns the values of any trip; begun: those before it."""
+        names = {name for _, name in begun}
+        lost = list[tuple[Scope, str]]()
+        for (scope, name), value in begun.items():
+            found = self.in_loop(value, name, step, body, trip, names)
+            scope.values[name] = self.lost(value, name) if found is None else found
+            if found is None and isinstance(value, Sum):
+                lost.append((scope, name))
+        whole = Node("block", body.line, kids=[step, body, *self.called_in(body)])
+        for _ in range(2):  # what is known of one may say something of another
+            for scope, name in lost:
+                self.limit(scope.values[name], begun[scope, name], [*changes(whole, name)])
+
+    def in_loop(
+        self, value: Any, name: str, step: Node, body: Node, trip: Unknown, names: set[str]
+    ) -> Any:
+        """Return what a variable is in any trip of a loop that adds the same to it in each."""
+        if isinstance(value, Record) and value.type:
+            members = self.structs[value.type]
+            values = list[Any]()
+            for member, each in zip(members, value.values, strict=True):
+                full = f"{name}.{member}"
+                found = self.in_loop(each, full, step, body, trip, names)
+                is_kept = not self.is_changed_in(Node("block", 0, kids=[step, body]), name)
+                if found is None and is_kept and not [*changes(body, full), *changes(step, full)]:
+                    found = each
+                values.append(self.lost(each, full) if found is None else found)
+            return Record(value.type, tuple(values), value.given)
+        own, inside = [*changes(step, name)], [*changes(body, name)]
         top = body.kids if body.kind == "block" else [body]
-        is_regular = len(sites) == 1 and (
+        is_regular = len(own) + len(inside) == 1 and (
             bool(own)
             or (
-                any(k.kind == "do" and k.kids[0] is sites[0] for k in top)
+                any(k.kind == "do" and k.kids[0] is inside[0] for k in top)
                 and not has(body, "continue")
-                and name not in closure_words(self, body)
             )
         )
-        whole = Node("block", body.line, kids=[step, body])
-        if is_regular and isinstance(value, Sum | Formula | Pointer):
-            by = self.added(sites[0])
-            if by is not None and by.value is not None:
-                moved = Sum(0, {trip: 1})
-                if isinstance(value, Sum | Formula):
-                    return self.number(value) + moved * by.value
-                if isinstance(value, Pointer):
-                    return value.plus(moved * by.value, self.size_of(value.type))
-        return self.lost(value, name, whole)
+        if not is_regular or name in closure_words(self, body):
+            return None
+        site = (own or inside)[0]
+        if site.kind == "assign" and site.kids[1].words & names:
+            return None
+        by = self.added(site) if isinstance(value, Sum | Formula | Pointer) else None
+        if by is None or by.value is None:
+            return None
+        moved = Sum(0, {trip: 1})
+        if isinstance(value, Pointer):
+            return value.plus(moved * by.value, self.size_of(value.type))
+        return self.number(value) + moved * by.value
+
+    def is_changed_in(self, node: Node, name: str) -> bool:
+        """Return whether a node assigns a whole struct, or calls a method that changes it."""
+        own = node.kids[0] if node.kind in ("assign", "call") else None
+        if node.kind == "assign" and own is not None and own.kind == "name" and own.text == name:
+            return True
+        if node.kind == "call" and own is not None and own.kind == "member":
+            target = own.kids[0]
+            if target.text == name and self.is_changed(node, target):
+                return True
+        return any(self.is_changed_in(kid, name) for kid in node.kids)
 
     def added(self, site: Node) -> Sum | None:
         """Return what an assignment adds, None for another one."""
@@ -590,30 +634,36 @@ class Reader:
                 return value if site.text == "+=" else -value
         return None
 
-    def lost(self, value: Any, name: str, node: Node) -> Any:
-        """Return what is known of a variable that a loop assigns."""
+    def lost(self, value: Any, name: str) -> Any:
+        """Return nothing known of a variable that a loop assigns, but what kind it is of."""
         if isinstance(value, Formula):
             return PERHAPS
         if isinstance(value, Pointer) and value.space == "global":
             moved = self.unknown(name, f"`{name}`, which a loop moves")
             return replace(value, offset=value.offset + moved)
         if isinstance(value, Record):
-            values = (self.lost(v, f"{name}.", Node("block", 0)) for v in value.values)
+            values = (self.lost(v, f"{name}.") for v in value.values)
             return Record(value.type, tuple(values), value.given)
         if not isinstance(value, Sum):
             return value
-        found = Unknown(name, is_exact=False, reason=f"`{name}`, which a loop changes")
-        own = Sum(0, {found: 1})
-        sites = [*changes(node, name)]
+        return self.unknown(name, f"`{name}`, which a loop changes")
+
+    def limit(self, now: Sum, begun: Sum, sites: list[Node]) -> None:
+        """Note the limits of a variable that a loop only makes larger, or only smaller."""
+        (own,) = now.terms
+        if own.facts or not sites:
+            return
         ups = [self.added(s) for s in sites]
-        lows = [None if up is None else self.low(up) for up in ups]
-        if sites and all(low is not None and low >= 0 for low in lows):
-            found.facts.append(own - value)
-            found.low = value.limit(-1)
-        elif sites and all(s.text in ("/=", ">>=") for s in sites) and self.is_from(value, 0):
-            found.facts.append(value - own)
-            found.low, found.high = 0, value.limit(1)
-        return own
+        factors = [self.value(s.kids[1]) if s.text == "*=" else None for s in sites]
+        grows = [
+            (up is not None and self.is_from(up, 0))
+            or (isinstance(by, Sum) and self.is_from(by, 1) and self.is_from(begun, 0))
+            for up, by in zip(ups, factors, strict=True)
+        ]
+        if all(grows):
+            own.facts, own.low = [now - begun], begun.limit(-1)
+        elif all(s.text in ("/=", ">>=") for s in sites) and self.is_from(begun, 0):
+            own.facts, own.low, own.high = [begun - now], 0, begun.limit(1)
 
     # --- conditions and numbers ---
 
@@ -830,7 +880,9 @@ class Reader:
             return self.moved(a, distance if sign == "+" else -distance)
         if not (isinstance(a, Sum | Formula) or isinstance(b, Sum | Formula)):
             return PERHAPS if sign in ("<", ">", "<=", ">=", "==", "!=") else Thing()
-        if any(isinstance(v, Thing) and v.type in ("float", "double", "f16", "bf16") for v in (a, b)):
+        if any(
+            isinstance(v, Thing) and v.type in ("float", "double", "f16", "bf16") for v in (a, b)
+        ):
             return PERHAPS if sign in ("<", ">", "<=", ">=", "==", "!=") else Thing("float")
         if isinstance(a, Formula) and isinstance(b, Formula) and sign in "&|":
             return a & b if sign == "&" else a | b
@@ -1073,7 +1125,9 @@ class Reader:
         scope = self.scope.find(target.text)
         if scope is not None:
             before = scope.values[target.text]
-            scope.values[target.text] = self.combined("+" if node.text == "++" else "-", before, Sum(1))
+            scope.values[target.text] = self.combined(
+                "+" if node.text == "++" else "-", before, Sum(1)
+            )
         return Thing()
 
     # --- calls ---
@@ -1115,7 +1169,12 @@ class Reader:
         if function is None or len(self.frames) > DEEPEST:
             self.refuse(f"{name}()", values, node)
             return Thing(reason=f"`{name}()`")
-        if not any(isinstance(v, Sum | Formula | Pointer | Choice | Closure | Record) for v in values) and values:
+        if (
+            not any(
+                isinstance(v, Sum | Formula | Pointer | Choice | Closure | Record) for v in values
+            )
+            and values
+        ):
             return Thing(reason=f"`{name}()`")
         if has_assembly(function):
             self.refuse(f"{name}()", values, node)
@@ -1210,7 +1269,9 @@ class Reader:
         if parameters and parameters[-1].is_pack:
             last = parameters[-1]
             count = len(values) - len(parameters) + 1
-            rest = [replace(last, name=last.name if n == 0 else f"{last.name}{n}") for n in range(count)]
+            rest = [
+                replace(last, name=last.name if n == 0 else f"{last.name}{n}") for n in range(count)
+            ]
             parameters = [*parameters[:-1], *rest]
         for parameter, value in zip(parameters, values, strict=True):
             self.deduce(outer, function, parameter.type, value)
@@ -1281,7 +1342,13 @@ def limits_of(
     """Return between what a quotient lies."""
     low, most = least(value, facts), least(-value, facts)
     if low is not None:
-        low = max(low, 0) // divisor if floored else -(abs(low) // divisor) if low < 0 else low // divisor
+        low = (
+            max(low, 0) // divisor
+            if floored
+            else -(abs(low) // divisor)
+            if low < 0
+            else low // divisor
+        )
     elif floored:
         low = 0
     high = None if most is None else -most // divisor if -most >= 0 else 0
@@ -1337,9 +1404,14 @@ def is_set(parameter: Any) -> bool:
 
 
 def changes(node: Node, name: str) -> Iterator[Node]:
-    """Yield the assignments to a variable in a node."""
-    if node.kind in ("assign", "step") and node.kids[0].kind == "name" and node.kids[0].text == name:
-        yield node
+    """Yield the assignments to a variable, or to a member `variable.member`, in a node."""
+    if node.kind in ("assign", "step"):
+        target = node.kids[0]
+        own = target.text if target.kind == "name" else ""
+        if target.kind == "member" and target.kids[0].kind == "name":
+            own = f"{target.kids[0].text}.{target.text}"
+        if own == name:
+            yield node
     elif node.kind == "declare" and node.declared is not None and node.declared.name == name:
         return
     for kid in node.kids:
