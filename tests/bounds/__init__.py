@@ -7,7 +7,7 @@ known of numbers is a linear program (`linear`). No kernel is run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from fences.syntax import functions_of
 
 from fusec.run.arrays import span
 from fusec.run.headers import device_headers, headers_for
-from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
+from fusec.schedule.plan import Guard, ScalarArgument, SizeArgument, TensorMapArgument
 
 from .linear import Sum
 from .reader import Access, Reader
@@ -151,8 +151,13 @@ def bytes_of_buffers(plan: Any, sizes: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def sizes_of(plan: Any) -> Iterator[dict[str, int]]:
-    """Yield sizes at which a plan may run: its defaults, and others that are no round numbers."""
+def sizes_of(plan: Any, guards: Iterable[Guard] = ()) -> Iterator[dict[str, int]]:
+    """Yield sizes at which a plan may run: its defaults, and others that are no round numbers.
+
+    guards: of the program, beside the plan's own.
+    """
+    known = {**plan.specialised, **plan.fusion.hints}
+    asked = [*plan.guards, *(g for g in guards if g.value.symbols <= {*known})]
     hints = {**plan.specialised, **plan.fusion.hints}
     yield hints
     free = [d for d in plan.fusion.dims if d.name not in plan.specialised]
@@ -162,8 +167,8 @@ def sizes_of(plan: Any) -> Iterator[dict[str, int]]:
             step = max(each.multiple_of, 1)
             tried = [step * (start + k) for k in range(64)]
             found[each.name] = next(
-                (n for n in tried if all(g.holds({**found, each.name: n}) for g in plan.guards)),
+                (n for n in tried if all(g.holds({**found, each.name: n}) for g in asked)),
                 hints[each.name],
             )
-        if found != hints and all(g.holds(found) for g in plan.guards):
+        if found != hints and all(g.holds(found) for g in asked):
             yield found

@@ -745,7 +745,7 @@ class Reader:
             each = self.size_of(vector[1])
             return None if each is None else each * int(vector[2])
         name, _, rest = kind.partition("<")
-        if name in self.structs and self.structs[name]:
+        if self.structs.get(name):
             given = rest.removesuffix(">").split(",")
             types = dict(zip(self.templates[name], given, strict=False))
             sizes = [self.size_of(types.get(t, t)) for t in self.types[name]]
@@ -1232,9 +1232,9 @@ class Reader:
             kind = self.scope.type_of(node.text)
         if isinstance(value, Choice | Closure):
             return value
-        if kind in ("u32", "u64", "unsigned") and isinstance(value, Sum):
-            if not self.is_from(value, 0):
-                return self.unknown("wrapped", "a negative number without a sign", 0)
+        unsigned = kind in ("u32", "u64", "unsigned") and isinstance(value, Sum)
+        if unsigned and not self.is_from(value, 0):
+            return self.unknown("wrapped", "a negative number without a sign", 0)
         return self.typed(value, kind)
 
     def chosen(self, name: str, values: list[Any]) -> Function | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fences.syntax import Node
@@ -37,7 +37,7 @@ class Pointer:
 
     root: str
     space: str  # global, shared or local
-    offset: Sum = Sum(0)
+    offset: Sum = field(default_factory=lambda: Sum(0))
     type: str = ""
     extents: tuple[int, ...] = ()  # of an array of the thread's or block's own
 

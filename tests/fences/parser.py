@@ -273,10 +273,10 @@ class Parser:
                 if self.peek() == "template":
                     self.take()
                 node = Node("member", line, self.take().text, [node])
-                if self.peek() == "<" and (end := angle_end(self.tokens, self.at)):
-                    if end + 1 < len(self.tokens) and self.tokens[end + 1].text == "(":
-                        node.arguments = split(self.tokens[self.at + 1 : end])
-                        self.at = end + 1
+                end = angle_end(self.tokens, self.at) if self.peek() == "<" else None
+                if end is not None and [t.text for t in self.tokens[end + 1 : end + 2]] == ["("]:
+                    node.arguments = split(self.tokens[self.at + 1 : end])
+                    self.at = end + 1
             elif text in ("++", "--"):
                 self.take()
                 node = Node("step", line, text, [node])
