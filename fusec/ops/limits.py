@@ -167,8 +167,8 @@ def _check_fit(node: Node, hints: Mapping[str, int]) -> None:
         sizes = [product(v.shape).evaluate(hints) for v in (node.operands[0], node.output)]
         if sizes[0] != sizes[1]:
             raise FusecError(
-                f"`reshape` changes the number of elements: {sizes[0]} before, {sizes[1]} after, at "
-                "default sizes"
+                f"`reshape` changes the number of elements: {sizes[0]} before, {sizes[1]} after, "
+                "at default sizes"
             )
     if node.op.name not in ("gather", "scatter", "scatter_add"):
         return

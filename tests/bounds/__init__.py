@@ -46,7 +46,7 @@ def check(
     sizes: of the plan's symbols, None for their defaults. text, headers: instead of the source's
     and of device headers, by their names.
     """
-    text = source.text if text is None else text
+    text = text or str(source.text)
     sizes = dict(plan.fusion.hints) if sizes is None else sizes
     used = headers_for(text, {**device_headers(), **(headers or {})})
     functions = functions_by_name(tuple(used.values()))

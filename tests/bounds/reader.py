@@ -176,6 +176,11 @@ class Reader:
                 return yes
             if (yes.root, yes.space, yes.type) == (no.root, no.space, no.type):
                 return replace(yes, offset=self.select(test, yes.offset, no.offset))
+        pair = (yes, no)
+        if all(isinstance(v, Sum | Formula | Thing) for v in pair) and any(
+            isinstance(v, Sum | Formula) for v in pair
+        ):
+            return self.select(test, self.number(yes), self.number(no))
         if isinstance(yes, Held) and isinstance(no, Held):
             return Held(tuple(dict.fromkeys((*yes.values, *no.values))))
         if isinstance(yes, Record) and isinstance(no, Record) and len(yes.values) == len(no.values):

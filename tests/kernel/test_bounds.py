@@ -7,6 +7,7 @@ found in the text, templates and device headers included.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -151,13 +152,17 @@ def test_accesses_of_the_corpus(part: int) -> None:
     from benchmarks.corpus_inputs import prepare
 
     options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
+    verdicts = Counter[str]()
     for file in sorted(CORPUS.glob("*.json"))[part::8]:
         try:
             program = driver.plan(prepare(read_graph(file), "graph").fusion, options)
         except FusecError:
             continue  # refused: test_corpus tells which
         for kernel in kernels_in(program):
-            assert kernel.wrong() == [], file.stem
+            found = list(kernel.accesses())
+            assert [a for a in found if a.verdict == "refuted"] == [], file.stem
+            verdicts.update(a.verdict for a in found)
+    assert verdicts["undecided"] < 0.08 * verdicts["proven"], verdicts
 
 
 # --- each kind of mistake is found ---------------------------------------------------------------
