@@ -138,7 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = sum(map(len, (case.problems for case in found)))
     if uses_gpus:
         problems += len(left) + (not during)
-        print(f"nvidia-smi: {len(during)} processes while they ran, left: {', '.join(left) or 'none'}")
+        print(
+            f"nvidia-smi: {len(during)} processes while they ran, left: {', '.join(left) or 'none'}"
+        )
     print(f"{len(found)} cases, {problems} problems, {time.monotonic() - begun:.0f} s")
     if given.out is not None:
         given.out.write_text(json.dumps([asdict(case) for case in found], indent=1) + "\n")
