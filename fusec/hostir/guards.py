@@ -9,6 +9,7 @@ from math import prod
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import dim, symbol
 from fusec.ir.graph import Fusion
+from fusec.ops.limits import needed_sizes
 from fusec.schedule.plan import Guard, KernelPlan
 
 
@@ -40,6 +41,12 @@ def specialized_extents(original: Fusion, fusion: Fusion) -> Iterable[Guard]:
                     found.value,
                     f"the kernels are specialized for an extent of `{name}`",
                 )
+
+
+def elements_there(fusion: Fusion) -> Iterable[Guard]:
+    """Yield what keeps operations from reading elements that are not there."""
+    for difference, relation, reason in needed_sizes(fusion):
+        yield Guard(difference, relation, 0, reason)
 
 
 def distinct_elements(fusion: Fusion) -> Iterable[Guard]:

@@ -8,6 +8,7 @@ from fusec.diagnostics import InternalError
 from fusec.hostir.checks import index_checks
 from fusec.hostir.guards import (
     distinct_elements,
+    elements_there,
     guards_in_all,
     guards_of,
     specialized_extents,
@@ -69,6 +70,7 @@ def lower(
         guards=guards_in_all(
             guards_of(plans),
             specialized_extents(original or fusion, fusion),
+            elements_there(original or fusion),
             distinct_elements(fusion),
         ),
         aliases=tuple(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Index
@@ -71,6 +72,19 @@ Push = Callable[[Node, Coordinates, int], Pushed | None]
 Along = Callable[[Node], tuple[int | None, ...]]
 Window = Callable[[Node], tuple[tuple[Dim, ...], tuple[int, ...]]]
 Reached = Callable[[Node, tuple[int, ...], tuple[int, ...]], Iterable[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A call on which a map is tried: operands as `f32[2, 3]` or numbers, complete attributes."""
+
+    operands: tuple[str | float, ...]
+    attributes: Mapping[str, Any]
+
+
+def sample(*operands: str | float, **attributes: Any) -> tuple[Sample]:
+    """Return the only sample of an operation."""
+    return (Sample(operands, attributes),)
 
 
 def never(node: Node) -> bool:

@@ -10,7 +10,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.roles import BY_NAME, Combine, ComplexError, LinkRule, Lookup, Product, Text
 
 if TYPE_CHECKING:
-    from fusec.ir.access import Access
+    from fusec.ir.access import Access, Sample
     from fusec.ir.dim import Dim
     from fusec.ir.graph import Operand, Type
 
@@ -123,6 +123,7 @@ class OpDef:
     instead: for some calls, makes the results of other operations: `instead(builder, slots,
         attributes)`, None for all other calls.
     access: of a movement or an indexing operation, how the result finds its elements.
+    samples: calls on which `access` is tried when the operation is declared (ops/maps).
     links: which axes run together, where neither `access` nor the family says it.
     extents: the attribute that holds the extents of the result, if there is one.
     combine: what is made of the elements that meet: in a reduction, a scan, a scatter, a product.
@@ -173,6 +174,7 @@ class OpDef:
     prepare: Prepare | None = None
     instead: Instead | None = None
     access: Access | None = None
+    samples: tuple[Sample, ...] = ()
     links: LinkRule | None = None
     extents: str = ""
     combine: Combine | None = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from fusec.diagnostics import InternalError
-from fusec.ir.access import Access
+from fusec.ir.access import Access, Sample
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
@@ -34,6 +34,7 @@ from fusec.ir.op import (
 from fusec.ir.roles import BY_NAME, Combine, Text
 from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
 from fusec.ops.lazy import np
+from fusec.ops.maps import check_map
 from fusec.ops.shapes import same_rank_shape
 
 Array: TypeAlias = Any
@@ -138,6 +139,7 @@ def declare(
 def _entered(op: OpDef) -> OpDef:
     if op.name in TABLE:
         raise InternalError(f"operation `{op.name}` is declared twice")
+    check_map(op)
     TABLE[op.name] = op
     return op
 
@@ -252,16 +254,21 @@ def movement(
     *,
     infer: Infer,
     access: Access,
+    samples: tuple[Sample, ...],
     canonical: Canonical | None = None,
     equal: Equal | None = None,
     **roles: Any,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that only places elements elsewhere, as `access` says."""
+    """Declare an operation that only places elements elsewhere, as `access` says.
+
+    Raises InternalError where the map reads outside of an operand of the samples.
+    """
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "movement", infer=infer, compute=computes_in_result, cost=Cost(0),
-            accuracy=0.0, canonical=canonical, equal=equal, access=access, **roles,
+            accuracy=0.0, canonical=canonical, equal=equal, access=access,
+            samples=samples, **roles,
         )  # fmt: skip
 
     return wrap

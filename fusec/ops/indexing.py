@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fusec.diagnostics import FusecError, Instead, Unsupported
+from fusec.ir.access import sample
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Const, Node, Operand, Type
 from fusec.ir.roles import Lookup
@@ -126,7 +127,8 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
 
 @operation(
     "indexing", infer=_infer_index_select, compute=computes_in_own, accuracy=0.0,
-    access=access.INDEX_SELECT, links=links.index_select, lookup=SLICES,
+    access=access.INDEX_SELECT, samples=sample("f32[2, 2]", "i64[3]", dim=1),
+    links=links.index_select, lookup=SLICES,
     text=texts.INDEX_SELECT,
 )  # fmt: skip
 def index_select(arg: Array, index: Array, dim: Axis) -> Array:
@@ -174,7 +176,8 @@ def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 
 @operation(
     "indexing", infer=_infer_select, compute=computes_in_own, prepare=_prepare_select,
-    accuracy=0.0, access=access.SELECT, links=links.select, lookup=SLICES,
+    accuracy=0.0, access=access.SELECT, samples=sample("f32[2, 3]", "i64", dim=0),
+    links=links.select, lookup=SLICES,
     text=texts.SELECT,
 )  # fmt: skip
 def select(arg: Array, index: Array, dim: Axis) -> Array:
@@ -196,7 +199,8 @@ def _infer_gather(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 
 @operation(
     "indexing", infer=_infer_gather, compute=computes_in_own, accuracy=0.0,
-    access=access.GATHER, links=links.beside, lookup=ELEMENTS,
+    access=access.GATHER, samples=sample("f32[2, 3]", "i64[2, 2]", dim=1),
+    links=links.beside, lookup=ELEMENTS,
     text=texts.GATHER,
 )  # fmt: skip
 def gather(arg: Array, index: Array, dim: Axis) -> Array:
@@ -241,7 +245,8 @@ def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 
 @operation(
     "indexing", infer=_infer_take, compute=computes_in_own, equal=_beside, accuracy=0.0,
-    access=access.GATHER, links=links.beside, lookup=ELEMENTS,
+    access=access.GATHER, samples=sample("f32[2, 3]", "i64[2, 2]", dim=1),
+    links=links.beside, lookup=ELEMENTS,
     text=texts.TAKE_ALONG_AXIS,
 )  # fmt: skip
 def take_along_axis(arg: Array, index: Array, dim: Axis) -> Array:
@@ -285,7 +290,8 @@ def _infer_embedding(operands: Operands, attributes: Attributes) -> tuple[Type, 
 
 @operation(
     "indexing", infer=_infer_embedding, compute=computes_in_own, prepare=_prepare_embedding,
-    accuracy=0.0, access=access.EMBEDDING, links=links.embedding, lookup=ROWS,
+    accuracy=0.0, access=access.EMBEDDING, samples=sample("i64[2, 2]", "f32[3, 2]"),
+    links=links.embedding, lookup=ROWS,
 )  # fmt: skip
 def embedding_fwd(
     input: Array,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fusec.codes.shapes import ELEMENTS_DIFFER, EMPTY_EXTREMUM, TOO_LARGE
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.dim import product, shape_text
+from fusec.ir.dim import Dim, product, shape_text, symbol
 from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.ir.roles import Combine
 
@@ -71,7 +71,51 @@ def check_fits(fusion: Fusion) -> None:
             _check_fit(node, fusion.hints)
         except FusecError as error:
             raise error.at(node.span) from None
+    check_reshapes(fusion, fusion.hints)
     check_extrema(fusion, fusion.hints)
+
+
+def needed_sizes(fusion: Fusion) -> Iterator[tuple[Dim, str, str]]:
+    """Yield what must be so at any sizes, lest elements are read that are not there.
+
+    A difference of sizes, how it must be related to 0 (`==` or `<=`), and why; without those that
+    hold for all sizes that the facts of dims allow.
+    """
+    multiples = {
+        d.name: d.multiple_of * symbol(f"{d.name}.part") for d in fusion.dims if d.multiple_of > 1
+    }
+    for node in fusion.nodes:
+        for small, relation, large, reason in _needs(node):
+            left = (small - large).substitute(multiples)
+            is_less = relation == "<=" and left.is_const and left.value <= 0
+            if left != 0 and not is_less:
+                yield small - large, relation, reason
+
+
+def _needs(node: Node) -> Iterator[tuple[Dim, str, Dim, str]]:
+    """Yield pairs of sizes with how they must be related, and why."""
+    name = node.op.name
+    if name == "reshape":
+        before, after = product(node.operands[0].shape), product(node.output.shape)
+        yield before, "==", after, "`reshape` keeps the number of elements"
+    elif name == "topk":
+        extent = node.operands[0].shape[int(node.attributes["dim"])]
+        yield node.attributes["k"], "<=", extent, "`topk` takes no more elements than there are"
+    elif name in ("gather", "scatter", "scatter_add"):
+        for outer, axis, small, large in _beside(node):
+            tensor = ("the tensor", "", "the source")[outer]
+            why = f"the index of `{name}` is no larger than {tensor} in dim {axis}"
+            yield small, "<=", large, why
+
+
+def _beside(node: Node) -> Iterator[tuple[int, int, Dim, Dim]]:
+    """Yield the extents of an index and of what it goes along: which operand, which dim."""
+    tensors = [o for o in node.operands if isinstance(o, Value) and not o.is_scalar]
+    for outer in (0, 2)[: len(tensors) - 1]:
+        pairs = zip(tensors[1].shape, tensors[outer].shape, strict=True)
+        for axis, (small, large) in enumerate(pairs):
+            if outer == 2 or axis != node.attributes["dim"]:
+                yield outer, axis, small, large
 
 
 def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
@@ -140,14 +184,13 @@ def _check_fit(node: Node, hints: Mapping[str, int]) -> None:
     if node.op.name not in ("gather", "scatter", "scatter_add"):
         return
     tensors = [o for o in node.operands if isinstance(o, Value) and not o.is_scalar]
-    shapes = [tuple(e.evaluate(hints) for e in t.shape) for t in tensors]
-    for outer in (0, 2)[: len(tensors) - 1]:
-        for axis, (small, large) in enumerate(zip(shapes[1], shapes[outer], strict=True)):
-            if small > large and (outer == 2 or axis != node.attributes["dim"]):
-                raise FusecError(
-                    f"`{node.op.name}`: the index has {small} elements in dim {axis}, "
-                    f"`{tensors[outer].name}` {large}, at default sizes"
-                )
+    for outer, axis, *extents in _beside(node):
+        small, large = (e.evaluate(hints) for e in extents)
+        if small > large:
+            raise FusecError(
+                f"`{node.op.name}`: the index has {small} elements in dim {axis}, "
+                f"`{tensors[outer].name}` {large}, at default sizes"
+            )
 
 
 def _values(fusion: Fusion) -> Iterable[tuple[Value, Span | None]]:

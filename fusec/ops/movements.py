@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from fusec.diagnostics import FusecError, Instead
+from fusec.ir.access import sample
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, texts
@@ -32,7 +33,10 @@ def _infer_broadcast(operands: Operands, attributes: Attributes) -> tuple[Type, 
     return (Type(dtype_of(operands[0]), tuple(dim(1) if new else next(rest) for new in mask)),)
 
 
-@movement(infer=_infer_broadcast, access=access.BROADCAST, text=texts.BROADCAST)
+@movement(
+    infer=_infer_broadcast, access=access.BROADCAST,
+    samples=sample("f32[2, 3]", is_broadcast_dim=(True, False, False)), text=texts.BROADCAST,
+)  # fmt: skip
 def broadcast(arg: Array, is_broadcast_dim: Mask) -> Array:
     """Insert dims of extent 1 where `is_broadcast_dim` is true."""
     return np.expand_dims(arg, tuple(i for i, new in enumerate(is_broadcast_dim) if new))
@@ -65,6 +69,7 @@ def _infer_in_dim(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 @movement(
     infer=_infer_in_dim, canonical=_canonical_in_dim, equal=_placed,
     access=access.BROADCAST_IN_DIM, extents="shape",
+    samples=sample("f32[2, 1]", shape=(dim(2), dim(3), dim(2)), broadcast_dims=(0, 2)),
     text=texts.BROADCAST_IN_DIM,
 )  # fmt: skip
 def broadcast_in_dim(arg: Array, shape: Shape, broadcast_dims: Ints) -> Array:
@@ -121,6 +126,7 @@ def _with_new_dims(shape: Sequence[Dim], wanted: Sequence[Dim]) -> Instead | Non
 @movement(
     infer=_infer_expand, canonical=_canonical_expand, equal=_aligned_extents,
     access=access.EXPAND, extents="shape",
+    samples=sample("f32[3, 1]", shape=(dim(2), dim(3), dim(2))),
     text=texts.EXPAND,
 )  # fmt: skip
 def expand(arg: Array, shape: Shape) -> Array:
@@ -149,7 +155,10 @@ def _infer_squeeze(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     return (Type(dtype_of(operands[0]), without_axes(shape, attributes["dims"])),)
 
 
-@movement(infer=_infer_squeeze, equal=_squeezed, access=access.SQUEEZE, text=texts.SQUEEZE)
+@movement(
+    infer=_infer_squeeze, equal=_squeezed, access=access.SQUEEZE,
+    samples=sample("f32[2, 1, 3]", dims=(1,), squeeze_expanded=False), text=texts.SQUEEZE,
+)  # fmt: skip
 def squeeze(arg: Array, dims: Dims, squeeze_expanded: bool = False) -> Array:
     """Remove dims of extent 1; with `squeeze_expanded` also expanded dims."""
     index = tuple(0 if axis in (dims or ()) else slice(None) for axis in range(np.ndim(arg)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
+from fusec.ir.access import sample
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, links
@@ -22,7 +23,9 @@ def _infer_flip(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) ->
     return (Type(dtype_of(operands[0]), tensor_shape("flip", operands[0])),)
 
 
-@movement(infer=_infer_flip, access=access.FLIP, links=links.flip)
+@movement(
+    infer=_infer_flip, access=access.FLIP, samples=sample("f32[2, 3]", dims=(1,)), links=links.flip
+)
 def flip(arg: Array, dims: Dims) -> Array:
     """Reverse the order of elements along `dims`."""
     return np.flip(arg, None if dims is None else tuple(dims))

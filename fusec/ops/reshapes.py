@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.codes.shapes import ELEMENTS_DIFFER, RANK
 from fusec.diagnostics import FusecError, Instead
-from fusec.ir.dim import Call, Dim, floordiv, product
+from fusec.ir.access import sample
+from fusec.ir.dim import Call, Dim, dim, floordiv, product
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Ints, Shape, movement
@@ -117,6 +118,7 @@ def _may_agree(before: Dim, after: Dim) -> bool:
 
 @movement(
     infer=_infer_reshape, canonical=_canonical_reshape, access=access.RESHAPE,
+    samples=sample("f32[2, 3]", new_shape=(dim(3), dim(2))),
     links=links.reshape, extents="new_shape", prepare=_check_elements,
     text=texts.RESHAPE,
 )  # fmt: skip
@@ -150,6 +152,7 @@ def _infer_permute(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     infer=_infer_permute,
     canonical=_canonical_permute,
     access=access.PERMUTE,
+    samples=sample("f32[1, 2, 3]", dims=(2, 0, 1)),
     text=texts.PERMUTE,
 )
 def permute(arg: Array, dims: Ints) -> Array:
@@ -161,7 +164,9 @@ def _infer_same(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (operands[0].type,)
 
 
-@movement(infer=_infer_same, access=access.SET, copies=True, text=texts.SET)
+@movement(
+    infer=_infer_same, access=access.SET, samples=sample("f32[2, 3]"), copies=True, text=texts.SET
+)
 def set_(arg: Array) -> Array:
     """Copy the operand."""
     return arg
@@ -170,6 +175,7 @@ def set_(arg: Array) -> Array:
 @movement(
     infer=_infer_same,
     access=access.SEGMENT_SET,
+    samples=sample("f32[2, 3]"),
     copies=True,
     ends_segment=True,
     text=texts.SEGMENT_SET,

@@ -10,6 +10,7 @@ from typing import Any
 
 from fusec.codes.shapes import RANK
 from fusec.diagnostics import FusecError, Instead
+from fusec.ir.access import sample
 from fusec.ir.dim import Call, Dim, ceildiv, dim, maximum, minimum
 from fusec.ir.graph import Operand, Type
 from fusec.ops import access, links, texts
@@ -120,6 +121,9 @@ def _infer_slice(operands: Operands, attributes: Attributes) -> tuple[Type, ...]
     infer=_infer_slice,
     canonical=_canonical_slice,
     access=access.SLICE,
+    samples=sample(
+        "f32[3, 4]", start_indices=(dim(1), dim(0)), end_indices=(dim(3), dim(4)), strides=(1, 2)
+    ),
     extents="end_indices",
     text=texts.SLICE,
 )
@@ -173,6 +177,7 @@ def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     infer=_infer_pad,
     canonical=_canonical_pad,
     access=access.PAD,
+    samples=sample("f32[3]", 0.0, pad_widths=(dim(1), dim(-1))),
     links=links.pad,
     text=texts.PAD,
     fills="value",
@@ -266,7 +271,10 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(dtype_of(operands[0]), (*first[:axis], total, *first[axis + 1 :])),)
 
 
-@movement(infer=_infer_cat, equal=_beside, access=access.CAT, links=links.cat, text=texts.CAT)
+@movement(
+    infer=_infer_cat, equal=_beside, access=access.CAT,
+    samples=sample("f32[2, 1]", "f32[2, 1]", dim=1), links=links.cat, text=texts.CAT,
+)  # fmt: skip
 def cat(*tensors: Array, dim: Axis = 0) -> Array:
     """Concatenate tensors along `dim`."""
     return np.concatenate(tensors, axis=dim)
@@ -302,6 +310,7 @@ def _may_lie(start: Dim, inner: Dim, outer: Dim) -> bool:
 @movement(
     infer=_infer_update,
     access=access.UPDATE_SLICE,
+    samples=sample("f32[3]", "f32[2]", start_indices=(dim(1),)),
     links=links.update_slice,
     text=texts.UPDATE_SLICE,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +20,15 @@ from fences.syntax import functions_of
 from fences.values import Pointer
 from nightly import mostly_nightly
 from paths import ROOT
+from spaces import CASES, space_of
 
 from fusec import driver
+from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.run.headers import device_headers
+from fusec.schedule.registry import find_scheduler
 
 CORPUS = ROOT.parent / "shared" / "corpus" / "graphs"
 GOLDENS = sorted((ROOT / "examples" / "golden").glob("*/*.cu"))
@@ -162,6 +166,17 @@ def test_kernels_keep_the_order(file: Path, target: str) -> None:
 def test_families_keep_the_order(name: str) -> None:
     for text in family(name):
         assert check(text) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", CASES)
+def test_spaces_keep_the_order(name: str) -> None:
+    space, case = space_of(name), CASES[name]
+    family: Any = find_scheduler(case.scheduler)
+    problem = family.built(space.fusion)
+    for record in space.covering:
+        for source in plan_sources(family.plan(problem, record, case.gpu)):
+            assert is_left_to_the_emulator(source.text) or check(source.text) == [], record
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is not here")

@@ -359,8 +359,13 @@ class Effects:
         self.fill(self.bytes())
 
     def load_operand(self) -> None:
-        """Begin the copies of an operand's tile: kExtent x 64 elements of 16 bits."""
-        extent = self.template(0)
+        """Begin the copies of an operand's tile: kExtent x 64 elements of 16 bits.
+
+        Where those along K do not lie side by side, in boxes of 64 rows.
+        """
+        extent, is_along_k = self.template(0), self.template(1)
+        if extent is not None and is_along_k == 0:
+            extent = -(-extent // 64) * 64
         self.fill(None if extent is None else extent * 128)
 
     def fill(self, size: int | None) -> None:

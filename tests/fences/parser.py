@@ -10,6 +10,7 @@ from .syntax import (
     QUALIFIERS,
     Declared,
     Node,
+    Parameter,
     SyntaxProblem,
     Token,
     angle_end,
@@ -65,6 +66,10 @@ class Parser:
             return Node("block", line, kids=kids)
         if text in ("static_assert", "asm"):
             self.skip_past(";")
+            return Node("block", line)
+        if text.startswith("FUSEC_"):  # a macro of instructions
+            self.take()
+            self.at = matching(self.tokens, self.at) + 1
             return Node("block", line)
         if text == "using":
             return self.alias()
@@ -265,20 +270,26 @@ class Parser:
                 self.take("]")
             elif text in (".", "->"):
                 self.take()
+                if self.peek() == "template":
+                    self.take()
                 node = Node("member", line, self.take().text, [node])
+                end = angle_end(self.tokens, self.at) if self.peek() == "<" else None
+                if end is not None and [t.text for t in self.tokens[end + 1 : end + 2]] == ["("]:
+                    node.arguments = split(self.tokens[self.at + 1 : end])
+                    self.at = end + 1
             elif text in ("++", "--"):
                 self.take()
                 node = Node("step", line, text, [node])
             elif text == "...":
                 self.take()
             elif text == "{" and node.kind == "name":
-                node = self.listed(matching(self.tokens, self.at))
+                node = self.listed(matching(self.tokens, self.at), node.text)
             else:
                 return node
 
-    def listed(self, end: int) -> Node:
-        """Return what stands between commas up to the bracket at `end`."""
-        node = Node("list", self.line)
+    def listed(self, end: int, name: str = "") -> Node:
+        """Return what stands between commas up to the bracket at `end`; name: of its type."""
+        node = Node("list", self.line, name)
         self.take()
         while self.at < end:
             node.kids.append(self.expression())
@@ -320,13 +331,16 @@ class Parser:
             if self.peek() == "<":
                 end = angle_end(self.tokens, self.at)
                 after = self.tokens[end + 1].text if end and end + 1 < len(self.tokens) else ""
-                is_trait = node.text.startswith("kIs")
-                if end is None or (after not in ("(", "::", "{") and not is_trait):
+                is_constant = node.text.startswith("k") and not re.match(r"[\w.]", after)
+                if end is None or (after not in ("(", "::", "{") and not is_constant):
                     return node
                 node.arguments = split(self.tokens[self.at + 1 : end])
                 self.at = end + 1
                 if after == "{":
-                    return self.listed(matching(self.tokens, self.at))
+                    given = node.arguments
+                    node = self.listed(matching(self.tokens, self.at), node.text)
+                    node.arguments = given
+                    return node
             elif self.peek() == "::":
                 self.take()
                 node = Node("name", node.line, f"{node.text}::{self.take().text}")
@@ -337,9 +351,11 @@ class Parser:
         """Return a lambda."""
         line = self.line
         self.at = matching(self.tokens, self.at) + 1
-        end = matching(self.tokens, self.at)
-        parameters = [parameter(p) for p in split(self.tokens[self.at + 1 : end])]
-        self.at = end + 1
+        parameters = list[Parameter]()
+        if self.peek() == "(":
+            end = matching(self.tokens, self.at)
+            parameters = [parameter(p) for p in split(self.tokens[self.at + 1 : end])]
+            self.at = end + 1
         while self.peek() != "{":
             self.take()
         return Node("lambda", line, kids=[self.statement()], parameters=parameters)

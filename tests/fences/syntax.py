@@ -124,6 +124,7 @@ class Function:
     parameters: list[Parameter]
     tokens: list[Token]  # of the body, with its braces
     file: str = ""
+    returns: str = ""  # the name of the type, without a template's arguments
 
     @cached_property
     def body(self) -> Node:
@@ -176,9 +177,9 @@ def angle_end(tokens: list[Token], start: int) -> int | None:
             depth -= 1
             if depth == 0:
                 return i
-        elif text == "(":
+        elif text in ("(", "["):
             i = matching(tokens, i)
-        elif text in (";", "{", "}", ")", "&&", "||", "]", "?"):
+        elif text in (";", "{", "}", ")", "&&", "||", "]"):
             return None
         i += 1
     return None
@@ -238,11 +239,21 @@ def functions_of(text: str, file: str = "") -> Iterator[Function]:
             name = "::".join([s for _, s in structs] + [tokens[i - 1].text])
             given = [parameter(p) for p in split(tokens[i + 1 : matching(tokens, i)])]
             close = matching(tokens, end)
-            yield Function(name, tokens[i].line, template, given, tokens[end : close + 1], file)
+            body, returns = tokens[end : close + 1], returned(tokens, i - 2)
+            yield Function(name, tokens[i].line, template, given, body, file, returns)
             i, template = close, []
         elif word == "(":
             i = matching(tokens, i)
         i += 1
+
+
+def returned(tokens: list[Token], end: int) -> str:
+    """Return the name of the type that ends at `end`."""
+    depth = 0
+    while end > 0 and (tokens[end].text in "&*>" or depth > 0):
+        depth += (tokens[end].text == ">") - (tokens[end].text == "<")
+        end -= 1
+    return tokens[end].text if end >= 0 else ""
 
 
 def template_parameter(tokens: list[Token]) -> tuple[str, list[Token] | None]:

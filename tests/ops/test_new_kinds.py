@@ -12,7 +12,7 @@ from declared import temporary_ops
 from families import run_on_host
 
 from fusec import driver
-from fusec.ir.access import Access, Branch, Condition, Coordinates, Pulled, needed
+from fusec.ir.access import Access, Branch, Condition, Coordinates, Pulled, needed, sample
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node, Operand, Type
 from fusec.ir.op import Cost
@@ -114,7 +114,11 @@ def declared() -> Iterator[None]:
             """Return the logarithm of the sum of exponentials up to each element."""
             return np.logaddexp.accumulate(arg, axis=dim)
 
-        @movement(infer=_same, access=Access(_pull_roll, repeatable=True))
+        @movement(
+            infer=_same,
+            access=Access(_pull_roll, repeatable=True),
+            samples=sample("f32[2, 3]", places=1, dim=1),
+        )
         def turned(arg: Array, places: int, dim: Axis) -> Array:
             """Move elements by some places along a dim; those at the end come first."""
             return np.roll(arg, places, axis=dim)
