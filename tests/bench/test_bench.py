@@ -306,9 +306,9 @@ def test_more_than_a_twentieth_apart_is_a_finding() -> None:
 
 
 def test_bytes_stand_beside_those_of_the_own_segment() -> None:
-    kernel = SimpleNamespace(name="rows", segment="s0")
+    host = SimpleNamespace(launches=[SimpleNamespace(kernel="rows", segment="s0")])
     segments = tuple(Segment(n, "reduction", 10, 10, 1e-3) for n in ("s0", "s1"))
-    work: Any = SimpleNamespace(kernels=(kernel,), segments=segments)
+    work: Any = SimpleNamespace(host=host, segments=segments)
     (found,) = beside(work, [*read_csv(TABLE), ("rows", Counted(5, 6, 7))])
     assert found.segment.name == "s0"
     assert found.counted == Counted(2_000_005, 100_006, 1_000_007)

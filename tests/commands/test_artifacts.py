@@ -410,7 +410,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "kernel misnamed": (
         changed(lambda d: kernel_of(d).update(name="k")),
-        'plans[0].segments[0].kernels[0].name is "k", expected "small_pointwise"',
+        'plans[0].kernels[0].name is "k", expected "small_pointwise"',
     ),
     "one size more": (changed(lambda d: launch_of(d)["grid"].append("Q")), "expected 3 entries"),
     "strange size": (
