@@ -24,7 +24,7 @@ from fusec.diagnostics import FusecError
 from fusec.files import fusions_of
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
-from fusec.run.build import Builder, Source
+from fusec.run.build import Source, build
 from fusec.run.spills import SPILL_LIMIT
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
 from fusec.schedule.inner_persistent import InnerPersistentParameters
@@ -70,7 +70,7 @@ def graphs(paths: Iterable[Path]) -> Iterator[tuple[str, Callable[[], Fusion]]]:
             yield path.stem, lambda path=path: fusions_of(str(path), OPTIONS)[0]
 
 
-def measure(paths: Iterable[Path], builder: Builder) -> Iterator[Measured]:
+def measure(paths: Iterable[Path]) -> Iterator[Measured]:
     """Yield what is known of each kernel whose text is new, of the plans chosen and of others."""
     seen: set[str] = set()
     for name, read in graphs(paths):
@@ -79,9 +79,9 @@ def measure(paths: Iterable[Path], builder: Builder) -> Iterator[Measured]:
         except FusecError:
             continue  # what is refused has no kernel
         for plan in plans:
-            yield from _kernels(name, plan, builder, seen, chosen=True)
+            yield from _kernels(name, plan, seen, chosen=True)
             for other in holding_more(plan):
-                yield from _kernels(name, other, builder, seen, chosen=False)
+                yield from _kernels(name, other, seen, chosen=False)
 
 
 def holding_more(plan: KernelPlan) -> Iterator[KernelPlan]:
@@ -117,9 +117,7 @@ def _more(family: Any, plan: Plan[Any, Any], times: int) -> object | None:
     return None
 
 
-def _kernels(
-    name: str, plan: KernelPlan, builder: Builder, seen: set[str], *, chosen: bool
-) -> Iterator[Measured]:
+def _kernels(name: str, plan: KernelPlan, seen: set[str], *, chosen: bool) -> Iterator[Measured]:
     target = find(TARGET)
     for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True):
         if source.digest in seen:
@@ -127,7 +125,7 @@ def _kernels(
         seen.add(source.digest)
         of = kernel.of or plan
         told = occupancy(kernel, find_scheduler(of.scheduler).pressure(of, kernel), target)
-        built = builder.build([Source.of(source)])[(source.name, TARGET)]
+        built = build([Source.of(source)], (TARGET,))[(source.name, TARGET)]
         shared = kernel.shared_bytes + built.shared_bytes
         yield Measured(
             name,
@@ -184,7 +182,7 @@ def by_template(kernels: Sequence[Measured]) -> Mapping[str, dict[str, Any]]:
 def main(arguments: Sequence[str]) -> None:
     """Print the figures of some graphs and record them, with the kernels furthest off."""
     warnings.simplefilter("ignore")
-    kernels = list(measure(map(Path, arguments), Builder((TARGET,))))
+    kernels = list(measure(map(Path, arguments)))
     chosen = [k for k in kernels if k.chosen]
     worst = sorted(chosen, key=lambda k: -abs(k.blocks - k.predicted_blocks))[:20]
     result = {

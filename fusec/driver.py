@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
@@ -89,10 +89,22 @@ class Compilation:
         parts = zip(self.segmented.segments, self.plans, strict=True)
         return {s.name: s.fusion for s, p in parts if p.host is not None and p.host.evaluated}
 
+    @cached_property
+    def kernels_launched(self) -> Mapping[str, str]:
+        """Return by the name of each kernel, as planned, that of the kernel launched for it.
+
+        Equal kernels are one: the first of them, by the number of the segment.
+        """
+        from fusec.codegen.equal import kernels_launched
+
+        return kernels_launched(source for sources in self.sources for source in sources)
+
     @property
     def kernel_sources(self) -> tuple[KernelSource, ...]:
-        """Return every kernel's text in launch order."""
-        return tuple(source for sources in self.sources for source in sources)
+        """Return the text of every kernel that is launched, in the order of segments."""
+        launched = self.kernels_launched
+        each = (source for sources in self.sources for source in sources)
+        return tuple(source for source in each if launched[source.name] == source.name)
 
     def on(self, targets: tuple[str, ...]) -> Compilation:
         """Return the program for other targets; what is made for the first of them is kept."""
@@ -214,17 +226,20 @@ def build(
 
     Where the compiler spills registers, it may be with other plans.
     """
-    from fusec.run.build import Builder
+    from fusec.run.build import build as build_kernels
     from fusec.run.cache import Cache
     from fusec.run.spills import build_plans
 
     options = program.options
     cache = None if options.use_cache else Cache(None)
     flags = DEBUG_FLAGS if environment("FUSEC_DEBUG") else ()
-    builder = Builder(options.targets, options.jobs, options=flags, cache=cache, progress=progress)
+    kernels_of = make or partial(
+        build_kernels, archs=options.targets, jobs=options.jobs, options=flags, cache=cache,
+        progress=progress,
+    )  # fmt: skip
     first = program.plans, program.sources
     plans, sources, artifacts = program.timings.measure(
-        "build", lambda: build_plans(*first, make or builder.build, program.other_plans)
+        "build", lambda: build_plans(*first, kernels_of, program.other_plans)
     )
     if plans != first[0]:
         program = program.planned_as(plans, sources=sources)

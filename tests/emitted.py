@@ -293,9 +293,10 @@ class Called:
 
     def _launch(self, name: bytes, image: int, shape: Any, stream: int, parameters: Any) -> None:
         try:
-            launch = next(
-                x for x in self.emitted.program.host.launches if x.kernel == name.decode()
-            )
+            # Segments that launch one kernel do in turn.
+            kernel = name.decode()
+            of = [x for x in self.emitted.program.host.launches if x.kernel == kernel]
+            launch = of[self.launched.count(kernel) % len(of)]
             self._check_image(launch.kernel, image)
             self._check(launch, stream, parameters)
             self.launched.append(launch.kernel)

@@ -29,6 +29,17 @@ ops:
   - y = add(t, reshape(a, [B, 1]))
 outputs: [y, s]
 """,
+    "equal": """\
+fusion: equal
+dims: {B: 12, N: 9, H: 64}
+inputs: {x: "f32[B, H]", z: "f32[N, H]", bias: "f32[H]", b: "f32[H]"}
+ops:
+  - first = mul(softmax(x, 1), bias)
+  - second = mul(softmax(z, 1), b)
+  - third = mul(log_softmax(z, 1), b)
+segments: {s0: [first], s1: [second], s2: [third]}
+outputs: [first, second, third]
+""",
     "strided": """\
 fusion: strided
 dims: {M: 40, N: 24}

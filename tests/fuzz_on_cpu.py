@@ -62,7 +62,7 @@ class Emulated:
     def sources(self) -> list[tuple[Any, str]]:
         """Return the kernels and their texts."""
         assert self.program is not None
-        return [(s.kernel, s.text) for s in self.program.kernel_sources]
+        return [(s.kernel, s.text) for own in self.program.sources for s in own]
 
     def result(self) -> Result:
         """Return what becomes of the run."""

@@ -130,7 +130,7 @@ SIGNS = {
     "groups": "g{0}",
     "host-passes": "host program",
     "host-ir": "%HostIrContainer { (",
-    "host-program": "launch small_pointwise <",
+    "host-program": "launch small_pointwise for s0 <",
 }
 
 

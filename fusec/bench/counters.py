@@ -7,8 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from fusec.bench.work import Segment, Work
 from fusec.diagnostics import Unsupported
@@ -119,11 +121,22 @@ def read_csv(text: str) -> list[tuple[str, Counted]]:
 
 
 def beside(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[Beside]:
-    """Return each segment with what its kernels were counted to move."""
-    owner: Mapping[str, str] = {k.name: k.segment for k in work.kernels}
+    """Return each segment with what its kernels were counted to move.
+
+    launches: of whole runs of the program, in order: by it the launches of a kernel that several
+    segments have are those of one after the other.
+    """
+    owners = defaultdict[str, list[str]](list)
+    for launch in work.host.launches:
+        owners[launch.kernel].append(launch.segment)
+    turns = {kernel: cycle(segments) for kernel, segments in owners.items()}
+    counts = defaultdict[str, list[Counted]](list)
+    for kernel, counted in launches:
+        if kernel in turns:
+            counts[next(turns[kernel])].append(counted)
     found: list[Beside] = []
     for segment in work.segments:
-        own = [counted for kernel, counted in launches if owner.get(kernel) == segment.name]
+        own = counts[segment.name]
         if own:
             total = Counted(
                 sum(c.read for c in own), sum(c.written for c in own), sum(c.stored for c in own)

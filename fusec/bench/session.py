@@ -15,7 +15,7 @@ from fusec.bench.work import Work
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
-from fusec.run.build import Builder
+from fusec.run.build import build
 from fusec.run.device import Device
 from fusec.target import find
 
@@ -33,7 +33,7 @@ class Session:
             self.options = driver.for_device(CompileOptions(), self.device.facts)
             arch = self.options.target
             every = sources()
-            built = Builder((arch,), jobs).build(every)
+            built = build(every, (arch,), jobs)
             hold, *streams = (
                 self.device.load(built[s.name, arch].cubin, "hold" if s is every[0] else "stream")
                 for s in every

@@ -24,7 +24,10 @@ from fusec.target import Target, find
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as built; occupancy: the part of an SM's threads that its resident blocks have."""
+    """A kernel as built, of a segment that launches it.
+
+    occupancy: the part of an SM's threads that its resident blocks have.
+    """
 
     name: str
     segment: str
@@ -122,13 +125,13 @@ def _read(floor: Floor, entry: Input, sizes: Sizes) -> int:
 
 def _kernels(package: Package, target: str) -> tuple[Kernel, ...]:
     built, known = find(target), package.artifacts
-    found: dict[str, Kernel] = {}
+    found: dict[tuple[str, str], Kernel] = {}
     for launch in package.program.host.launches:
         artifact = known[launch.kernel, target]
         x, y, z = launch.block
         threads, shared = x * y * z, launch.shared_bytes + artifact.shared_bytes
         blocks = resident_blocks(threads, artifact.registers, shared, built)
-        found[launch.kernel] = Kernel(
+        found[launch.kernel, launch.segment] = Kernel(
             launch.kernel,
             launch.segment,
             threads,

@@ -220,7 +220,7 @@ def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
     """Return a step as the helper reads it; the first number is its kind."""
     step, streams = record.steps[number], record.streams.handles
     match step:
-        case LaunchStep(_, function, shape, packed, slots, on):
+        case LaunchStep(_, function, shape, packed, slots, on, _):
             geometry = (*shape.grid, *shape.block, *shape.cluster, shape.shared_bytes)
             how = (int(streams[on]), *geometry, int(shape.overlapped))
             node = graph.nodes[number] if graph and graph.nodes else 0

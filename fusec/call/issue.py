@@ -13,6 +13,7 @@ from fusec.ir.evaluate import Sizes
 from fusec.run.device import Device
 from fusec.run.launch import encode_tensor_map, launch_config
 from fusec.run.operations import Place
+from fusec.run.trace import marked
 
 MAPS = 16
 """Tensor maps of one buffer, for its last addresses, that are kept encoded."""
@@ -34,12 +35,11 @@ class Issuing:
         """Return what issues a step."""
         device, streams = self.device, self.handles
         match step:
-            case LaunchStep(name, function, shape, packed, _, on):
+            case LaunchStep(name, function, shape, packed, _, on, segment):
                 config = launch_config(device.driver, shape, streams[on])
-                what = f"kernel `{name}`"
-                return lambda: device.call(
-                    "cuLaunchKernelEx", config, function, packed.address, 0, what=what
-                )
+                launch = partial(device.call, "cuLaunchKernelEx", config, function)
+                what = str(step)
+                return marked(segment or name, lambda: launch(packed.address, 0, what=what))
             case MemsetStep(place, size, on):
                 fill = partial(device.call, "cuMemsetD8Async")
                 return lambda: fill(self._address(place), 0, size, streams[on])

@@ -63,6 +63,7 @@ from fusec.run.operations import (
 )
 from fusec.run.rows import rows_of
 from fusec.run.streams import Streams
+from fusec.run.trace import is_marking
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
@@ -127,6 +128,7 @@ class Record:
         self._steps_of(steps.steps)
         handles, device = self.streams.handles, executable.device
         self.issuing = Issuing(device, handles, self.sizes, lambda: self.addresses)
+        self._marked = is_marking()
         self._issue = [self.issuing.issuer(step) for step in self.steps]
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
         for slot, value, offset in self.patches:
@@ -239,8 +241,8 @@ class Record:
 
     @property
     def is_helped(self) -> bool:
-        """Return whether the C launch helper can issue every step."""
-        return all(
+        """Return whether the C launch helper can issue every step; it marks none for profilers."""
+        return not self._marked and all(
             isinstance(s, HELPED) or (isinstance(s, NcclCall) and s.library.pointer(s.function))
             for s in self.steps
         )
@@ -328,7 +330,9 @@ class Record:
         packed, slots = self._packed(launch)
         function = self.executable.functions[launch.kernel]
         shape = replace(shape, overlapped=overlapped)
-        return LaunchStep(launch.kernel, function, shape, packed, slots, step.stream)
+        return LaunchStep(
+            launch.kernel, function, shape, packed, slots, step.stream, launch.segment
+        )
 
     def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
         buffer, place = self._flat.buffer[name], self.memory.places[name]
@@ -383,5 +387,5 @@ def refused(device: Device, steps: Sequence[Step], status: int, number: int) -> 
     step = steps[number] if number >= 0 else None  # the generator's state is no step
     if isinstance(step, NcclCall):
         step.library.fail(status, step.doing)
-    what = f"kernel `{step.name}`" if isinstance(step, LaunchStep) else "a copy"
+    what = str(step) if isinstance(step, LaunchStep) else "a copy"
     device.fail("a launch", device.driver.CUresult(status), what)

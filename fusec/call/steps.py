@@ -13,7 +13,10 @@ from fusec.schedule.plan import TensorMapArgument
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """A kernel to launch: its arguments lie at fixed addresses, and follow from some slots."""
+    """A kernel to launch: its arguments lie at fixed addresses, and follow from some slots.
+
+    segment: for which it is launched; empty for a kernel of fusec's own.
+    """
 
     name: str
     function: Any
@@ -21,6 +24,11 @@ class LaunchStep:
     packed: PackedArguments
     slots: frozenset[int]
     stream: int = 0
+    segment: str = ""
+
+    def __str__(self) -> str:
+        """Return what errors call it."""
+        return f"kernel `{self.name}`" + (f" for {self.segment}" if self.segment else "")
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,18 @@ class KernelSource:
 
     kernel: as planned, with the arguments that the text reads; alignments: by buffer, in bytes, of
     what each address that it takes is a multiple; body: what the text is made of, None for a text
-    of others, which shares its cubin with no other.
+    of others, to which no other is equal.
     """
 
     kernel: Kernel
     text: str
     alignments: Mapping[str, int] = field(compare=False)
     body: Body | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Return the device headers that the text includes, sorted; none for a text of others."""
+        return () if self.body is None else self.body.headers
 
     @property
     def name(self) -> str:
@@ -72,14 +77,9 @@ class KernelSource:
         """Return what kernels share whose texts differ in names and comments alone.
 
         Of the text with numbers for the names that follow from those of the fusion, without what
-        its comments quote; and of how many words each line has, as the line table of a cubin counts
-        lines.
+        its comments quote; empty for a text of others.
         """
-        if self.body is None:
-            return ""
-        lines = (line for line in self.text.split("\n"))
-        words = [0 if line.lstrip().startswith("//") else len(line.split()) for line in lines]
-        return sha256(f"{self.body.numbered()}\n{words}".encode()).hexdigest()
+        return "" if self.body is None else sha256(self.body.numbered().encode()).hexdigest()
 
 
 @cache
@@ -206,8 +206,8 @@ def _filled(template: str, view: KernelView, printing: Printing) -> str:
 class Body:
     """What a kernel's text is made of.
 
-    names: those that follow from names of the fusion; first: what it does first; includes: its
-    headers.
+    names: those that follow from names of the fusion; first: what it does first; headers: those
+    that it includes.
     """
 
     template: str
@@ -215,12 +215,13 @@ class Body:
     names: frozenset[str]
     taken: tuple[Parameter, ...]
     first: tuple[Statement, ...]
-    includes: str
+    headers: tuple[str, ...]
 
     def text(self, printed: str) -> str:
         """Return the whole text, of what the template has printed."""
         declared = ",\n    ".join(map(str, self.taken)) + ") {"
-        before, _, after = printed.replace(HEADERS_HERE, self.includes).partition(PARAMETERS_HERE)
+        includes = "\n".join(f'#include "{header}"' for header in self.headers)
+        before, _, after = printed.replace(HEADERS_HERE, includes).partition(PARAMETERS_HERE)
         begin = "\n".join((declared, *map(str, self.first)))
         return f"{before}{begin}\n{after.lstrip()}"
 
@@ -264,9 +265,8 @@ def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()
     used = uses([*nodes, *first])
     taken = tuple(p for p in view.parameters if p.name in used.names or _is_in_place(p.argument))
     headers = {header_of(name) for name in used.device | uses(p.type for p in taken).device}
-    sorted_in = sorted(headers - {"storage.cuh"} | {"types.cuh"})
-    includes = "\n".join(f'#include "{header}"' for header in sorted_in)
-    body = Body(kernel.template, view, names, taken, first, includes)
+    included = tuple(sorted(headers - {"storage.cuh"} | {"types.cuh"}))
+    body = Body(kernel.template, view, names, taken, first, included)
     kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
     return KernelSource(kernel, laid_out(body.text(printed)), _alignments(taken, nodes), body)
 

@@ -23,7 +23,7 @@ from fusec.foreign import (
     read_bytes,
     read_json,
 )
-from fusec.run.headers import headers_for
+from fusec.run.headers import with_included
 from fusec.target import own_file
 from fusec.tuned import Entry
 from fusec.tuned.store import merged, text_of
@@ -50,7 +50,7 @@ def files_of(package: Package, emit: Sequence[str] = ()) -> dict[str, bytes]:
         folder = kernels_at(program.targets, len(package.programs))
         for source in program.kernel_sources:
             files[f"{folder}/{source.name}.cu"] = source.text.encode()
-            for name, text in headers_for(source.text).items():
+            for name, text in with_included(source.headers).items():
                 files[f"{folder}/{name}"] = text.encode()
     for (name, target), artifact in package.artifacts.items():
         files[cubin_path(name, target)] = artifact.cubin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver
 from fusec.commands.diagnose import Report
 from fusec.commands.facts import kernel_facts, named_sizes, predicted_registers
-from fusec.commands.report import count, print_times
+from fusec.commands.report import count, kernel_count, print_times
 from fusec.escape import visible
 from fusec.files import fusions_of
 from fusec.options import CompileOptions
@@ -91,7 +91,7 @@ def _print_package(folder: Path, package: Package) -> None:
 
     for program in package.programs:
         segments = count(len(program.segmented.segments), "segment")
-        kernels = count(len(program.host.launches), "kernel")
+        kernels = kernel_count(program.host.launches)
         print(visible(f"{folder}: {segments}, {kernels} for {', '.join(program.targets)}"))
         _print_coverage(coverage(program.host.guards, program.local.dims))
         predicted = predicted_registers(program)

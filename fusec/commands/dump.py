@@ -219,12 +219,12 @@ def _cuda(program: Compilation, style: str) -> str:
 
 
 def _ptx(program: Compilation, style: str) -> str:
-    from fusec.run.headers import headers_for
+    from fusec.run.headers import with_included
     from fusec.run.nvrtc import compile_ptx
 
     arch = program.options.target
     texts = [
-        compile_ptx(s.text, name=f"{s.name}.cu", arch=arch, headers=headers_for(s.text))
+        compile_ptx(s.text, name=f"{s.name}.cu", arch=arch, headers=with_included(s.headers))
         for s in program.kernel_sources
     ]
     return "\n".join(texts)

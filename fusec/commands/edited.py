@@ -12,18 +12,22 @@ from fusec.diagnostics import FusecError, Span
 from fusec.options import CompileOptions
 from fusec.run.build import Artifact, Source, build
 from fusec.run.cache import Cache
-from fusec.run.kernel_parameters import sizes_passed, sizes_taken
+from fusec.run.kernel_parameters import sizes_taken
 from fusec.run.nvrtc import CompileError
 
 
 @dataclass(frozen=True)
 class KernelFile:
-    """A kernel as it lies in a folder; edited: its text, or a header of it, was changed."""
+    """A kernel as it lies in a folder; edited: its text, or a header of it, was changed.
+
+    passed: the bytes of each argument of its launches.
+    """
 
     record: KernelRecord
     path: Path
     source: Source
     edited: bool
+    passed: tuple[int, ...]
 
     @property
     def name(self) -> str:
@@ -58,11 +62,11 @@ def build_anew(
 
 def check_parameters(kernel: KernelFile, cubin: bytes) -> None:
     """Raise FusecError where a kernel takes other parameters than its launch passes."""
-    taken, passed = sizes_taken(cubin, kernel.name), sizes_passed(kernel.record.arguments)
-    if taken is not None and taken != passed:
+    taken = sizes_taken(cubin, kernel.name)
+    if taken is not None and taken != kernel.passed:
         raise FusecError(
             f"`{kernel.path}`: the parameters of `{kernel.name}` have {_bytes(taken)}, its launch "
-            f"passes {_bytes(passed)}",
+            f"passes {_bytes(kernel.passed)}",
             help="keep the number, order and types of the parameters",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -51,17 +52,23 @@ def begin_run(report: Report, fusion: Fusion, sizes: Mapping[str, int]) -> Facts
 
 
 def kernel_facts(package: Package, program: Compilation) -> list[Facts]:
-    """Return the kernels of one of a package's programs, as the compiler built them."""
-    predicted, launches = predicted_registers(program), program.host.launches
-    segment = {launch.kernel: launch.segment for launch in launches}
+    """Return the kernels of one of a package's programs, as the compiler built them.
+
+    A kernel that several segments launch is there once for each of them.
+    """
+    predicted = predicted_registers(program)
+    segments = defaultdict[str, dict[str, None]](dict)
+    for launch in program.host.launches:
+        segments[launch.kernel][launch.segment] = None
     return [
         {
-            "name": name, "segment": segment.get(name), "target": arch,
+            "name": name, "segment": segment, "target": arch,
             "registers": artifact.registers, "predicted_registers": predicted.get((name, arch)),
             "spill_bytes": artifact.spill_bytes, "shared_bytes": artifact.shared_bytes,
             "cubin_sha256": sha256(artifact.cubin).hexdigest(),
         }
         for (name, arch), artifact in package.artifacts_of(program).items()
+        for segment in segments[name] or [None]
     ]  # fmt: skip
 
 
@@ -104,9 +111,9 @@ def timed_facts(
 
     program = package.program
     known = program.is_planned_for(sizes)
-    spent = dict[str, float]()
+    spent = defaultdict[tuple[str, str], float](float)
     for k in timing.kernels:
-        spent[k.kernel] = spent.get(k.kernel, 0.0) + k.seconds
+        spent[k.kernel, k.segment] += k.seconds
     predicted = program.segmented.times(target.find(package.targets[0]))
     segments = list[Facts]()
     for segment, guess in zip(program.segmented.segments, predicted, strict=True):
@@ -127,7 +134,7 @@ def timed_facts(
         )
     whole = roofline.of_fusion(program.segmented) if known else None
     kernels = [
-        {**kernel, "seconds": spent.get(kernel["name"])}
+        {**kernel, "seconds": spent.get((kernel["name"], kernel["segment"]))}
         for kernel in kernel_facts(package, program)
     ]
     return {

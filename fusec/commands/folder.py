@@ -37,6 +37,7 @@ from fusec.ir.graph import DimFact, Fusion
 from fusec.options import CompileOptions
 from fusec.run.build import Source, artifact_of
 from fusec.run.headers import headers_for
+from fusec.run.kernel_parameters import sizes_passed
 from fusec.run.nvrtc import Compiled
 
 FUSION = "fusion.yaml"
@@ -90,7 +91,8 @@ def package_of(
     programs = tuple(
         planned_again(contents.path, manifest, k, contents.fusion, given) for k in numbers
     )
-    kernels = [_kernel(contents, k) for number in numbers for k in _kernels(manifest.plans[number])]
+    plans = [manifest.plans[number] for number in numbers]
+    kernels = [kernel for plan in plans for kernel in _kernels(contents, plan)]
     stale = [k for k in kernels if k.edited or target not in k.record.builds]
     artifacts = build_anew(stale, target, options)
     for kernel in kernels:
@@ -136,10 +138,6 @@ def plans_for(contents: Contents, target: str) -> list[int]:
     return exact or [number for at, number in able if at == max(able)[0]]
 
 
-def _kernels(plan: PlanRecord) -> tuple[KernelRecord, ...]:
-    return tuple(k for s in plan.segments for k in s.kernels)
-
-
 def _check_listed(folder: Path, manifest: Manifest) -> None:
     """Raise FusecError unless the manifest lists what it needs, and nothing else."""
     for path in manifest.files:
@@ -147,7 +145,7 @@ def _check_listed(folder: Path, manifest: Manifest) -> None:
         if place.is_absolute() or ".." in place.parts:
             reason = f"it refers to a file outside the folder, {path}"
             raise damaged(folder / MANIFEST, reason)
-    kernels = [k for plan in manifest.plans for k in _kernels(plan)]
+    kernels = [k for plan in manifest.plans for k in plan.kernels]
     sources = {k.source for k in kernels}
     needed = {FUSION, *sources, *(b.cubin for k in kernels for b in k.builds.values())}
     local = {PurePosixPath(source).parent for source in sources}
@@ -177,7 +175,13 @@ def _read(folder: Path, name: str) -> bytes:
 _PART = "a file of a compiled fusion"
 
 
-def _kernel(contents: Contents, record: KernelRecord) -> KernelFile:
+def _kernels(contents: Contents, plan: PlanRecord) -> Iterator[KernelFile]:
+    # What a plan launches was checked: all launches of a kernel pass the same.
+    passed = {r.kernel: sizes_passed(r.arguments) for s in plan.segments for r in s.launches}
+    yield from (_kernel(contents, record, passed[record.name]) for record in plan.kernels)
+
+
+def _kernel(contents: Contents, record: KernelRecord, passed: tuple[int, ...]) -> KernelFile:
     place, files = contents.path / record.source, contents.files
     text = decode_text(files[record.source], place, AGAIN)
     # Whatever header lies there counts, also one that the user added.
@@ -186,4 +190,4 @@ def _kernel(contents: Contents, record: KernelRecord) -> KernelFile:
     headers = headers_for(text, local)
     own = {record.source, *(f"{PurePosixPath(record.source).parent}/{name}" for name in headers)}
     edited = bool(own & {*contents.edited}) or not own <= files.keys()
-    return KernelFile(record, place, Source(record.name, text, headers), edited)
+    return KernelFile(record, place, Source(record.name, text, headers), edited, passed)

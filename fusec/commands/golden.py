@@ -147,7 +147,7 @@ def _take_builds(manifest: dict[str, Any]) -> dict[str, Any]:
     kernels: dict[str, Any] = {}
     compilers: set[str] = set()
     for plan in manifest["plans"]:
-        for kernel in (k for s in plan["segments"] for k in s["kernels"]):
+        for kernel in plan["kernels"]:
             builds = kernel.pop("builds")
             compilers |= {b["compiler"] for b in builds.values()}
             kernels.setdefault(kernel["name"], {}).update(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
@@ -15,16 +16,16 @@ from fusec.commands.manifest_records import (
     EdgeRecord,
     InputRecord,
     KernelRecord,
+    LaunchRecord,
     Manifest,
     OutputRecord,
     PlanRecord,
     SegmentRecord,
 )
 from fusec.driver import Compilation, Package
-from fusec.hostir.instructions import Launch
 from fusec.ir.graph import Fusion, Input
 from fusec.run.nvrtc import least_driver
-from fusec.schedule.plan import KernelPlan
+from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.segment import roofline
 from fusec.segment.segmented import Segment
 from fusec.version import __version__
@@ -134,14 +135,19 @@ def plan_record(
 ) -> PlanRecord:
     """Return the record of a program, whose CUDA text lies in `folder`, made for other sizes."""
     segmented, targets = program.segmented, program.targets
-    launches = {launch.kernel: launch for launch in program.host.launches}
     least = roofline.of_fusion(segmented)
+    launches = defaultdict[str, list[LaunchRecord]](list)
+    for each in program.host.launches:
+        launches[each.segment].append(LaunchRecord(each.kernel, each.grid, each.arguments))
     return PlanRecord(
         targets=targets,
         floor_bytes=least.fewest_bytes,
         tensor_flops=least.tensor_flops,
+        kernels=tuple(
+            _kernel(source.kernel, targets, folder, build_of) for source in program.kernel_sources
+        ),
         segments=tuple(
-            _segment(segment, plan, _kernels(plan, launches, targets, folder, build_of))
+            _segment(segment, plan, tuple(launches[segment.name]))
             for segment, plan in zip(segmented.segments, program.plans, strict=True)
         ),
         edges=tuple(
@@ -153,7 +159,7 @@ def plan_record(
 
 
 def _segment(
-    segment: Segment, plan: KernelPlan, kernels: tuple[KernelRecord, ...]
+    segment: Segment, plan: KernelPlan, launches: tuple[LaunchRecord, ...]
 ) -> SegmentRecord:
     estimate = segment.estimate
     least = roofline.of_segment(segment)
@@ -171,30 +177,19 @@ def _segment(
         guards=tuple(str(g) for g in plan.guards),
         parameters=parameters_of(plan),
         workspaces=plan.workspaces,
-        kernels=kernels,
+        launches=launches,
         overridden=tuple(o.name for o in segment.overrides),
     )
 
 
-def _kernels(
-    plan: KernelPlan,
-    launches: Mapping[str, Launch],
-    targets: Sequence[str],
-    folder: str,
-    build_of: BuildOf,
-) -> tuple[KernelRecord, ...]:
-    return tuple(
-        KernelRecord(
-            name=kernel.name,
-            template=kernel.template,
-            source=f"{folder}/{kernel.name}.cu",
-            grid=launches[kernel.name].grid,
-            block=kernel.block,
-            cluster=kernel.cluster,
-            overlapped=kernel.overlapped,
-            dynamic_shared_bytes=kernel.shared_bytes,
-            arguments=launches[kernel.name].arguments,
-            builds={t: b for t in targets if (b := build_of(kernel.name, t)) is not None},
-        )
-        for kernel in plan.kernels
+def _kernel(kernel: Kernel, targets: Sequence[str], folder: str, build_of: BuildOf) -> KernelRecord:
+    return KernelRecord(
+        name=kernel.name,
+        template=kernel.template,
+        source=f"{folder}/{kernel.name}.cu",
+        block=kernel.block,
+        cluster=kernel.cluster,
+        overlapped=kernel.overlapped,
+        dynamic_shared_bytes=kernel.shared_bytes,
+        builds={t: b for t in targets if (b := build_of(kernel.name, t)) is not None},
     )

@@ -22,7 +22,7 @@ from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
 from fusec.schedule.plan import Argument, Workspace
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 AGAIN = "compile the fusion again"
 
@@ -90,18 +90,25 @@ class BuildRecord:
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """A kernel: its text, how it is launched, and its builds by target."""
+    """A kernel: its text, what all of its launches have in common, and its builds by target."""
 
     name: str
     template: str
     source: str
-    grid: tuple[Dim, Dim, Dim]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
     overlapped: bool
     dynamic_shared_bytes: int
-    arguments: tuple[Argument, ...]
     builds: Mapping[str, BuildRecord]
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """A launch of a kernel by a segment."""
+
+    kernel: str
+    grid: tuple[Dim, Dim, Dim]
+    arguments: tuple[Argument, ...]
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,7 @@ class SegmentRecord:
     guards: tuple[str, ...]
     parameters: Mapping[str, Any]
     workspaces: tuple[Workspace, ...]
-    kernels: tuple[KernelRecord, ...]
+    launches: tuple[LaunchRecord, ...]
     overridden: tuple[str, ...] = field(default=(), metadata=OMITTED)
 
 
@@ -145,6 +152,7 @@ class PlanRecord:
     targets: tuple[str, ...]
     floor_bytes: int
     tensor_flops: int
+    kernels: tuple[KernelRecord, ...]
     segments: tuple[SegmentRecord, ...]
     edges: tuple[EdgeRecord, ...]
     program: HostProgram

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fusec.commands.report import aligned, count
+from fusec.commands.report import aligned, kernel_count, launch_labels
 from fusec.escape import visible
 from fusec.parse.source import STDIN
 
@@ -30,9 +30,11 @@ def print_prediction(package: Package) -> Segmentation:
     (target,), launches = package.targets, package.program.host.launches
     record = record_of(package.program, target)
     kernels: dict[str, list[str]] = {}
+    labels = launch_labels(launches)
     for launch in launches:
-        kernels.setdefault(launch.segment, []).append(launch.kernel)
-    built = count(len(launches), "kernel")
+        label = labels[launch.kernel, launch.segment]
+        kernels.setdefault(launch.segment, []).append(label)
+    built = kernel_count(launches)
     print(f"{record.fusion}: {built} built for {target}, predicted for {_place(record)}")
     rows: list[tuple[str, ...]] = [HEADINGS]
     for segment in record.segments:

@@ -131,7 +131,7 @@ def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileO
 
 def _record(manifest: Manifest, recorded: PlanRecord, program: Compilation) -> PlanRecord:
     """Return what a manifest says of a program, with the builds that are recorded."""
-    builds = {k.name: k.builds for s in recorded.segments for k in s.kernels}
+    builds = {k.name: k.builds for k in recorded.kernels}
 
     def build_of(kernel: str, target: str) -> BuildRecord:
         # Registers and the like are told, and decide nothing.

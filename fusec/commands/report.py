@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ from fusec.explain.units import bytes_text, share_text, time_text
 
 if TYPE_CHECKING:
     from fusec.driver import Package
+    from fusec.hostir.instructions import Launch
     from fusec.ir.graph import Fusion
     from fusec.reference.verdict import Verdict
-    from fusec.run.measure import KernelTime, Timing
+    from fusec.run.measure import Timing
     from fusec.segment.roofline import Rates, Roofline
 
 HEADINGS = ("kernel", "scheduler", "time", "compulsory traffic", "GB/s", "share")
@@ -43,10 +45,12 @@ def print_table(
     program = package.program
     known = program.is_planned_for(sizes)
     segments = {s.name: s for s in program.segmented.segments}
+    labels = launch_labels(program.host.launches)
     rows: list[tuple[str, ...]] = [HEADINGS]
     for name, kernels in groupby(timing.kernels, key=lambda k: k.segment):
         least = roofline.of_segment(segments[name]) if known else None
-        rows += _rows(name, segments[name].scheduler, list(kernels), least, rates)
+        own = [(labels[k.kernel, name], k.seconds) for k in kernels]
+        rows += _rows(name, segments[name].scheduler, own, least, rates)
     print("\n".join(aligned(rows, left=(0, 1))))
     whole = roofline.of_fusion(program.segmented)
     least = "" if not known else (
@@ -67,17 +71,44 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[st
         yield "  ".join(c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in cells).rstrip()
 
 
+def kernel_count(launches: Sequence[Launch]) -> str:
+    """Return `1 kernel`, or `2 kernels (3 launches)` where some are launched for several."""
+    kernels = len({launch.kernel for launch in launches})
+    repeated = f" ({len(launches)} launches)" if kernels < len(launches) else ""
+    return count(kernels, "kernel") + repeated
+
+
+def launch_labels(launches: Iterable[Launch]) -> dict[tuple[str, str], str]:
+    """Return by kernel and segment how a launch is called: `gelu_s0`, or `gelu_s0 for s2`.
+
+    The segment is told where a kernel is launched for several.
+    """
+    pairs = dict.fromkeys((launch.kernel, launch.segment) for launch in launches)
+    segments = Counter(kernel for kernel, _ in pairs)
+    return {
+        (kernel, segment): kernel if segments[kernel] == 1 else f"{kernel} for {segment}"
+        for kernel, segment in pairs
+    }
+
+
 def _rows(
-    name: str, scheduler: str, kernels: list[KernelTime], least: Roofline | None, rates: Rates
+    name: str,
+    scheduler: str,
+    launches: Sequence[tuple[str, float]],
+    least: Roofline | None,
+    rates: Rates,
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kernel of a segment; what it must do is of all of them together."""
-    seconds, none = sum(k.seconds for k in kernels), ("", "", "")
+    """Yield a row for each launch of a segment, given its label and seconds.
+
+    What a segment must do is of all of them together.
+    """
+    seconds, none = sum(each for _, each in launches), ("", "", "")
     known = none if least is None else _cells(least, seconds, rates)
-    for kernel in kernels:
-        own = known if len(kernels) == 1 else none
-        yield (kernel.kernel, scheduler, time_text(kernel.seconds), *own)
-    if len(kernels) > 1:
-        both = f"{name}, {count(len(kernels), 'kernel')}"
+    for label, each in launches:
+        own = known if len(launches) == 1 else none
+        yield (label, scheduler, time_text(each), *own)
+    if len(launches) > 1:
+        both = f"{name}, {count(len(launches), 'kernel')}"
         yield (both, scheduler, time_text(seconds), *known)
 
 

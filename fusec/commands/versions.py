@@ -24,10 +24,12 @@ DUMPS = "segmented_fusion.*.txt"
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a version; registers: as the compiler gave them, None where it was not asked."""
+    """A kernel of a version; scheduler: of the first segment that launches it.
+
+    registers: as the compiler gave them, None where it was not asked.
+    """
 
     name: str
-    segment: str
     scheduler: str
     text: str
     registers: int | None = None
@@ -77,11 +79,9 @@ def _planned(whole: Compilation) -> Iterator[Version]:
     for arch in whole.targets:
         program = whole.on((arch,))
         segmented = program.segmented
-        kernels = (
-            Kernel(source.name, segment.name, segment.scheduler, source.text)
-            for segment, sources in zip(segmented.segments, program.sources, strict=True)
-            for source in sources
-        )
+        pairs = zip(segmented.segments, program.sources, strict=True)
+        scheduler = {source.name: segment.scheduler for segment, own in pairs for source in own}
+        kernels = (Kernel(s.name, scheduler[s.name], s.text) for s in program.kernel_sources)
         yield Version(
             program.original.name, arch, segmented.bytes,
             roofline.of_fusion(segmented).fewest_bytes,
@@ -101,15 +101,15 @@ def _compiled(folder: Path) -> Iterator[Version]:
     contents = read_folder(folder)
     for number, plan in enumerate(contents.manifest.plans):
         program = _planned_again(contents, number)
+        scheduler = {r.kernel: s.scheduler for s in reversed(plan.segments) for r in s.launches}
         for arch in plan.targets:
             kernels = tuple(
                 Kernel(
-                    k.name, s.name, s.scheduler,
+                    k.name, scheduler[k.name],
                     decode_text(contents.files[k.source], folder / k.source),
                     k.builds[arch].registers,
                 )
-                for s in plan.segments
-                for k in s.kernels
+                for k in plan.kernels
             )  # fmt: skip
             fusion, least = contents.manifest.fusion, plan.floor_bytes
             if program is None:
@@ -142,16 +142,20 @@ def _golden(folder: Path) -> Iterator[Version]:
         plans: Sequence[Any] = data["plans"]
         divided = any(folder.glob("partition*.txt"))
         for plan in plans:
+            scheduler = {
+                launch["kernel"]: s["scheduler"]
+                for s in reversed(plan["segments"])
+                for launch in s["launches"]
+            }
             for arch in plan["targets"]:
                 mark = f".{plan['targets'][0]}" if len(plans) > 1 else ""
                 kernels = tuple(
                     Kernel(
-                        k["name"], s["name"], s["scheduler"],
+                        k["name"], scheduler[k["name"]],
                         read_text(texts[f"{k['name']}{mark}"], "a golden file", TEXT_BYTES),
                         None if builds is None else builds[k["name"]][arch]["registers"],
                     )
-                    for s in plan["segments"]
-                    for k in s["kernels"]
+                    for k in plan["kernels"]
                 )  # fmt: skip
                 size = sum(s["bytes"] + s["workspace_bytes"] for s in plan["segments"])
                 yield Version(

@@ -63,7 +63,7 @@ class LaunchPrinter:
         rest = (str(launch.shared_bytes), stream, "parameters")
         call = f"{name}({', '.join((function, *shape, *rest))})"
         locals_ += _array(parameters or ["NULL"])
-        return LaunchKernel(launch.kernel, tuple(locals_), call)
+        return LaunchKernel(launch.kernel, launch.segment, tuple(locals_), call)
 
     def _argument(self, argument: Argument, local: str) -> tuple[str, str]:
         """Return the declaration of a local variable, or nothing, and the pointer to a value."""

@@ -120,9 +120,13 @@ class Map:
 
 @dataclass(frozen=True)
 class LaunchKernel:
-    """A launch; locals: declarations of parameters and of pointers to them. function: the call."""
+    """A launch for a segment; locals: declarations of parameters and of pointers to them.
+
+    function: the call.
+    """
 
     kernel: str
+    segment: str
     locals: tuple[str, ...]
     function: str
     kind: str = "launch"

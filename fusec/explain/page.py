@@ -118,7 +118,8 @@ def _view(record: Segmentation, program: Compilation, anchor: str) -> View:
 def _detail(
     record: Segmentation, program: Compilation, segment: SegmentFacts, anchor: str
 ) -> Detail:
-    sources = program.sources[segment.id]
+    launched, texts = program.kernels_launched, {s.name: s for s in program.kernel_sources}
+    sources = (texts[launched[s.name]] for s in program.sources[segment.id])
     kernels = (Kernel(s.name, s.text.count("\n"), highlighted(s.text)) for s in sources)
     return Detail(
         segment,

@@ -68,6 +68,7 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
     gpu, segmented = target.find(arch), program.segmented
     division = lowering.division(program.original, program.options)
     peak = peak_bytes(expand(program.posts, segmented, program.plans), segmented.fusion.hints)
+    registers = {} if built is None else _registers(program, arch, built)
     with activity(f"explain {program.original.name}"):
         return describe(
             segmented,
@@ -75,7 +76,7 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
             divisions=division.decisions,
             streams=program.options.streams,
             peak_bytes=peak,
-            occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
+            occupancy=[_kernels(plan, gpu, registers) for plan in program.plans],
             orders=[_orders(plan) for plan in program.plans],
             hosts=["" if plan.host is None else str(plan.host) for plan in program.plans],
             specialised=[
@@ -92,12 +93,18 @@ def _orders(plan: KernelPlan) -> tuple[SumOrder, ...]:
     )
 
 
-def _kernels(plan: KernelPlan, target: Target, built: Built) -> tuple[KernelFacts, ...]:
+def _registers(program: Compilation, arch: str, built: Built) -> dict[str, int]:
+    """Return the registers of each kernel as planned: those of the equal one that is launched."""
+    return {name: built[own, arch].registers for name, own in program.kernels_launched.items()}
+
+
+def _kernels(
+    plan: KernelPlan, target: Target, registers: Mapping[str, int]
+) -> tuple[KernelFacts, ...]:
     from fusec.schedule.segments import occupancies
 
     found: list[KernelFacts] = []
     for kernel, told in zip(plan.kernels, occupancies(plan, target), strict=True):
-        artifact = built.get((kernel.name, target.arch))
         found.append(
             KernelFacts(
                 kernel.name,
@@ -106,7 +113,7 @@ def _kernels(plan: KernelPlan, target: Target, built: Built) -> tuple[KernelFact
                 told.spills,
                 told.shared_bytes,
                 told.blocks,
-                None if artifact is None else artifact.registers,
+                registers.get(kernel.name),
             )
         )
     return tuple(found)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from fusec.codegen.equal import kernels_launched
 from fusec.codegen.render import KernelSource
 from fusec.hostir.alignment import aligned
 from fusec.hostir.instructions import (
@@ -45,9 +46,11 @@ def expand(
 ) -> HostProgram:
     """Return a program whose segments, each with its plan, are launches of kernels.
 
-    sources: the plans' texts, which say what alignment their accesses ask; the most without them.
+    sources: the plans' texts, which say what alignment their accesses ask, and which kernels are
+    equal; the most, and none, without them.
     """
     own = {s.name: plan for s, plan in zip(segmented.segments, plans, strict=True)}
+    launched = kernels_launched(s for each in sources or () for s in each)
     loops = _loops(program.instructions)
     spaces = {n: tuple(_workspaces(n, plan, loops.get(n))) for n, plan in own.items()}
     inside = _made_inside(segmented, plans)
@@ -63,7 +66,7 @@ def expand(
         first += [Allocate(INDEX_ERRORS), Memset(INDEX_ERRORS)]
     ahead = tuple(takewhile(lambda i: _is_ahead(i, inside), program.instructions))
     rest = program.instructions[len(ahead) :]
-    instructions = (*ahead, *first, *_expanded(rest, own, spaces))
+    instructions = (*ahead, *first, *_expanded(rest, own, spaces, launched))
     guards: tuple[Guard, ...] = ()
     if sources is not None:
         spans = {v.name: n.span for n in segmented.fusion.nodes for v in n.outputs}
@@ -133,20 +136,21 @@ def _expanded(
     instructions: Iterable[Instruction],
     plans: Mapping[str, KernelPlan],
     spaces: Mapping[str, Sequence[_Workspace]],
+    launched: Mapping[str, str],
 ) -> Iterator[Instruction]:
     for instruction in instructions:
         match instruction:
             case Post(segment) if plans[segment].kernels:
                 for workspace in spaces[segment]:
                     yield from workspace.each
-                yield from _launches(segment, plans[segment])
+                yield from _launches(segment, plans[segment], launched)
             case For(_, _, body):
-                yield replace(instruction, body=tuple(_expanded(body, plans, spaces)))
+                yield replace(instruction, body=tuple(_expanded(body, plans, spaces, launched)))
             case _:
                 yield instruction
 
 
-def _launches(segment: str, plan: KernelPlan) -> Iterator[Instruction]:
+def _launches(segment: str, plan: KernelPlan, launched: Mapping[str, str]) -> Iterator[Instruction]:
     own = {w.name for w in plan.workspaces}
     for kernel in plan.kernels:
         arguments = tuple(_resolve(a, segment, kernel.name, own) for a in kernel.arguments)
@@ -154,7 +158,7 @@ def _launches(segment: str, plan: KernelPlan) -> Iterator[Instruction]:
             if isinstance(argument, TensorMapArgument):
                 yield EncodeTensorMap(argument.name, argument)
         yield Launch(
-            kernel.name,
+            launched.get(kernel.name, kernel.name),
             segment,
             kernel.grid,
             kernel.block,

@@ -90,7 +90,8 @@ class EncodeTensorMap:
 class Launch:
     """Start a kernel; arguments name buffers, scalars and tensor maps of the program.
 
-    overlapped: whether it starts while the kernel before it still runs, for whose end it waits.
+    kernel: may be that of an earlier segment, equal to the one planned for `segment`. overlapped:
+    whether it starts while the kernel before it still runs, for whose end it waits.
     """
 
     kernel: str
@@ -110,7 +111,7 @@ class Launch:
         if self.overlapped:
             extra += " overlapped"
         shape = f"<{_triple(self.grid)}; {_triple(self.block)}>"
-        return f"launch {self.kernel} {shape}{extra} ({arguments})"
+        return f"launch {self.kernel} for {self.segment} {shape}{extra} ({arguments})"
 
     @property
     def written(self) -> tuple[str, ...]:

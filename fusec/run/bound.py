@@ -297,7 +297,7 @@ class Bound:
         )
         device, function = self.device, self._functions[launch.kernel]
         config = launch_config(device.driver, shape, self.streams.handles[step.stream])
-        what = f"kernel `{launch.kernel}`"
+        what = f"kernel `{launch.kernel}` for {launch.segment}"
         return lambda: device.call(
             "cuLaunchKernelEx", config, function, packed.address, 0, what=what
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING
 from fusec.diagnostics import InternalError
 from fusec.processors import usable_processors
 from fusec.run.cache import Cache, entry_key, user_cache
-from fusec.run.cubin import renamed
-from fusec.run.headers import headers_for
+from fusec.run.headers import headers_for, with_included
 from fusec.run.nvrtc import FLAGS, Compiled, compile_cuda, compiler_version
 
 if TYPE_CHECKING:
@@ -22,21 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """The CUDA text of one kernel file; headers: what it may include, by default fusec's own.
+    """The CUDA text of one kernel file.
 
-    digest: equal for sources that differ in names alone, so that one of them is built for all;
-    empty for a source that is built for itself.
+    headers: the texts of those that it includes; by default those of fusec's own that it names.
     """
 
     name: str
     text: str
     headers: Mapping[str, str] | None = None
-    digest: str = ""
 
     @classmethod
     def of(cls, kernel: KernelSource) -> Source:
         """Return the source of a kernel that code generation made."""
-        return cls(kernel.name, kernel.text, digest=kernel.digest)
+        return cls(kernel.name, kernel.text, with_included(kernel.headers))
 
 
 @dataclass(frozen=True)
@@ -63,80 +59,6 @@ Futures = dict[Key, Future[Artifact]]
 Progress = Callable[[Artifact, int, int], None]
 
 
-class Builder:
-    """Builds kernels for some architectures; of those that differ in names alone, one for all.
-
-    `cache` defaults to the user's; `Cache(None)` keeps nothing. `jobs` defaults to the processors
-    this process may use.
-    """
-
-    def __init__(
-        self,
-        archs: Sequence[str],
-        jobs: int | None = None,
-        *,
-        options: tuple[str, ...] = (),
-        cache: Cache | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        """Start with nothing built."""
-        self._archs, self._jobs, self._options = archs, jobs, options
-        self._cache = user_cache() if cache is None else cache
-        self._progress = progress
-        # By digest and architecture: how long the name is, and what was built.
-        self._models: dict[tuple[str, str], tuple[int, Future[Artifact]]] = {}
-
-    def build(self, sources: Sequence[Source]) -> dict[Key, Artifact]:
-        """Return the artifact of every (name, arch), in the order of `sources`.
-
-        After an error nothing more is begun; of several, the first in that order is raised.
-        """
-        wanted = {(source.name, arch): source for source in sources for arch in self._archs}
-        if len(wanted) != len(sources) * len(self._archs):
-            raise InternalError("two kernels of one build have the same name")
-        workers = max(1, min(self._jobs or usable_processors(), len(wanted)))
-        with ThreadPoolExecutor(workers, thread_name_prefix="fusec-build") as pool:
-            futures = self._submit(pool, wanted)
-            try:
-                for done, future in enumerate(as_completed(futures.values()), start=1):
-                    if future.exception() is not None:
-                        break
-                    if self._progress is not None:
-                        self._progress(future.result(), done, len(futures))
-            finally:
-                for future in futures.values():
-                    future.cancel()
-        return {key: _result(future, futures) for key, future in futures.items()}
-
-    def _submit(self, pool: ThreadPoolExecutor, wanted: Mapping[Key, Source]) -> Futures:
-        """Begin to compile one kernel of each text, and to rename it for the others.
-
-        It is the one with the longest name, as a cubin has room for shorter names alone.
-        """
-
-        def compiled(key: Key) -> Future[Artifact]:
-            return pool.submit(_build_one, wanted[key], key[1], self._options, self._cache)
-
-        futures: Futures = {}
-        groups: dict[tuple[str, str], list[Key]] = {}
-        for key, source in wanted.items():
-            if source.digest:
-                groups.setdefault((source.digest, key[1]), []).append(key)
-            else:
-                futures[key] = compiled(key)
-        for form, keys in groups.items():
-            longest = max(keys, key=_name_size)
-            if form not in self._models or self._models[form][0] < _name_size(longest):
-                futures[longest] = compiled(longest)
-                self._models[form] = _name_size(longest), futures[longest]
-        # Last, so that none of them keeps a worker waiting for what has not begun.
-        for form, keys in groups.items():
-            for key in keys:
-                if key not in futures:
-                    futures[key] = pool.submit(_renamed, self._models[form][1], key[0])
-        return {key: futures[key] for key in wanted}
-
-
 def build(
     sources: Sequence[Source],
     archs: Sequence[str],
@@ -146,27 +68,32 @@ def build(
     cache: Cache | None = None,
     progress: Progress | None = None,
 ) -> dict[Key, Artifact]:
-    """Return the artifacts of one set of sources, as a new Builder makes them."""
-    builder = Builder(archs, jobs, options=options, cache=cache, progress=progress)
-    return builder.build(sources)
+    """Return the artifact of every (name, arch), in the order of `sources`.
 
-
-def _name_size(key: Key) -> int:
-    return len(key[0].encode())
-
-
-def _renamed(model: Future[Artifact], name: str) -> Artifact:
-    """Return the artifact of a kernel whose text is that of `model` but for names."""
-    start = time.perf_counter()
-    built = model.result()
-    own = re.compile(rf"\b{re.escape(built.name)}\b")
-    return replace(
-        built,
-        name=name,
-        cubin=renamed(built.cubin, built.name, name),
-        warnings=tuple(own.sub(name, warning) for warning in built.warnings),
-        seconds=time.perf_counter() - start,
-    )
+    After an error nothing more is begun; of several, the first in that order is raised. `cache`
+    defaults to the user's; `Cache(None)` keeps nothing. `jobs` defaults to the processors this
+    process may use.
+    """
+    cache = user_cache() if cache is None else cache
+    wanted = {(source.name, arch): source for source in sources for arch in archs}
+    if len(wanted) != len(sources) * len(archs):
+        raise InternalError("two kernels of one build have the same name")
+    workers = max(1, min(jobs or usable_processors(), len(wanted)))
+    with ThreadPoolExecutor(workers, thread_name_prefix="fusec-build") as pool:
+        futures = {
+            key: pool.submit(_build_one, source, key[1], options, cache)
+            for key, source in wanted.items()
+        }
+        try:
+            for done, future in enumerate(as_completed(futures.values()), start=1):
+                if future.exception() is not None:
+                    break
+                if progress is not None:
+                    progress(future.result(), done, len(futures))
+        finally:
+            for future in futures.values():
+                future.cancel()
+    return {key: _result(future, futures) for key, future in futures.items()}
 
 
 def _result(future: Future[Artifact], futures: Futures) -> Artifact:
@@ -181,7 +108,7 @@ def _result(future: Future[Artifact], futures: Futures) -> Artifact:
 def _build_one(source: Source, arch: str, options: tuple[str, ...], cache: Cache) -> Artifact:
     """Return one artifact, from the cache or from NVRTC."""
     start = time.perf_counter()
-    headers = headers_for(source.text, source.headers)
+    headers = headers_for(source.text) if source.headers is None else source.headers
     compiler = compiler_version()
     key = entry_key(
         source=source.text,

@@ -7,13 +7,12 @@ built by NVRTC 12.8 to 13.4, they agree with the log.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusec.foreign import decoding
-from fusec.run.elf import STRINGS, Elf
+from fusec.run.elf import Elf
 
 _FUNCTION = 2
 _ENTRY = 0x10  # in a symbol's `other`: a kernel, not a function that one calls
@@ -117,63 +116,3 @@ def _shared_bytes(elf: Elf, kernel: str) -> int:
     if section is None:
         return 0
     return section.size - (_RESERVED_BYTES if _RESERVED in elf.by_name else 0)
-
-
-def renamed(cubin: bytes, old: str, new: str) -> bytes:
-    """Return a cubin whose kernel `old` is called `new`, of at most as many bytes.
-
-    It is as if built under that name, but for what is left of a longer one: nothing in the file
-    moves. ValueError where it has no such kernel.
-    """
-    was, now = old.encode(), new.encode()
-    if len(now) > len(was):
-        raise ValueError(f"`{new}` is longer than `{old}`")
-    image = bytearray(cubin)
-    for section in Elf(cubin).sections:
-        content = bytes(image[section.offset : section.offset + section.size])
-        if section.kind == STRINGS or section.name.endswith(".debug_str"):
-            content = _rename_words(content, was, now, ends=b"\0")
-        elif section.name.endswith(".nv_debug_ptx_txt"):
-            content = _rename_words(content, was, now, ends=b" ")
-        elif section.name.endswith(".debug_line"):
-            content = _rename_file(content, was + b".cu", now + b".cu")
-        else:
-            continue
-        image[section.offset : section.offset + section.size] = content
-    if new not in {kernel.name for kernel in kernel_stats(bytes(image))}:
-        raise ValueError(f"no kernel `{old}`")
-    return bytes(image)
-
-
-def _rename_words(text: bytes, old: bytes, new: bytes, ends: bytes) -> bytes:
-    """Rename `old`, `.text.old`, `$old$helper`, `old_param_0`, `old.cu` and mangled names.
-
-    What a word gets shorter is filled with `ends`.
-    """
-    own = re.compile(rb"(?:^|(?<=[.$]))%s(?=$|\$|\.cu$|_param_\d+$)" % re.escape(old))
-    mangled, now = b"%d%sE" % (len(old), old), b"%d%sE" % (len(new), new)
-
-    def rename(match: re.Match[bytes]) -> bytes:
-        word = own.sub(new, match[0]).replace(mangled, now)
-        return word.ljust(len(match[0]), ends)
-
-    word = re.compile(rb"[\w.$]*%s[\w.$]*" % re.escape(old))
-    lines = (word.sub(rename, line) if old in line else line for line in text.split(b"\0"))
-    return b"\0".join(lines)
-
-
-_LONGEST_NUMBER = 9
-"""Bytes by which a number in LEB128 may be longer than needed: it has 10 at most."""
-
-
-def _rename_file(lines: bytes, old: bytes, new: bytes) -> bytes:
-    """Rename a file in a line table of DWARF 2.
-
-    What the name gets shorter goes into the size of the file, an unknown one (0) in LEB128, which
-    may be written with more bytes than it needs; what is too much for that, before the name.
-    """
-    spare = len(old) - len(new)
-    steps = 0 if spare <= _LONGEST_NUMBER else spare // 2
-    rest = b"\x80" * (spare - 2 * steps) + b"\0"
-    entry = re.compile(rb"(?<=\0)%s\0(.\0)\0" % re.escape(old), re.DOTALL)
-    return entry.sub(lambda m: b"./" * steps + new + b"\0" + m[1] + rest, lines)

@@ -13,7 +13,6 @@ _SECTION_COUNTS_AT = 0x3A  # bytes of an entry, entries, the entry of the sectio
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_TABLE = 2
-STRINGS = 3  # a section's kind: a table of strings
 _NO_BITS = 8
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -23,20 +23,35 @@ def device_headers() -> Mapping[str, str]:
     return MappingProxyType(dict(sorted(texts.items())))
 
 
-def headers_for(source: str, available: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return the headers that `source` includes, and those that they include, sorted by name.
+def with_included(
+    names: Iterable[str], available: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
+    """Return headers by name, and those that they include, sorted by name.
 
-    Names that are not available are left out: NVRTC reports them with the line.
+    available: fusec's own without it. Names that are not available are left out: NVRTC reports
+    them with the line.
     """
     known = device_headers() if available is None else available
     found: dict[str, str] = {}
-    texts = [source]
-    while texts:
-        for _, name in _INCLUDE.findall(texts.pop()):
-            if name in known and name not in found:
-                found[name] = known[name]
-                texts.append(known[name])
+    wanted = [*names]
+    while wanted:
+        name = wanted.pop()
+        if name in known and name not in found:
+            found[name] = known[name]
+            wanted += _included(known[name])
     return dict(sorted(found.items()))
+
+
+def headers_for(source: str, available: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """Return the headers that a text includes, as `with_included`.
+
+    For texts that fusec has not rendered; of those that it has, `KernelSource.headers` says it.
+    """
+    return with_included(_included(source), available)
+
+
+def _included(text: str) -> list[str]:
+    return [name for _, name in _INCLUDE.findall(text)]
 
 
 def anchor_includes(text: str, names: Mapping[str, str], folder: str) -> str:

@@ -32,38 +32,85 @@ def build_plans(
 ) -> Settled:
     """Return plans, their CUDA text and what `build` makes of it, of the kernels that spill less.
 
+    Of equal kernels the first one is built, and it alone has machine code in what is returned.
     A kernel that spills more than SPILL_LIMIT gets all registers of an SM, unless that spills more.
     Where that does not help, `others` gives further plans by a plan's number; the first one within
     the limit is taken, or else the one that spills least.
     """
     from fusec.codegen.dispatch import plan_sources
 
-    plans, texts, built = _with_all_registers(plans, sources, build)
-    changed = False
+    builds = _Builds(build)
+    plans, texts, built = _with_all_registers(plans, sources, builds)
     for number, plan in enumerate(plans):
         if _most(built, plan) <= SPILL_LIMIT:
             continue
         for other in others(number):
-            (found,), (text,), again = _with_all_registers([other], [plan_sources(other)], build)
+            (found,), (text,), again = _with_all_registers([other], [plan_sources(other)], builds)
             if _most(again, found) < _most(built, plans[number]):
-                old = {k.name for k in plans[number].kernels}
-                built = {key: a for key, a in built.items() if key[0] not in old} | again
-                plans[number], texts[number], changed = found, text, True
+                built |= again
+                plans[number], texts[number] = found, text
             if _most(built, plans[number]) <= SPILL_LIMIT:
                 break
-    if changed:
-        order = {s.name: k for k, s in enumerate(s for each in texts for s in each)}
-        built = dict(sorted(built.items(), key=lambda item: order[item[0][0]]))
-    return tuple(plans), tuple(texts), built
+    return tuple(plans), tuple(texts), _launched(texts, built, build)
+
+
+class _Builds:
+    """Kernels built so far, with their artifacts by target; none of them is equal to another."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._sources: list[KernelSource] = []
+        self._artifacts: list[Mapping[str, Artifact]] = []
+
+    def of(self, sources: Sequence[KernelSource]) -> Built:
+        """Return the artifacts of kernels; one that is equal to another has that one's."""
+        from fusec.codegen.equal import first_equal
+
+        every = [*self._sources, *sources]
+        known = len(self._sources)
+        first = first_equal(every)
+        new = [place for place in range(known, len(every)) if first[place] == place]
+        made = _by_name(self._build([Source.of(every[place]) for place in new]) if new else {})
+        self._sources += [every[place] for place in new]
+        self._artifacts += [made[every[place].name] for place in new]
+        kept = {place: k for k, place in enumerate([*range(known), *new])}
+        return {
+            (source.name, arch): artifact
+            for source, place in zip(sources, first[known:], strict=True)
+            for arch, artifact in self._artifacts[kept[place]].items()
+        }
+
+
+def _launched(texts: Iterable[Sequence[KernelSource]], built: Built, build: Build) -> Built:
+    """Return the artifacts of the kernels that are launched, each built under its own name."""
+    from fusec.codegen.equal import kernels_launched
+
+    every = [s for each in texts for s in each]
+    launched = kernels_launched(every)
+    found = _by_name(built)
+    firsts = [s for s in every if launched[s.name] == s.name]
+    # What was built first may belong to a plan that another one has replaced.
+    others = [s for s in firsts if any(a.name != s.name for a in found[s.name].values())]
+    if others:
+        found |= _by_name(build([Source.of(s) for s in others]))
+    return {(s.name, arch): a for s in firsts for arch, a in found[s.name].items()}
+
+
+def _by_name(built: Mapping[tuple[str, str], Artifact]) -> dict[str, dict[str, Artifact]]:
+    """Return artifacts by the name of the kernel, then by target."""
+    found: dict[str, dict[str, Artifact]] = {}
+    for (name, arch), artifact in built.items():
+        found.setdefault(name, {})[arch] = artifact
+    return found
 
 
 def _with_all_registers(
-    plans: Sequence[KernelPlan], sources: Sequence[Sequence[KernelSource]], build: Build
+    plans: Sequence[KernelPlan], sources: Sequence[Sequence[KernelSource]], builds: _Builds
 ) -> tuple[list[KernelPlan], list[tuple[KernelSource, ...]], Built]:
     """Build plans, and what spills again for one block on an SM."""
     from fusec.codegen.dispatch import kernel_source
 
-    built = dict(build([Source.of(s) for each in sources for s in each]))
+    built = builds.of([s for each in sources for s in each])
     plans, texts = list(plans), [list(each) for each in sources]
     tried: dict[str, tuple[int, int, KernelSource]] = {}
     for number, (plan, each) in enumerate(zip(plans, sources, strict=True)):
@@ -72,9 +119,7 @@ def _with_all_registers(
                 all_registers = kernel_source(plan, replace(kernel, all_registers=True))
                 if all_registers.text != source.text:
                     tried[kernel.name] = (number, place, all_registers)
-    again: Mapping[tuple[str, str], Artifact] = {}
-    if tried:
-        again = build([Source.of(s) for *_, s in tried.values()])
+    again = builds.of([s for *_, s in tried.values()])
     for name, (number, place, source) in tried.items():
         if _spills(again, name) < _spills(built, name):
             built |= {key: artifact for key, artifact in again.items() if key[0] == name}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -140,6 +141,23 @@ def nvtx_range(name: str) -> Generator[None]:
         yield
     finally:
         nvtx.pop_range()
+
+
+def is_marking() -> bool:
+    """Return whether the process has loaded NVIDIA's package nvtx: launches are marked then."""
+    return "nvtx" in sys.modules
+
+
+def marked(name: str, issue: Callable[[], None]) -> Callable[[], None]:
+    """Return what issues a launch inside an NVTX range, where the process has loaded nvtx."""
+    if not is_marking():
+        return issue
+
+    def issue_marked() -> None:
+        with nvtx_range(name):
+            issue()
+
+    return issue_marked
 
 
 def _nvtx() -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
 DIGITS = 12
-_IMPORTED = re.compile(r'{%-? *(?:import|include|from) "([^"]+)"')
 
 
 def digests(templates: Iterable[str]) -> dict[str, str]:
@@ -36,6 +34,16 @@ def digest(template: str) -> str | None:
             texts[name] = folder.joinpath(name).read_text(encoding="utf-8")
         except OSError:
             return None
-        wanted += _IMPORTED.findall(texts[name])
+        wanted += _imported(texts[name])
     whole = "".join(f"{name}\n{text}" for name, text in sorted(texts.items()))
     return sha256(whole.encode()).hexdigest()[:DIGITS]
+
+
+def _imported(text: str) -> Iterator[str]:
+    """Yield the templates that a template imports or includes, by Jinja's own parser."""
+    from jinja2 import Environment
+    from jinja2.meta import find_referenced_templates
+
+    for name in find_referenced_templates(Environment(autoescape=False).parse(text)):
+        assert name is not None, "a template imports another by a computed name"
+        yield name

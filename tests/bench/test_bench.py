@@ -35,7 +35,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64, U32, U64
 from fusec.options import CompileOptions
-from fusec.run.build import Builder
+from fusec.run.build import build as build_kernels
 from fusec.schedule.plan import Kernel, ScalarArgument, TensorArgument
 
 # -- the kernels that only move bytes
@@ -114,7 +114,7 @@ def test_a_share_that_is_rounded_down_loses_the_last_tile(tmp_path: Path) -> Non
 
 def test_the_kernels_that_measure_compile_without_spills() -> None:
     every = [s for s in sources() if s.name in ("hold", "stream_512x8", "stream_128x1_streaming")]
-    built = Builder(("sm_90a",)).build(every)
+    built = build_kernels(every, ("sm_90a",))
     assert len(sources()) == 1 + len(WAYS)
     assert "globaltimer" in hold_text()
     assert all(a.spill_bytes == 0 and a.registers <= 64 for a in built.values())
@@ -306,9 +306,9 @@ def test_more_than_a_twentieth_apart_is_a_finding() -> None:
 
 
 def test_bytes_stand_beside_those_of_the_own_segment() -> None:
-    kernel = SimpleNamespace(name="rows", segment="s0")
+    host = SimpleNamespace(launches=[SimpleNamespace(kernel="rows", segment="s0")])
     segments = tuple(Segment(n, "reduction", 10, 10, 1e-3) for n in ("s0", "s1"))
-    work: Any = SimpleNamespace(kernels=(kernel,), segments=segments)
+    work: Any = SimpleNamespace(host=host, segments=segments)
     (found,) = beside(work, [*read_csv(TABLE), ("rows", Counted(5, 6, 7))])
     assert found.segment.name == "s0"
     assert found.counted == Counted(2_000_005, 100_006, 1_000_007)

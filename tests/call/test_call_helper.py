@@ -10,8 +10,10 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -287,6 +289,23 @@ def test_calls_go_through_the_helper(helped: Helped) -> None:
     x, w = rows(4, 64, 7)
     np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
     assert device.asked.count("helper") == 5
+
+
+def test_launches_that_a_profiler_sees_are_not_the_helpers(
+    helped: Helped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is prepared while nvtx is loaded is issued by Python, with ranges."""
+    compile, device, _, _ = helped
+    ranges: list[str] = []
+    nvtx: Any = ModuleType("nvtx")
+    nvtx.__spec__ = ModuleSpec("nvtx", None)
+    nvtx.push_range, nvtx.pop_range = ranges.append, lambda: None
+    monkeypatch.setitem(sys.modules, "nvtx", nvtx)
+    monkeypatch.setattr(fast, "_InPython", lambda *_: None)  # arrays here are no tensors
+    program, (x, w) = compile(NORM), rows(4, 64)
+    for _ in range(3):
+        np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+    assert (device.asked.count("helper"), ranges) == (0, ["s0"] * 3)
 
 
 def test_a_kernel_may_start_before_the_last_one_has_ended(helped: Helped) -> None:

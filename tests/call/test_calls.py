@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -50,6 +53,43 @@ def norm(x: Any, w: Any, eps: float = 1e-5) -> Any:
     """Return what the norm is, in fp64."""
     x = x.astype(np.float64)
     return x / np.sqrt((x * x).mean(1, keepdims=True) + eps) * w
+
+
+EQUAL = """
+fusion: equal
+dims: {B: 12, N: 9, H: 64}
+inputs: {x: "f32[B, H]", z: "f32[N, H]"}
+ops:
+  - first = softmax(x, 1)
+  - second = softmax(z, 1)
+segments: {s0: [first], s1: [second]}
+outputs: [first, second]
+"""
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_launches_of_one_kernel_are_ranges_of_segments(
+    loaded: bool, calls: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nvtx is loaded; else nothing looks for it, and launches are issued as they are."""
+    ranges: list[str] = []
+    nvtx: Any = ModuleType("nvtx")
+    nvtx.__spec__ = ModuleSpec("nvtx", None)
+    nvtx.push_range, nvtx.pop_range = ranges.append, lambda: ranges.append("end")
+    if loaded:
+        monkeypatch.setitem(sys.modules, "nvtx", nvtx)
+    else:
+        monkeypatch.delitem(sys.modules, "nvtx", raising=False)
+        monkeypatch.setattr("fusec.run.trace._nvtx", None)
+    compile, device, _ = calls
+    program = compile(EQUAL)
+    x, z = rows(12, 64)[0], rows(9, 64)[0]
+    first, second = program(on_gpu(x), on_gpu(z))
+    for given, found in ((x, first), (z, second)):
+        powers = np.exp(given.astype(np.float64))
+        np.testing.assert_allclose(found.array, powers / powers.sum(1, keepdims=True), rtol=1e-5)
+    assert device.asked.count("load") == 1
+    assert ranges == (["s0", "end", "s1", "end"] if loaded else [])
 
 
 def test_a_call_gives_what_the_fusion_says(calls: Call) -> None:

@@ -15,7 +15,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.reference.verdict import compare
-from fusec.run.build import Builder, Source
+from fusec.run.build import Source, build
 from fusec.run.inputs import random_inputs
 from fusec.run.sass import sass
 from fusec.schedule.overlap import overlap_launches
@@ -104,7 +104,7 @@ def test_machine_code_waits_before_it_touches_memory(name: str) -> None:
     plan = program.plans[0]
     marked = replace(plan, kernels=tuple(replace(k, overlapped=True) for k in plan.kernels))
     (source, *_) = plan_sources(marked)
-    built = Builder(("sm_90a",), 1).build([Source.of(source)])
+    built = build([Source.of(source)], ("sm_90a",), 1)
     (artifact,) = built.values()
     codes = OPCODE.findall(sass(artifact.cubin))
     waits = codes.index("ACQBULK")

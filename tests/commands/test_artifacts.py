@@ -90,11 +90,11 @@ def test_the_manifest_says_how_to_launch(compiled: Path) -> None:
     assert data["outputs"] == [{"name": "y", "dtype": "bf16", "shape": ["B", "H"], "alias": None}]
     (plan,) = data["plans"]
     (segment,) = plan["segments"]
-    (kernel,) = segment["kernels"]
+    (kernel,), (launch,) = plan["kernels"], segment["launches"]
     assert (segment["name"], segment["scheduler"], segment["bytes"]) == ("s0", "pointwise", 576)
     assert kernel["source"] == KERNEL
-    assert any("B" in str(size) for size in kernel["grid"]), "the grid depends on B"
-    assert [a["name"] for a in kernel["arguments"] if a["is"] == "tensor"] == ["x", "w", "y"]
+    assert any("B" in str(size) for size in launch["grid"]), "the grid depends on B"
+    assert [a["name"] for a in launch["arguments"] if a["is"] == "tensor"] == ["x", "w", "y"]
     build = kernel["builds"]["sm_90a"]
     assert build["cubin"] == CUBIN
     assert build["registers"] > 0 == build["spill_bytes"]
@@ -117,17 +117,18 @@ def test_workspaces_and_several_kernels(tmp_path: Path, capsys: Capture) -> None
     path = EXAMPLES / "seed_2146.yaml"
     assert fusec(capsys, "compile", path, "-o", tmp_path / "out").code == 0
     (plan,) = manifest(tmp_path / "out")["plans"]
-    kernels = [k for s in plan["segments"] for k in s["kernels"]]
-    assert len(plan["segments"]) == 2 < len(kernels)
+    launches = [launch for s in plan["segments"] for launch in s["launches"]]
+    assert [launch["kernel"] for launch in launches] == [k["name"] for k in plan["kernels"]]
+    assert len(plan["segments"]) == 2 < len(launches)
     workspaces = [w for s in plan["segments"] for w in s["workspaces"]]
     assert workspaces
     assert {w["init"] for w in workspaces} <= {"none", "zeroed once", "zeroed per launch"}
     # A parameter of the CUDA source for every argument, in the same order.
-    for kernel in kernels:
+    for kernel, launch in zip(plan["kernels"], launches, strict=True):
         text = (tmp_path / "out" / kernel["source"]).read_text()
         head = text[text.index(f"{kernel['name']}(") :].split("(", 1)[1].split(") {", 1)[0]
         names_in_text = [re.split(r"[\s*]+", p.strip())[-1] for p in head.split(",")]
-        assert len(names_in_text) == len(kernel["arguments"]), kernel["name"]
+        assert len(names_in_text) == len(launch["arguments"]), kernel["name"]
 
 
 OPTIONS = {
@@ -357,7 +358,7 @@ def made_folder(name: str) -> Callable[[Path], None]:
 
 
 def kernel_of(data: dict[str, Any]) -> dict[str, Any]:
-    return data["plans"][0]["segments"][0]["kernels"][0]
+    return data["plans"][0]["kernels"][0]
 
 
 def launch_of(data: dict[str, Any]) -> dict[str, Any]:
@@ -409,7 +410,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "kernel misnamed": (
         changed(lambda d: kernel_of(d).update(name="k")),
-        'plans[0].segments[0].kernels[0].name is "k", expected "small_pointwise"',
+        'plans[0].kernels[0].name is "k", expected "small_pointwise"',
     ),
     "one size more": (changed(lambda d: launch_of(d)["grid"].append("Q")), "expected 3 entries"),
     "strange size": (

@@ -112,8 +112,8 @@ def test_the_text_form():
         "  guard N % 8 == 0\n"
         "  0: allocate add_1\n"
         "  1: allocate mul_1\n"
-        "  2: launch k0 <ceildiv(N, 256), 1, 1; 256, 1, 1> (x, mul_1!, scale, N)\n"
-        "  3: launch k1 <ceildiv(N, 256), 1, 1; 256, 1, 1> (x, mul_1, add_1!, N)\n"
+        "  2: launch k0 for s0 <ceildiv(N, 256), 1, 1; 256, 1, 1> (x, mul_1!, scale, N)\n"
+        "  3: launch k1 for s1 <ceildiv(N, 256), 1, 1; 256, 1, 1> (x, mul_1, add_1!, N)\n"
         "  4: free mul_1\n"
         "  return add_1\n"
     )

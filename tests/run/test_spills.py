@@ -21,8 +21,8 @@ from fusec.schedule.plan import KernelPlan
 ONE_BLOCK = "__launch_bounds__(kThreads, 1)"
 
 
-def doubled(size: int = 64) -> KernelPlan:
-    builder = GraphBuilder("doubled")
+def doubled(size: int = 64, name: str = "doubled") -> KernelPlan:
+    builder = GraphBuilder(name)
     x = builder.input("x", F32, [size])
     builder.output(builder.apply("add", x, x))
     return plan_of("pointwise", builder.finish())
@@ -123,6 +123,28 @@ def test_other_plans_are_tried_until_one_is_within_the_limit(
     assert doubled_text(kept) in source.text
     assert plan_sources(plans[0]) == (source,)
     assert {a.cubin for a in artifacts.values()} == {source.text.encode()}
+
+
+def test_equal_kernels_are_built_once_and_under_a_name_of_their_own() -> None:
+    """The first of three gets another plan: the second one is then the first of two."""
+    plans = [doubled(name=name) for name in ("first", "second", "third")]
+    asked: list[list[str]] = []
+    compiler = ManyPlans(2000, 0)
+
+    def build(sources: Sequence[Source]) -> dict[tuple[str, str], Artifact]:
+        asked.append([s.name for s in sources])
+        return compiler.build(sources)
+
+    def others(number: int) -> Iterator[KernelPlan]:
+        if number == 0:
+            yield doubled(128, "first")
+
+    sources = [plan_sources(plan) for plan in plans]
+    found, ((first,), (second,), _), artifacts = build_plans(plans, sources, build, others)
+    assert asked == [["first_pointwise"], *[["first_pointwise"]] * 2, ["second_pointwise"]]
+    assert [plan.kernels[0].name for plan in found] == [p.kernels[0].name for p in plans]
+    texts = {name: artifact.cubin.decode() for (name, _), artifact in artifacts.items()}
+    assert texts == {"first_pointwise": first.text, "second_pointwise": second.text}
 
 
 def nothing_overflows(plan: KernelPlan, target: object) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem
-from fusec.run.build import Builder, Source
+from fusec.run.build import Source, build
 from fusec.run.device import Device
 from fusec.run.links import Links
 from fusec.run.nvrtc import supported_architectures
@@ -25,7 +25,7 @@ class TransportKernels:
         if name not in self._functions:
             text = source.read_text(encoding="utf-8")
             arch = f"sm_{self._device.facts.capability}"
-            (built,) = Builder([arch], 1).build([Source(source.stem, text)]).values()
+            (built,) = build([Source(source.stem, text)], [arch], 1).values()
             self._functions[name] = self._device.load(built.cubin, name)
         return self._functions[name]
 

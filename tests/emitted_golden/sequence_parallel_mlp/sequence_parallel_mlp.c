@@ -217,7 +217,7 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
   CUdeviceptr at_down = (CUdeviceptr)a->down;
   CUdeviceptr at_y = (CUdeviceptr)a->y;
   CUdeviceptr at_a = memory + places->at_0;
-  {  // sequence_parallel_mlp_s0_inner_persistent
+  {  // sequence_parallel_mlp_s0_inner_persistent for s0
     void* parameters[] = {&at_x, &at_scale, &at_a};
     error = launch(functions[0], s->T, 1, 1, 128, 1, 1, 0, stream, parameters);
     if (error != SEQUENCE_PARALLEL_MLP_OK) return error;
@@ -243,7 +243,7 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (error != SEQUENCE_PARALLEL_MLP_OK) return error;
-  {  // sequence_parallel_mlp_s2_matmul
+  {  // sequence_parallel_mlp_s2_matmul for s2
     long long n3 = s->T;
     void* parameters[4];
     parameters[0] = &map_sequence_parallel_mlp_s2_matmul_a_full_map;
@@ -270,7 +270,7 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (error != SEQUENCE_PARALLEL_MLP_OK) return error;
-  {  // sequence_parallel_mlp_s3_matmul
+  {  // sequence_parallel_mlp_s3_matmul for s3
     long long n3 = s->T;
     void* parameters[4];
     parameters[0] = &map_sequence_parallel_mlp_s3_matmul_h_map;
@@ -286,7 +286,7 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
   error = nccl(ncclReduceScatter((const void*)at_p_partial, (void*)at_p, (size_t)(s->D * s->T),
                                  ncclBfloat16, ncclSum, a->ranks.tp, stream));
   if (error != SEQUENCE_PARALLEL_MLP_OK) return error;
-  {  // sequence_parallel_mlp_s5_pointwise
+  {  // sequence_parallel_mlp_s5_pointwise for s5
     long long n3 = s->T;
     void* parameters[] = {&at_x, &at_p, &at_y, &n3};
     error = launch(functions[3], s->T * 4, 1, 1, 256, 1, 1, 0, stream, parameters);

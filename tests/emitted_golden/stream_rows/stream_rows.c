@@ -267,7 +267,7 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (error != STREAM_ROWS_OK) return error;
-    {  // stream_rows_s1_matmul
+    {  // stream_rows_s1_matmul for s1
       long long n3 = s->M;
       void* parameters[4];
       parameters[0] = &map_stream_rows_s1_matmul_x_slice_map;
@@ -294,7 +294,7 @@ static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Argu
                    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (error != STREAM_ROWS_OK) return error;
-    {  // stream_rows_s2_matmul
+    {  // stream_rows_s2_matmul for s2
       long long n3 = s->M;
       void* parameters[4];
       parameters[0] = &map_stream_rows_s2_matmul_h_map;

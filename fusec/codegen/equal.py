@@ -1,0 +1,42 @@
+"""Equal kernels: those that differ in names and comments alone, of which one is built."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+
+from fusec.codegen.render import KernelSource
+
+
+def first_equal(sources: Sequence[KernelSource]) -> list[int]:
+    """Return of each kernel the place of the first one that is equal to it; its own if none is.
+
+    Equal kernels have one digest, take parameters of the same types in the same order, and are
+    launched with blocks, clusters and dynamic shared memory of one size; grids may differ.
+    """
+    found, alike = [*range(len(sources))], defaultdict[Hashable, list[int]](list)
+    for place, source in enumerate(sources):
+        alike[_form(source)].append(place)
+    for places in alike.values():
+        if len(places) == 1:
+            continue  # nothing can be equal, and a digest costs a rendering
+        first: dict[str, int] = {}
+        for place in places:
+            digest = sources[place].digest
+            found[place] = first.setdefault(digest, place) if digest else place
+    return found
+
+
+def kernels_launched(sources: Iterable[KernelSource]) -> dict[str, str]:
+    """Return by the name of each kernel of a program, as planned, that of the kernel launched."""
+    each = [*sources]
+    return {s.name: each[k].name for s, k in zip(each, first_equal(each), strict=True)}
+
+
+def _form(source: KernelSource) -> Hashable:
+    """Return what equal kernels have in common that is known without a digest."""
+    kernel = source.kernel
+    return (
+        kernel.template, kernel.block, kernel.cluster, kernel.shared_bytes, len(kernel.arguments),
+        source.headers,
+    )  # fmt: skip
