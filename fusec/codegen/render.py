@@ -14,6 +14,7 @@ from fusec.kernel.alignment import WIDEST, alignments
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.device import NAMESPACE, header_of
 from fusec.kernel.facts import uses
+from fusec.kernel.fold import folded
 from fusec.kernel.nodes import (
     I64,
     INT,
@@ -260,6 +261,7 @@ def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()
     """
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
+    view = folded(view, names)
     nodes: list[Node] = []
     printed, first = _filled(kernel.template, view, _noting(nodes)), _first(kernel)
     used = uses([*nodes, *first])

@@ -166,7 +166,7 @@ class Writing:
         emitter, scope = self.emitter, self.emitter.scopes[-1].name
         if self.value is not None:
             name = emitter.names.fresh(self.value.name)
-            found = emitter.ref(self.gathered, WRITE)
+            found = emitter.value(self.gathered, WRITE)
             emitter.add(WRITE, scope, Let(compute_type(self.value.dtype), name, found))
             emitter.given[self.after.at_home(self.value)] = Name(name)
         for each in self.plans:

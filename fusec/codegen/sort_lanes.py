@@ -147,7 +147,7 @@ class _Making:
         instance = parts.at(found).at_home(parts.node.inputs[0])
         emitter.count([instance])
         phase = instance.depth
-        value = emitter.ref(instance, phase)
+        value = emitter.value(instance, phase)
         name = self.names.fresh(results[0].name)
         self.given[results[0]] = Name(name)
         rows = (line for k in range(phase + 1) for line in emitter.before(k))

@@ -125,6 +125,14 @@ HEADERS: Mapping[str, str] = {
 """The header that declares each name."""
 
 
+_PURE_HEADERS = (
+    "classify.cuh", "fast_math.cuh", "math.cuh", "round_below.cuh", "rounding.cuh", "sequence.cuh",
+    "tf32.cuh", "types.cuh", "vector.cuh", "wrap.cuh",
+)  # fmt: skip
+PURE = frozenset(n for h in _PURE_HEADERS for n in DECLARED[h].split()) - {"store"}
+"""The functions that do no more than compute, or load, what they return."""
+
+
 def header_of(name: str) -> str:
     """Return the header that declares a name, without its namespace.
 

@@ -39,6 +39,7 @@ from fusec.kernel.nodes import (
     Select,
     Type,
     Unary,
+    Widened,
     call,
     grouped,
     item,
@@ -130,11 +131,12 @@ class Emitter(Nest):
         return self._texts[(home, instance)]
 
     def _emit(self, instance: Instance, phase: int, number: int) -> Expression:
-        text = self._expression(instance, phase)
+        text = self.value(instance, phase)
         local = self._read_in.get(instance, number) == number  # not hoisted out of its user's loop
         simple = len(text.text) < _INLINE_WIDTH and self.uses[instance] <= 1 and local
         own = instance.kind != "index" or instance.dtype == (I64 if self.wide else I32)
-        if (simple and instance.kind == "op") or (text.text.isidentifier() and own):
+        is_same = instance.kind == "select" and not isinstance(text, Select)  # of all branches
+        if (simple and (instance.kind == "op" or is_same)) or (text.text.isidentifier() and own):
             return text
         if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
             return text
@@ -142,7 +144,8 @@ class Emitter(Nest):
         self.add(phase, self.scopes[number].name, Let(compute_type(instance.dtype), name, text))
         return Name(name)
 
-    def _expression(self, instance: Instance, phase: int) -> Expression:
+    def value(self, instance: Instance, phase: int) -> Expression:
+        """Return the text of an instance's value, computed in its place: it is given no name."""
         with self.indexed_by(instance.gathered):
             if instance.kind == "load":
                 return self._load(instance, phase)
@@ -288,13 +291,15 @@ class Emitter(Nest):
         return convert(storage_type(dtype), text)
 
     def _stored(self, text: Expression, dtype: DType) -> Expression:
-        return Call("fusec::to_float", (text,)) if dtype.is_half else text
+        return Widened.of(text, storage_type(dtype)) if dtype.is_half else text
 
     def _select(self, instance: Instance, phase: int) -> Expression:
         found = self.convert(instance.operands[-1], instance.dtype, phase)
         first = list(zip(instance.operands, instance.branches, strict=False))
         for operand, conditions in reversed(first):
             value = self.convert(operand, instance.dtype, phase)
+            if value == found:
+                continue  # both lie in one place, which depends on the conditions
             yes = grouped(value, SELECT + 1)
             found = Select(self.condition(conditions, phase), yes, found)
         return found

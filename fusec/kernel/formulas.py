@@ -121,6 +121,8 @@ class _Reader:
             self._next()
             template = self._list(">")
         if self.word != "(":
+            if word in ("true", "false"):
+                return Literal(word)
             return Type(word, template) if template else Name(word)
         self._next()
         return Call(word, self._list(")"), template)

@@ -8,7 +8,7 @@ walking its nodes (`walk`), never in what they print.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Any, Self, cast
 
@@ -229,6 +229,18 @@ class Call(Expression):
 
     def _printed(self) -> str:
         return f"{self.function}{_template(self.template)}({_listed(self.arguments)})"
+
+
+@dataclass(frozen=True)
+class Widened(Call):
+    """A value that memory holds in 16 bits or fewer, as a float; stored: its type in memory."""
+
+    stored: Type = field(kw_only=True)
+
+    @classmethod
+    def of(cls, value: Expression, stored: Type) -> Widened:
+        """Return a value of a type in memory as a float."""
+        return cls("fusec::to_float", (value,), stored=stored)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ from fusec.kernel.nodes import (
     Parameter,
     Type,
     Using,
+    Widened,
 )
 
 NAMED: dict[type[Node], str] = {
     Call: "function", Closure: "name", Constexpr: "name", Declare: "name", Let: "name",
     Loop: "variable", Name: "name", Parameter: "name", Type: "name", Using: "name",
+    Widened: "function",
 }  # fmt: skip
 """The field of a node that is a name which it declares or uses; members keep theirs."""
 
