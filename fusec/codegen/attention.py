@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.codegen.attention_frame import Frame, frame_of, neighbours, row_scopes
@@ -25,12 +26,17 @@ from fusec.codegen.product_text import (
 )
 from fusec.codegen.views import StorePlan, plan_stores
 from fusec.index.instances import Instance, instances_under
+from fusec.ir.dim import Dim
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import StoreKind
 from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
 from fusec.schedule.attention import AttentionPlan
-from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
+from fusec.schedule.attention_choice import (
+    AttentionKernel,
+    AttentionParameters,
+    spelled_layout,
+)
 from fusec.schedule.attention_maps import batch_axes
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_part import Part
@@ -126,7 +132,7 @@ def _config(context: _Context, kernel: AttentionKernel) -> tuple[Statement, ...]
         integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
         integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
         boolean("kLastFirst", last_first, "tiles of queries"),
-        *shared_memory(kernel.layout.constants),
+        *shared_memory(spelled_layout(p, attention.features.value, attention.value_features.value)),
     )
 
 
@@ -144,7 +150,15 @@ def _emitter(context: _Context, part: Part, width: int) -> Emitter:
         axes,
         "kWidth" if is_score else "kOutWidth",
         None if is_score else _IS_QUERY,
+        _sizes(context.attention, is_score=is_score),
     )
+
+
+def _sizes(attention: Attention, *, is_score: bool) -> Mapping[str, Dim]:
+    """Return the sizes that strides of scores, or of outputs, may be made of."""
+    if is_score:
+        return {"N": attention.n, "M": attention.m}
+    return {"Config::kValueFeatures": attention.value_features, "M": attention.m}
 
 
 def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, ...]]:
@@ -187,7 +201,9 @@ def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> G
 def _rows(context: _Context) -> RowView:
     softmax, plans = _softmax(context, 1)
     scopes = row_scopes(context.attention.batches, context.attention.scores.axes(1))
-    emitter = context.frame.emitter((*scopes, ("store", frozenset())), stored_under=_ROW_TEST)
+    emitter = context.frame.emitter(
+        (*scopes, ("store", frozenset())), stored_under=_ROW_TEST, sizes={"M": context.attention.m}
+    )
     return emit_row_end(emitter, softmax, plans)
 
 

@@ -48,7 +48,11 @@ from fusec.kernel.nodes import (
     item,
 )
 from fusec.schedule.attention_backward import BackwardPlan
-from fusec.schedule.attention_backward_choice import BackwardParameters, WalkKernel
+from fusec.schedule.attention_backward_choice import (
+    BackwardParameters,
+    WalkKernel,
+    spelled_walk_layout,
+)
 from fusec.schedule.attention_backward_problem import Backward, find_backward
 from fusec.schedule.attention_backward_values import QueryValues, find_query_values
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
@@ -152,7 +156,15 @@ def _config(context: _Context) -> tuple[Statement, ...]:
         boolean("kShares", walk.shares, "shares of gradients are summed, for values"),
         boolean("kDescending", bool(backward.bounds), "tiles with most work are owned first"),
         boolean("kLastFirst", not of_keys, "of those, the last ones have most"),
-        *shared_memory(kernel.layout.constants),
+        *shared_memory(
+            spelled_walk_layout(
+                p,
+                backward.features.value,
+                backward.value_features.value,
+                kernel.query_values,
+                walk,
+            )
+        ),
     )
 
 
@@ -168,7 +180,12 @@ def _emitter(context: _Context, part: Part, width: int, own: str = "") -> Emitte
     axes = part.axes(width)
     scopes = (*row_scopes(context.backward.batches, axes), *neighbours(axes))
     test = Binary("<", ROW, Name(own)) if own else None
-    return context.frame.emitter(scopes, axes, "kOutWidth", test)
+    backward = context.backward
+    sizes = {
+        "Config::kFeatures": backward.features, "Config::kValueFeatures": backward.value_features,
+        "M": backward.m, "N": backward.n,
+    }  # fmt: skip
+    return context.frame.emitter(scopes, axes, "kOutWidth", test, sizes)
 
 
 def _elements(context: _Context) -> dict[str, object]:

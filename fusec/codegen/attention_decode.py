@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.codegen.attention_decode_view import AttentionDecodeView, RowsView
@@ -13,13 +14,18 @@ from fusec.codegen.attention_view import GraphView, RowView, ScoresView
 from fusec.codegen.product_text import INDEX, boolean, constant, integer, shared_memory, using
 from fusec.codegen.views import plan_stores
 from fusec.index.domain import Refusal
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import Name, Statement, Sum, operand
 from fusec.schedule.attention_decode import DecodePlan
-from fusec.schedule.attention_decode_choice import DecodeKernel, DecodeParameters
+from fusec.schedule.attention_decode_choice import (
+    DecodeKernel,
+    DecodeParameters,
+    spelled_layout,
+)
 from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
 from fusec.schedule.attention_masks import Bound, Limit
 from fusec.schedule.attention_part import Part
@@ -35,6 +41,7 @@ RESERVED = frozenset([
     "whole",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
+_VALUE_FEATURES = "Config::kValueFeatures"
 OUT_WIDTH = 4
 """Neighbouring features that a thread combines; these are multiples of 16."""
 _ROW_TEST = Name("stores")
@@ -57,7 +64,10 @@ def view(plan: DecodePlan, kernel: DecodeKernel) -> AttentionDecodeView:
     decode = find_decode(frame.fusion)
     assert isinstance(decode, Decode)
     context = _Context(frame, decode, parameters)
-    queries, keys, values = (_operand(context, s) for s in decode.graph.sources)
+    graph = decode.graph
+    own, of_values = {"Config::kFeatures": graph.features}, {_VALUE_FEATURES: graph.value_features}
+    each = zip(graph.sources, (own, own, of_values), strict=True)
+    queries, keys, values = (_operand(context, source, sizes) for source, sizes in each)
     scores, bounds = _scores(context)
     spaces = [identifier(frame.names[w.name]) for w in plan.workspaces]
     return AttentionDecodeView(
@@ -103,19 +113,8 @@ def _config(context: _Context, kernel: DecodeKernel) -> tuple[Statement, ...]:
         integer("kThreads", operand(32) * "kWarps"),
         integer("kSplits", p.splits, "blocks that share queries"),
         boolean("kStreaming", p.streaming, "keys and values are the first to leave L2"),
-        *_places(kernel),
+        *shared_memory(spelled_layout(p, decode)),
     )
-
-
-def _places(kernel: DecodeKernel) -> tuple[Statement, ...]:
-    layout = kernel.layout
-    places = [
-        ("kKeyBytes", layout.keys, "the keys of a stage; its values follow"),
-        ("kStageBytes", layout.stage, ""),
-    ]
-    if layout.queries:
-        places.append(("kQueriesAt", layout.queries, "the queries"))
-    return shared_memory(places)
 
 
 def _scopes(context: _Context) -> Scopes:
@@ -128,18 +127,22 @@ def _emitter(context: _Context, part: Part, width: int) -> Emitter:
     """Return an emitter of a graph on neighbours of a row."""
     axes, graph = context.decode.axes(part, width), context.decode.graph
     width_name = "kWidth" if part is graph.scores else "kOutWidth"
-    return context.frame.emitter((*_scopes(context), *neighbours(axes)), axes, width_name)
+    scopes = (*_scopes(context), *neighbours(axes))
+    sizes = {"N": graph.n}
+    if part is not graph.scores:
+        sizes = {_VALUE_FEATURES: graph.value_features}
+    return context.frame.emitter(scopes, axes, width_name, sizes=sizes)
 
 
-def _operand(context: _Context, source: Source) -> RowsView:
-    """Return where an operand's rows begin."""
+def _operand(context: _Context, source: Source, sizes: Mapping[str, Dim]) -> RowsView:
+    """Return where an operand's rows begin; sizes: what strides may be made of."""
     rows = context.decode.operand(source)
     assert not isinstance(rows, Refusal)
     start = start_of(rows, context.frame.facts)
     assert start is not None
     batch, (row, variables) = _scopes(context)
     inside = variables | {Var(KEY, context.decode.graph.n)}
-    emitter = context.frame.emitter((batch, (row, inside)))
+    emitter = context.frame.emitter((batch, (row, inside)), sizes=sizes)
     with emitter.indexed_by(rows.gathered):
         pointer = emitter.pointer(rows.name, start, 0)
     return RowsView(taken(emitter, "kernel", "batch", "row"), pointer)

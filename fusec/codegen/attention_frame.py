@@ -15,7 +15,7 @@ from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import identifier, index_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression
 from fusec.schedule.attention_masks import Axes
 from fusec.schedule.matmul_operand import BATCH
@@ -46,8 +46,13 @@ class Frame:
         axes: Axes | None = None,
         width_name: str = "kWidth",
         stored_under: Expression | None = None,
+        sizes: Mapping[str, Dim] | None = None,
     ) -> Emitter:
-        """Return an emitter; scopes: those inside of the kernel; axes: of neighbours in a row."""
+        """Return an emitter.
+
+        scopes: those inside of the kernel; axes: of neighbours in a row; sizes: by the constant
+        that the template has of each, in the order in which equal ones are chosen.
+        """
         width = 1 if axes is None else axes.width
         return Emitter(
             (Scope("kernel", frozenset()), *(Scope(name, inside) for name, inside in scopes)),
@@ -59,6 +64,7 @@ class Frame:
             written=self.fusion.effects.overwritten,
             wide=self.wide,
             width_name=width_name,
+            symbols=named(**(sizes or {})),
             stored_under=stored_under or "",
         )
 

@@ -162,7 +162,11 @@ def _broken(line: str) -> list[str]:
         beside = [f"{' ' * start}{left} {first}", *rest]
         first, *rest = _expression(right, start + 4, start + 4)
         below = [" " * start + left, " " * (start + 4) + first, *rest]
-        return beside if _cost(beside) < _cost(below) else below
+        # Of as many lines, calls that are broken behind their parenthesis are the worse ones.
+        costs = [
+            (*_cost(lines), sum(each.endswith("(") for each in lines)) for lines in (beside, below)
+        ]
+        return beside if costs[0] <= costs[1] else below
     first, *rest = _expression(code, start, start)
     return [" " * start + first, *rest]
 

@@ -37,13 +37,13 @@ from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
-from fusec.ir.dim import dim
+from fusec.ir.dim import Dim, dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import dim_text, identifier, index_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope, StoreKind
+from fusec.kernel.nest import Alias, Scope, StoreKind, named
 from fusec.kernel.nodes import (
     INT,
     ZERO,
@@ -56,6 +56,7 @@ from fusec.kernel.nodes import (
     Noted,
     Pointer,
     Statement,
+    Type,
     item,
     operand,
 )
@@ -260,16 +261,24 @@ def _constants(context: _Context, *, hopper: bool, multiplies: bool) -> tuple[St
         lines.append(_splits(p, "blocks"))
     if not hopper:
         lines += [
-            constant(kind, name, dim(0) if value is None else value)
-            for name, value in (
-                ("a_stride_m", problem.a.row),
-                ("a_stride_k", problem.a.depth),
-                ("b_stride_k", problem.b.depth),
-                ("b_stride_n", problem.b.row),
+            _stride(kind, name, dim(0) if value is None else value, across)
+            for name, value, across in (
+                ("a_stride_m", problem.a.row, (k, problem.k)),
+                ("a_stride_k", problem.a.depth, (m, problem.m)),
+                ("b_stride_k", problem.b.depth, ("N", problem.n)),
+                ("b_stride_n", problem.b.row, (k, problem.k)),
             )
             if problem.computed is None or name[0] == "b"
         ]
     return tuple(lines)
+
+
+def _stride(kind: Type, name: str, value: Dim, across: tuple[str, Dim]) -> Statement:
+    """Return the definition of a stride; of contiguous rows it is the extent that they have."""
+    spelled = named(**{across[0]: across[1]})
+    if value.is_const and value.value in spelled:
+        return Constexpr(kind, name, Name(spelled[value.value]))
+    return constant(kind, name, value)
 
 
 def _splits(p: MatmulParameters, what: str) -> Statement:
@@ -297,6 +306,7 @@ def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:
         written=context.fusion.effects.overwritten,
         wide=p.wide_index,
         width_name="kWidth",
+        symbols=named(N=problem.n, M=problem.m) if problem.cuts != "rows" else named(N=problem.n),
         stored_under=_store_test(context),
     )
 

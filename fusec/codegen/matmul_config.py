@@ -15,7 +15,7 @@ from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_shared import MatmulKernel
+from fusec.schedule.matmul_shared import MatmulKernel, spelled_layout
 from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
 from fusec.schedule.matmul_vector import WARPS, resident
 from fusec.schedule.matmul_weights import STAGE
@@ -40,7 +40,7 @@ def config(
         integer("kBand", p.band, "tile rows walked together, for the L2"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
-        *shared_memory(kernel.layout.constants),
+        *(shared_memory(spelled_layout(p, problem)) if kernel.layout.constants else ()),
     )
 
 

@@ -10,6 +10,7 @@ from fusec.kernel.ctext import dim_text
 from fusec.kernel.nodes import (
     BOOL,
     INT,
+    MOST_ON_A_LINE,
     ZERO,
     Binary,
     Blank,
@@ -28,6 +29,7 @@ from fusec.kernel.nodes import (
     Using,
     operand,
 )
+from fusec.kernel.sizes import Constants, size
 
 INDEX = Type("Index")
 """The type of positions, as kernels of products call it."""
@@ -61,10 +63,23 @@ THREADS = integer("kThreads", operand(128) * (Name("kConsumers") + 1))
 """Those of a kernel whose warpgroups multiply, but one, which loads."""
 
 
-def shared_memory(constants: Iterable[tuple[str, int, str]]) -> tuple[Statement, ...]:
-    """Return the members of a Config that say where shared memory holds what, if any do."""
-    places = tuple(integer(*constant) for constant in constants)
-    return (Blank(), Comment("Shared memory, in bytes."), *places) if places else ()
+def shared_memory(constants: Constants) -> tuple[Statement, ...]:
+    """Return the members of a Config that say where shared memory holds what, if any do.
+
+    What they mean stands above them where not all of it fits behind them.
+    """
+    if not constants:
+        return ()
+    members = [integer(name, size(value).formula) for name, value, _ in constants]
+    meanings = [meaning for _, _, meaning in constants]
+    places: list[Statement] = []
+    widest = max(len(str(member)) for member in members) + max(map(len, meanings))
+    for member, meaning in zip(members, meanings, strict=True):
+        if widest <= MOST_ON_A_LINE - len("  // "):
+            places.append(Noted(member, meaning))
+        else:
+            places += (Comment(f"{meaning[:1].upper()}{meaning[1:]}."), member)
+    return (Blank(), Comment("Shared memory, in bytes."), *places)
 
 
 def constant(kind: Type, name: str, value: Dim) -> Statement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.codegen.scatter_beside import BesideBody, beside_body
@@ -14,7 +15,7 @@ from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
 from fusec.kernel.ctext import compute_type, identifier, storage_type
 from fusec.kernel.emit import Emitter, convert
-from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     AUTO,
     Assign,
@@ -169,9 +170,14 @@ class _Making:
             width=self.width,
             aliases={vector: Alias("line", self.width)} if wide else {},
             wide=plan.parameters.wide_index,
+            symbols={} if self.once else self._sizes(),
         )
         self.lowering = scatter.lowering
         self.type = compute_type(scatter.node.output.dtype)
+
+    def _sizes(self) -> Mapping[int, str]:
+        """Return the constants of the templates by their values."""
+        return named(kLines=dim(self.scatter.lines), kLength=dim(self.scatter.length))
 
     @property
     def once(self) -> bool:

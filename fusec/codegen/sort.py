@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
+from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import compute_type, index_type, storage_type
 from fusec.kernel.emit import Emitter, convert
-from fusec.kernel.nest import Scope
+from fusec.kernel.nest import Scope, named
 from fusec.kernel.nodes import I64, Expression, Let, Name, Statement, Type
 from fusec.schedule.plan import Kernel, StepKernel
 from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
@@ -129,6 +130,7 @@ def _bodies(
         parameter_names(kernel),
         Facts(parts.fusion.hints),
         wide=sort.wide_index,
+        symbols=named(kColumns=dim(parts.length), **({"kKeep": dim(parts.keep)} if writes else {})),
     )
     operand = parts.at(column).at_home(tensor)
     writing = Writing(parts, emitter, found, position) if writes else None

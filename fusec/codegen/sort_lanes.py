@@ -9,13 +9,14 @@ from fusec.codegen.sort import PLACE
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
+from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.kernel.accumulators import accumulate
 from fusec.kernel.ctext import compute_type, dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Let, Name, Statement, Type
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits, read_results
@@ -111,6 +112,7 @@ class _Making:
             width=width,
             aliases={chunk: Alias("column", width)} if chunk is not None else {},
             wide=self.p.wide_index,
+            symbols=named(kColumns=dim(self.parts.length), kKeep=dim(self.parts.keep)),
             stored_under="own_row < rows && position < kKeep",
         )
         emitter.reduced = self.reduced

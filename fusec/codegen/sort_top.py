@@ -8,10 +8,11 @@ from fusec.codegen.sort import READ, Writing
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
+from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import index_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.nest import Alias, Scope
+from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Statement, Type
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits
@@ -55,6 +56,7 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
     row = Scope("row", frozenset({parts.row}), per_phase=False)
     outer = (Scope("kernel", frozenset(), per_phase=False), row)
     binding, (chunk, lane) = bind(parts, p.vector_width)
+    symbols = named(kColumns=dim(parts.length), kKeep=dim(parts.keep))
     reading = Emitter(
         (*outer, Scope("vector", frozenset({chunk})), Scope("lane", frozenset({lane}))),
         names,
@@ -63,6 +65,7 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
         width=p.vector_width,
         aliases={chunk: Alias("column", p.vector_width)},
         wide=p.wide_index,
+        symbols=symbols,
     )
     operand = Lowering(parts.before, parts.operand, binding).at_home(tensor)
     reading.count([operand])
@@ -70,7 +73,13 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
     found = Var("found", tensor.shape[parts.axis])
     position = Var("position", parts.node.output.shape[parts.axis])
     place = Scope("element", frozenset({found, position}))
-    storing = Emitter((*outer, place), names, Facts(parts.fusion.hints), wide=p.wide_index)
+    storing = Emitter(
+        (*outer, place),
+        names,
+        Facts(parts.fusion.hints),
+        wide=p.wide_index,
+        symbols=symbols,
+    )
     writing = Writing(parts, storing, found, position)
     storing.count(writing.roots)
     write = writing.emit()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import reduce
+from operator import mul
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.index.access import Facts, vector_base
@@ -237,12 +239,13 @@ class Nest:
     def index(self, value: Index, phase: int) -> Expression:
         """Return an index; quotients and remainders become named constants."""
         parts: list[Expression] = []
+        strides = self._strides(value)
         for atom, coefficient in sorted(value.terms, key=self._outer_first):
             if isinstance(atom, Var):
-                parts.append(self._scaled(atom, coefficient))
+                parts.append(self._scaled(atom, coefficient, strides))
                 continue
             part = self._atom(atom, phase)
-            scale = self._factor(coefficient)
+            scale = self._factor(coefficient, strides)
             if coefficient == self.width and self._counts_vectors(atom):
                 scale = Name(self.width_name)
             parts.append(part if coefficient == 1 else Binary("*", part, scale))
@@ -256,7 +259,31 @@ class Nest:
         except FusecError:
             return -(1 << 30)  # a stride that is known at run time only
 
-    def _scaled(self, variable: Var, coefficient: Dim) -> Expression:
+    def _strides(self, value: Index) -> Mapping[int, Expression]:
+        """Return the strides of an index that constants of the kernel are, or are factors of.
+
+        A multiple of the next smaller stride that is named is spelled as one: in a tensor of
+        [batch, M, N] these are `M * N` and `N`.
+        """
+        if self.wide or not self.symbols:
+            return {}
+        found: dict[int, tuple[Expression, ...]] = {}
+        inner = 0
+        for stride in sorted({c.value for _, c in value.terms if c.is_const and c.value > 0}):
+            if stride in self.symbols:
+                found[stride] = (Name(self.symbols[stride]),)
+            elif inner in found and stride % inner == 0:
+                outer = stride // inner
+                name = self.symbols.get(outer)
+                # A square is one by chance: its rows are no columns.
+                factor = operand(outer) if name is None or outer == inner else Name(name)
+                found[stride] = (factor, *found[inner])
+            inner = stride
+        return {stride: reduce(mul, factors) for stride, factors in found.items()}
+
+    def _scaled(
+        self, variable: Var, coefficient: Dim, strides: Mapping[int, Expression]
+    ) -> Expression:
         alias = self.aliases.get(variable, Alias(variable.name))
         found = alias.variable
         if alias.scale != 1:
@@ -266,12 +293,19 @@ class Nest:
                 found = Binary("/", found, Name(width))
             else:
                 coefficient = exact
-        return found if coefficient == 1 else Binary("*", found, self._factor(coefficient))
+        return found if coefficient == 1 else Binary("*", found, self._factor(coefficient, strides))
 
-    def _factor(self, coefficient: Dim) -> Expression:
-        """Return a factor of a loop variable, which may be an int where the product is wider."""
-        if not self.wide and coefficient.is_const and coefficient.value in self.symbols:
-            return Name(self.symbols[coefficient.value])
+    def _factor(self, coefficient: Dim, strides: Mapping[int, Expression]) -> Expression:
+        """Return a factor of a loop variable, which may be an int where the product is wider.
+
+        strides: those of the index that constants of the kernel spell.
+        """
+        if coefficient.is_const and coefficient.value in strides:
+            return strides[coefficient.value]
+        if len(coefficient.terms) == 1 and (known := coefficient.terms[0][1]) in strides:
+            sizes = coefficient.divide(known)
+            assert sizes is not None
+            return dim_text(sizes) * strides[known]
         factor = dim_text(coefficient, wide=self.wide)
         if not self.wide or not isinstance(factor, Literal) or factor.written.endswith("ll"):
             return factor

@@ -9,18 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.kernel.sizes import Constants, Listing
 from fusec.schedule.attention_backward_problem import Backward
 from fusec.schedule.attention_choice import (
-    PANEL,
+    BARRIER,
     AttentionLayout,
     ByWarpgroups,
-    padded,
+    in_panels,
 )
 from fusec.schedule.plan import Kernel
 from fusec.schedule.space import Field
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
+_ELEMENT = 2
 FEATURES = (64, 96, 128, 256)
 """Features of a query, and of a value, for which a thread can hold the sums of one side."""
 TILES = tuple(range(32, 161, 16))
@@ -32,8 +34,6 @@ LIKELY = (
     *((64, 2, 64, 2), (48, 2, 48, 2), (32, 2, 48, 2)),
 )
 """Those that are compared: queries and their stages, keys and theirs."""
-_ROW = 128
-_BARRIER = 8
 _OTHER_REGISTERS = {False: 32, True: 64}
 """Registers of a thread besides sums, products and weights, with which it does not spill.
 
@@ -123,31 +123,57 @@ def walk_layout(
     p: BackwardParameters, features: int, value_features: int, query_values: int, walk: Walk
 ) -> AttentionLayout:
     """Return the rows that are owned, the stages, the values of queries, and the barriers."""
+    listing = Listing(spelled=False)
+    size = _lay_out(p, features, value_features, query_values, walk, listing)
+    return AttentionLayout(listing.values, size)
+
+
+def spelled_walk_layout(
+    p: BackwardParameters, features: int, value_features: int, query_values: int, walk: Walk
+) -> Constants:
+    """Return the constants of the layout as sums of those before them, and of the tile."""
+    listing = Listing(spelled=True)
+    _lay_out(p, features, value_features, query_values, walk, listing)
+    return listing.constants
+
+
+def _lay_out(
+    p: BackwardParameters,
+    features: int,
+    value_features: int,
+    query_values: int,
+    walk: Walk,
+    listing: Listing,
+) -> int:
+    """List the layout, and return its bytes."""
     of_keys = walk.of_keys
-    rows, others, stages = p.rows, p.others(of_keys=of_keys), p.stages(of_keys=of_keys)
-    first, second = (padded(f) // PANEL * _ROW for f in (features, value_features))
-    owned = rows * (first + walk.pulls * second)
-    stage = others * (first + second)
-    at = owned + stages * stage
-    constants = [
-        ("kOwned", 0, "the rows that are owned"),
-        ("kOwnedBytes", rows * first, f"of the first operand{'; the second follows' * walk.pulls}"),
-        ("kStage", owned, "the first stage"),
-        ("kFirstBytes", others * first, "of the first operand of a stage; the second follows"),
-        ("kStageBytes", stage, "of one stage"),
-    ]
+    rows = listing.named("kRows", p.rows)
+    others = listing.named("kOthers", p.others(of_keys=of_keys))
+    stages = listing.named("kStages", p.stages(of_keys=of_keys))
+    first = in_panels(listing, "kFeatures", features)
+    second = in_panels(listing, "kValueFeatures", value_features)
+    listing.add("kOwned", 0, "the rows that are owned")
+    follows = "; the second follows" * walk.pulls
+    owned = listing.add("kOwnedBytes", rows * first * _ELEMENT, f"the first operand{follows}")
+    stage_at = owned + rows * second * _ELEMENT if walk.pulls else owned
+    at = listing.add("kStage", stage_at, "the first stage")
+    meaning = "the first operand of a stage; the second follows"
+    first_bytes = listing.add("kFirstBytes", others * first * _ELEMENT, meaning)
+    at = at + stages * listing.add(
+        "kStageBytes", first_bytes + others * second * _ELEMENT, "a stage"
+    )
     if of_keys:
-        constants.append(("kQueryValues", at, "values of the queries of each stage"))
-        at += stages * query_values * others * 4
+        at = listing.add("kQueryValues", at, "values of the queries of each stage")
+        if query_values:
+            at = at + stages * listing.named("kQueryCount", query_values) * others * 4
     for name, count, meaning in (
         ("kOwnedFull", 1, "barrier: the rows that are owned have landed"),
         ("kOwnedEmpty", 1, "barrier: all have multiplied them"),
         ("kFull", stages, "barriers, one per stage: it has landed"),
         ("kEmpty", stages, "barriers, one per stage: all have multiplied it"),
     ):
-        constants.append((name, at, meaning))
-        at += count * _BARRIER
-    return AttentionLayout(tuple(constants), at)
+        at = listing.add(name, at, meaning) + count * BARRIER
+    return int(at)
 
 
 def held_words(p: BackwardParameters, features: int, value_features: int, walk: Walk) -> int:

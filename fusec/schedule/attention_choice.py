@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.attention_problem import Attention
 from fusec.schedule.plan import Kernel
 from fusec.schedule.space import Field, Parameters
@@ -19,8 +20,9 @@ LIKELY_KEYS = (176, 128, 80, 64)
 PANEL = 64
 """Elements of 16 bits in the 128 bytes that the swizzle spans."""
 WARPGROUP_ROWS = 64
-_ROW = 128
-_BARRIER = 8
+_ELEMENT = 2
+BARRIER = 8
+"""Bytes of an mbarrier."""
 SM_REGISTERS = 512
 """Registers of a thread of each warpgroup, together: 65536 for threads of 128 at a time."""
 PRODUCER_REGISTERS = {1: 40, 2: 24, 3: 32}
@@ -99,27 +101,47 @@ def padded(features: int) -> int:
 
 def shared_layout(p: AttentionParameters, features: int, value_features: int) -> AttentionLayout:
     """Return the queries, the stages of keys and values, and the barriers."""
-    panels, value_panels = padded(features) // PANEL, padded(value_features) // PANEL
-    queries, keys = panels * p.rows * _ROW, panels * p.tile_keys * _ROW
-    stage = keys + value_panels * p.tile_keys * _ROW
-    at = queries + p.stages * stage
-    constants = [
-        ("kQueries", 0, "the queries of a tile"),
-        ("kStage", queries, "the first stage"),
-        ("kKeyBytes", keys, "the keys of a stage; its values follow"),
-        ("kStageBytes", stage, "of one stage"),
-    ]
+    listing = Listing(spelled=False)
+    size = _lay_out(p, features, value_features, listing)
+    return AttentionLayout(listing.values, size)
+
+
+def spelled_layout(p: AttentionParameters, features: int, value_features: int) -> Constants:
+    """Return the constants of the layout as sums of those before them, and of the tile."""
+    listing = Listing(spelled=True)
+    _lay_out(p, features, value_features, listing)
+    return listing.constants
+
+
+def in_panels(listing: Listing, name: str, features: int) -> Quantity:
+    """Return how many features a row of a tile has, in whole panels."""
+    whole = padded(features)
+    return listing.named(name, features) if whole == features else whole
+
+
+def _lay_out(p: AttentionParameters, features: int, value_features: int, listing: Listing) -> int:
+    """List the layout, and return its bytes."""
+    row = in_panels(listing, "kFeatures", features)
+    value_row = in_panels(listing, "kValueFeatures", value_features)
+    keys, stages = listing.named("kKeys", p.tile_keys), listing.named("kStages", p.stages)
+    queries = listing.named("kRows", p.rows) * row * _ELEMENT
+    listing.add("kQueries", 0, "the queries of a tile")
+    first = listing.add("kStage", queries, "the first stage")
+    key_bytes = listing.add(
+        "kKeyBytes", keys * row * _ELEMENT, "the keys of a stage; its values follow"
+    )
+    stage = listing.add("kStageBytes", key_bytes + keys * value_row * _ELEMENT, "a stage")
+    at = first + stages * stage
     for name, count, meaning in (
         ("kQueriesFull", 1, "barrier: the queries have landed"),
         ("kQueriesEmpty", 1, "barrier: all have multiplied them"),
-        ("kKeysFull", p.stages, "barriers, one per stage: its keys have landed"),
-        ("kKeysEmpty", p.stages, "barriers, one per stage: all have multiplied them"),
-        ("kValuesFull", p.stages, "barriers, one per stage: its values have landed"),
-        ("kValuesEmpty", p.stages, "barriers, one per stage: all have multiplied them"),
+        ("kKeysFull", stages, "barriers, one per stage: its keys have landed"),
+        ("kKeysEmpty", stages, "barriers, one per stage: all have multiplied them"),
+        ("kValuesFull", stages, "barriers, one per stage: its values have landed"),
+        ("kValuesEmpty", stages, "barriers, one per stage: all have multiplied them"),
     ):
-        constants.append((name, at, meaning))
-        at += count * _BARRIER
-    return AttentionLayout(tuple(constants), at)
+        at = listing.add(name, at, meaning) + count * BARRIER
+    return int(at)
 
 
 def trouble(p: AttentionParameters, attention: Attention, target: Target) -> Refusal | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.attention_decode_problem import CHUNK, MOST_ROWS, Decode
 from fusec.schedule.plan import Kernel
 from fusec.schedule.space import COUNTS, Field, Parameters
@@ -74,14 +75,33 @@ class DecodeKernel(Kernel):
 
 def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
     """Return the rings of all warps, over which lie the parts of these in the end."""
-    features, values = decode.graph.features.value, decode.graph.value_features.value
-    keys = p.tile_keys * (features + CHUNK) * 2
-    stage = keys + p.tile_keys * (values + CHUNK) * 2
+    features = decode.graph.features.value
+    keys, stage, rings = map(int, _rings(p, decode, Listing(spelled=False)))
     parts = p.warps * part_floats(decode, CHUNK) * _FLOAT
-    rings = p.warps * p.stages * stage
     if features <= IN_REGISTERS:
         return DecodeLayout(keys, stage, 0, max(rings, parts))
     return DecodeLayout(keys, stage, rings, max(rings + MOST_ROWS * features * 2, parts))
+
+
+def spelled_layout(p: DecodeParameters, decode: Decode) -> Constants:
+    """Return the constants of the layout as sums of those before them, and of the tile."""
+    listing = Listing(spelled=True)
+    *_, rings = _rings(p, decode, listing)
+    if decode.graph.features.value > IN_REGISTERS:
+        listing.add("kQueriesAt", rings, "the queries")
+    return listing.constants
+
+
+def _rings(p: DecodeParameters, decode: Decode, listing: Listing) -> tuple[Quantity, ...]:
+    """List the bytes of keys and of a stage, and return them, and those of the rings."""
+    features = listing.named("kFeatures", decode.graph.features.value)
+    values = listing.named("kValueFeatures", decode.graph.value_features.value)
+    tile = listing.named("kKeys", p.tile_keys)
+    key_bytes = tile * (features + CHUNK) * 2
+    keys = listing.add("kKeyBytes", key_bytes, "the keys of a stage; its values follow")
+    stage = listing.add("kStageBytes", keys + tile * (values + CHUNK) * 2, "a stage")
+    rings = listing.named("kWarps", p.warps) * listing.named("kStages", p.stages) * stage
+    return keys, stage, rings
 
 
 def part_floats(decode: Decode, padding: int = 0) -> int:

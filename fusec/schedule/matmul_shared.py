@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_staged import StagedSlots, staged_columns
 from fusec.schedule.plan import Kernel
@@ -56,35 +57,48 @@ def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     if p.kernel in ("simt", "vector"):
         return SharedLayout()
     if p.kernel == "mma":
-        return _padded(p, problem)
+        listing = Listing(spelled=False)
+        return SharedLayout(bytes=_padded(p, problem, listing), constants=listing.values)
     return swizzled_layout(p, problem)
 
 
-def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
-    """Return stages whose tiles have the contiguous axis as padded rows."""
-    pitches, size = list[int](), _ELEMENT if problem.dtype is None else problem.dtype.size
-    sizes: list[int] = []
-    for operand, extent in ((problem.a, p.tile_m), (problem.b, p.tile_n)):
-        rows, columns = (extent, p.tile_k) if operand.k_major else (p.tile_k, extent)
-        pitches.append(columns + PAD // size)
-        sizes.append(rows * pitches[-1] * size)
-    constants = (
-        ("kAPitch", pitches[0], "elements from row to row of A's tile"),
-        ("kBPitch", pitches[1], "and of B's"),
-        ("kATileBytes", sizes[0], "A's tile of a stage; B's follows"),
-        ("kStageBytes", sum(sizes), "of one stage"),
-    )
-    return SharedLayout(constants, p.stages * sum(sizes))
+def spelled_layout(p: MatmulParameters, problem: Product) -> Constants:
+    """Return the constants of the layout as sums of those before them, and of the tile."""
+    listing = Listing(spelled=True)
+    if p.kernel == "mma":
+        _padded(p, problem, listing)
+    elif p.kernel not in ("simt", "vector"):
+        _swizzled(p, _kinds(problem), _slots(p, problem), listing)
+    return listing.constants
+
+
+def _padded(p: MatmulParameters, problem: Product, listing: Listing) -> int:
+    """List stages whose tiles have the contiguous axis as padded rows; return their bytes."""
+    size = _ELEMENT if problem.dtype is None else problem.dtype.size
+    depth, tiles = listing.named("kTileK", p.tile_k), list[Quantity]()
+    for operand, side, extent, meaning in (
+        (problem.a, "A", listing.named("kTileM", p.tile_m), "elements from row to row of A's tile"),
+        (problem.b, "B", listing.named("kTileN", p.tile_n), "and of B's"),
+    ):
+        rows, columns = (extent, depth) if operand.k_major else (depth, extent)
+        pitch = listing.add(f"k{side}Pitch", columns + PAD // size, meaning)
+        tiles.append(rows * pitch * size)
+    first = listing.add("kATileBytes", tiles[0], "A's tile of a stage; B's follows")
+    return p.stages * int(listing.add("kStageBytes", first + tiles[1], "a stage"))
 
 
 def stage_bytes(p: MatmulParameters, problem: Product) -> int:
     """Return the bytes of A and B of a stage as TMA writes it."""
-    return sum(_stage(p, _kinds(problem)))
+    return sum(map(int, _stage(p, _kinds(problem), Listing(spelled=False))))
 
 
 def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
-    return _layout(p, _kinds(problem), problem.slots if p.staged else StagedSlots())
+    return _layout(p, _kinds(problem), _slots(p, problem))
+
+
+def _slots(p: MatmulParameters, problem: Product) -> StagedSlots:
+    return problem.slots if p.staged else StagedSlots()
 
 
 def _kinds(problem: Product) -> tuple[tuple[bool, int, int], ...]:
@@ -94,50 +108,61 @@ def _kinds(problem: Product) -> tuple[tuple[bool, int, int], ...]:
     )
 
 
-def _stage(p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...]) -> tuple[int, ...]:
+def _stage(
+    p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], listing: Listing
+) -> tuple[Quantity, ...]:
     """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
-    return tuple(
-        (rows if along else -(-rows // 64) * 64) * p.tile_k * size // packed
-        for rows, (along, size, packed) in zip((p.tile_m, p.tile_n), kinds, strict=True)
-    )
+    depth, found = listing.named("kTileK", p.tile_k), list[Quantity]()
+    tiles = (("kTileM", p.tile_m), ("kTileN", p.tile_n))
+    for (name, extent), (along, size, packed) in zip(tiles, kinds, strict=True):
+        whole = extent if along else -(-extent // 64) * 64
+        rows = listing.named(name, extent) if whole == extent else whole
+        found.append(rows * depth * size // packed)
+    return tuple(found)
 
 
 @cache
 def _layout(
     p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], slots: StagedSlots
 ) -> SharedLayout:
-    a_bytes, b_bytes = _stage(p, kinds)
-    pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)
-    constants = [
-        ("kATileBytes", a_bytes, "A's tile of a stage; B's follows"),
-        ("kStageBytes", a_bytes + b_bytes, "of one stage"),
-    ]
-    at = p.stages * (a_bytes + b_bytes)
+    listing = Listing(spelled=False)
+    return SharedLayout(bytes=_swizzled(p, kinds, slots, listing), constants=listing.values)
+
+
+def _swizzled(
+    p: MatmulParameters,
+    kinds: tuple[tuple[bool, int, int], ...],
+    slots: StagedSlots,
+    listing: Listing,
+) -> int:
+    """List the layout of stages that TMA writes, and return its bytes."""
+    a_bytes, b_bytes = _stage(p, kinds, listing)
+    a_bytes = listing.add("kATileBytes", a_bytes, "A's tile of a stage; B's follows")
+    stage = listing.add("kStageBytes", a_bytes + b_bytes, "a stage")
+    stages = listing.named("kStages", p.stages)
+    at = stages * stage
     if p.kernel == "split_k":
-        constants.append(("kSumsPitch", pitch, "floats from row to row of the tile of sums"))
-        at = max(at, p.tile_m * pitch * _SUM)
+        pad = SUMS_PAD // 2 if p.swapped else SUMS_PAD
+        meaning = "floats from row to row of the tile of sums"
+        pitch = listing.add("kSumsPitch", listing.named("kTileN", p.tile_n) + pad, meaning)
+        at = max(at, listing.named("kTileM", p.tile_m) * pitch * _SUM, key=int)
     if p.staged:
-        columns = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
-        rows = 16 * p.row_blocks if slots.fetched else 16
-        staged_pitch = columns + STAGED_PAD * (1 + columns // STAGED_PAD % 2)
-        constants += [
-            ("kStagedRows", rows, "rows of a warp that are staged at a time"),
-            ("kStagedColumns", columns, "and columns"),
-            ("kStagedPitch", staged_pitch, "elements from one such row to the next"),
-        ]
+        width = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
+        held = 16 * p.row_blocks if slots.fetched else 16
+        rows = listing.add("kStagedRows", held, "rows of a warp that are staged at a time")
+        columns = listing.add("kStagedColumns", width, "columns of these")
+        pad = STAGED_PAD * (1 + width // STAGED_PAD % 2)
+        pitch = listing.add("kStagedPitch", columns + pad, "elements from one such row to the next")
+        warps = 4 * listing.named("kConsumers", p.consumers)
         for number, size in enumerate(slots.sizes):
-            constants.append((f"kStaged{number}", at, f"rows of {8 * size} bits"))
-            at += 4 * p.consumers * rows * staged_pitch * size
-    for name, meaning in (
-        ("kFull", "barriers, one per stage: its loads have landed"),
-        ("kEmpty", "barriers, one per stage: all have read it"),
-    ):
-        constants.append((name, at, meaning))
-        at += p.stages * _BARRIER
+            at = listing.add(f"kStaged{number}", at, f"rows of {8 * size} bits")
+            at = at + warps * rows * pitch * size
+    at = listing.add("kFull", at, "barriers, one per stage: its loads have landed")
+    at = listing.add("kEmpty", at + stages * _BARRIER, "barriers, one per stage: all have read it")
+    at = at + stages * _BARRIER
     if p.splits > 1 and not p.has_second:
-        name, meaning = ("kArrived", "slices before this CTA's")
+        slot = ("kArrived", "slices before this CTA's")
         if p.takes_turns:
-            name, meaning = ("kTicket", "of the cluster, in its first CTA")
-        constants.append((name, at, meaning))
-        at += _SLOT
-    return SharedLayout(tuple(constants), at)
+            slot = ("kTicket", "of the cluster, in its first CTA")
+        at = listing.add(slot[0], at, slot[1]) + _SLOT
+    return int(at)

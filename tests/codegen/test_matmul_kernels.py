@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from nightly import mostly_nightly
 from paths import ROOT
+from spelled import members_of
 from test_hopper_on_cpu import find_matmul, product
 
 from fusec import target
@@ -147,8 +148,10 @@ def test_the_layout_of_shared_memory_is_the_plan_s(name: str):
     fusion = product(256, 512, **{"k": 512, **given})
     plan = find_matmul().build(fusion, gpu, {"kernel": kernel, **wanted})
     (launch,) = plan.kernels
-    for constant, value, _ in launch.layout.constants:
-        assert f"static constexpr int {constant} = {value};" in text(name)
+    spelled = members_of(text(name))
+    assert {n: spelled[n] for n, _, _ in launch.layout.constants} == {
+        n: v for n, v, _ in launch.layout.constants
+    }
     places = {n: v for n, v, _ in launch.layout.constants}
     barriers = 8 * plan.parameters.stages
     ends = {

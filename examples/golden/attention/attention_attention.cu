@@ -36,16 +36,26 @@ struct Config {
   static constexpr bool kLastFirst = true;        // tiles of queries
 
   // Shared memory, in bytes.
-  static constexpr int kQueries = 0;            // the queries of a tile
-  static constexpr int kStage = 32768;          // the first stage
-  static constexpr int kKeyBytes = 32768;       // the keys of a stage; its values follow
-  static constexpr int kStageBytes = 65536;     // of one stage
-  static constexpr int kQueriesFull = 163840;   // barrier: the queries have landed
-  static constexpr int kQueriesEmpty = 163848;  // barrier: all have multiplied them
-  static constexpr int kKeysFull = 163856;      // barriers, one per stage: its keys have landed
-  static constexpr int kKeysEmpty = 163872;     // barriers, one per stage: all have multiplied them
-  static constexpr int kValuesFull = 163888;    // barriers, one per stage: its values have landed
-  static constexpr int kValuesEmpty = 163904;   // barriers, one per stage: all have multiplied them
+  // The queries of a tile.
+  static constexpr int kQueries = 0;
+  // The first stage.
+  static constexpr int kStage = kRows * kFeatures * 2;
+  // The keys of a stage; its values follow.
+  static constexpr int kKeyBytes = kKeys * kFeatures * 2;
+  // A stage.
+  static constexpr int kStageBytes = kKeyBytes + kKeys * kValueFeatures * 2;
+  // Barrier: the queries have landed.
+  static constexpr int kQueriesFull = kStage + kStages * kStageBytes;
+  // Barrier: all have multiplied them.
+  static constexpr int kQueriesEmpty = kQueriesFull + 8;
+  // Barriers, one per stage: its keys have landed.
+  static constexpr int kKeysFull = kQueriesEmpty + 8;
+  // Barriers, one per stage: all have multiplied them.
+  static constexpr int kKeysEmpty = kKeysFull + kStages * 8;
+  // Barriers, one per stage: its values have landed.
+  static constexpr int kValuesFull = kKeysEmpty + kStages * 8;
+  // Barriers, one per stage: all have multiplied them.
+  static constexpr int kValuesEmpty = kValuesFull + kStages * 8;
 };
 
 constexpr int kWidth = 2;  // neighbouring keys of one access
@@ -114,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const float div_1_reciprocal = 1.0f / total;
     const float add_1 = top + logf(total);
     if (m < M && threadIdx.x % 4 == 0) {
-      lse[batch * 1024 + m] = add_1;
+      lse[batch * M + m] = add_1;
     }
     return div_1_reciprocal;
   };
@@ -127,7 +137,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     for (int i = 0; i < kOutWidth; ++i) {
       y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(y + batch_over_16 * 2097152 + m * 2048 + batch_mod_16 * 128 + n, y_vec);
+    fusec::store(y + batch_over_16 * (M * 16 * Config::kValueFeatures) +
+                     m * (16 * Config::kValueFeatures) + batch_mod_16 * Config::kValueFeatures + n,
+                 y_vec);
   };
 
   const int warpgroup = fusec::warpgroup_number();

@@ -75,7 +75,8 @@ extern "C" __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads
         full[slot].arrive_expect_tx(kOwn * 2);
         for (int piece = 0; piece < kOwn / kPiece; ++piece) {
           const int at = (slot * kOwn + piece * kPiece) / kVec;
-          fusec::bulk_load(x_ring + at, x + rank * 802816 + piece * 200704 + row * kPiece,
+          fusec::bulk_load(x_ring + at,
+                           x + rank * (4 * 64 * kPiece) + piece * (64 * kPiece) + row * kPiece,
                            kPiece * 2, &full[slot]);
         }
         slot = slot == kStages - 1 ? 0 : slot + 1;

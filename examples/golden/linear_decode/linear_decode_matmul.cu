@@ -41,10 +41,10 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const int M = M_size;
   constexpr int N = 4096;
   constexpr int K = 4096;
-  constexpr int a_stride_m = 4096;
+  constexpr int a_stride_m = K;
   constexpr int a_stride_k = 1;
   constexpr int b_stride_k = 1;
-  constexpr int b_stride_n = 4096;
+  constexpr int b_stride_n = K;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
   const auto tile = fusec::matmul_tile<Config::kBand>(blockIdx.x, tile_rows, tile_columns);
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
 
   // The epilogue of neighbouring sums of row m, from column n on.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
-    const auto gate_vec = fusec::load_readonly<kWidth>(gate + m * 4096 + n);
+    const auto gate_vec = fusec::load_readonly<kWidth>(gate + m * N + n);
     fusec::Vec<fusec::bf16, kWidth> y_vec;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
           fusec::round_to<fusec::bf16>(fusec::silu_approx(fusec::to_float(gate_vec[i])));
       y_vec[i] = fusec::convert<fusec::bf16>(silu_1 * fusec::round_to<fusec::bf16>(acc[i]));
     }
-    fusec::store(y + m * 4096 + n, y_vec);
+    fusec::store(y + m * N + n, y_vec);
   };
 
   const Index first = 0;

@@ -36,14 +36,22 @@ struct Config {
   static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
-  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 24576;  // of one stage
-  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
-  static constexpr int kStagedColumns = 64;  // and columns
-  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
-  static constexpr int kStaged0 = 196608;    // rows of 16 bits
-  static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 215104;      // barriers, one per stage: all have read it
+  // A's tile of a stage; B's follows.
+  static constexpr int kATileBytes = kTileM * kTileK * 2;
+  // A stage.
+  static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 2;
+  // Rows of a warp that are staged at a time.
+  static constexpr int kStagedRows = 16;
+  // Columns of these.
+  static constexpr int kStagedColumns = 64;
+  // Elements from one such row to the next.
+  static constexpr int kStagedPitch = kStagedColumns + 8;
+  // Rows of 16 bits.
+  static constexpr int kStaged0 = kStages * kStageBytes;
+  // Barriers, one per stage: its loads have landed.
+  static constexpr int kFull = kStaged0 + 4 * kConsumers * kStagedRows * kStagedPitch * 2;
+  // Barriers, one per stage: all have read it.
+  static constexpr int kEmpty = kFull + kStages * 8;
 };
 
 constexpr int kWidth = 2;  // neighbouring columns of one access
@@ -86,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
     fusec::bf16* const y_rows = fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
-    const auto y_at = [&](Index m, Index n) { return y + m * 1024 + n; };
+    const auto y_at = [&](Index m, Index n) { return y + m * N + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
     const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
       const auto bias_vec = fusec::load_readonly<kWidth>(bias + n);

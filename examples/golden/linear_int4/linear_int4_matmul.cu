@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const int M = M_size;
   constexpr int N = 512;
   constexpr int K = 1024;
-  constexpr int a_stride_m = 1024;
+  constexpr int a_stride_m = K;
   constexpr int a_stride_k = 1;
   constexpr int b_stride_k = 1;
   constexpr int b_stride_n = 512;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
     for (int i = 0; i < kWidth; ++i) {
       y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(y + m * 512 + n, y_vec);
+    fusec::store(y + m * N + n, y_vec);
   };
 
   const Index first = 0;

@@ -43,11 +43,16 @@ struct Config {
   static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
-  static constexpr int kATileBytes = 2048;   // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 18432;  // of one stage
-  static constexpr int kSumsPitch = 132;     // floats from row to row of the tile of sums
-  static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 221280;      // barriers, one per stage: all have read it
+  // A's tile of a stage; B's follows.
+  static constexpr int kATileBytes = kTileM * kTileK * 2;
+  // A stage.
+  static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 2;
+  // Floats from row to row of the tile of sums.
+  static constexpr int kSumsPitch = kTileN + 4;
+  // Barriers, one per stage: its loads have landed.
+  static constexpr int kFull = kStages * kStageBytes;
+  // Barriers, one per stage: all have read it.
+  static constexpr int kEmpty = kFull + kStages * 8;
 };
 
 constexpr int kWidth = 4;  // neighbouring columns of one access
@@ -137,7 +142,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
     for (int i = 0; i < kWidth; ++i) {
       y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(y + m * 1024 + n, y_vec);
+    fusec::store(y + m * N + n, y_vec);
   };
 
   const auto visit = [&](int row, int column, const Sums& acc) {

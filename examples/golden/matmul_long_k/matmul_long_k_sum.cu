@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
     for (int i = 0; i < kWidth; ++i) {
       c_tensor_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(c_tensor + m * 256 + n, c_tensor_vec);
+    fusec::store(c_tensor + m * N + n, c_tensor_vec);
   };
 
   const auto visit = [&](int row, int column, const Sums& acc) {

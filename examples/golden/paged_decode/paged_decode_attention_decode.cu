@@ -36,8 +36,10 @@ struct Config {
   static constexpr bool kStreaming = true;  // keys and values are the first to leave L2
 
   // Shared memory, in bytes.
-  static constexpr int kKeyBytes = 4352;  // the keys of a stage; its values follow
-  static constexpr int kStageBytes = 8704;
+  // The keys of a stage; its values follow.
+  static constexpr int kKeyBytes = kKeys * (kFeatures + 8) * 2;
+  // A stage.
+  static constexpr int kStageBytes = kKeyBytes + kKeys * (kValueFeatures + 8) * 2;
 };
 constexpr int kWidth = 2;     // neighbouring keys
 constexpr int kOutWidth = 4;  // neighbouring features
@@ -63,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
 
   // Where queries, keys and values begin in memory.
   const auto query = [&](int g, int m) {
-    const auto* const row = q + batch * 512 + m * 128;
+    const auto* const row = q + batch * (4 * Config::kFeatures) + m * Config::kFeatures;
     return row;
   };
   const auto key = [&](int n) {
@@ -72,7 +74,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
     const int n_over_16 = n / 16;
     const int table_value = table[batch_over_2 * 32 + n_over_16];
     const int n_mod_16 = n % 16;
-    const auto* const row = k_pages + table_value * 4096 + n_mod_16 * 256 + batch_mod_2 * 128;
+    const auto* const row = k_pages + table_value * (16 * 2 * Config::kFeatures) +
+                            n_mod_16 * (2 * Config::kFeatures) + batch_mod_2 * Config::kFeatures;
     return row;
   };
   const auto value = [&](int n) {
@@ -81,7 +84,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
     const int n_over_16 = n / 16;
     const int table_value = table[batch_over_2 * 32 + n_over_16];
     const int n_mod_16 = n % 16;
-    const auto* const row = v_pages + table_value * 4096 + n_mod_16 * 256 + batch_mod_2 * 128;
+    const auto* const row = v_pages + table_value * (16 * 2 * Config::kValueFeatures) +
+                            n_mod_16 * (2 * Config::kValueFeatures) +
+                            batch_mod_2 * Config::kValueFeatures;
     return row;
   };
 
@@ -138,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
     for (int i = 0; i < kOutWidth; ++i) {
       y_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(y + batch * 512 + m * 128 + n, y_vec);
+    fusec::store(y + batch * (4 * Config::kValueFeatures) + m * Config::kValueFeatures + n, y_vec);
   };
 
   __syncthreads();  // of all warps, with their rings

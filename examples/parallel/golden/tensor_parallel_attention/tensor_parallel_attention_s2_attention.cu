@@ -35,16 +35,26 @@ struct Config {
   static constexpr bool kLastFirst = false;       // tiles of queries
 
   // Shared memory, in bytes.
-  static constexpr int kQueries = 0;           // the queries of a tile
-  static constexpr int kStage = 8192;          // the first stage
-  static constexpr int kKeyBytes = 16384;      // the keys of a stage; its values follow
-  static constexpr int kStageBytes = 32768;    // of one stage
-  static constexpr int kQueriesFull = 73728;   // barrier: the queries have landed
-  static constexpr int kQueriesEmpty = 73736;  // barrier: all have multiplied them
-  static constexpr int kKeysFull = 73744;      // barriers, one per stage: its keys have landed
-  static constexpr int kKeysEmpty = 73760;     // barriers, one per stage: all have multiplied them
-  static constexpr int kValuesFull = 73776;    // barriers, one per stage: its values have landed
-  static constexpr int kValuesEmpty = 73792;   // barriers, one per stage: all have multiplied them
+  // The queries of a tile.
+  static constexpr int kQueries = 0;
+  // The first stage.
+  static constexpr int kStage = kRows * kFeatures * 2;
+  // The keys of a stage; its values follow.
+  static constexpr int kKeyBytes = kKeys * kFeatures * 2;
+  // A stage.
+  static constexpr int kStageBytes = kKeyBytes + kKeys * kValueFeatures * 2;
+  // Barrier: the queries have landed.
+  static constexpr int kQueriesFull = kStage + kStages * kStageBytes;
+  // Barrier: all have multiplied them.
+  static constexpr int kQueriesEmpty = kQueriesFull + 8;
+  // Barriers, one per stage: its keys have landed.
+  static constexpr int kKeysFull = kQueriesEmpty + 8;
+  // Barriers, one per stage: all have multiplied them.
+  static constexpr int kKeysEmpty = kKeysFull + kStages * 8;
+  // Barriers, one per stage: its values have landed.
+  static constexpr int kValuesFull = kKeysEmpty + kStages * 8;
+  // Barriers, one per stage: all have multiplied them.
+  static constexpr int kValuesEmpty = kValuesFull + kStages * 8;
 };
 
 constexpr int kWidth = 2;  // neighbouring keys of one access
@@ -118,7 +128,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     for (int i = 0; i < kOutWidth; ++i) {
       a_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(a + batch_over_4 * 262144 + m * 256 + batch_mod_4 * 64 + n, a_vec);
+    fusec::store(a + batch_over_4 * (M * 4 * Config::kValueFeatures) +
+                     m * (4 * Config::kValueFeatures) + batch_mod_4 * Config::kValueFeatures + n,
+                 a_vec);
   };
 
   const int warpgroup = fusec::warpgroup_number();

@@ -49,12 +49,18 @@ struct Config {
   static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
-  static constexpr int kATileBytes = 32768;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 40960;  // of one stage
-  static constexpr int kSumsPitch = 132;     // floats from row to row of the tile of sums
-  static constexpr int kFull = 204800;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 204840;      // barriers, one per stage: all have read it
-  static constexpr int kArrived = 204880;    // slices before this CTA's
+  // A's tile of a stage; B's follows.
+  static constexpr int kATileBytes = kTileM * kTileK * 2;
+  // A stage.
+  static constexpr int kStageBytes = kATileBytes + kTileN * kTileK;
+  // Floats from row to row of the tile of sums.
+  static constexpr int kSumsPitch = kTileN + 4;
+  // Barriers, one per stage: its loads have landed.
+  static constexpr int kFull = kStages * kStageBytes;
+  // Barriers, one per stage: all have read it.
+  static constexpr int kEmpty = kFull + kStages * 8;
+  // Slices before this CTA's.
+  static constexpr int kArrived = kEmpty + kStages * 8;
 };
 
 constexpr int kWidth = 4;  // neighbouring columns of one access
@@ -145,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         for (int i = 0; i < kWidth; ++i) {
           y_vec[i] = fusec::convert<fusec::bf16>(acc[i] * fusec::to_float(scale_vec[i]));
         }
-        fusec::store(y + m * 20480 + n, y_vec);
+        fusec::store(y + m * N + n, y_vec);
       };
 
       const auto visit = [&](int row, int column, const Sums& acc) {

@@ -38,12 +38,18 @@ struct Config {
   static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
-  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 32768;  // of one stage
-  static constexpr int kSumsPitch = 136;     // floats from row to row of the tile of sums
-  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 196656;      // barriers, one per stage: all have read it
-  static constexpr int kTicket = 196704;     // of the cluster, in its first CTA
+  // A's tile of a stage; B's follows.
+  static constexpr int kATileBytes = kTileM * kTileK * 2;
+  // A stage.
+  static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 2;
+  // Floats from row to row of the tile of sums.
+  static constexpr int kSumsPitch = kTileN + 8;
+  // Barriers, one per stage: its loads have landed.
+  static constexpr int kFull = kStages * kStageBytes;
+  // Barriers, one per stage: all have read it.
+  static constexpr int kEmpty = kFull + kStages * 8;
+  // Of the cluster, in its first CTA.
+  static constexpr int kTicket = kEmpty + kStages * 8;
 };
 
 constexpr int kWidth = 4;  // neighbouring columns of one access
@@ -142,7 +148,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
     for (int i = 0; i < kWidth; ++i) {
       c_tensor_vec[i] = fusec::convert<fusec::f16>(acc[i]);
     }
-    fusec::store(c_tensor + m * 256 + n, c_tensor_vec);
+    fusec::store(c_tensor + m * N + n, c_tensor_vec);
   };
 
   const auto visit = [&](int row, int column, const Sums& acc) {

@@ -39,11 +39,16 @@ struct Config {
   static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
-  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 32768;  // of one stage
-  static constexpr int kSumsPitch = 136;     // floats from row to row of the tile of sums
-  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 196656;      // barriers, one per stage: all have read it
+  // A's tile of a stage; B's follows.
+  static constexpr int kATileBytes = kTileM * kTileK * 2;
+  // A stage.
+  static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 2;
+  // Floats from row to row of the tile of sums.
+  static constexpr int kSumsPitch = kTileN + 8;
+  // Barriers, one per stage: its loads have landed.
+  static constexpr int kFull = kStages * kStageBytes;
+  // Barriers, one per stage: all have read it.
+  static constexpr int kEmpty = kFull + kStages * 8;
 };
 
 constexpr int kWidth = 4;  // neighbouring columns of one access
