@@ -10,7 +10,8 @@ _MEMBER = re.compile(r"^ *static constexpr int (\w+) = ([^;]+);", re.MULTILINE)
 def members_of(text: str) -> dict[str, int]:
     """Return the integers of a kernel's `Config`, each computed of those above it."""
     found: dict[str, int] = {}
-    for name, formula in _MEMBER.findall(text):
+    config = text.partition("struct Config {")[2].partition("\n};")[0]
+    for name, formula in _MEMBER.findall(config):
         found[name] = value_of(formula, found)
     return found
 

@@ -32,7 +32,8 @@ def place_of(emitter: Emitter, fusion: Fusion, load: Instance, phase: int) -> Pl
 
 def load_across(place: Place, width: str = "kVec", *, streams: bool = False) -> Call:
     """Return the vector at a place; in kernels with `kPart` it may lie beside its tensor."""
-    return call(LOAD_ACROSS, *place, about=[width, "kPart", *(["true"] if streams else [])])
+    policy = ["fusec::kStreaming"] if streams else []
+    return call(LOAD_ACROSS, *place, about=[width, "kPart", *policy])
 
 
 def ask_inside(place: Place, width: str = "kVec") -> Statement:

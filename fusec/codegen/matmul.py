@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fusec.codegen.matmul_arguments import apart, loads, loop, scaled_by, stage_arguments
+from fusec.codegen.matmul_arguments import apart, further, loop, pipeline, scaled_by
 from fusec.codegen.matmul_computed import computed_view
 from fusec.codegen.matmul_config import config, part_type, sums_type
 from fusec.codegen.matmul_names import COMPUTED, RESERVED, STREAMED, c_names, renamed
-from fusec.codegen.matmul_scales import scales_of
+from fusec.codegen.matmul_scales import scales_of, zero_points
 from fusec.codegen.matmul_staged import emit_staged, stage
 from fusec.codegen.matmul_totals import GATHERED, emit_totals
 from fusec.codegen.matmul_view import (
@@ -98,12 +98,15 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     maps = [names[m] for m in kernel.map_names] if hopper else ["", ""]
     maps = ["", *maps] if computes else maps
     second_map = "".join(maps[2:])
+    stages = pipeline(problem, parameters, kernel.once) if hopper and multiplies else ()
     fields = {
         **head(plan, kernel),
         "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
         "loop": loop(problem, parameters),
-        "loads": loads(problem, parameters, kernel.once),
+        "pipeline": stages,
+        "policy": further("Pipeline") if stages else further(),
+        "zero_points": zero_points(problem),
         "scales": scales_of(problem),
         "scaled": scaled_by(problem, parameters),
         "apart": apart(problem, parameters),
@@ -138,7 +141,6 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
             splits=parameters.splits,
             is_guarded=StoreKind.GUARDED in epilogue.store_kinds or problem.cuts == "rows",
             has_rest=_has_rest(kernel, parameters),
-            **stage_arguments(parameters, narrow=problem.narrow is not None),
             **{role: names[space.name] for role, space in spaces.items()},
         )
     if streams:
@@ -157,7 +159,6 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         in_clusters=parameters.cluster > 1,
         in_pairs=parameters.multicast != "none",
         second_map=second_map,
-        readers=stage_arguments(parameters, narrow=parameters.converted)["readers"],
         has_partials=parameters.splits > 1,
         has_epilogue=not parameters.has_second,
         leaves_fragments=parameters.leaves_fragments,

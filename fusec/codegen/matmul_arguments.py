@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from fusec.codegen.matmul_scales import UNSCALED
+from fusec.codegen.product_text import boolean, integer
 from fusec.ir.dtype import F32
-from fusec.kernel.nodes import Braced, Listed, Operand, operand
+from fusec.kernel.nodes import Braced, Listed, Name, Operand, Statement, operand
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_problem import Product
+
+CONFIG_ROWS, CONFIG_COLUMNS = Name("Config::kPairRows"), Name("Config::kPairColumns")
 
 
 def further(*arguments: Operand) -> Listed:
@@ -19,28 +22,30 @@ def apart(problem: Product, p: MatmulParameters) -> Listed:
     return further(1) if p.converted and not problem.b.k_major else further()
 
 
-def stage_arguments(p: MatmulParameters, *, narrow: bool) -> dict[str, Listed]:
-    """Return the template arguments behind the Config of what loads a stage and multiplies it."""
-    tiles, is_alone = (p.pair_rows, p.pair_columns), p.multicast == "none"
-    shares = (*tiles, True) if p.joined else () if is_alone else tiles
-    readers = () if is_alone else tiles
-    if not narrow:
-        readers = (p.ping_pong, *readers) if p.ping_pong or readers else ()
-    return {"shares": further(*shares), "readers": further(*readers)}
+def pipeline(
+    problem: Product, p: MatmulParameters, once: tuple[bool, bool]
+) -> tuple[Statement, ...]:
+    """Return in what the stages of a Hopper kernel differ from fusec::PlainPipeline.
 
-
-def loads(problem: Product, p: MatmulParameters, once: tuple[bool, bool]) -> Listed:
-    """Return the template arguments behind the Config of what loads a stage of a split product."""
-    if problem.computed is not None:
-        return further(True) if once[1] else further()
+    once: whether A, and B, are read once.
+    """
+    is_split, reads_a = p.kernel == "split_k", problem.computed is None
     panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
-    halved = [2 if problem.b.packed == axis else 1 for axis in ("depth", "row")]
-    across = halved[1] if p.converted and not problem.b.k_major else 0
-    given = [p.pair_rows, p.pair_columns, p.joined, panels, *once, halved[0], across]
-    plain = (1, 1, False, 1, False, False, 1, 0)
-    while given and given[-1] == plain[len(given) - 1]:
-        given.pop()
-    return further(*given)
+    depth, row = (2 if problem.b.packed == axis else 1 for axis in ("depth", "row"))
+    across = row if p.converted and not problem.b.k_major else 0
+    last = "is read once: it is the first to leave L2"
+    members = (
+        (p.pair_rows > 1, integer("kRows", CONFIG_ROWS, "tiles of a cluster that share B")),
+        (p.pair_columns > 1, integer("kColumns", CONFIG_COLUMNS, "tiles of it that share A")),
+        (p.ping_pong, boolean("kPingPong", True, "warpgroups have tiles of their own, in turn")),
+        (p.joined, boolean("kJoined", True, "half of B's columns are a second operand's")),
+        (panels > 1, integer("kPanels", panels, "A's tile is so many times 64 elements deep")),
+        (is_split and reads_a and once[0], boolean("kOnceA", True, f"A {last}")),
+        (is_split and once[1], boolean("kOnceB", True, f"B {last}")),
+        (is_split and depth > 1, integer("kPacked", depth, "elements of K in one of B's bytes")),
+        (across > 0, integer("kAcross", across, "columns in one of B's bytes, which lie across K")),
+    )
+    return tuple(member for differs, member in members if differs)
 
 
 def loop(problem: Product, p: MatmulParameters) -> str:

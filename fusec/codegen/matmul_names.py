@@ -14,7 +14,8 @@ from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import Kernel, SizeArgument
 
 RESERVED = frozenset([
-    "Config", "Index", "K", "M", "N", "Sums", "a_offset", "a_part", "a_rows", "a_scales",
+    "Config", "Index", "K", "M", "N", "Pipeline", "Sums", "ZeroPoints", "a_offset", "a_part",
+    "a_rows", "a_scales",
     "a_stride_k", "a_stride_m", "acc", "acc2", "all_depth", "all_rows", "b_columns", "b_offset",
     "b_part", "b_scales", "b_stride_k", "b_stride_n", "b_zero_values", "b_zeros", "batch",
     "batches", "block", "chunk", "chunks", "column", "columns", "e", "finish", "first_column",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusec.codegen.product_text import INDEX
+from fusec.codegen.product_text import INDEX, integer
 from fusec.ir.dtype import BF16
 from fusec.kernel.ctext import dim_text, storage_type
 from fusec.kernel.nodes import (
@@ -19,6 +19,7 @@ from fusec.kernel.nodes import (
 from fusec.schedule.matmul_block_scales import BIAS, BlockScales
 from fusec.schedule.matmul_problem import Product
 
+ZERO_POINTS = "ZeroPoints"
 UNSCALED = Type("fusec::Unscaled")
 _LARGE = {True: 128, False: 1024}
 """The number whose last bit is worth 1 (weights.cuh): of bf16, and of f16."""
@@ -53,13 +54,28 @@ def scales_of(problem: Product) -> tuple[Statement, ...]:
             lines.append(Let(UNSCALED, f"{name}_scales", None))
         zeros = side.zeros
         if zeros is not None:
-            held = f"{name}_zero_values"
-            halved = [2 if zeros.packed == axis else 1 for axis in ("row", "depth")]
-            how = (*halved, zeros.flipped, zeros.added + lift(problem))
+            assert side is problem.b
+            held, policy = f"{name}_zero_values", [ZERO_POINTS] if zero_points(problem) else []
             lines.append(_block_scales(held, zeros.values, place))
-            points = call("fusec::zero_points", held, about=how)
+            points = call("fusec::zero_points", held, about=policy)
             lines.append(Let(AUTO, f"{name}_zeros", points))
     return tuple(lines)
+
+
+def zero_points(problem: Product) -> tuple[Statement, ...]:
+    """Return in what the zero points of B differ from fusec::PlainZeroPoints; A has none."""
+    zeros = problem.b.zeros
+    if zeros is None:
+        return ()
+    rows, groups = (2 if zeros.packed == axis else 1 for axis in ("row", "depth"))
+    added = zeros.added + lift(problem)
+    members = (
+        (rows > 1, integer("kRowsOfByte", rows, "a byte has those of two rows")),
+        (groups > 1, integer("kGroupsOfByte", groups, "a byte has those of two groups")),
+        (zeros.flipped != 0, integer("kFlip", zeros.flipped, "bits that are the other way round")),
+        (added != 0, integer("kAdded", added, "to each of them")),
+    )
+    return tuple(member for differs, member in members if differs)
 
 
 def _block_scales(name: str, found: BlockScales, place: tuple[str, str]) -> Statement:

@@ -139,11 +139,12 @@ class EpilogueView:
 class MatmulView(KernelView):
     """What every matrix product kernel has.
 
-    loop: the function of a Hopper kernel that multiplies the stages of a tile; loads: further
-    template arguments of what loads a stage; scales: lines that define the scales of both operands
-    along K, if there are any; scaled: further arguments with these; apart: further template
-    arguments of what leaves sums in shared memory; columns: the constant of the Config with a
-    tile's columns.
+    loop: the function of a Hopper kernel that multiplies the stages of a tile; pipeline: in what
+    its stages differ from the plain ones; policy: the struct of that, a further template argument
+    of what loads and multiplies them; zero_points: in what these differ from plain ones; scales:
+    lines that define the scales of both operands along K, if there are any; scaled: further
+    arguments with these; apart: further template arguments of what leaves sums in shared memory;
+    columns: the constant of the Config with a tile's columns.
     config: the members of its `Config`; has_layout: whether they say what lies where in shared
     memory. constants: declarations of M, N, K and of what else of the sizes and strides is no
     parameter. offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`
@@ -153,7 +154,9 @@ class MatmulView(KernelView):
     """
 
     loop: str
-    loads: Listed
+    pipeline: tuple[Statement, ...]
+    policy: Listed
+    zero_points: tuple[Statement, ...]
     scales: tuple[Statement, ...]
     scaled: Listed
     apart: Listed
@@ -183,10 +186,9 @@ class PersistentView(MatmulView):
     ping_pong: whether each warpgroup has tiles of its own; swapped: whether columns of the result
     are the rows of wgmma; in_pairs: whether the CTAs of a cluster
     take neighbouring tiles; ctas: how many; splits: parts of tiles of the last wave; partials,
-    arrivals: where their sums are, and how many; shares: further template arguments of what loads a
-    stage for all; readers: of what multiplies it. is_guarded: whether the epilogue runs for
-    elements of the result alone: it has a guarded store, or a tile may have no step of K (wgmma
-    was serialised else); has_rest: whether the last columns that are staged are fewer than others.
+    arrivals: where their sums are, and how many. is_guarded: whether the epilogue runs for elements
+    of the result alone: it has a guarded store, or a tile may have no step of K (wgmma was
+    serialised else); has_rest: whether the last columns that are staged are fewer than others.
     """
 
     second_map: str
@@ -196,8 +198,6 @@ class PersistentView(MatmulView):
     in_pairs: bool
     ctas: int
     splits: int
-    shares: Listed
-    readers: Listed
     is_guarded: bool
     has_rest: bool
     partials: str = ""
@@ -229,8 +229,7 @@ class SplitKView(MatmulView):
     points into L2; part: the type of four sums in a slice.
     second_map: the map of the B of a joined product, if there is one.
     in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
-    neighbouring tiles, and share what they load; readers: further template arguments of what then
-    multiplies a stage; has_partials: whether there are several clusters.
+    neighbouring tiles, and share what they load; has_partials: whether there are several clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
@@ -241,7 +240,6 @@ class SplitKView(MatmulView):
     in_arrival_order: bool
     in_clusters: bool
     in_pairs: bool
-    readers: Listed
     has_partials: bool
     has_epilogue: bool
     leaves_fragments: bool

@@ -26,7 +26,7 @@ DECLARED: Mapping[str, str] = {
         "tiles_of visit_parts"
     ),
     "attention_scores.cuh": "offset_of rounded_sum small_to_float visit_scores",
-    "block_scales.cuh": "BlockScales Unscaled zero_points",
+    "block_scales.cuh": "BlockScales PlainZeroPoints Unscaled zero_points",
     "check_index.cuh": "check_index",
     "classify.cuh": "isfinite isinf isnan isneginf isposinf isreal signbit",
     "cluster.cuh": "cluster_load cluster_rank cluster_sync",
@@ -46,7 +46,8 @@ DECLARED: Mapping[str, str] = {
     "matmul_fragments.cuh": "visit_blocks",
     "matmul_groups.cuh": "group_elements group_of_tile",
     "matmul_hopper.cuh": (
-        "TileSource init_stages kTurns load_stages multiply_stages skip_stages wait_for_first_tile"
+        "PlainPipeline TileSource init_stages kTurns load_stages multiply_stages skip_stages "
+        "wait_for_first_tile"
     ),
     "matmul_mma.cuh": "multiply_steps",
     "matmul_promoted.cuh": "multiply_promoted",
@@ -89,7 +90,8 @@ DECLARED: Mapping[str, str] = {
     "scatter.cuh": "atomic_add atomic_max store_relaxed",
     "sequence.cuh": "at_step",
     "shifted.cuh": (
-        "copy_elements copy_vector is_inside is_whole load_across load_part shift_of shifted "
+        "copy_elements copy_vector is_inside is_whole kStreaming load_across load_part shift_of "
+        "shifted "
         "store_part"
     ),
     "shifted_rows.cuh": "store_shifted_rows visit_elements",

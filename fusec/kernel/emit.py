@@ -390,7 +390,7 @@ class Emitter(Nest):
         function = "load" if plain else "load_streaming" if streams else "load_readonly"
         pointer, width = self.pointer(name, base, phase), self.width_name
         if self.part:
-            policy = ["true"] if streams else []
+            policy = ["fusec::kStreaming"] if streams else []
             return call("fusec::load_part", pointer, *self.part, about=[width, "kPart", *policy])
         found = call(f"fusec::{function}", pointer, about=[width])
         conditions = self.at_lane_zero(instance.conditions)

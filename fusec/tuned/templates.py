@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -23,18 +23,22 @@ def are_current(templates: Mapping[str, str]) -> bool:
 @cache
 def digest(template: str) -> str | None:
     """Return the digest of a template's text and of what it imports; None where there is none."""
+    folder = files("fusec").joinpath("templates")
+    try:
+        return digest_of(template, lambda name: folder.joinpath(name).read_text(encoding="utf-8"))
+    except OSError:
+        return None
+
+
+def digest_of(template: str, read: Callable[[str], str]) -> str:
+    """Return the digest of a template's text and of what it imports; read: of a file's text."""
     texts: dict[str, str] = {}
     wanted = [f"{template}.cu.j2"]
-    folder = files("fusec").joinpath("templates")
     while wanted:
         name = wanted.pop()
-        if name in texts:
-            continue
-        try:
-            texts[name] = folder.joinpath(name).read_text(encoding="utf-8")
-        except OSError:
-            return None
-        wanted += _imported(texts[name])
+        if name not in texts:
+            texts[name] = read(name)
+            wanted += _imported(texts[name])
     whole = "".join(f"{name}\n{text}" for name, text in sorted(texts.items()))
     return sha256(whole.encode()).hexdigest()[:DIGITS]
 

@@ -377,11 +377,11 @@ PARTS = {
     "all parts": ("each < kParts;", "each < kParts - 1;"),
     "sums begin as zeros": ("++i) sums[i] = 0.0f;", "++i) sums[i] += 0.0f;"),
     "no barrier before the count": (
-        "  named_barrier_sync<kThreads>(kId);\n  if (threadIdx.x % kThreads == 0)",
+        "  named_barrier_sync<kThreads>(kPartsBarrier);\n  if (threadIdx.x % kThreads == 0)",
         "  if (threadIdx.x % kThreads == 0)",
     ),
     "no barrier after the count": (
-        "  named_barrier_sync<kThreads>(kId);\n  if (*slot", "  if (*slot",
+        "  named_barrier_sync<kThreads>(kPartsBarrier);\n  if (*slot", "  if (*slot",
     ),
 }  # fmt: skip
 

@@ -67,7 +67,7 @@ WRONG = {
         "halves of bytes", "step * Config::kTileK / Config::kGroup", "step"
     ),
     "the number that zero points take off, too": (
-        "along N, lowered", "zero_points<1, 2, 0, 128>", "zero_points<1, 2, 0, 129>"
+        "along N, lowered", "int kAdded = 128;", "int kAdded = 129;"
     ),
     "registers are written early": (
         "bytes", "    wgmma_wait<1>();\n    widen_fragments<Config, 0>",

@@ -13,6 +13,7 @@ from functools import cache
 
 from fusec.run.headers import device_headers, headers_for
 
+from .calls import rename
 from .effects import EFFECTS
 from .order import Violation
 from .parser import constants_of
@@ -225,6 +226,7 @@ def declare(walk: Walk, constants: list[Node]) -> None:
         for member in node.kids:
             walk.run(member, walk.mask)
         inner, walk.scope = walk.scope, walk.globals
+        rename(walk.scope.values, walk.scope.values, node.base, node.text)
         walk.scope.values |= {f"{node.text}::{n}": v for n, v in inner.values.items()}
         walk.scope.types |= {f"{node.text}::{n}": v for n, v in inner.types.items()}
 

@@ -169,6 +169,18 @@ def bind_template(walk: Any, outer: Scope, name: str, tokens: Any) -> None:
         outer.values[name] = value
     else:
         outer.types[name] = walk.scope.type_of("".join(t.text for t in tokens))
+        rename(walk.globals.values, outer.values, "".join(t.text for t in tokens), name)
+
+
+def rename(values: Any, into: Any, old: str, new: str) -> None:
+    """Let the constants of a struct be those of another name, too."""
+    prefix = f"{old.removeprefix('fusec::')}::"
+    if old:
+        into |= {
+            f"{new}::{name.removeprefix(prefix)}": value
+            for name, value in values.items()
+            if name.startswith(prefix)
+        }
 
 
 def deduce(walk: Any, outer: Scope, function: Function, given: Any) -> None:

@@ -361,6 +361,14 @@ class Parser:
         return Node("lambda", line, kids=[self.statement()], parameters=parameters)
 
 
+def policy_head(tokens: list[Token], start: int) -> list[str]:
+    """Return the words between `struct` and its body if it has constants alone, else none."""
+    end = next(k for k in range(start, len(tokens)) if tokens[k].text in ("{", ";"))
+    words = [token.text for token in tokens[start + 1 : end]]
+    is_policy = any(word == "Config" or word.startswith("Plain") for word in words)
+    return words if is_policy and tokens[end].text == "{" else []
+
+
 def constants_of(text: str) -> list[Node]:
     """Return the constants and aliases declared outside of functions."""
     tokens = tokens_of(text)
@@ -368,10 +376,11 @@ def constants_of(text: str) -> list[Node]:
     depth = i = 0
     while i < len(tokens):
         word = tokens[i].text
-        if word == "struct" and [t.text for t in tokens[i + 1 : i + 3]] == ["Config", "{"]:
-            end = matching(tokens, i + 2)
-            parser = Parser(tokens[i + 3 : end])
-            found.append(Node("struct", tokens[i].line, "Config"))
+        if word == "struct" and (head := policy_head(tokens, i)):
+            begin = i + len(head) + 1
+            end = matching(tokens, begin)
+            parser = Parser(tokens[begin + 1 : end])
+            found.append(Node("struct", tokens[i].line, head[0], base=head[-1] if head[1:] else ""))
             while parser.at < len(parser.tokens):
                 found[-1].kids.append(parser.statement())
             i = end

@@ -56,7 +56,10 @@ class Token(NamedTuple):
 
 @dataclass
 class Node:
-    """An expression or statement. `text` is its operator or name, `arguments` its template's."""
+    """An expression or statement. `text` is its operator or name, `arguments` its template's.
+
+    base: the struct that a struct derives from.
+    """
 
     kind: str
     line: int
@@ -65,6 +68,7 @@ class Node:
     arguments: list[list[Token]] | None = None
     declared: Declared | None = None
     parameters: list[Parameter] = field(default_factory=list)
+    base: str = ""
 
     @cached_property
     def words(self) -> frozenset[str]:

@@ -67,6 +67,18 @@ struct Config {
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr int kPanels = 2;  // A's tile is so many times 64 elements deep
+  static constexpr int kAcross = 2;  // columns in one of B's bytes, which lie across K
+};
+
+// What is taken off B's elements, where that does not lie in memory as it is.
+struct ZeroPoints : fusec::PlainZeroPoints {
+  static constexpr int kRowsOfByte = 2;  // a byte has those of two rows
+  static constexpr int kAdded = 128;     // to each of them
+};
+
 constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -108,15 +120,15 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   const int last_step = static_cast<int>(steps * (chunk + 1) / chunks);
   const fusec::BlockScales<1, fusec::bf16, Index> b_scales = {scale, tile_n, N, 1, 512};
   const fusec::BlockScales<2, fusec::u8, Index> b_zero_values = {zero, tile_n, N, 1, 256};
-  const auto b_zeros = fusec::zero_points<2, 1, 0, 128>(b_zero_values);
+  const auto b_zeros = fusec::zero_points<ZeroPoints>(b_zero_values);
 
   const bool is_consumer = threadIdx.x < Config::kMultipliers;
   if (is_consumer) {
     float sums[Config::kSumsOwn] = {};
     int stage = 0;
     fusec::u32 parity = 0;
-    fusec::multiply_converted<Config>(sums, shared, first_step, last_step, stage, parity, b_scales,
-                                      b_zeros);
+    fusec::multiply_converted<Config, Pipeline>(sums, shared, first_step, last_step, stage, parity,
+                                                b_scales, b_zeros);
     fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
     fusec::store_tile<Config, 1>(sums_tile, sums);
   } else {
@@ -131,8 +143,8 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
       const fusec::TileSource b_columns = {&w_map, n, 0};
       int stage = 0;
       fusec::u32 parity = 1;
-      fusec::load_stages<Config, 1, 1, false, 2, false, false, 1, 2>(
-          shared, a_rows, b_columns, first_step, last_step, stage, parity);
+      fusec::load_stages<Config, Pipeline>(shared, a_rows, b_columns, first_step, last_step, stage,
+                                           parity);
     }
     __syncwarp();
   }

@@ -56,6 +56,11 @@ struct Config {
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr int kColumns = Config::kPairColumns;  // tiles of it that share A
+};
+
 constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -95,7 +100,7 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&x_map, m, 0};
         const fusec::TileSource b_columns = {&w_map, n, 0};
-        fusec::load_stages<Config, 1, 2>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        fusec::load_stages<Config, Pipeline>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
@@ -122,7 +127,7 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, false, 1, 2>(sums, shared, 0, steps, stage, parity);
+      fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
         // Beyond the result its last elements are computed again, which nobody stores.
         const Index m = min(tile_m + warp_m + row, M - 1);

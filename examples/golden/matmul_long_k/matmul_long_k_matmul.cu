@@ -51,6 +51,12 @@ struct Config {
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr int kRows = Config::kPairRows;  // tiles of a cluster that share B
+  static constexpr bool kOnceB = true;             // B is read once: it is the first to leave L2
+};
+
 constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -94,7 +100,7 @@ extern "C" __global__ void __cluster_dims__(2)
     float sums[Config::kSumsOwn] = {};
     int stage = 0;
     fusec::u32 parity = 0;
-    fusec::multiply_stages<Config, false, 2, 1>(sums, shared, first_step, last_step, stage, parity);
+    fusec::multiply_stages<Config, Pipeline>(sums, shared, first_step, last_step, stage, parity);
     fusec::let_next_kernel_start();  // which waits for this one's end
     const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * 2 + place;
     float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
@@ -108,8 +114,8 @@ extern "C" __global__ void __cluster_dims__(2)
       const fusec::TileSource b_columns = {&b_map, n, 0};
       int stage = 0;
       fusec::u32 parity = 1;
-      fusec::load_stages<Config, 2, 1, false, 1, false, true>(shared, a_rows, b_columns, first_step,
-                                                              last_step, stage, parity);
+      fusec::load_stages<Config, Pipeline>(shared, a_rows, b_columns, first_step, last_step, stage,
+                                           parity);
     }
     __syncwarp();
   }

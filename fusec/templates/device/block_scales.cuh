@@ -60,22 +60,30 @@ struct BlockScales {
   }
 };
 
+// How zero points lie in memory; the `ZeroPoints` of a kernel derives from it and says in what they
+// differ.
+struct PlainZeroPoints {
+  static constexpr int kRowsOfByte = 1;    // rows that share a byte, the first its low four bits
+  static constexpr int kGroupsOfByte = 1;  // groups that do
+  static constexpr int kFlip = 0;          // bits that are the other way round
+  static constexpr int kAdded = 0;         // to each of them
+};
+
 // What is taken off integers of an operand: as many as scales, halves as they are, or integers, plus
-// kAdded. Where a byte holds those of two rows, or of two groups, the first lies in its low four bits,
-// of which kFlip are the other way round.
-template <int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded, class Values>
-struct ZeroPoints {
+// what is added.
+template <class Policy, class Values>
+struct ZeroPointsOf {
   using Value = typename Values::Value;
   Values values;
 
   // As it lies in memory.
   __device__ __forceinline__ u32 bits(int row, int group) const {
-    return values.bits(row, group / kGroupsOfByte);
+    return values.bits(row, group / Policy::kGroupsOfByte);
   }
   template <int kTileRows>
   __device__ __forceinline__ void prefetch(int begin, int end, int own, int count) const {
-    values.template prefetch<kTileRows>(begin / kGroupsOfByte,
-                                        (end + kGroupsOfByte - 1) / kGroupsOfByte, own, count);
+    constexpr int kEach = Policy::kGroupsOfByte;
+    values.template prefetch<kTileRows>(begin / kEach, (end + kEach - 1) / kEach, own, count);
   }
   // That, twice, as a half.
   template <class T>
@@ -84,11 +92,11 @@ struct ZeroPoints {
       return found * 0x10001u;
     } else {
       int number = static_cast<Value>(found);
-      if constexpr (kRowsOfByte * kGroupsOfByte == 2) {
-        const bool is_second = (kGroupsOfByte == 2 ? group : values.position + row) % 2;
-        number = (number >> (is_second ? 4 : 0) & 15) ^ kFlip;
+      if constexpr (Policy::kRowsOfByte * Policy::kGroupsOfByte == 2) {
+        const bool is_second = (Policy::kGroupsOfByte == 2 ? group : values.position + row) % 2;
+        number = (number >> (is_second ? 4 : 0) & 15) ^ Policy::kFlip;
       }
-      return convert<T>(static_cast<float>(number + kAdded)).bits * 0x10001u;
+      return convert<T>(static_cast<float>(number + Policy::kAdded)).bits * 0x10001u;
     }
   }
   template <class T>
@@ -97,9 +105,8 @@ struct ZeroPoints {
   }
 };
 
-template <int kRowsOfByte, int kGroupsOfByte, int kFlip, int kAdded, class Values>
-__device__ __forceinline__ ZeroPoints<kRowsOfByte, kGroupsOfByte, kFlip, kAdded, Values> zero_points(
-    const Values& values) {
+template <class Policy = PlainZeroPoints, class Values>
+__device__ __forceinline__ ZeroPointsOf<Policy, Values> zero_points(const Values& values) {
   return {values};
 }
 

@@ -153,13 +153,14 @@ __device__ __forceinline__ void multiply_converted_piece(float (&sums)[Config::k
 
 // A consumer, all threads of its warpgroup: sums += the products of the same steps, as
 // multiply_stages does. The fragments of one piece of a stage are made while the products of
-// another run; a stage is handed back when those of its last piece have ended. kRows, kColumns: of
-// the cluster whose CTAs load what it reads.
-template <class Config, int kRows = 1, int kColumns = 1, class Scales, class Zeros>
+// another run; a stage is handed back when those of its last piece have ended.
+template <class Config, class Pipeline = PlainPipeline, class Scales, class Zeros>
 __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOwn],
                                                    unsigned char* shared, int first, int last,
                                                    int& stage, u32& parity, const Scales& scales,
                                                    const Zeros& zeros) {
+  constexpr int kRows = Pipeline::kRows;
+  constexpr int kColumns = Pipeline::kColumns;
   static_assert(Config::kTileK == 128 || Config::kTileK == 64);
   // Stages whose factors are on their way, as registers are left for.
   constexpr bool kFew = Config::kResident == 1 && kStageGroups<Config> * Config::kTileM <= 256;

@@ -155,19 +155,32 @@ struct TileSource {
   const TensorMap* second;
 };
 
+// How the stages of a tile are loaded and multiplied; the `Pipeline` of a kernel derives from it
+// and says in what it differs.
+struct PlainPipeline {
+  static constexpr int kRows = 1;           // tiles of a cluster whose CTAs have B in common
+  static constexpr int kColumns = 1;        // and of those that have A in common
+  static constexpr bool kPingPong = false;  // two warpgroups take turns, each with its own tiles
+  static constexpr bool kJoined = false;    // half of B's columns are those of a second operand
+  static constexpr int kPanels = 1;         // how often A's tile is 64 elements of K deep
+  static constexpr bool kOnceA = false;     // nobody else asks for what is loaded of A
+  static constexpr bool kOnceB = false;     // and of B
+  static constexpr int kPacked = 1;         // elements of K that are one of B's map
+  static constexpr int kAcross = 0;         // columns that are one of it, where bytes lie across K
+};
+
 // The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
-// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kRows, kColumns: tiles
-// of a cluster whose CTAs have operands in common. kJoined: whether half of B's columns are those
-// of a second operand; kPanels: how often A's tile is 64 elements of K deep; kOnceA, kOnceB:
-// whether nobody else asks for what is loaded; kPacked: elements of K that are one of B's map;
-// kAcross: columns that are one of it, where B's bytes lie across K and come by one copy.
-template <class Config, int kRows = 1, int kColumns = 1, bool kJoined = false, int kPanels = 1,
-          bool kOnceA = false, bool kOnceB = false, int kPacked = 1, int kAcross = 0>
+// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. What lies across K
+// comes by one copy.
+template <class Config, class Pipeline = PlainPipeline>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
+  constexpr int kRows = Pipeline::kRows;
+  constexpr int kColumns = Pipeline::kColumns;
+  constexpr bool kOnceB = Pipeline::kOnceB;
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
-  constexpr int kOfB = kJoined ? Config::kTileN / 2 : Config::kTileN;
+  constexpr int kOfB = Pipeline::kJoined ? Config::kTileN / 2 : Config::kTileN;
   for (int step = first; step < last; ++step) {
     const int depth = step * Config::kTileK;
     unsigned char* const a_tile = shared + stage * Config::kStageBytes;
@@ -175,23 +188,24 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     empty[stage].wait(parity);
     full[stage].arrive_expect_tx(Config::kStageBytes);
 #pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      load_operand<Config::kTileM, Config::kAKMajor, kColumns, kOnceA>(
+    for (int panel = 0; panel < Pipeline::kPanels; ++panel) {
+      load_operand<Config::kTileM, Config::kAKMajor, kColumns, Pipeline::kOnceA>(
           a_tile + panel * Config::kTileM * 128, a.map, &full[stage], a.position,
-          depth + 64 * panel, a.batch, sharing<true, kRows, kColumns>());
+          depth + 64 * panel, a.batch, sharing</*kOfA=*/true, kRows, kColumns>());
     }
-    if constexpr (kAcross > 0) {
-      load_operand<Config::kTileK, true, 1, kOnceB>(b_tile, b.map, &full[stage], depth / kPacked,
-                                                    b.position / kAcross, b.batch);
+    if constexpr (Pipeline::kAcross > 0) {
+      load_operand<Config::kTileK, /*kKMajor=*/true, /*kParts=*/1, kOnceB>(
+          b_tile, b.map, &full[stage], depth / Pipeline::kPacked, b.position / Pipeline::kAcross,
+          b.batch);
     } else {
       load_operand<kOfB, Config::kBKMajor, kRows, kOnceB>(
-          b_tile, b.map, &full[stage], b.position, depth / kPacked, b.batch,
-          sharing<false, kRows, kColumns>());
+          b_tile, b.map, &full[stage], b.position, depth / Pipeline::kPacked, b.batch,
+          sharing</*kOfA=*/false, kRows, kColumns>());
     }
-    if constexpr (kJoined) {
+    if constexpr (Pipeline::kJoined) {
       load_operand<kOfB, Config::kBKMajor, kRows, kOnceB>(
           b_tile + kOfB * 128, b.second, &full[stage], b.position, depth, b.batch,
-          sharing<false, kRows, kColumns>());
+          sharing</*kOfA=*/false, kRows, kColumns>());
     }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
@@ -220,15 +234,18 @@ __device__ __forceinline__ void release_stage(Barrier& empty) {
 // A consumer, all threads of its warpgroup: sums += the products of the same steps, of its own rows
 // of the tile (or columns, where operands are swapped), or with kPingPong of all. The products of a
 // stage run while the next one is awaited; it is handed back one step later. `stage` and `parity`
-// begin as 0 and 0. kRows, kColumns: tiles of a cluster, whose CTAs load what it reads.
+// begin as 0 and 0.
 // With kPingPong two warpgroups take turns, since a parity tells phases of a barrier that are two
 // apart from each other no more: whoever has begun all products of its tile lets the other begin.
-template <class Config, bool kPingPong = false, int kRows = 1, int kColumns = 1>
+template <class Config, class Pipeline = PlainPipeline>
 __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
                                                 unsigned char* shared, int first, int last,
                                                 int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
+  constexpr int kRows = Pipeline::kRows;
+  constexpr int kColumns = Pipeline::kColumns;
+  constexpr bool kPingPong = Pipeline::kPingPong;
   constexpr int kN = Config::kSwapped ? Config::kTileM : Config::kTileN;
   constexpr int kBlocks = Config::kSumsOwn / (kN / 2);
   const int warpgroup = warpgroup_number();

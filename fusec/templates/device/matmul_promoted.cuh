@@ -27,13 +27,15 @@ __device__ __forceinline__ void multiply_stage_fp8(float (&part)[kColumns / 2],
 // of its own rows of the tile, or columns where operands are swapped, as multiply_stages does. A
 // stage is handed back when its products have ended. scales: none, or those of wgmma's rows and of
 // its columns that vary along K; those of the next stage are read under the products.
-template <class Config, int kRows = 1, int kColumns = 1, class... Scales>
+template <class Config, class Pipeline = PlainPipeline, class... Scales>
 __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn],
                                                   unsigned char* shared, int first, int last,
                                                   int& stage, u32& parity,
                                                   const Scales&... scales) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
+  constexpr int kRows = Pipeline::kRows;
+  constexpr int kColumns = Pipeline::kColumns;
   constexpr int kN = Config::kSwapped ? Config::kTileM : Config::kTileN;
   constexpr int kPart = kN / 2;
   constexpr int kBlocks = Config::kSumsOwn / kPart;

@@ -49,10 +49,12 @@ __device__ __forceinline__ TileUnit tile_unit(int index, const TileUnits& units,
   return unit;
 }
 
+inline constexpr int kPartsBarrier = 3;  // named, of the threads that sum parts of a tile
+
 // kThreads threads that have summed a part of a tile: whether all parts of it are there, this one
-// last; then `sums` are those of all. `slices` and `arrived` are of the tile; kId: of a named
-// barrier of these threads; `slot` is shared memory. The counter starts over for the next launch.
-template <int kParts, int kThreads, int kId, int kSums>
+// last; then `sums` are those of all. `slices` and `arrived` are of the tile; `slot` is
+// shared memory. The counter starts over for the next launch.
+template <int kParts, int kThreads, int kSums>
 __device__ __forceinline__ bool sum_parts(float (&sums)[kSums], float* slices, u32* arrived,
                                           u32* slot, int part) {
   static_assert(kSums % 4 == 0);
@@ -63,9 +65,9 @@ __device__ __forceinline__ bool sum_parts(float (&sums)[kSums], float* slices, u
     const Vec<float, 4> quad = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
     store(slices + part * kSlice + i * kThreads + own, quad);
   }
-  named_barrier_sync<kThreads>(kId);
+  named_barrier_sync<kThreads>(kPartsBarrier);
   if (threadIdx.x % kThreads == 0) *slot = count_and_wrap(arrived, kParts);
-  named_barrier_sync<kThreads>(kId);
+  named_barrier_sync<kThreads>(kPartsBarrier);
   if (*slot != kParts - 1) return false;
 #pragma unroll
   for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;

@@ -14,18 +14,19 @@ __device__ __forceinline__ int shift_of(const T* run) {
   return static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(run)) / sizeof(T) % N);
 }
 
-// kStreaming: as load_streaming has it.
-template <int N, bool kStreaming, class T>
+inline constexpr bool kStreaming = true;  // loads are those of load_streaming
+
+template <int N, bool kStreams, class T>
 __device__ __forceinline__ Vec<T, N> load_whole(const T* source) {
-  if constexpr (kStreaming) return load_streaming<N>(source);
+  if constexpr (kStreams) return load_streaming<N>(source);
   return load_readonly<N>(source);
 }
 
 // A vector of which the elements from `low` to before `end` are the run's, zeros beside them; all
 // of them where kPart says so beforehand: a test would have the thread wait for each vector.
-template <int N, bool kPart = true, bool kStreaming = false, class T>
+template <int N, bool kPart = true, bool kStreams = false, class T>
 __device__ __forceinline__ Vec<T, N> load_part(const T* source, int low, int end) {
-  if (!kPart || (low <= 0 && end >= N)) return load_whole<N, kStreaming>(source);
+  if (!kPart || (low <= 0 && end >= N)) return load_whole<N, kStreams>(source);
   Vec<T, N> result = {};
 #pragma unroll
   for (int v = 0; v < N; ++v) {
@@ -89,13 +90,13 @@ __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, 
 
 // N elements of a tensor from place `at` on, wherever that is, by the two vectors that hold them.
 // kPart: these may reach beyond the tensor, where each element is asked for by itself.
-template <int N, bool kPart = true, bool kStreaming = false, class T, class I, class Size>
+template <int N, bool kPart = true, bool kStreams = false, class T, class I, class Size>
 __device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, Size size) {
   if (!kPart || is_inside<N>(tensor, at, size)) {
     const int shift = shift_of<N>(tensor + at);
     const T* first = tensor + at - shift;
-    const Vec<T, N> low = load_whole<N, kStreaming>(first);
-    return shifted(low, load_whole<N, kStreaming>(first + (shift ? N : 0)), shift);
+    const Vec<T, N> low = load_whole<N, kStreams>(first);
+    return shifted(low, load_whole<N, kStreams>(first + (shift ? N : 0)), shift);
   }
   Vec<T, N> result = {};
 #pragma unroll

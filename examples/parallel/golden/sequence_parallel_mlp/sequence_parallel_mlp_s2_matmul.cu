@@ -53,6 +53,11 @@ struct Config {
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr bool kPingPong = true;  // warpgroups have tiles of their own, in turn
+};
+
 constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -86,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&a_full_map, m, 0};
         const fusec::TileSource b_columns = {&up_map, n, 0};
-        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        fusec::load_stages<Config, Pipeline>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
@@ -116,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
+      fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
         // Beyond the result its last elements are computed again, which nobody stores.

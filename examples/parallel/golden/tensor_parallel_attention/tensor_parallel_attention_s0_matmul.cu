@@ -55,6 +55,11 @@ struct Config {
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr bool kJoined = true;  // half of B's columns are a second operand's
+};
+
 constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -91,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         const int n = tile.column * Config::kColumns;
         const fusec::TileSource a_rows = {&x_map, m, 0};
         const fusec::TileSource b_columns = {&wq_map, n, 0, &wk_map};
-        fusec::load_stages<Config, 1, 1, true>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        fusec::load_stages<Config, Pipeline>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
@@ -122,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kColumns;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+      fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc, const Sums& acc2) {
         // Beyond the result its last elements are computed again, which nobody stores.
         const Index m = min(tile_m + warp_m + row, M - 1);

@@ -56,6 +56,12 @@ struct Config {
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr bool kPingPong = true;  // warpgroups have tiles of their own, in turn
+  static constexpr bool kJoined = true;    // half of B's columns are a second operand's
+};
+
 constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -90,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         const int n = tile.column * Config::kColumns;
         const fusec::TileSource a_rows = {&x_map, m, 0};
         const fusec::TileSource b_columns = {&gate_map, n, 0, &up_map};
-        fusec::load_stages<Config, 1, 1, true>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        fusec::load_stages<Config, Pipeline>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
   } else {
@@ -120,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
       const Index tile_n = static_cast<Index>(tile.column) * Config::kColumns;
       float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, true>(sums, shared, 0, steps, stage, parity);
+      fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc, const Sums& acc2) {
         // Beyond the result its last elements are computed again, which nobody stores.

@@ -63,6 +63,11 @@ struct Config {
   static constexpr int kArrived = kEmpty + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr bool kOnceB = true;  // B is read once: it is the first to leave L2
+};
+
 constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -105,8 +110,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
           const int n = tile.column * Config::kTileN;
           const fusec::TileSource a_rows = {&x_map, m, 0};
           const fusec::TileSource b_columns = {&w_map, n, 0};
-          fusec::load_stages<Config, 1, 1, false, 1, false, true>(
-              shared, a_rows, b_columns, part.first, part.last, stage, parity);
+          fusec::load_stages<Config, Pipeline>(shared, a_rows, b_columns, part.first, part.last,
+                                               stage, parity);
         }
         __syncwarp();
       }
@@ -124,8 +129,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
     const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
     float sums[Config::kSumsOwn] = {};
-    fusec::multiply_converted<Config>(sums, shared, part.first, part.last, stage, parity,
-                                      fusec::Unscaled{}, fusec::Unscaled{});
+    fusec::multiply_converted<Config, Pipeline>(sums, shared, part.first, part.last, stage, parity,
+                                                fusec::Unscaled{}, fusec::Unscaled{});
     // The sums of a part lie over the ring, which is empty by then.
     float* const sums_tile = reinterpret_cast<float*>(shared) + fusec::unknown_zero();
     fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
