@@ -9,6 +9,7 @@ from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.kernel.ctext import dim_text
 from fusec.kernel.nodes import (
     BOOL,
+    I64,
     INT,
     MOST_ON_A_LINE,
     ZERO,
@@ -84,8 +85,10 @@ def shared_memory(constants: Constants) -> tuple[Statement, ...]:
 
 def constant(kind: Type, name: str, value: Dim) -> Statement:
     """Return the definition of a size of a C type."""
-    define = Constexpr if value.is_const else Let
-    return define(kind, name, dim_text(value, wide=kind != INT))
+    text = dim_text(value, wide=kind != INT)
+    if value.is_const:
+        return Constexpr(kind, name, text)
+    return Let(kind, name, text if kind == I64 else Cast(kind, text))  # sizes come in 64 bits
 
 
 def element(*, has_batches: bool) -> tuple[Listed, Listed]:

@@ -106,8 +106,8 @@ DECLARED: Mapping[str, str] = {
     "tf32.cuh": "round_to_tf32",
     "tma.cuh": "TensorMap bulk_load prefetch_tensormap",
     "topk.cuh": (
-        "Selection begin_selection end_selection entry_of kNoEntry kNoKey offer_tile sort_own "
-        "take_smallest tighten"
+        "Selection begin_selection end_selection entry_of kNoEntry kNoKey key_of offer_tile "
+        "place_of sort_own take_smallest tighten"
     ),
     "turned.cuh": "put_turned turned_place",
     "types.cuh": "convert to_float",

@@ -174,8 +174,8 @@ PING_PONG = {
         "parity);\n      fusec::skip_stages<Config>(steps, stage, parity);", "parity);",
     ),
     "the parity of skipped stages": ("next / Config::kStages % 2", "0"),
-    "the tiles of a warpgroup": ("blockIdx.x + warpgroup * (gridDim.x)", "blockIdx.x"),
-    "the tiles of both": ("index += 2 * (gridDim.x)", "index += gridDim.x"),
+    "the tiles of a warpgroup": ("blockIdx.x + warpgroup * gridDim.x", "blockIdx.x"),
+    "the tiles of both": ("index += 2 * gridDim.x", "index += gridDim.x"),
     "the rows of a warp": ("threadIdx.x / 32 % 4 * 16", "threadIdx.x / 32 * 16"),
     "the readers of a stage": ("kReaders = 4", "kReaders = 8"),
 }  # fmt: skip

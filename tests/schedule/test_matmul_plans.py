@@ -427,4 +427,4 @@ def test_every_name_of_a_template_is_reserved(kernel: str):
 def test_names_of_the_file_win_no_clash():
     text = text_of("clashes")
     assert "acc_tensor" in text
-    assert "const int M = tile_size;" in text
+    assert "const int M = static_cast<int>(tile_size);" in text

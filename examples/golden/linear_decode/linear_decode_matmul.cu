@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
                          fusec::bf16* __restrict__ y,
                          fusec::i64 M_size) {
   __shared__ __align__(16) float tiles[Config::kWarps][Config::kTileM][Config::kSumsPitch];
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 4096;
   constexpr int K = 4096;
   constexpr int a_stride_m = K;
@@ -48,8 +48,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
   const auto tile = fusec::matmul_tile<Config::kBand>(blockIdx.x, tile_rows, tile_columns);
-  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const Index tile_m = tile.row * Config::kTileM;
+  const Index tile_n = tile.column * Config::kTileN;
   const int a_offset = 0;
   const int b_offset = 0;
   const auto a_part = fusec::matmul_operand(x + a_offset, tile_m, M, a_stride_m, a_stride_k);

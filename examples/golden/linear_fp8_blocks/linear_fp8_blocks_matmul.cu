@@ -115,8 +115,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::u32 parity = 0;
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
       const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      const Index tile_m = tile.row * Config::kTileM;
+      const Index tile_n = tile.column * Config::kTileN;
       float sums[Config::kSumsOwn];
       const fusec::BlockScales<1, float, Index> a_scales = {x_scale, tile_m, M, 8, 1};
       const fusec::BlockScales<128, float, Index> b_scales = {w_scale, tile_n, N, 8, 1};

@@ -72,7 +72,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   // The sums lie over the ring, which is empty by then.
   float* const sums_tile = reinterpret_cast<float*>(shared);
   const int rank = fusec::cluster_rank();
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 1024;
   constexpr int K = 1024;
   constexpr int splits = 1;  // clusters that sum a tile
@@ -88,8 +88,9 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   const int tile_index = work / splits;
   const int turn = work % splits;
   const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
-  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const Index tile_m = tile.row * Config::kTileM;
+  const Index tile_n = tile.column * Config::kTileN;
+  // Of all CTAs of the tile each has its part of K; in 64 bits, as steps * chunk may exceed 32.
   const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
   const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
   const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;

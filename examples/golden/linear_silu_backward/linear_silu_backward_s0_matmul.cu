@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                                    float* __restrict__ dbias_segment_set,
                                    fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 1024;
   constexpr int K = 1024;
   constexpr int batches = 1;
@@ -125,8 +125,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::u32 parity = 0;
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
       const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      const Index tile_m = tile.row * Config::kTileM;
+      const Index tile_n = tile.column * Config::kTileN;
       // What the epilogue reads comes while the products run.
       const auto z_here = [&](int row, int column) {
         const Index m = tile_m + warp_m + row;

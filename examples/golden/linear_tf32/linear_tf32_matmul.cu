@@ -71,7 +71,7 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
                        float* __restrict__ y,
                        fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 1024;
   constexpr int K = 1024;
   constexpr int batches = 1;
@@ -124,8 +124,8 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       const auto tile =
           fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
               index, tile_rows, tile_columns, rank);
-      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      const Index tile_m = tile.row * Config::kTileM;
+      const Index tile_n = tile.column * Config::kTileN;
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {

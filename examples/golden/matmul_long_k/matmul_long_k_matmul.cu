@@ -70,7 +70,7 @@ extern "C" __global__ void __cluster_dims__(2)
   // A cluster takes two neighbouring tiles, whose stages are loaded for both.
   const int rank = 0;
   const int place = fusec::cluster_rank();
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 256;
   constexpr int K = 65536;
   constexpr int splits = 32;  // clusters that sum a tile
@@ -89,6 +89,7 @@ extern "C" __global__ void __cluster_dims__(2)
   const auto tile =
       fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
           tile_index, tile_rows, tile_columns, place);
+  // Of all CTAs of the tile each has its part of K; in 64 bits, as steps * chunk may exceed 32.
   const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
   const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
   const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;

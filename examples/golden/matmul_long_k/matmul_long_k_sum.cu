@@ -47,7 +47,7 @@ using Sums = fusec::Vec<float, kWidth>;
 extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
     matmul_long_k_sum(fusec::bf16* __restrict__ c_tensor, float* partials, fusec::i64 M_size) {
   fusec::wait_for_kernels_before();
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 256;
   constexpr int splits = 32;  // clusters that sum a tile
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
@@ -58,8 +58,8 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
   const auto tile =
       fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
           owner / 2, tile_rows, tile_columns, owner % 2);
-  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const Index tile_m = tile.row * Config::kTileM;
+  const Index tile_n = tile.column * Config::kTileN;
   const float4* const slices = reinterpret_cast<const float4*>(partials) +
                                static_cast<fusec::i64>(owner) * splits * Config::kSlab;
   const float4 share = fusec::sum_slices_in_groups<Config>(slices + part, splits);

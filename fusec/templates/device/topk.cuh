@@ -17,6 +17,10 @@ __device__ __forceinline__ u64 entry_of(u32 key, int place) {
   return static_cast<u64>(key) << 32 | static_cast<u32>(place);
 }
 
+__device__ __forceinline__ u32 key_of(u64 entry) { return static_cast<u32>(entry >> 32); }
+
+__device__ __forceinline__ int place_of(u64 entry) { return static_cast<int>(entry); }
+
 template <int kKeep, int kBuffer>
 struct Selection {
   u64 kept[kBuffer];
@@ -140,10 +144,10 @@ __device__ __forceinline__ void offer_tile(Selection<kKeep, kBuffer>& selection,
   const u64 limit = selection.limit;
   const int before = selection.count;
   __syncthreads();
-  const u32 largest = static_cast<u32>(limit >> 32);
+  const u32 largest = key_of(limit);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    if (static_cast<u32>(entry(i) >> 32) <= largest) offer(selection, entry(i), limit);
+    if (key_of(entry(i)) <= largest) offer(selection, entry(i), limit);
   }
   __syncthreads();
   const bool is_over = selection.count > kBuffer;

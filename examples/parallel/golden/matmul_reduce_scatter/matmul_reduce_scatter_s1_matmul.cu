@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                                     fusec::bf16* __restrict__ p_partial,
                                     fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 2048;
   constexpr int K = 2048;
   constexpr int batches = 1;
@@ -105,8 +105,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::u32 parity = 0;
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
       const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      const Index tile_m = tile.row * Config::kTileM;
+      const Index tile_n = tile.column * Config::kTileN;
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {

@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                                     fusec::bf16* __restrict__ p_partial,
                                     fusec::i64 T) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const int M = T * 4;
+  const int M = static_cast<int>(T * 4);
   constexpr int N = 8192;
   constexpr int K = 7168;
   constexpr int batches = 1;
@@ -113,11 +113,10 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     int stage = 0;
     fusec::u32 parity = 0;
     if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
-    for (int index = blockIdx.x + warpgroup * (gridDim.x); index < tiles;
-         index += 2 * (gridDim.x)) {
+    for (int index = blockIdx.x + warpgroup * gridDim.x; index < tiles; index += 2 * gridDim.x) {
       const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      const Index tile_m = tile.row * Config::kTileM;
+      const Index tile_n = tile.column * Config::kTileN;
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);

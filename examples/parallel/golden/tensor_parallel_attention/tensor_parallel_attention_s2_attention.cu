@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   extern __shared__ __align__(1024) unsigned char shared[];
   constexpr Index M = 1024;
   constexpr Index N = 1024;
-  const int batches = B * 4;
+  const int batches = static_cast<int>(B * 4);
   const int tile_rows = static_cast<int>((M + Config::kRows - 1) / Config::kRows);
   const int tiles = tile_rows * batches;
 

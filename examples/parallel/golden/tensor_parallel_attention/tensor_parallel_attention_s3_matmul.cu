@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                                         fusec::i64 B,
                                         fusec::i64 S) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const int M = B * S;
+  const int M = static_cast<int>(B * S);
   constexpr int N = 1024;
   constexpr int K = 256;
   constexpr int batches = 1;
@@ -106,8 +106,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::u32 parity = 0;
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
       const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      const Index tile_m = tile.row * Config::kTileM;
+      const Index tile_n = tile.column * Config::kTileN;
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {

@@ -126,8 +126,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const auto part = range.part(at);
     const auto tile = fusec::matmul_tile<Config::kBand>(part.tile, tile_rows, tile_columns);
     at += part.last - part.first;
-    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+    const Index tile_m = tile.row * Config::kTileM;
+    const Index tile_n = tile.column * Config::kTileN;
     float sums[Config::kSumsOwn] = {};
     fusec::multiply_converted<Config, Pipeline>(sums, shared, part.first, part.last, stage, parity,
                                                 fusec::Unscaled{}, fusec::Unscaled{});

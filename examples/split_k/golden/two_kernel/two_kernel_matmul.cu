@@ -64,7 +64,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   // The sums lie over the ring, which is empty by then.
   float* const sums_tile = reinterpret_cast<float*>(shared);
   const int rank = fusec::cluster_rank();
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 256;
   constexpr int K = 65536;
   constexpr int splits = 7;  // clusters that sum a tile
@@ -81,6 +81,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   const int tile_index = work / splits;
   const int turn = work % splits;
   const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
+  // Of all CTAs of the tile each has its part of K; in 64 bits, as steps * chunk may exceed 32.
   const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
   const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
   const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;

@@ -44,7 +44,7 @@ using Sums = fusec::Vec<float, kWidth>;
 extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
     two_kernel_sum(fusec::bf16* __restrict__ c_tensor, float* partials, fusec::i64 M_size) {
   fusec::wait_for_kernels_before();
-  const int M = M_size;
+  const int M = static_cast<int>(M_size);
   constexpr int N = 256;
   constexpr int splits = 7;  // clusters that sum a tile
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
@@ -55,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
   const int rank = owner % Config::kCluster;
   const auto tile =
       fusec::matmul_tile<Config::kBand>(owner / Config::kCluster, tile_rows, tile_columns);
-  const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-  const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+  const Index tile_m = tile.row * Config::kTileM;
+  const Index tile_n = tile.column * Config::kTileN;
   const float4* const slices = reinterpret_cast<const float4*>(partials) +
                                static_cast<fusec::i64>(owner) * splits * Config::kSlab;
   const float4 share = fusec::sum_slices_in_groups<Config>(slices + part, splits);
