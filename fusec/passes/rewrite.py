@@ -95,9 +95,7 @@ class Rewriter:
                 self._joined[name] = pin
             values.append(Value(name, each))
         origin = near.origin or near.output.name
-        self._append(
-            Node(definition, tuple(operands), complete, tuple(values), near.span, origin)
-        )
+        self._append(Node(definition, tuple(operands), complete, tuple(values), near.span, origin))
         return tuple(values)
 
     def become(
@@ -111,9 +109,7 @@ class Rewriter:
         definition = find_op(op)
         complete, types = typed(definition, operands, attributes)
         outputs = _retyped(node, types)
-        self._append(
-            Node(definition, tuple(operands), complete, outputs, node.span, node.origin)
-        )
+        self._append(Node(definition, tuple(operands), complete, outputs, node.span, node.origin))
         return self._nodes[-1].outputs
 
     # -- the walk
