@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,18 @@ def missing_gpu() -> str | None:
 
     reason = device_available()
     return None if reason is None else f"no CUDA GPU: {reason}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep byte code in pytest's cache where none is to be written beside the modules.
+
+    Else each process would compile all modules again, of which a run of the tests has hundreds.
+    """
+    if sys.dont_write_bytecode and hasattr(config, "cache"):
+        folder = str(config.cache.mkdir("bytecode"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = folder
+        sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -99,6 +99,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", LEFT_OUT)
 def test_a_slice_that_is_left_out_is_seen(method: str, tmp_path: Path) -> None:
     dies(*halved(method), *LEFT_OUT[method], tmp_path)

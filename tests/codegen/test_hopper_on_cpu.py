@@ -260,6 +260,7 @@ SWAPPED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SWAPPED)
 def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(20, 72, 520, b_columns=False)
@@ -267,6 +268,7 @@ def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, "split_k", **shape), *SWAPPED[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(SPLIT, 3))
 def test_a_wrong_split_product_is_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial_tma"), *SPLIT[name], tmp_path)
@@ -303,11 +305,13 @@ def split_in_three(method: str, cluster: int = 2) -> tuple[Fusion, KernelPlan]:
     return fusion, plan_of(fusion, "split_k", **shape, split_method=method)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SERIAL)
 def test_wrong_turns_by_stores_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial"), *SERIAL[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(SLICES, 2))
 def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("slices"), *SLICES[name], tmp_path)
@@ -321,6 +325,7 @@ ALONE = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALONE)
 def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial_tma", cluster=1), *ALONE[name], tmp_path)
@@ -361,6 +366,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_wrong_split_product_in_pairs_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(264, 40, 520)
@@ -375,6 +381,7 @@ ARRIVING = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ARRIVING)
 def test_wrong_sums_in_the_order_of_arrival_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("parallel"), *ARRIVING[name], tmp_path)

@@ -84,6 +84,7 @@ WRONG_SPLIT = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_joined_products_are_seen(name: str, tmp_path: Path) -> None:
     fusion = joined(300, 72, 136)

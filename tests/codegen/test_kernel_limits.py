@@ -149,6 +149,7 @@ def test_more_rows_at_a_time_would_spill() -> None:
     assert few.wanted < MOST < many.wanted
 
 
+@pytest.mark.nightly
 def test_the_limit_is_what_parts_shifted_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = planned(READS["shifts of shifts"]).segmented.segments
     monkeypatch.setattr(offers, "MOST_AGAIN", 10 * MOST_LENGTH)

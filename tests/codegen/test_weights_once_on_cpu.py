@@ -76,6 +76,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(WRONG, 2))
 def test_wrong_tiles_are_seen(name: str, tmp_path: Path) -> None:
     form, old, new = WRONG[name]
@@ -90,6 +91,7 @@ SHARED = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SHARED)
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = FUSIONS["three columns"]

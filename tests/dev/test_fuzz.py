@@ -157,8 +157,7 @@ def test_reduce_writes_a_file_that_reads_back(tmp_path: Path, capsys) -> None:
 @pytest.mark.usefixtures("broken_frac")
 def test_fuzz_keeps_what_fails(tmp_path: Path, capsys) -> None:
     themes = themes_of(("general",))
-    numbers = [k for k in range(400) if _has(draw_fusion(3, k, themes), "frac")]
-    first = numbers[0]
+    first = next(k for k in range(400) if _has(draw_fusion(3, k, themes), "frac"))
     command = f"dev fuzz --seed 3 --first {first} --count 1 --no-build --jobs 0 --stats"
     command += " --theme general"
     assert run_main([*command.split(), "--keep", str(tmp_path)]) == 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,8 +35,7 @@ def test_tests_of_which_few_variants_ran_stay_in_the_table(
 def test_each_entry_is_of_a_test() -> None:
     for file, tests in json.loads((TESTS / "variants.json").read_text()).items():
         (path,) = TESTS.rglob(file)
-        tree = ast.parse(path.read_text())
-        known = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        known = set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))
         assert {test.rpartition("::")[2] for test in tests} <= known, file
 
 

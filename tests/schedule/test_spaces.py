@@ -101,6 +101,7 @@ BROKEN = {
 """An edit that is right for one value of a field alone."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_template_that_is_wrong_for_some_values_is_seen(name: str, tmp_path: Path) -> None:
     old, new = BROKEN[name]
