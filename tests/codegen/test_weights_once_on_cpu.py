@@ -48,7 +48,7 @@ def test_rows_of_all_tiles_are_right(name: str, rows: int, tmp_path: Path) -> No
             ("three columns", {"multicast": "a"}),
             ("along N, lowered", {"multicast": "a"}),
         ],
-        3,
+        8,
     ),
 )
 def test_forms_are_right(name: str, changes: dict[str, Setting], tmp_path: Path) -> None:

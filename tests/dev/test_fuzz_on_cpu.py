@@ -1,8 +1,9 @@
-"""Random GEMMs and attention whose kernels run on the CPU, on a budget of seconds."""
+"""Random GEMMs and attention whose kernels run on the CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 

@@ -37,8 +37,9 @@ def fusec(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def python(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=installed, env=environment, capture_output=True, text=True, check=False
-    )
+        [sys.executable, *arguments],
+        cwd=installed, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
 
 def test_the_wheel_holds_no_tools_for_work_on_fusec(installed: Path) -> None:
