@@ -132,6 +132,7 @@ def test_whole_numbers_are_rounded_too(tmp_path: Path) -> None:
     assert verdict.ok, verdict.text()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [BF16, F16])
 def test_each_turn_rounds_as_the_order_says(dtype: DType, tmp_path: Path) -> None:
     """The sums of clusters are whole numbers here, so that every bit of the result is known."""
