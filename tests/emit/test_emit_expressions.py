@@ -33,7 +33,7 @@ def drawn(generator: random.Random, depth: int) -> Dim:
 
 def test_expressions_have_the_same_values_in_c(tmp_path: Path) -> None:
     generator = random.Random(0)
-    dims = [drawn(generator, 4) for _ in range(150)]
+    dims = [drawn(generator, 4) for _ in range(300)]
     called = {a.function for d in dims for a in d.atoms() if isinstance(a, Call)}
     assert called == FUNCTIONS.keys()
     printer = Sizes(FIELDS)
