@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,18 @@ def missing_gpu() -> str | None:
     return None if reason is None else f"no CUDA GPU: {reason}"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep byte code in pytest's cache where none is to be written beside the modules.
+
+    Else each process would compile all modules again, of which a run of the tests has hundreds.
+    """
+    if sys.dont_write_bytecode and hasattr(config, "cache"):
+        folder = str(config.cache.mkdir("bytecode"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = folder
+        sys.dont_write_bytecode = False
+
+
 @pytest.fixture(scope="session", autouse=True)
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tell of a folder that all processes of this run have, for what is compiled once."""
@@ -59,6 +73,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     return LoadFileScheduling(config, log)
+
+
+def _begins_behind() -> bool:
+    """Return whether this process collects the last files first.
+
+    Processes collect all files, and one of two finds half of them compiled by the other.
+    """
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return int(number) % 2 == 1
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    """Turn the order of files around in a process that begins behind."""
+    outcome = yield
+    if _begins_behind() and isinstance(collector, (pytest.Session, pytest.Dir)):
+        outcome.get_result().result.reverse()
 
 
 @pytest.hookimpl(trylast=True)
@@ -100,8 +131,14 @@ def _sampled(item: pytest.Item) -> int:
     return crc32(f"{item.path.name}::{item.nodeid.partition('::')[2]}".encode())
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that run nightly, unless `-m` names that mark."""
+    """Leave out tests that run nightly, unless `-m` names that mark.
+
+    All processes have the tests in one order, in which each has collected those of a file.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path)
     nightly = _nightly(items)
     for item in nightly:
         item.add_marker(pytest.mark.nightly)
@@ -111,6 +148,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = set(map(id, nightly))
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if id(item) not in left]
+
+
+@pytest.fixture
+def quick_collection() -> Iterator[None]:
+    """Let `gc.collect` look only among what the test makes: all tests' caches take seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.hookimpl(hookwrapper=True)

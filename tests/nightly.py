@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 
-def mostly_nightly(values: Iterable[Any], every: int) -> list[Any]:
+def mostly_nightly(values: Iterable[Any], every: int, first: int = 0) -> list[Any]:
     """Return parameters of a test, of which each `every`-th one is tried in every run."""
     found = list[Any]()
     for number, value in enumerate(values):
         many = value if isinstance(value, tuple) else (value,)
-        marks = () if number % every == 0 else (pytest.mark.nightly,)
+        marks = () if number % every == first else (pytest.mark.nightly,)
         found.append(pytest.param(*many, marks=marks))
     return found

@@ -158,20 +158,24 @@ def _numpy_dtype(long: str) -> Any:
     return np.dtype(getattr(ml_dtypes, long))
 
 
-def find(name: str) -> DType:
-    """Return the dtype called `name` (short, NumPy or nvFuser name), or raise FusecError."""
+def known(name: str) -> DType | None:
+    """Return the dtype called `name` (short, NumPy or nvFuser name), if there is one."""
     if name in DTYPES:
         return DTYPES[name]
     if name in _ALIASES:
         return _ALIASES[name]
-    for dtype in ALL:
-        if dtype.nvfuser == name:
-            return dtype
+    return next((dtype for dtype in ALL if dtype.nvfuser == name), None)
+
+
+def find(name: str) -> DType:
+    """Return the dtype called `name` (short, NumPy or nvFuser name), or raise FusecError."""
+    if (dtype := known(name)) is not None:
+        return dtype
     import difflib
 
-    known = [*DTYPES, *_ALIASES]
-    begun = [k for k in known if k.startswith(name) and len(name) > 2]
-    close = begun or difflib.get_close_matches(name, known, n=1)
+    names = [*DTYPES, *_ALIASES]
+    begun = [n for n in names if n.startswith(name) and len(name) > 2]
+    close = begun or difflib.get_close_matches(name, names, n=1)
     nearest = find(close[0]).name if close else ""
     help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
     if name in ("fp8", "f8", "float8"):

@@ -417,10 +417,8 @@ def _is_integer(node: YamlNode) -> bool:
     if isinstance(node, Mapping):
         node = node.get("type") or node
     text = node.text.partition("=")[0].strip() if isinstance(node, Scalar) else ""
-    try:
-        return dtypes.find(text).is_integer
-    except FusecError:
-        return False
+    dtype = dtypes.known(text)
+    return dtype is not None and dtype.is_integer
 
 
 def _pair_of(node: Listing) -> Items:

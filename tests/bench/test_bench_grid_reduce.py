@@ -84,6 +84,7 @@ def test_results_that_vary_in_a_fixed_order_are_wrong() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_what_is_left_when_the_time_is_over_is_listed(small: Gpu, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     given = ["--only", "rows/sum", "--seconds", "0", "--out", str(out)]

@@ -571,6 +571,7 @@ def test_what_others_do_meanwhile_is_noticed(helped: Helped, cell: str) -> None:
     assert device.asked.count("helper") > launches
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_records_that_leave_are_freed(helped: Helped, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many sizes a few are kept; what was made for the others is given back."""
     compile, _, _, _ = helped

@@ -41,6 +41,7 @@ def arena_of(device: Any, scratch: int, counters: int = 0) -> Arena:
     return made
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_the_memory_of_a_collected_arena_is_freed_with_the_next_allocation() -> None:
     device = Limited(100)
     first = arena_of(device, 20, 10)
@@ -98,6 +99,7 @@ def test_frameworks_allocate_again_after_their_own_errors_only() -> None:
     assert retried(allocate, MemoryError, device) == "made"
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_a_program_ends_with_its_fusion() -> None:
     text = "fusion: f\ninputs:\n  x: f32[8]\nops:\n  - y = neg(x)\noutputs: [y]\n"
     fusion, other = read_text(text), read_text(text)

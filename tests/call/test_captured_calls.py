@@ -202,6 +202,7 @@ class Destroyed(CapturedCall):
         Destroyed.count += 1
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_a_long_call_among_ranks_is_the_launch_of_a_graph(
     reduced: Reduced,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

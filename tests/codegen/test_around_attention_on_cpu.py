@@ -101,6 +101,7 @@ def test_norms_of_queries_and_keys(m: int, tmp_path: Path) -> None:
     assert wrong(normed_text("forward, of parts", m=m), tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_keys_that_are_transposed_by_their_norm_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regions, "_is_view", lambda piece: False)
     assert "matmul" in kernels_of(planned(normed_text("forward, of parts")))

@@ -108,6 +108,7 @@ SEPARATE = ("more operands are awaited than come",)
 """Wrong only where values have a walk of their own."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(MUTANTS, 3))
 def test_a_wrong_backward_is_seen(name: str, tmp_path: Path) -> None:
     old, new = MUTANTS[name]

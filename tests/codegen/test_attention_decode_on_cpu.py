@@ -97,6 +97,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(MUTANTS, 3))
 def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
     old, new = MUTANTS[name]

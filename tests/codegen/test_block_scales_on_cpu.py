@@ -54,6 +54,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_scales_are_seen(name: str, tmp_path: Path) -> None:
     fusion = block_scaled(200, 256, 256)

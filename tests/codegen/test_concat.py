@@ -105,6 +105,7 @@ def test_the_price_is_that_of_moving_each_element_once() -> None:
     assert estimate("concat", fusion).bytes == 2 * 4 * elements
 
 
+@pytest.mark.nightly
 def test_a_part_that_is_not_stored_is_seen(tmp_path: Path) -> None:
     fusion = wide(34)
     plan = plan_of("concat", fusion)

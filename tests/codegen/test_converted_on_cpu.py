@@ -55,6 +55,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_conversions_are_seen(name: str, tmp_path: Path) -> None:
     fusion = weighted(12, 136, 528)

@@ -71,6 +71,7 @@ def test_each_store_is_staged_guarded_or_exact() -> None:
     assert kinds(384, 256, pair) == (True, (StoreKind.STAGED, StoreKind.GUARDED))
 
 
+@pytest.mark.nightly
 def test_an_epilogue_without_its_guard_is_seen(tmp_path: Path) -> None:
     def edit(text: str) -> str:
         return text.replace("if (m < M && n < N) finish(", "finish(")

@@ -85,11 +85,13 @@ def test_other_names_give_the_same_code(name: str) -> None:
         assert code_of(our) == code_of(their)
 
 
-def test_kernels_that_differ_have_other_digests() -> None:
-    """Of the kernels of all examples none does the work of another, whatever its names."""
-    sources = [s for path in EXAMPLES.glob("*.yaml") for s in sources_of(driver.load(str(path)))]
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
+def test_kernels_that_differ_have_other_digests(every: int) -> None:
+    """Of the kernels of examples none does the work of another, whatever its names."""
+    paths = sorted(EXAMPLES.glob("*.yaml"))[::every]
+    sources = [s for path in paths for s in sources_of(driver.load(str(path)))]
     digests = Counter(source.digest for source in sources)
-    assert len(sources) > 30
+    assert len(sources) > len(paths)
     assert [n for n in digests.values() if n > 1] == []
 
 

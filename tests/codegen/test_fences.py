@@ -142,7 +142,7 @@ def test_places_that_lie_apart_do_not_overlap(seed: int) -> None:
         assert not np.isin(a, b).any()
 
 
-@pytest.mark.parametrize("name", mostly_nightly(PRODUCTS, 2))
+@pytest.mark.parametrize("name", mostly_nightly(PRODUCTS, 4))
 def test_products_keep_the_order(name: str) -> None:
     for text in products(name):
         assert check(text) == []

@@ -59,6 +59,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_promotions_are_seen(name: str, tmp_path: Path) -> None:
     fusion = scaled(300, 72, 400)

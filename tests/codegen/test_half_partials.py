@@ -99,6 +99,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", LEFT_OUT)
 def test_a_slice_that_is_left_out_is_seen(method: str, tmp_path: Path) -> None:
     dies(*halved(method), *LEFT_OUT[method], tmp_path)
@@ -131,6 +132,7 @@ def test_whole_numbers_are_rounded_too(tmp_path: Path) -> None:
     assert verdict.ok, verdict.text()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [BF16, F16])
 def test_each_turn_rounds_as_the_order_says(dtype: DType, tmp_path: Path) -> None:
     """The sums of clusters are whole numbers here, so that every bit of the result is known."""

@@ -124,7 +124,9 @@ def test_batches(tmp_path: Path) -> None:
     assert wrong(fusion, plan_of(fusion, "wgmma", tile_n=64, stages=3), tmp_path) == ""
 
 
-@pytest.mark.parametrize(("cluster", "splits", "tile_n"), [(1, 3, 64), (2, 2, 128), (4, 1, 64)])
+@pytest.mark.parametrize(
+    ("cluster", "splits", "tile_n"), mostly_nightly([(1, 3, 64), (2, 2, 128), (4, 1, 64)], 3, 1)
+)
 def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) -> None:
     fusion = product(130, 72, 328, bias=True)
     method = "slices" if splits == 1 else "serial_tma"
@@ -260,6 +262,7 @@ SWAPPED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SWAPPED)
 def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(20, 72, 520, b_columns=False)
@@ -267,6 +270,7 @@ def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, "split_k", **shape), *SWAPPED[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(SPLIT, 3))
 def test_a_wrong_split_product_is_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial_tma"), *SPLIT[name], tmp_path)
@@ -303,11 +307,13 @@ def split_in_three(method: str, cluster: int = 2) -> tuple[Fusion, KernelPlan]:
     return fusion, plan_of(fusion, "split_k", **shape, split_method=method)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SERIAL)
 def test_wrong_turns_by_stores_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial"), *SERIAL[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(SLICES, 2))
 def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("slices"), *SLICES[name], tmp_path)
@@ -321,6 +327,7 @@ ALONE = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALONE)
 def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("serial_tma", cluster=1), *ALONE[name], tmp_path)
@@ -361,6 +368,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_wrong_split_product_in_pairs_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(264, 40, 520)
@@ -375,6 +383,7 @@ ARRIVING = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ARRIVING)
 def test_wrong_sums_in_the_order_of_arrival_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("parallel"), *ARRIVING[name], tmp_path)

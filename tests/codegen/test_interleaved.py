@@ -186,7 +186,7 @@ def plans(seeds: range) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(6), pytest.param(range(6, 60), marks=pytest.mark.nightly)], ids=["6", "60"]
+    "seeds", [range(3), pytest.param(range(3, 60), marks=pytest.mark.nightly)], ids=["3", "60"]
 )
 def test_lanes_pick_their_elements(seeds: range, tmp_path: Path) -> None:
     assert wrong_on_host(list(plans(seeds)), tmp_path) == []

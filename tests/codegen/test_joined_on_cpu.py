@@ -31,12 +31,12 @@ def joined(m: int, n: int, k: int, by: str = SWIGLU, *, along: bool = True) -> F
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
-    [
+    mostly_nightly([
         (joined(136, 136, 136, RESIDUAL, along=False), {**PLAIN, "tile_n": 128, "multicast": "b"}),
         (joined(300, 72, 136), {**TURNS, "tile_n": 64, "tile_m": 128, "multicast": "b"}),
         (joined(600, 72, 136), {**PLAIN, "multicast": "4x1"}),
-    ],
-)
+    ], 3, 1),
+)  # fmt: skip
 def test_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
     assert wrong(fusion, plan_of(fusion, **changes), tmp_path) == ""
 
@@ -84,6 +84,7 @@ WRONG_SPLIT = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_joined_products_are_seen(name: str, tmp_path: Path) -> None:
     fusion = joined(300, 72, 136)

@@ -132,6 +132,7 @@ READS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(READS, 2))
 def test_reads_at_many_shifts_do_not_spill(name: str) -> None:
     program = planned(READS[name])
@@ -139,6 +140,7 @@ def test_reads_at_many_shifts_do_not_spill(name: str) -> None:
     assert_no_spills(program)
 
 
+@pytest.mark.nightly
 def test_more_rows_at_a_time_would_spill() -> None:
     """As before the rows of a thread were limited by what it loads at shifts."""
     plan = plan_of("pointwise", read_text(rolled(64)))
@@ -149,6 +151,7 @@ def test_more_rows_at_a_time_would_spill() -> None:
     assert few.wanted < MOST < many.wanted
 
 
+@pytest.mark.nightly
 def test_the_limit_is_what_parts_shifted_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = planned(READS["shifts of shifts"]).segmented.segments
     monkeypatch.setattr(offers, "MOST_AGAIN", 10 * MOST_LENGTH)

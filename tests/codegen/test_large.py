@@ -72,7 +72,7 @@ PLANS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", mostly_nightly(PLANS, 2))
+@pytest.mark.parametrize("name", mostly_nightly(PLANS, 4))
 def test_indices_have_64_bits_grids_are_allowed_and_kernels_build(name: str) -> None:
     fusion = fusion_of(*PLANS[name])
     planned = driver.plan(fusion, OPTIONS)

@@ -135,6 +135,7 @@ def test_a_fill_far_from_zero_in_f16(tmp_path: Path) -> None:
     assert wrong(masked("lt(j, sub(i, 9))", 70, 90, fill="-1e9", dtype="f16"), tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_scores_that_are_scaled_before_they_are_subtracted_are_seen(tmp_path: Path) -> None:
     def edit(text: str) -> str:
         return text.replace("kFar = 65536.0f", "kFar = INFINITY")

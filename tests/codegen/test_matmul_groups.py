@@ -172,6 +172,7 @@ def test_groups_of_rows_on_hopper(tmp_path: Path) -> None:
     assert wrong_on_hopper("rows", tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_rows_behind_all_groups_that_are_not_written_are_seen(tmp_path: Path) -> None:
     def edit(text: str) -> str:
         return text.replace("if (group.index > groups)", "if (group.index >= groups)")

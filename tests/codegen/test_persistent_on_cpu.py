@@ -265,6 +265,7 @@ UNEVEN = {
 REST = {name: edit for name, edit in UNEVEN.items() if name.startswith("the last")}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", UNEVEN)
 def test_wrong_rows_of_uneven_parts_are_seen(name: str, tmp_path: Path) -> None:
     columns = 88 if name in REST else 72
@@ -272,6 +273,7 @@ def test_wrong_rows_of_uneven_parts_are_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, **{**PLAIN, "tile_n": columns}), *UNEVEN[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(STAGED, 3))
 def test_wrong_staged_rows_are_seen(name: str, tmp_path: Path) -> None:
     fusion = followed(300, 72, 136, RESIDUAL)
@@ -288,6 +290,7 @@ def test_rows_that_are_overwritten_early_are_seen(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(SHIFTED, 2))
 def test_wrong_shifted_rows_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(136, 75, 72)
@@ -300,6 +303,7 @@ def test_wrong_turns_at_tiles_are_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, **{**TURNS, "stages": 3}), *PING_PONG[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(PAIRS, 2))
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 264)
@@ -357,6 +361,7 @@ def test_fewer_tiles_than_sms_in_parts(
     assert wrong(fusion, plan, tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_wrong_parts_of_few_tiles_are_seen(tmp_path: Path) -> None:
     fusion = product(200, 64, 264)
     plan = find_matmul().build(
@@ -386,6 +391,7 @@ PARTS = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(PARTS, 2))
 def test_wrong_parts_of_the_last_wave_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 64, 264)
@@ -393,12 +399,14 @@ def test_wrong_parts_of_the_last_wave_are_seen(name: str, tmp_path: Path) -> Non
     dies(fusion, plan, *PARTS[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(FOURS, 2))
 def test_wrong_clusters_of_four_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 200, 264)
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "both"}), *FOURS[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(TURNED, 2))
 def test_wrong_swapped_tiles_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(190, 392, 72)
@@ -411,6 +419,7 @@ def test_wrong_clusters_of_eight_are_seen(name: str, tmp_path: Path) -> None:
     dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "4x2"}), *EIGHTS[name], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(DEPTHS, 2))
 def test_wrong_halves_along_k_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 136, b_columns=False)

@@ -63,7 +63,9 @@ def test_a_row_is_read_again_where_its_extremum_was_found(tmp_path: Path) -> Non
     check_build(fusion, "inner_persistent")
 
 
-@pytest.mark.parametrize("dtype", [F32, BF16, F64])
-@pytest.mark.parametrize(("shape", "dims"), [((64, 8192), [1]), ((8192, 640), [0])])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "dims"),
+    [(F32, (64, 8192), [1]), (BF16, (8192, 640), [0]), (F64, (64, 8192), [1])],
+)
 def test_builds_without_spills(dtype: DType, shape: Shape, dims: list[int]) -> None:
     check_build(one_operation("argmax", dtype, shape, dims=dims), "reduction")

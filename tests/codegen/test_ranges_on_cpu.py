@@ -77,6 +77,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(WRONG, 2))
 def test_wrong_ranges_are_seen(name: str, tmp_path: Path) -> None:
     fusion = FUSIONS["bytes"]

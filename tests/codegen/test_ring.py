@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_on_cpu import Function, build_all, run_plan
+from cuda_on_cpu import build_all, run_plan
 from families import GPU, assert_builds, plan_of
 from test_inner_persistent import across_memory, in_place, layer_norm, softmax
 from test_races import wrong
@@ -159,22 +159,12 @@ CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[KernelPlan, Function]]:
-    """Return the cases' plans and their kernels for the host, which are compiled together."""
-    plans = {name: ring(make(), **settings) for name, (make, settings) in CASES.items()}
-    sources = [plan_sources(plan)[0] for plan in plans.values()]
-    folder = tmp_path_factory.mktemp("ring")
-    functions = build_all([(s.kernel, s.text) for s in sources], folder)
-    return dict(zip(plans, zip(plans.values(), functions, strict=True), strict=True))
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_kernels_compute_the_fusion(
-    name: str, built: dict[str, tuple[KernelPlan, Function]], tmp_path: Path
-) -> None:
-    fusion = CASES[name][0]()
-    plan, function = built[name]
+def test_kernels_compute_the_fusion(name: str, tmp_path: Path) -> None:
+    make, settings = CASES[name]
+    fusion = make()
+    plan = ring(fusion, **settings)
+    (function,) = build_all([(s.kernel, s.text) for s in plan_sources(plan)], tmp_path)
     inputs, found = random_inputs(fusion, fusion.hints), list[dict[str, bytes]]()
     for seed in range(3):
         order: dict[str, Any] = {"seed": seed, "backwards": seed == 1, "at_once": seed == 2}

@@ -51,6 +51,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_second_kernel_is_seen(name: str, tmp_path: Path) -> None:
     dies(*summed(), *WRONG[name], tmp_path)

@@ -105,6 +105,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_ones_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 68)

@@ -110,6 +110,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(WRONG, 2))
 def test_wrong_reductions_are_seen(name: str, tmp_path: Path) -> None:
     part = of_product(summed(40, 72, 40, "y, s, c"))

@@ -11,6 +11,7 @@ import pytest
 from cuda_on_cpu import build_all, run_plan
 from families import GPU, assert_builds, plan_of, text_of, wrong_on_host
 from fences import check
+from nightly import mostly_nightly
 
 from fusec.codegen.dispatch import kernel_source, plan_sources
 from fusec.ir.graph import Fusion
@@ -104,7 +105,9 @@ def planned(seed: int) -> TransposePlan:
     return family.plan(problem, first, GPU)
 
 
-@pytest.mark.parametrize("seeds", [range(8)], ids=["8 fusions"])
+@pytest.mark.parametrize(
+    "seeds", mostly_nightly([range(4), range(4, 8)], 2), ids=["4 fusions", "4 more"]
+)
 def test_random_shapes_and_strides(seeds: range, tmp_path: Path) -> None:
     plans = [planned(seed) for seed in seeds]
     assert wrong_on_host(plans, tmp_path) == []

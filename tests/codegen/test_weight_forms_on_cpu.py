@@ -54,6 +54,7 @@ WRONG = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_conversions_are_seen(name: str, tmp_path: Path) -> None:
     form, old, new = WRONG[name]

@@ -109,6 +109,7 @@ CONVERTED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", STREAMED)
 def test_wrong_streams_are_seen(name: str, tmp_path: Path) -> None:
     fusion = grouped(4, 24, 640, CAT)

@@ -48,7 +48,7 @@ def test_rows_of_all_tiles_are_right(name: str, rows: int, tmp_path: Path) -> No
             ("three columns", {"multicast": "a"}),
             ("along N, lowered", {"multicast": "a"}),
         ],
-        3,
+        8,
     ),
 )
 def test_forms_are_right(name: str, changes: dict[str, Setting], tmp_path: Path) -> None:
@@ -76,6 +76,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(WRONG, 2))
 def test_wrong_tiles_are_seen(name: str, tmp_path: Path) -> None:
     form, old, new = WRONG[name]
@@ -90,6 +91,7 @@ SHARED = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SHARED)
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = FUSIONS["three columns"]

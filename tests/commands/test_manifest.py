@@ -39,7 +39,7 @@ from fusec.schedule.plan import KernelPlan
 from fusec.target.table import FOLDER, load
 
 Capture = pytest.CaptureFixture[str]
-CHANGES = 700
+CHANGES = 300
 
 IN_PLACE = """\
 fusion: stepped

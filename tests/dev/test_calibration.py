@@ -12,6 +12,7 @@ from math import isinf
 
 import numpy as np
 import pytest
+from draws import times
 
 from fusec.dev import verdicts
 from fusec.dev.draw import draw_fusion
@@ -19,7 +20,7 @@ from fusec.dev.verdicts import Calibration, calibrate
 from fusec.reference.estimate import Estimate
 from fusec.run.inputs import choose_sizes
 
-FUSIONS, EVALUATIONS = 60, 12
+FUSIONS, EVALUATIONS = times(40), 12
 
 
 @cache

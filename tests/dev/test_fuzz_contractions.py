@@ -47,7 +47,7 @@ def test_fusions_read_back() -> None:
 
 
 def test_a_number_and_its_themes_give_one_fusion_and_one_variant() -> None:
-    for number in (2, 5):
+    for number in (5,):
         texts = [
             [to_text(r.fusion) for r in draw_runs(3, number, ("gemm", "attention_decode"))]
             for _ in range(2)
@@ -168,12 +168,12 @@ def test_themes_have_names_and_groups() -> None:
 
 def test_the_counts_are_written_as_json(tmp_path: Path, capsys) -> None:
     file = tmp_path / "counts.json"
-    command = "dev fuzz --seed 3 --count 2 --no-build --jobs 0 --theme gemm --keep"
+    command = "dev fuzz --seed 3 --count 1 --no-build --jobs 0 --theme gemm --keep"
     run_main([*command.split(), str(tmp_path), "--json", str(file)])
     capsys.readouterr()
     found = json.loads(file.read_text())
-    assert found["fusions"] == 2
+    assert found["fusions"] == 1
     assert found["themes"] == ["gemm"]
-    assert sum(found["runs"].values()) == 4
+    assert sum(found["runs"].values()) == 2
     assert any(kind.startswith("matmul_") for kind in found["kernels_by_kind"])
     assert sum(found["kernels_by_kind"].values()) == found["kernels"]

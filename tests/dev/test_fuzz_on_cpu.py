@@ -1,8 +1,9 @@
-"""Random GEMMs and attention whose kernels run on the CPU, on a budget of seconds."""
+"""Random GEMMs and attention whose kernels run on the CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from fusec.dev.trial import Outcome
 from fusec.dev.work import Task
 from fusec.parse import read_text
 
-SECONDS = float(times(4))
+COUNT = times(4)
 
 
 def test_random_contractions_are_right_in_two_orders() -> None:
-    found = list(results(2026, 0, 1000, SECONDS, tuple(PRODUCTS), size=4))
+    found = list(results(2026, 0, COUNT, inf, tuple(PRODUCTS), size=4))
     assert len(found) >= 2
     failed = [
         (r.task.number, o.signature) for r in found for o in r.outcomes if o.status == "failed"

@@ -21,6 +21,9 @@ REFUSED = "# refused: "
 UNDECIDED = "# undecided: "
 """The line of a file whose random inputs leave something open, with the reason."""
 
+LONG = "# takes long: "
+"""The line of a file that is planned nightly, with the reason."""
+
 
 def outcome_of(path: Path, depth: Depth) -> Outcome:
     case = read_case(path)
@@ -46,7 +49,11 @@ def check(path: Path, outcome: Outcome) -> None:
         assert outcome.kind.startswith(refusal), outcome.kind
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=[pytest.mark.nightly] if told(p, LONG) else []) for p in FILES],
+    ids=lambda p: p.stem,
+)
 def test_comes_to_its_text(path: Path) -> None:
     check(path, outcome_of(path, Depth(builds=False)))
 

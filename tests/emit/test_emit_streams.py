@@ -372,6 +372,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return out
 
 
+@pytest.mark.nightly
 def test_the_example_runs(folder: Path, tmp_path: Path) -> None:
     """On four ranks as threads, which wait for one another."""
     if shutil.which("cmake") is None:

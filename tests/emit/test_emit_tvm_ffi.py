@@ -294,6 +294,7 @@ def test_what_it_cannot_pass_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly
 def test_the_documented_commands_build_the_library(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

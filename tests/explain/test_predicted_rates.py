@@ -44,7 +44,7 @@ def assert_possible(program: Compilation) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", mostly_nightly(sorted(EXAMPLES.rglob("*.yaml")), 5), ids=lambda p: p.stem
+    "path", mostly_nightly(sorted(EXAMPLES.rglob("*.yaml")), 9), ids=lambda p: p.stem
 )
 def test_examples(path: Path) -> None:
     for program in driver.programs(str(path)):

@@ -209,6 +209,7 @@ def test_the_next_stage_divides_otherwise() -> None:
     assert sorted(exchanges_of(agree(read(text)))) == ["all_gather", "all_to_all", "broadcast_rank"]
 
 
+@pytest.mark.nightly
 def test_ranks_run_stages_of_several(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "stages.yaml"
     path.write_text(STAGES, encoding="utf-8")

@@ -65,6 +65,7 @@ def test_a_backward_with_its_forward_that_was_wrong(tmp_path: Path) -> None:
     assert wrong(text, tmp_path) == ""
 
 
+@pytest.mark.nightly
 def test_features_without_attention_kernels_say_so() -> None:
     program = planned(HEAD.format(d=40) + ONE_OP_EACH)
     assert not BOTH & set(kernels_of(program))

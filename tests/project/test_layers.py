@@ -104,8 +104,13 @@ def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        checked = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        waiting += node.orelse if checked else ast.iter_child_nodes(node)
+        match node:
+            case ast.If(test=ast.Name("TYPE_CHECKING")):
+                waiting += node.orelse
+            case ast.Name() | ast.Constant() | ast.expr_context() | ast.operator():
+                pass  # has no nodes of its own
+            case _:
+                waiting += ast.iter_child_nodes(node)
 
 
 def loads(path: Path, modules: Collection[str]) -> Iterator[str]:

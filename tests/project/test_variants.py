@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,8 +35,7 @@ def test_tests_of_which_few_variants_ran_stay_in_the_table(
 def test_each_entry_is_of_a_test() -> None:
     for file, tests in json.loads((TESTS / "variants.json").read_text()).items():
         (path,) = TESTS.rglob(file)
-        tree = ast.parse(path.read_text())
-        known = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        known = set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))
         assert {test.rpartition("::")[2] for test in tests} <= known, file
 
 
@@ -50,6 +49,7 @@ def test_the_same_variants_run_wherever_they_are_asked_for(
         "@pytest.mark.parametrize('k', range(9))\ndef test_other(k): pass\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{TESTS}")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
 
     def names(*options: str) -> set[str]:
         done = pytester.runpytest_subprocess("-q", "--collect-only", *options)
@@ -60,3 +60,19 @@ def test_the_same_variants_run_wherever_they_are_asked_for(
     assert len(nightly) == 7
     assert not default & nightly
     assert names("-k", "test_it") == default
+    assert not [*Path().glob("**/__pycache__/test_*")]
+    assert [*Path(".pytest_cache").rglob("test_many*.pyc")]
+
+
+@pytest.mark.nightly
+def test_processes_that_begin_at_both_ends_have_the_tests_in_one_order(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.copy_example(str(TESTS / "conftest.py"))
+    Path("variants.json").write_text("{}")
+    for name in ("test_a", "sub/test_c", "test_b", "other/test_d"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(f"{name}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{TESTS}")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    pytester.runpytest_subprocess("-q", "-n", "2").assert_outcomes(passed=8)

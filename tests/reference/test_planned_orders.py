@@ -107,7 +107,7 @@ def check_sums(
         ((5, 600_001), (0,)),  # threads have all rows of a column
         ((21, 140_000), (0,)),  # two of them share columns
         ((3001, 5), (0,)),
-    ], 4),
+    ], 10, 4),
 )  # fmt: skip
 def test_a_reduction(shape: Shape, axes: tuple[int, ...], tmp_path: Path) -> None:
     b, x = builder_of(shape)

@@ -41,7 +41,7 @@ def outputs(fusion: Fusion, kind: str = "ranges") -> tuple[Compilation, Mapping[
     return program, inputs, run_ranks(program, inputs, transport_with(added_in_a_ring))
 
 
-@pytest.mark.parametrize("name", mostly_nightly(SUMMING, 2))
+@pytest.mark.parametrize("name", mostly_nightly(SUMMING, 4))
 def test_one_two_and_four_ranks_agree_to_the_bit(name: str) -> None:
     found = list[Any]()
     for ranks in (1, 2, 4):

@@ -202,6 +202,7 @@ def test_programs_of_a_stream_share_a_mailbox(seed: int) -> None:
     issued(seed)
 
 
+@pytest.mark.nightly
 def test_the_stand_in_finds_mailboxes_with_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank writes the next elements before another has added the last ones."""
     monkeypatch.setattr(fake_push, "TURNS", 1)

@@ -164,6 +164,7 @@ def test_numbers_are_right_in_any_order_of_threads(name: str, tmp_path: Path) ->
     assert {k: v.tobytes() for k, v in first.items()} == {k: v.tobytes() for k, v in other.items()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("old", "new"),
     [

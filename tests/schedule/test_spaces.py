@@ -49,7 +49,7 @@ SIZES = {
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""
 
 
-@pytest.mark.parametrize("name", mostly_nightly(CASES, 6))
+@pytest.mark.parametrize("name", mostly_nightly(CASES, len(CASES), 2))
 def test_every_pair_of_values_computes_what_is_right(name: str, tmp_path: Path) -> None:
     space = space_of(name)
     assert (len(space.records), len(space.pairs)) == SIZES[name]
@@ -101,6 +101,7 @@ BROKEN = {
 """An edit that is right for one value of a field alone."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_template_that_is_wrong_for_some_values_is_seen(name: str, tmp_path: Path) -> None:
     old, new = BROKEN[name]

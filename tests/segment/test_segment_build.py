@@ -49,11 +49,12 @@ def test_what_takes_nvrtc_long_is_several_kernels(make: Callable[[], Fusion]) ->
 
 def test_texts_grow_with_the_graph_not_with_its_square() -> None:
     # A phase computes again what the ones before it computed.
-    assert lines(row_maxima(48, "f32[128, 64]")) <= 2.2 * lines(row_maxima(24, "f32[128, 64]"))
+    assert lines(row_maxima(24, "f32[128, 64]")) <= 2.2 * lines(row_maxima(12, "f32[128, 64]"))
     # A value that is read at two places is computed at each, and what it reads at each of those.
-    assert lines(shifts(9)) <= 1.5 * lines(shifts(6))
+    assert lines(shifts(7)) <= 1.5 * lines(shifts(5))
 
 
+@pytest.mark.nightly
 def test_reductions_share_kernels_as_far_as_nvrtc_is_quick() -> None:
     assert len(segmented(row_maxima(5)).segments) == 1
     assert len(segmented(fan(12)).segments) == 1

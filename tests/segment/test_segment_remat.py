@@ -252,7 +252,7 @@ def test_a_segment_that_nobody_needs_any_more_is_gone() -> None:
 
 
 @settings(
-    drawn(40),
+    drawn(25),
     suppress_health_check=list(HealthCheck),
     derandomize=True,
     phases=[Phase.generate],

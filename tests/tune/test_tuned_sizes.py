@@ -49,7 +49,7 @@ def test_rows_too_short_for_a_measured_schedule_do_not_take_it() -> None:
 
 
 @pytest.mark.usefixtures("shipped")
-@pytest.mark.parametrize("name", mostly_nightly(MEASURED, 2))
+@pytest.mark.parametrize("name", mostly_nightly(MEASURED, 4))
 def test_a_schedule_of_other_sizes_is_predicted_to_be_as_fast(name: str) -> None:
     draw, gpu, others = random.Random(name), find("sm_90a"), 0
     near = [e for e in store_of(shipped_file("sm_90a")).entries() if e.of.startswith(f"{name} s0")]
