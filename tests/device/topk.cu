@@ -12,7 +12,7 @@ extern "C" __global__ void kernel(const float* values, int* found) {
   fusec::offer_tile<128, 2>(selection, [&](int i) { return fusec::entry_of(keys[i], places[i]); });
   fusec::tighten<128>(selection);
   fusec::end_selection<128>(selection);
-  if (threadIdx.x < 8) found[threadIdx.x] = static_cast<int>(selection.kept[threadIdx.x]);
+  if (threadIdx.x < 8) found[threadIdx.x] = fusec::place_of(selection.kept[threadIdx.x]);
   fusec::offer(selection, selection.kept[fusec::rank_of(selection.kept, 8, 3)], selection.limit);
   fusec::sort_entries<128>(selection.kept, 16);
   fusec::sort_own(keys, places);

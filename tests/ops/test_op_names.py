@@ -23,6 +23,7 @@ OTHER_WORDS = {
     "__init__.py": {"__all__", "name"},  # functions of sizes
     "call/fast.py": {"_CODES", "_FORMATS"},  # types
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
+    "kernel/fold.py": {"_EXTREMES"},
     "codegen/dispatch.py": {"VIEWS"},  # families
     "codegen/attention.py": {"RESERVED"},
     "codegen/attention_backward.py": {"RESERVED"},

@@ -69,6 +69,4 @@ def test_a_pinned_segment_is_one_kernel_however_long_nvrtc_takes() -> None:
 
 def test_chains_of_like_sums_are_few_texts() -> None:
     sources = driver.plan(alternating_sums(40), OPTIONS).kernel_sources
-    assert len(sources) == 40
-    # Lines of kernels with longer names may end elsewhere: those are texts of their own.
-    assert len({s.digest for s in sources}) <= 8
+    assert len(sources) <= 8

@@ -143,7 +143,7 @@ def _needs_sizes(failure: FusecError) -> FusecError:
         old.message,
         span=old.span,
         notes=old.notes,
-        help=old.help or "pass sizes instead of -1, or inputs: fd.execute(inputs)",
+        help="pass sizes instead of -1, or inputs: fd.execute(inputs)",
     )
 
 
