@@ -19,7 +19,7 @@ from fusec.dev.trial import Outcome
 from fusec.dev.work import Task
 from fusec.parse import read_text
 
-COUNT = times(4)
+COUNT = times(2)
 
 
 def test_random_contractions_are_right_in_two_orders() -> None:

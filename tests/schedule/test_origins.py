@@ -72,8 +72,8 @@ def test_slices_that_are_taken_first_keep_what_is_rounded_early() -> None:
 @pytest.mark.parametrize(
     ("theme", "drawn"),
     [
-        ("general", 20),
-        ("contractions", 4),
+        ("general", 8),
+        ("contractions", 2),
         pytest.param("contractions", 60, marks=pytest.mark.nightly),
     ],
 )
