@@ -164,6 +164,7 @@ def test_an_interrupt(surroundings: dict[str, str], tmp_path: Path) -> None:
     assert (process.returncode, err.strip()) == (130, "interrupted")
 
 
+@pytest.mark.nightly  # tests/commands/test_swap.py kills a command, too
 def test_a_killed_compile_leaves_a_whole_folder_or_none(
     surroundings: dict[str, str], tmp_path: Path
 ) -> None:

@@ -166,6 +166,7 @@ def test_themes_have_names_and_groups() -> None:
         themes_of(("gem",))
 
 
+@pytest.mark.nightly
 def test_the_counts_are_written_as_json(tmp_path: Path, capsys) -> None:
     file = tmp_path / "counts.json"
     command = "dev fuzz --seed 3 --count 1 --no-build --jobs 0 --theme gemm --keep"

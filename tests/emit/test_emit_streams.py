@@ -394,6 +394,7 @@ def test_the_example_runs(folder: Path, tmp_path: Path) -> None:
     assert (found, done.stderr) == ([f"{folder.name} has run{rank}" for rank in ranks], "")
 
 
+@pytest.mark.nightly
 def test_c_and_cpp_take_the_files(folder: Path, tmp_path: Path) -> None:
     check_compiles(folder, folder.name, FAKE, tmp_path)
     if folder.name == "ring_gather_matmul":

@@ -91,6 +91,7 @@ def test_sizes_that_cannot_be_are_a_choice_with_a_reason() -> None:
     assert "not possible: " in explanation(fusec.segmentation(fusion, ranges={"B": (1, 100)}))
 
 
+@pytest.mark.nightly
 def test_each_range_varies_alone() -> None:
     path = ROOT / "examples" / "cross_entropy.yaml"
     asked = {"T": (1, 8), "V": (32000, 32000)}

@@ -23,7 +23,7 @@ from fusec.segment.regions import singles
 from fusec.segment.search import WHOLE, segment
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_layers_beyond_the_first_ones_are_not_asked_for_again(training: bool) -> None:
     def asked(layers: int) -> tuple[int, int]:
         fakes = usual()
