@@ -103,7 +103,7 @@ def kernels_of_space(name: str) -> tuple[Rendered, ...]:
 
 LEFT = {
     "attention_decode": r"nowhere|inequality|`ahead`",  # keys behind a length that is data
-    "matmul_mma": r"nowhere|`scale",  # rows that are computed, factors of weights
+    "matmul_mma": r"nowhere|`scale|product|negative",  # rows that are computed, factors of weights
     "matmul_ranges": r"inequality|not known|`at`",  # steps of tiles by products of numbers
     "matmul_simt": r"nowhere",
     "matmul_split_k": r"nowhere|product",  # factors of converted stages
