@@ -103,12 +103,12 @@ def kernels_of_space(name: str) -> tuple[Rendered, ...]:
 
 LEFT = {
     "attention_decode": r"nowhere|inequality|`ahead`",  # keys behind a length that is data
-    "matmul_mma": r"nowhere|`scale|product|negative",  # rows that are computed, factors of weights
+    "matmul_mma": r"nowhere|`scale",  # rows that are computed, factors of weights
     "matmul_ranges": r"inequality|not known|`at`",  # steps of tiles by products of numbers
     "matmul_simt": r"nowhere",
     "matmul_split_k": r"nowhere|product",  # factors of converted stages
     "matmul_sum_slices": r"negative|inequality",  # which quad a lane has after an exchange
-    "matmul_vector": r"nowhere|inequality|product|`\w*scale",  # weights of four bits
+    "matmul_vector": r"nowhere|inequality|product|unknown size|`\w*scale",  # weights of four bits
     "matmul_wgmma": r"nowhere|not known|product|`\.load`|negative",  # factors of converted stages
     "scatter_sorted": r"inequality",  # the end of a run, found by doubling steps
     "topk": r"`place_of",  # the place of a key, sorted with it
