@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from typing import Any, cast
@@ -32,6 +32,15 @@ class Dropped:
         """Return the shape of the result if the dims had been kept."""
         left = iter(shape)
         return tuple(dim(1) if axis in self.dims else next(left) for axis in range(self.rank))
+
+
+def searched(error: FusecError, search: Callable[[], FusecError]) -> FusecError:
+    """Return the error with advice that `search` adds; where the search fails, a note says so."""
+    try:
+        return search()
+    except Exception as failed:
+        why = f"no advice, as fusec failed to find it: {type(failed).__name__}: {failed}"
+        return error.changed(notes=[*error.diagnostic.notes, why])
 
 
 def dropped_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from fusec.ops.advice import (
     advised_of_slices,
     dropped_of,
     in_terms_of,
+    searched,
     written,
 )
 from fusec.ops.arguments import (
@@ -114,7 +116,8 @@ class GraphBuilder(DrawBuilder):
         except InternalError:
             raise
         except FusecError as error:
-            error = self._advised(error, definition, operands, attributes)
+            search = partial(self._of_call, error, definition, operands, attributes)
+            error = searched(error, search)
             here = place(error.about) if place is not None and error.about else None
             raise self._placed(error, operands, here or span) from None
         finally:
@@ -124,20 +127,6 @@ class GraphBuilder(DrawBuilder):
         for value, dropped in dropped_of(definition, operands, attributes, made):
             self._dropped[self._slot_of[value]] = dropped
         return results
-
-    def _advised(
-        self,
-        error: FusecError,
-        op: OpDef,
-        operands: Sequence[OperandArgument],
-        attributes: Mapping[str, Any],
-    ) -> FusecError:
-        """Return an error of a call with advice; where advice fails, the error says so."""
-        try:
-            return self._of_call(error, op, operands, attributes)
-        except Exception as failed:
-            why = f"no advice, as fusec failed to find it: {type(failed).__name__}: {failed}"
-            return error.changed(notes=[*error.diagnostic.notes, why])
 
     def _of_call(
         self,

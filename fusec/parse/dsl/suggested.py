@@ -14,7 +14,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
-from fusec.ops.advice import written_with
+from fusec.ops.advice import searched, written_with
 from fusec.ops.arguments import bind
 from fusec.ops.build import GraphBuilder
 from fusec.ops.find import find_op
@@ -36,11 +36,7 @@ def with_call(
     The rule alone where that call is wrong, too, or has a value that no variable holds. read: the
     operands and the attributes.
     """
-    try:
-        return _with_call(error, definition, builder, op, *read)
-    except Exception as failed:
-        why = f"no advice, as fusec failed to find it: {type(failed).__name__}: {failed}"
-        return error.changed(notes=[*error.diagnostic.notes, why])
+    return searched(error, partial(_with_call, error, definition, builder, op, *read))
 
 
 def _with_call(
