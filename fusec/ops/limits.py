@@ -96,26 +96,34 @@ def _needs(node: Node) -> Iterator[tuple[Dim, str, Dim, str]]:
     """Yield pairs of sizes with how they must be related, and why."""
     name = node.op.name
     if name == "reshape":
-        before, after = product(node.operands[0].shape), product(node.output.shape)
+        before, after = _counts(node)
         yield before, "==", after, "`reshape` keeps the number of elements"
     elif name == "topk":
         extent = node.operands[0].shape[int(node.attributes["dim"])]
         yield node.attributes["k"], "<=", extent, "`topk` takes no more elements than there are"
-    elif name in ("gather", "scatter", "scatter_add"):
-        for outer, axis, small, large in _beside(node):
-            tensor = ("the tensor", "", "the source")[outer]
-            why = f"the index of `{name}` is no larger than {tensor} in dim {axis}"
-            yield small, "<=", large, why
+    for tensor, role, axis, small in _index_extents(node):
+        why = f"the index of `{name}` is no larger than {role} in dim {axis}"
+        yield small, "<=", tensor.shape[axis], why
 
 
-def _beside(node: Node) -> Iterator[tuple[int, int, Dim, Dim]]:
-    """Yield the extents of an index and of what it goes along: which operand, which dim."""
-    tensors = [o for o in node.operands if isinstance(o, Value) and not o.is_scalar]
-    for outer in (0, 2)[: len(tensors) - 1]:
-        pairs = zip(tensors[1].shape, tensors[outer].shape, strict=True)
-        for axis, (small, large) in enumerate(pairs):
-            if outer == 2 or axis != node.attributes["dim"]:
-                yield outer, axis, small, large
+def _counts(reshape: Node) -> tuple[Dim, Dim]:
+    """Return the numbers of elements before and after a reshape."""
+    return product(reshape.operands[0].shape), product(reshape.output.shape)
+
+
+def _index_extents(node: Node) -> Iterator[tuple[Value, str, int, Dim]]:
+    """Yield the extents of an index that a tensor must have, too; nothing of other operations.
+
+    Each with the tensor, its role in a message, and the dim.
+    """
+    if node.op.name not in ("gather", "scatter", "scatter_add"):
+        return
+    tensor, index, *source = (o for o in node.operands if isinstance(o, Value) and not o.is_scalar)
+    for axis, extent in enumerate(index.shape):
+        if axis != node.attributes["dim"]:
+            yield tensor, "the tensor", axis, extent
+    for each in source:
+        yield from ((each, "the source", axis, e) for axis, e in enumerate(index.shape))
 
 
 def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
@@ -147,7 +155,7 @@ def check_reshapes(fusion: Fusion, sizes: Mapping[str, int]) -> None:
     for node in fusion.nodes:
         if node.op.name != "reshape":
             continue
-        before, after = product(node.operands[0].shape), product(node.output.shape)
+        before, after = _counts(node)
         counts = [] if before == after else [before.evaluate(sizes), after.evaluate(sizes)]
         if counts and counts[0] != counts[1]:
             raise FusecError(
@@ -181,15 +189,12 @@ def _check_fit(node: Node, hints: Mapping[str, int]) -> None:
             raise FusecError(
                 f"`topk`: k is {k}, larger than the extent {extent} of dim {axis}, at default sizes"
             )
-    if node.op.name not in ("gather", "scatter", "scatter_add"):
-        return
-    tensors = [o for o in node.operands if isinstance(o, Value) and not o.is_scalar]
-    for outer, axis, *extents in _beside(node):
-        small, large = (e.evaluate(hints) for e in extents)
+    for tensor, _, axis, extent in _index_extents(node):
+        small, large = (e.evaluate(hints) for e in (extent, tensor.shape[axis]))
         if small > large:
             raise FusecError(
                 f"`{node.op.name}`: the index has {small} elements in dim {axis}, "
-                f"`{tensors[outer].name}` {large}, at default sizes"
+                f"`{tensor.name}` {large}, at default sizes"
             )
 
 
