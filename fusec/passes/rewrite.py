@@ -108,8 +108,10 @@ class Rewriter:
         """Append the node that takes the place, name and type of `node`."""
         definition = find_op(op)
         complete, types = typed(definition, operands, attributes)
-        outputs = _retyped(node, types)
-        self._append(Node(definition, tuple(operands), complete, outputs, node.span, node.origin))
+        outputs, given = _retyped(node, types), tuple(operands)
+        self._append(
+            replace(node, op=definition, operands=given, attributes=complete, outputs=outputs)
+        )
         return self._nodes[-1].outputs
 
     # -- the walk

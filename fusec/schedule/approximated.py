@@ -44,7 +44,7 @@ def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> dict[str, in
         known: terms
         for plan in plans
         for name, terms in plan.rounded_early.items()
-        for known in (name, _origin(plan.fusion, name))
+        for known in _names_in_original(plan, name)
     }
     return {
         n.output.name: wanted[name]
@@ -61,7 +61,7 @@ def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
         known
         for plan in plans
         for name in plan.unrounded
-        for known in (name, _origin(plan.fusion, name))
+        for known in _names_in_original(plan, name)
     }
     return tuple(
         n.output.name
@@ -70,9 +70,9 @@ def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
     )
 
 
-def _origin(fusion: Fusion, name: str) -> str:
-    """Return the value for which a pass has made the one called `name`; that itself where none."""
-    return next((n.origin for n in fusion.nodes if n.output.name == name and n.origin), name)
+def _names_in_original(plan: KernelPlan, name: str) -> set[str]:
+    """Return the names that a value of a plan may have in the original: its own and its origin."""
+    return {name, *(n.origin for n in plan.fusion.nodes if n.output.name == name and n.origin)}
 
 
 def _makers(fusion: Fusion) -> dict[str, list[Node]]:

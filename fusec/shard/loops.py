@@ -138,7 +138,7 @@ class _Settling:
             return value
         if (value, level) not in self._again:
             again = Value(self._fresh(value.name), value.type)
-            node = Node(maker.op, maker.operands, maker.attributes, (again,), maker.span)
+            node = replace(maker, outputs=(again,))
             self._place(node, level, self._parts[value])
             self._again[value, level] = again
         return self._again[value, level]
