@@ -81,7 +81,7 @@ def kernel_count(launches: Sequence[Launch]) -> str:
 def launch_labels(launches: Iterable[Launch]) -> dict[tuple[str, str], str]:
     """Return by kernel and segment how a launch is called: `gelu_s0`, or `gelu_s0 for s2`.
 
-    The segment is told where a kernel is launched for several.
+    The segment is printed if a kernel is launched for several.
     """
     pairs = dict.fromkeys((launch.kernel, launch.segment) for launch in launches)
     segments = Counter(kernel for kernel, _ in pairs)
