@@ -20,6 +20,7 @@ from fusec.commands.annotations import annotated
 from fusec.commands.bench_command import bench_command
 from fusec.commands.colour import tell
 from fusec.commands.diagnose import Report, diagnosed
+from fusec.commands.docs import docs_command
 from fusec.commands.flags import (
     CONTEXT,
     PATH,
@@ -298,6 +299,7 @@ def _dev_command() -> click.Command:
 
 cli.add_command(run_command)
 cli.add_command(bench_command)
+cli.add_command(docs_command)
 cli.add_command(tuning.tune_command)
 cli.add_command(_dev_command())
 
@@ -382,7 +384,8 @@ _OTHER_WORDS = {
     "build": "compile", "make": "compile", "nvrtc": "compile", "generate": "compile",
     "lint": "check", "validate": "check", "verify": "run", "test": "run", "execute": "run",
     "exec": "run", "show": "dump", "print": "dump", "view": "dump", "operations": "ops",
-    "list": "ops", "benchmark": "bench", "time": "bench", "compare": "diff", "help": "--help",
+    "list": "ops", "benchmark": "bench", "time": "bench", "compare": "diff", "manual": "docs",
+    "man": "docs", "examples": "docs", "help": "--help",
 }  # fmt: skip
 """What other tools call fusec's commands."""
 

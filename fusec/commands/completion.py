@@ -44,6 +44,15 @@ def operations(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     return own + named
 
 
+def pages(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
+    """Complete the name of a page of the documentation, with its title."""
+    from fusec.pages.files import pages
+
+    named = (page for page in pages().values() if page.name.startswith(incomplete))
+    guides = (page for page in named if incomplete or "/" not in page.name)
+    return [CompletionItem(page.name, help=page.title) for page in guides]
+
+
 def files_or_codes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     """Complete paths, as the shell does, and codes of errors where they begin like one."""
     from fusec.codes import CODES

@@ -41,7 +41,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "rank immediate",
         "variants",
         "emit tune",
-        "explain",
+        "explain pages",
         "bench",
         "dev",
         "commands",

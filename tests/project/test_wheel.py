@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,23 +11,22 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 from paths import ROOT
 
-WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
+from fusec.version import __version__
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that holds what the wheel would, by the package list of pyproject.toml."""
-    wheel = WHEEL["build"]["targets"]["wheel"]
-    left_out = {ROOT / path for path in wheel["exclude"]}
+    """Return a folder with the files of the wheel, as the build backend selects them."""
     folder = tmp_path_factory.mktemp("installed")
-
-    def ignored(at: str, names: list[str]) -> list[str]:
-        return [n for n in names if Path(at) / n in left_out or n == "__pycache__"]
-
-    for package in wheel["packages"]:
-        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    for file in WheelBuilder(str(ROOT)).recurse_included_files():
+        to = folder / file.distribution_path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file.path, to)
     return folder
 
 
@@ -45,6 +45,45 @@ def python(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 def test_the_wheel_holds_no_tools_for_work_on_fusec(installed: Path) -> None:
     assert not (installed / "fusec" / "dev").exists()
     assert (installed / "fusec" / "target" / "sm_90a.toml").exists()
+
+
+def test_the_wheel_holds_documentation_and_examples(installed: Path) -> None:
+    share = installed / "fusec" / "share"
+    for folder, ending in (("docs", "*.md"), ("examples", "*.yaml"), ("examples", "*.py")):
+        ours = (p.relative_to(ROOT) for p in (ROOT / folder).rglob(ending))
+        ours = {p for p in ours if not {"golden", "generated"} & {*p.parts}}
+        assert {p.relative_to(share) for p in (share / folder).rglob(ending)} == ours
+    top = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+    assert {p.name for p in share.iterdir()} == {"docs", "examples", *top}
+
+
+def test_links_between_pages_of_the_wheel_lead_to_files(installed: Path) -> None:
+    share = installed / "fusec" / "share"
+    for page in share.rglob("*.md"):
+        for link in re.findall(r"\]\((?!\w+:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.relative_to(share)}: {link}"
+
+
+def test_docs_are_read_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """The documentation and an example, as somebody finds them who has the wheel alone."""
+    code = (
+        "import io, sys, contextlib\n"
+        "from fusec.cli import run_main\n"
+        "assert run_main(['docs']) == 0\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as paths:\n"
+        "    assert run_main(['docs', 'examples']) == 0\n"
+        "path = next(p for p in paths.getvalue().split() if p.endswith('softmax.yaml'))\n"
+        "assert run_main(['check', path]) == 0\n"
+    )
+    done = python(installed, "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"in {installed / 'fusec' / 'share'}:\n")
+
+
+def test_versions_agree() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert PROJECT["version"] == __version__
+    assert f"\n## {__version__}\n" in changes
 
 
 @pytest.mark.parametrize(

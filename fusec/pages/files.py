@@ -1,0 +1,85 @@
+"""The documentation and examples that come with fusec, in a checkout and in an installation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_TOP = ("README", "CHANGELOG", "CONTRIBUTING")
+_PACKAGE = Path(__file__).parents[1]
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+_PARAGRAPHS = re.compile(r"\n(?:\s*\n|(?=[-|#]))")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A Markdown file by the name that `fusec docs NAME` takes."""
+
+    name: str
+    path: Path
+
+    @property
+    def text(self) -> str:
+        """Return the Markdown."""
+        return self.path.read_text(encoding="utf-8")
+
+    @property
+    def title(self) -> str:
+        """Return the heading of the page."""
+        found = _TITLE.search(self.text)
+        return found[1] if found else self.name
+
+
+@dataclass(frozen=True)
+class Match:
+    """A paragraph that has the words searched for; line: counted from 1."""
+
+    page: Page
+    line: int
+    text: str
+
+
+def root() -> Path:
+    """Return the folder with `docs` and `examples`: the checkout, or where the wheel put them."""
+    installed = _PACKAGE / "share"
+    return installed if installed.is_dir() else _PACKAGE.parent
+
+
+@cache
+def pages() -> Mapping[str, Page]:
+    """Return the pages by name: guides, the README and its kind, then decisions by number."""
+    folder = root()
+    guides = [Page(p.stem, p) for p in sorted((folder / "docs").glob("*.md"))]
+    top = [Page(name.lower(), folder / f"{name}.md") for name in _TOP]
+    decisions = [
+        Page(f"decisions/{p.name.partition('-')[0]}", p)
+        for p in sorted((folder / "docs" / "decisions").glob("[0-9]*.md"))
+    ]
+    return {page.name: page for page in (*guides, *top, *decisions) if page.path.is_file()}
+
+
+def examples() -> list[Path]:
+    """Return the example files, each relative to the root."""
+    folder = root()
+    found = (folder / "examples").rglob("*.yaml")
+    return sorted(p.relative_to(folder) for p in found if "golden" not in p.parts)
+
+
+def search(words: str) -> Iterator[Match]:
+    """Yield the paragraphs that contain every word, in any case; headings and guides first."""
+    wanted = words.lower().split()
+    found = [m for page in pages().values() for m in _matches(page, wanted)]
+    yield from sorted(found, key=lambda match: not match.text.startswith("#"))
+
+
+def _matches(page: Page, wanted: list[str]) -> Iterator[Match]:
+    line, start, text = 1, 0, page.text
+    for end in (*(m.end() for m in _PARAGRAPHS.finditer(text)), len(text)):
+        paragraph = text[start:end]
+        if all(word in paragraph.lower() for word in wanted):
+            yield Match(page, line, " ".join(paragraph.split()))
+        line += paragraph.count("\n")
+        start = end
