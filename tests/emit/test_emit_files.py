@@ -85,6 +85,63 @@ def test_the_documented_commands_build_the_example_which_runs(
     compile_c("-std=c99", *STRICT, "-Ilayernorm.fusec", "-fsyntax-only", "user.c")
 
 
+USER = """\
+cmake_minimum_required(VERSION 3.18)
+project(user C)
+find_package(layernorm REQUIRED)
+add_executable(user user.c)
+target_link_libraries(user layernorm::layernorm)
+"""
+NVCC = """\
+#!/bin/sh
+echo "#\\$ TOP=$(dirname "$0")/.." >&2
+echo "Cuda compilation tools, release 13.0, V13.0.88"
+"""
+
+
+def toolkit(folder: Path) -> Path:
+    """Return a folder that CMake takes for a CUDA toolkit with the stub of the driver."""
+    nvcc, stubs = folder / "bin" / "nvcc", folder / "lib64" / "stubs"
+    shutil.copytree(FAKE, folder / "include")
+    nvcc.parent.mkdir()
+    stubs.mkdir(parents=True)
+    nvcc.write_text(NVCC)
+    nvcc.chmod(0o755)
+    (folder / "include" / "cuda_runtime.h").touch()
+    for library in (stubs / "libcuda.so", folder / "lib64" / "libcudart.so"):
+        shutil.copyfile(stand_in(), library)
+    return folder
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("found", [True, False])
+def test_a_project_finds_the_installed_library(
+    tmp_path: Path, capsys: Capture, found: bool
+) -> None:
+    """With the toolkit that CMake finds, and with one that the user names."""
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    folder = tmp_path / "layernorm.fusec"
+    done = fusec(capsys, "compile", EXAMPLES / "layernorm.yaml", "-o", folder, "--emit", "c")
+    assert done.code == 0
+    (code,) = re.findall(r"```c\n(#include \"layernorm.*?)```", DOCS, re.DOTALL)
+    user, options = tmp_path / "user", [f"-DCUDA_INCLUDE={FAKE}", f"-DCUDA_DRIVER={stand_in()}"]
+    user.mkdir()
+    (user / "user.c").write_text(f"{code}\nint main(void) {{ return !call; }}\n")
+    (user / "CMakeLists.txt").write_text(USER)
+    if found:
+        options = [f"-DCUDAToolkit_ROOT={toolkit(tmp_path / 'toolkit')}"]
+    build, users, prefix = tmp_path / "build", tmp_path / "users", tmp_path / "prefix"
+    for command in (
+        ["-S", folder, "-B", build, *options], ["--build", build],
+        ["--install", build, "--prefix", prefix],
+        ["-S", user, "-B", users, f"-DCMAKE_PREFIX_PATH={prefix}", *options], ["--build", users],
+    ):  # fmt: skip
+        done = subprocess.run(["cmake", *map(str, command)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    subprocess.run([users / "user"], check=True)
+
+
 def test_a_folder_with_emitted_files_is_run_and_written_again(
     tmp_path: Path, capsys: Capture
 ) -> None:
