@@ -37,3 +37,10 @@ NOT_IN_HALF = Code(
     file_of("y = nextafter(x, 1.0)", inputs=("x: bf16[B, H]",)),
     file_of("y = nextafter(cast(x, f32), 1.0)", inputs=("x: bf16[B, H]",)),
 )  # fmt: skip
+RESERVED_FIELD = Code(
+    "E0906", "a field is reserved for a later version",
+    "The name is kept for a feature that does not exist yet, so that files which use it will keep "
+    "their meaning.",
+    file_of("y = sum(x, dims=[1])", rest="order: {y: serial}\n"),
+    file_of("y = sum(x, dims=[1])"),
+)  # fmt: skip

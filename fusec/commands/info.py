@@ -12,7 +12,7 @@ from fusec.version import __version__
 
 def print_schema() -> int:
     """Print the JSON Schema of fusion files."""
-    from fusec.parse import schema_text
+    from fusec.pages.schema import schema_text
 
     sys.stdout.write(schema_text())
     return 0

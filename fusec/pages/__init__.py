@@ -1,1 +1,1 @@
-"""The documentation: its Markdown files, and the pages that are generated from declarations."""
+"""The documentation: its Markdown files, pages generated from declarations, the JSON Schema."""

@@ -1,6 +1,5 @@
 """Front ends: YAML files and, in `fusec.parse.dsl`, Python scripts."""
 
 from fusec.parse.reader import read_file, read_text
-from fusec.parse.schema import schema, schema_text
 
-__all__ = ["read_file", "read_text", "schema", "schema_text"]
+__all__ = ["read_file", "read_text"]

@@ -29,6 +29,7 @@ from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import Problems
 from fusec.parse.phases import phases_of
+from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
 from fusec.parse.scope import Scope, Skip
 from fusec.parse.segments import boundaries_of, pins_of
@@ -76,7 +77,8 @@ class _Reader:
         root = fields.mapping(
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
-        fields.check_fields(root, FIELDS, "the file", _WITH_ENTRIES)
+        fields.check_fields(root, (*FIELDS, *RESERVED), "the file", _WITH_ENTRIES)
+        refuse_reserved(root, self.problems)
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
         self.inputs = calls.inputs

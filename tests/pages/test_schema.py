@@ -23,7 +23,9 @@ from fusec.ir.text import to_text
 from fusec.ops import TABLE
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import PROMOTE
-from fusec.parse import read_file, schema, schema_text
+from fusec.pages.schema import schema, schema_text
+from fusec.parse import read_file
+from fusec.parse.reserved import RESERVED
 
 jsonschema = pytest.importorskip("jsonschema")  # of the dev extra alone
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -111,6 +113,12 @@ def test_all_that_the_reader_accepts_is_valid() -> None:
     validator = jsonschema.Draft7Validator(schema())
     for text in accepted:
         assert not list(validator.iter_errors(yaml.safe_load(text))), text
+
+
+def test_reserved_fields_are_named_and_refused() -> None:
+    for name in RESERVED:
+        assert errors(GOOD | {name: {}})
+        assert "Not supported yet" in schema()["properties"][name]["description"]
 
 
 def test_a_good_document() -> None:

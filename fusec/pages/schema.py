@@ -1,4 +1,4 @@
-"""The JSON Schema of fusion files, for editors: derived from the op table and the dtypes."""
+"""The JSON Schema of fusion files, for editors: derived from the tables of operations and types."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fusec.ir.sharding_text import DEFAULT_AXES
 from fusec.ops.arguments import signature
 from fusec.ops.frameworks import aliases
 from fusec.options import SCHEDULERS
+from fusec.parse.reserved import RESERVED
 from fusec.parse.segments import BOUNDARIES
 from fusec.parse.sizes import FUNCTIONS as SIZE_FUNCTIONS
 
@@ -56,6 +57,7 @@ def schema() -> dict[str, Any]:
         "phases": _named(
             "Parts of a joint graph, run separately, in order.", "#/definitions/phase"
         ),
+        **{name: _reserved(name) for name in RESERVED},
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -90,6 +92,11 @@ def schema() -> dict[str, Any]:
 def schema_text() -> str:
     """Return the schema as the text of `fusec.schema.json`."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _reserved(name: str) -> dict[str, Any]:
+    text = f"Not supported yet: `{name}` is reserved for a later version."
+    return {"description": text, "deprecationMessage": text, "doNotSuggest": True, "not": {}}
 
 
 def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
