@@ -12,6 +12,7 @@ from paths import ROOT
 
 from fusec.cli import cli
 from fusec.ops import REFUSED, TABLE
+from fusec.pages.files import GENERATED
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 _TOKEN = re.compile(
@@ -37,6 +38,8 @@ def user_texts() -> Iterator[tuple[str, str]]:
     )
     for path in sorted((ROOT / "docs" / "decisions").glob("*.md")):
         yield from _lines(path, path.read_text(encoding="utf-8").splitlines()[0])
+    for name, page in GENERATED.items():
+        yield f"fusec docs {name}", _prose(page())
     for name, text in _helps(cli, "fusec"):
         yield f"{name} --help", _prose(text)
     for name, op in TABLE.items():

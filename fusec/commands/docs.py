@@ -34,7 +34,7 @@ def list_pages(report: Report) -> int:
     guides = [page for page in pages().values() if not page.name.startswith("decisions/")]
     report.facts["docs"] = {
         "folder": str(root()),
-        "pages": [{"name": p.name, "title": p.title, "file": str(p.path)} for p in guides],
+        "pages": [{"name": p.name, "title": p.title, "file": _file(p)} for p in guides],
         "examples": [str(root() / path) for path in examples()],
     }
     print(f"in {root()}:")
@@ -72,12 +72,15 @@ def search_pages(words: str, report: Report) -> int:
             help="`fusec docs` lists the pages, `fusec ops` the operations",
         )
     report.facts["matches"] = [
-        {"name": m.page.name, "file": str(m.page.path), "line": m.line, "text": m.text}
-        for m in found
+        {"name": m.page.name, "file": _file(m.page), "line": m.line, "text": m.text} for m in found
     ]
     for match in found:
         print(f"{match.page.name}:{match.line}: {shorten(match.text, _WIDTH, placeholder=' ...')}")
     return 0
+
+
+def _file(page: Page) -> str | None:
+    return None if page.path is None else str(page.path)
 
 
 def _find(name: str) -> Page:

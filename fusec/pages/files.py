@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,16 +14,28 @@ _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _PARAGRAPHS = re.compile(r"\n(?:\s*\n|(?=[-|#]))")
 
 
+def _schedules() -> str:
+    from fusec.pages.schedules import schedules_page
+
+    return schedules_page()
+
+
+GENERATED: Mapping[str, Callable[[], str]] = {"schedules": _schedules}
+"""Pages that are generated from declarations."""
+
+
 @dataclass(frozen=True)
 class Page:
-    """A Markdown file by the name that `fusec docs NAME` takes."""
+    """A page by the name that `fusec docs NAME` takes; path: None of a generated page."""
 
     name: str
-    path: Path
+    path: Path | None
 
     @property
     def text(self) -> str:
         """Return the Markdown."""
+        if self.path is None:
+            return GENERATED[self.name]()
         return self.path.read_text(encoding="utf-8")
 
     @property
@@ -53,12 +65,14 @@ def pages() -> Mapping[str, Page]:
     """Return the pages by name: guides, the README and its kind, then decisions by number."""
     folder = root()
     guides = [Page(p.stem, p) for p in sorted((folder / "docs").glob("*.md"))]
+    generated = [Page(name, None) for name in GENERATED]
     top = [Page(name.lower(), folder / f"{name}.md") for name in _TOP]
     decisions = [
         Page(f"decisions/{p.name.partition('-')[0]}", p)
         for p in sorted((folder / "docs" / "decisions").glob("[0-9]*.md"))
     ]
-    return {page.name: page for page in (*guides, *top, *decisions) if page.path.is_file()}
+    found = (*guides, *generated, *top, *decisions)
+    return {page.name: page for page in found if page.path is None or page.path.is_file()}
 
 
 def examples() -> list[Path]:

@@ -12,9 +12,11 @@ from fusec.ir.sharding_text import DEFAULT_AXES
 from fusec.ops.arguments import signature
 from fusec.ops.frameworks import aliases
 from fusec.options import SCHEDULERS
+from fusec.pages.schedules import fields_of, records
 from fusec.parse.reserved import RESERVED
 from fusec.parse.segments import BOUNDARIES
 from fusec.parse.sizes import FUNCTIONS as SIZE_FUNCTIONS
+from fusec.schedule.space import Field
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
@@ -51,6 +53,7 @@ def schema() -> dict[str, Any]:
         "schedules": {
             "description": "Schedule parameters, by value, segment or scheduler.",
             "type": ["object", "null"],
+            "properties": {name: {"$ref": f"#/definitions/{name}"} for name in records()},
             "propertyNames": {"$ref": "#/definitions/name"},
             "additionalProperties": {"$ref": "#/definitions/schedule"},
         },
@@ -79,12 +82,8 @@ def schema() -> dict[str, Any]:
             "sharding": {**_object(_divided()), "minProperties": 1},
             "segment": _segment(),
             "phase": _phase(),
-            "schedule": {
-                "description": "Parameters; `fusec dump --schedule-space` lists them.",
-                "type": "object",
-                "propertyNames": {"$ref": "#/definitions/name"},
-                "additionalProperties": {"type": ["integer", "string", "boolean"]},
-            },
+            "schedule": _schedule(),
+            **{name: _schedule_of(name) for name in records()},
         },
     }
 
@@ -104,6 +103,40 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
         "type": "object", "properties": properties, "additionalProperties": False,
     }  # fmt: skip
     return {**result, "required": list(required)} if required else result
+
+
+def _schedule_of(scheduler: str) -> dict[str, Any]:
+    """Return the parameters of a scheduler, with their values."""
+    return {
+        "description": f"Parameters of every {scheduler} segment.",
+        **_object({f.name: _parameter(f) for f in fields_of(scheduler).values()}),
+    }
+
+
+def _schedule() -> dict[str, Any]:
+    """Return the parameters of a segment, whose scheduler a schema does not know."""
+    properties: dict[str, Any] = {}
+    for scheduler in records():
+        for field in fields_of(scheduler).values():
+            known = properties.setdefault(field.name, {"description": "", "anyOf": []})
+            known["description"] += f"{scheduler}: {field.doc}\n\n"
+            values = {k: v for k, v in _parameter(field).items() if k != "description"}
+            if values not in known["anyOf"]:
+                known["anyOf"].append(values)
+    for known in properties.values():
+        known["description"] = known["description"].rstrip()
+    return {
+        "description": "Parameters; `fusec dump --schedule-space` prints those of each segment.",
+        **_object(properties),
+    }
+
+
+def _parameter(field: Field) -> dict[str, Any]:
+    values = field.values
+    if isinstance(values, range):
+        limits = {"type": "integer", "minimum": values[0], "maximum": values[-1]}
+        return {**limits, "description": field.doc}
+    return {"enum": list(values), "description": field.doc}
 
 
 def _named(description: str, reference: str) -> dict[str, Any]:
@@ -189,7 +222,29 @@ def _input() -> dict[str, Any]:
 
 
 def _op() -> dict[str, Any]:
-    names = "|".join((*ops.TABLE, *aliases(), *SIZE_FUNCTIONS))
+    """Return the form of an op line, the names that may stand in it, and a hover for each."""
+    known = "|".join((*ops.TABLE, *aliases(), *SIZE_FUNCTIONS))
+    return {
+        "type": "string",
+        "allOf": [
+            {"pattern": _line(_NAME), "patternErrorMessage": _FORM},
+            # Of a line of the right form, whether its operation exists.
+            {
+                "if": {"pattern": _line(_NAME)},
+                "then": {"pattern": _line(known), "patternErrorMessage": _UNKNOWN},
+            },
+            *(_hover(op) for op in ops.TABLE.values()),
+        ],
+        "defaultSnippets": [_snippet(op) for op in ops.TABLE.values()],
+    }
+
+
+_FORM = "an op line is `results = op(arguments)` or `name = expression`"
+_UNKNOWN = "unknown operation: `fusec ops` lists all, `fusec ops NAME` maps names of PyTorch"
+
+
+def _line(names: str) -> str:
+    """Return the pattern of an op line whose operation has one of some names."""
     results, rest = rf"{_NAME}(\s*,\s*{_NAME})*\s*=", r"(\s*[.\[][\s\S]*)?"
     # Names after a dot may be methods, attributes, or of a framework; none of them is checked.
     dotted = rf"{_NAME}(\s*\.\s*{_NAME})+\s*(\([\s\S]*\))?{rest}"
@@ -201,12 +256,19 @@ def _op() -> dict[str, Any]:
     alone = r"(?!\s*[\w.]+\s*(\([^()]*\)\s*)?$)"
     expression = rf"{_NAME}\s*=(?!=){alone}[\s\S]*{signs}[\s\S]*"
     number = rf"{_NAME}\s*=\s*(\d[\w.]*|\.\d\w*|[Tt]rue|[Ff]alse|inf|nan)"
+    return rf"^\s*({call}|{expression}|{number})\s*$"
+
+
+def _hover(op: OpDef) -> dict[str, Any]:
+    """Return what an editor shows for a line whose outermost operation is `op`."""
     return {
-        "type": "string",
-        "pattern": rf"^\s*({call}|{expression}|{number})\s*$",
-        "patternErrorMessage": "an op line is `results = op(arguments)` or `name = expression`",
-        "defaultSnippets": [_snippet(op) for op in ops.TABLE.values()],
+        "if": {"pattern": rf"^[^=]*=\s*{op.name}\s*\("},
+        "then": {"description": _described(op)},
     }
+
+
+def _described(op: OpDef) -> str:
+    return f"{signature(op)}\n\n{op.doc}"
 
 
 def _snippet(op: OpDef) -> dict[str, str]:
@@ -215,7 +277,7 @@ def _snippet(op: OpDef) -> dict[str, str]:
     results = ", ".join(f"${{{k}:{name}}}" for k, name in enumerate(op.results, 1))
     return {
         "label": op.name,
-        "description": f"{signature(op)}\n\n{op.doc}",
+        "description": _described(op),
         "body": f"{results} = {op.name}({', '.join(arguments)})",
     }
 

@@ -61,7 +61,7 @@ AttentionPlan = Plan[AttentionProblem, AttentionParameters]
 
 
 class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, AttentionPlan]):
-    """Accepts two products with a softmax between them, and the graphs on scores and outputs."""
+    """Accepts two GEMMs with a softmax between them, and elementwise work on scores and outputs."""
 
     name = "attention"
 

@@ -76,7 +76,7 @@ BackwardPlan = Plan[BackwardProblem, BackwardParameters]
 
 
 class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, BackwardPlan]):
-    """Accepts the five products of an attention's backward, and the graph of weights."""
+    """Accepts the five GEMMs of an attention's backward, and the elementwise work on weights."""
 
     name = "attention_backward"
 

@@ -70,12 +70,7 @@ SEPARATE = (
 
 @dataclass(frozen=True)
 class BackwardParameters(ByWarpgroups):
-    """The choices of the backward of an attention.
-
-    tile_queries, query_stages: of a stage of queries, which pass by a tile of keys; tile_keys,
-    key_stages: of keys, which pass by queries; warpgroups: that own 64 rows each; separate: keys
-    and values have walks of their own; wide_index: 64-bit addresses.
-    """
+    """The choices of the backward of an attention; wide_index: 64-bit addresses."""
 
     tile_queries: int
     query_stages: int
@@ -85,12 +80,16 @@ class BackwardParameters(ByWarpgroups):
     separate: bool = False
     wide_index: bool = False
     free: ClassVar = (
-        Field("tile_queries", TILES),
-        Field("query_stages", STAGES),
-        Field("tile_keys", TILES),
-        Field("key_stages", STAGES),
-        Field("warpgroups", (1, 2, 3)),
-        Field("separate", (False, True)),
+        Field("tile_queries", TILES, "queries of a stage in the loop over queries"),
+        Field("query_stages", STAGES, "stages of queries in flight"),
+        Field("tile_keys", TILES, "keys of a stage in the loop over keys"),
+        Field("key_stages", STAGES, "stages of keys in flight"),
+        Field("warpgroups", (1, 2, 3), "warpgroups that multiply, with 64 rows each"),
+        Field(
+            "separate",
+            (False, True),
+            "whether gradients of keys and of values are computed in separate loops",
+        ),
     )
 
     @property

@@ -57,12 +57,7 @@ class ByWarpgroups(Parameters):
 
 @dataclass(frozen=True)
 class AttentionParameters(ByWarpgroups):
-    """The choices of an attention.
-
-    tile_keys: keys of a stage; stages: of keys and values in flight; warpgroups: that have 64
-    queries each; ping_pong: whether they take turns at the tensor cores; vector_width: neighbours
-    per access of the graphs; wide_index: 64-bit addresses.
-    """
+    """The choices of an attention; wide_index: 64-bit addresses."""
 
     tile_keys: int
     stages: int
@@ -71,11 +66,15 @@ class AttentionParameters(ByWarpgroups):
     vector_width: int = 2
     wide_index: bool = False
     free: ClassVar = (
-        Field("tile_keys", TILE_KEYS),
-        Field("stages", (1, 2, 3, 4)),
-        Field("warpgroups", (1, 2, 3)),
-        Field("ping_pong", (False, True)),
-        Field("vector_width", (1, 2)),
+        Field("tile_keys", TILE_KEYS, "keys of a stage"),
+        Field("stages", (1, 2, 3, 4), "stages of keys and values in flight"),
+        Field("warpgroups", (1, 2, 3), "warpgroups that multiply, with 64 queries each"),
+        Field("ping_pong", (False, True), "whether the warpgroups alternate on the tensor cores"),
+        Field(
+            "vector_width",
+            (1, 2),
+            "adjacent elements per access of elementwise operations on scores",
+        ),
     )
 
 

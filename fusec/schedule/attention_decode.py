@@ -63,7 +63,7 @@ DecodePlan = Plan[DecodeProblem, DecodeParameters]
 
 
 class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
-    """Accepts attentions of at most 16 queries that share keys, and the graphs on their scores."""
+    """Accepts attentions of at most 16 queries that share keys, and elementwise work on scores."""
 
     name = "attention_decode"
 

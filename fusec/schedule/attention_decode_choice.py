@@ -24,12 +24,7 @@ _FLOAT = 4
 
 @dataclass(frozen=True)
 class DecodeParameters(Parameters):
-    """The choices of a decoding attention.
-
-    tile_keys: keys that a warp takes at a time; warps: of a block; stages: tiles of a warp in
-    flight; splits: blocks that share queries; streaming: keys and values are the first to leave L2;
-    vector_width: neighbours per access of the graph on scores; wide_index: 64-bit addresses.
-    """
+    """The choices of a decoding attention; wide_index: 64-bit addresses."""
 
     tile_keys: int
     warps: int
@@ -39,12 +34,16 @@ class DecodeParameters(Parameters):
     vector_width: int = 2
     wide_index: bool = False
     free: ClassVar = (
-        Field("tile_keys", TILE_KEYS),
-        Field("warps", (1, 2, 4, 8)),
-        Field("stages", (2, 3, 4, 6, 8)),
-        Field("splits", COUNTS),
-        Field("streaming", (False, True)),
-        Field("vector_width", (1, 2)),
+        Field("tile_keys", TILE_KEYS, "keys that a warp processes at a time"),
+        Field("warps", (1, 2, 4, 8), "warps of a block"),
+        Field("stages", (2, 3, 4, 6, 8), "tiles of a warp in flight"),
+        Field("splits", COUNTS, "blocks that share the same queries"),
+        Field("streaming", (False, True), "whether keys and values are evicted from L2 first"),
+        Field(
+            "vector_width",
+            (1, 2),
+            "adjacent elements per access of elementwise operations on scores",
+        ),
     )
 
     @property

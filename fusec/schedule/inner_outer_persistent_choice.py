@@ -57,13 +57,8 @@ FINISH_THREADS = 256
 class InnerOuterParameters(Parameters):
     """The choices of a row kernel with column accumulators.
 
-    threads_x: threads per row; threads_y: rows at a time; chunks: vectors of a row per thread;
-    tiles: blocks that share a row (1 where a row is reduced); ranges: ranges of rows in each group;
-    range_rows: rows of a range; blocks: blocks per SM; stages: slots of the ring of rows in shared
-    memory (0: no ring); constants: where what depends on the column alone stays: `values`,
-    `vectors` (as loaded) or `memory`; row: where a row stays between phases: `registers`, `ring`.
-    grid_reduce: how the ranges' sums are added: by a `kernel` after the rows, or one launched in
-    `overlap` with their end.
+    chunks: vectors of a row per thread; tiles: blocks that share a row (1 where a row is reduced);
+    range_rows: rows of a range.
     """
 
     vector_width: int
@@ -80,15 +75,26 @@ class InnerOuterParameters(Parameters):
     grid_reduce: str
     wide_index: bool
     free: ClassVar = (
-        Field("vector_width", WIDTHS),
-        Field("threads_x", THREADS),
-        Field("threads_y", POWERS),
-        Field("ranges", COUNTS),
-        Field("blocks", range(1, 33)),
-        Field("stages", (0, 2, 3, 4, 5, 6)),
-        Field("constants", ("values", "vectors", "memory")),
-        Field("row", ("registers", "ring")),
-        Field("grid_reduce", tuple(COLUMN_METHODS)),
+        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        Field("threads_x", THREADS, "threads per row"),
+        Field("threads_y", POWERS, "rows at a time"),
+        Field(
+            "ranges", COUNTS, "ranges of rows in each group, each with its own partial column sums"
+        ),
+        Field("blocks", range(1, 33), "blocks per SM"),
+        Field("stages", (0, 2, 3, 4, 5, 6), "rows in the shared-memory ring; 0: no ring"),
+        Field(
+            "constants",
+            ("values", "vectors", "memory"),
+            "where tensors that depend on the column only are kept: converted (`values`), "
+            "as loaded (`vectors`), or in global `memory`",
+        ),
+        Field("row", ("registers", "ring"), "where a row is kept between phases"),
+        Field(
+            "grid_reduce",
+            tuple(COLUMN_METHODS),
+            "how the column sums of the ranges are added (`docs/grid-reduce.md`)",
+        ),
     )
 
 

@@ -41,19 +41,7 @@ KEPT_VALUES = 32
 
 @dataclass(frozen=True)
 class InnerPersistentParameters(Parameters):
-    """The choices of a row-persistent kernel.
-
-    storage: where a row stays between phases: `registers`, `shared`, `ring` (in shared memory, to
-    which a warp brings the next rows meanwhile), or `none` (read again each time). threads_x:
-    threads per row; threads_y: rows per block; chunks: vectors per thread; keep_values: whether
-    values of special functions stay in registers, too, instead of being computed again in each
-    phase; online: whether a maximum and the sum of exponentials less it are taken in one phase. Of
-    a ring: slots: rows in it; groups: of threads_x threads, that have a row each; cluster: blocks
-    that share a row; keep_columns: whether what only columns determine stays in shared memory.
-    shifted: whether vectors lie at multiples of their size, wherever rows begin. tile_rows: rows of
-    a block that pass through shared memory together, of which threads_y are taken at a time; 0:
-    none do.
-    """
+    """The choices of a row-persistent kernel; chunks: vectors per thread."""
 
     storage: str
     vector_width: int
@@ -70,18 +58,48 @@ class InnerPersistentParameters(Parameters):
     shifted: bool = False
     tile_rows: int = 0
     free: ClassVar = (
-        Field("storage", ("registers", "shared", "ring", "none")),
-        Field("vector_width", WIDTHS),
-        Field("threads_x", THREADS),
-        Field("threads_y", THREADS),
-        Field("keep_values", (False, True)),
-        Field("online", (False, True)),
-        Field("slots", range(33)),
-        Field("groups", range(1, 16)),
-        Field("cluster", (1, 2, 4, 8, 16)),
-        Field("keep_columns", (False, True)),
-        Field("shifted", (False, True)),
-        Field("tile_rows", TILE_ROWS),
+        Field(
+            "storage",
+            ("registers", "shared", "ring", "none"),
+            "where a row is kept between phases: `ring` prefetches rows into shared memory, "
+            "`none` reads the row again",
+        ),
+        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        Field("threads_x", THREADS, "threads per row"),
+        Field("threads_y", THREADS, "rows per block"),
+        Field(
+            "keep_values",
+            (False, True),
+            "whether results of special functions are kept in registers, not recomputed in "
+            "each phase",
+        ),
+        Field(
+            "online",
+            (False, True),
+            "whether a maximum and the sum of its exponentials are computed in one phase",
+        ),
+        Field("slots", range(33), "rows in the ring"),
+        Field(
+            "groups",
+            range(1, 16),
+            "groups of `threads_x` threads of a block with a ring, one row each",
+        ),
+        Field("cluster", (1, 2, 4, 8, 16), "blocks of a cluster that share a row"),
+        Field(
+            "keep_columns",
+            (False, True),
+            "whether tensors that depend on the column only are kept in shared memory, with a ring",
+        ),
+        Field(
+            "shifted",
+            (False, True),
+            "whether vector loads start at aligned addresses, wherever rows begin",
+        ),
+        Field(
+            "tile_rows",
+            TILE_ROWS,
+            "rows of a block that are staged in shared memory together; 0: none",
+        ),
     )
 
 

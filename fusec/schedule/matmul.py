@@ -89,7 +89,7 @@ MatmulPlan = Plan[MatmulProblem, MatmulParameters]
 
 
 class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
-    """Accepts segments of one matrix product and what can be computed from each of its results."""
+    """Accepts segments of one GEMM, or of two with a common operand, and their epilogues."""
 
     name = "matmul"
 

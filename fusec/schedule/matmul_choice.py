@@ -96,19 +96,9 @@ THREE_TIMES = 192
 class MatmulParameters(Parameters):
     """The choices of a matrix product.
 
-    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `vector`
-    (mma.sync on a stream over B), `mma` (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a
-    CTA, of `split_k` with swapped operands unless it has 128 rows, of `wgmma` unless it has
-    a multiple of 64; stages: steps in flight;
-    cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
-    these sum; partials: what they leave of their sums: f32, or `half`, the result's 16-bit type;
-    vector_width: columns per access of the epilogue; wide_index: 64-bit addresses; joined: whether
-    half of a tile's columns are those of a second product; converted: whether B is 8-bit integers,
-    which are made halves in registers, so that operands are swapped whatever the rows.
-    Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
-    runs under the other's products; multicast: what of the operands neighbouring tiles, and CTAs of
-    a cluster, load together (CLUSTERS); staged: whether rows of the epilogue's tensors pass through
-    shared memory; band: tile rows that are walked together.
+    tile_k: K of one step of a CTA; wide_index: 64-bit addresses; joined: whether half of a tile's
+    columns are those of a second product; converted: whether B is 8-bit integers, which are made
+    halves in registers, so that operands are swapped whatever the rows.
     """
 
     kernel: str
@@ -129,19 +119,43 @@ class MatmulParameters(Parameters):
     wide_index: bool = False
     partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
     free: ClassVar = (
-        Field("kernel", tuple(TILES)),
-        Field("tile_m", tuple(sorted({8, *SWAPPED_ROWS, *TURNED_ROWS, 128, 256}))),
-        Field("tile_n", TILE_COLUMNS["wgmma"]),
-        Field("stages", tuple(STAGES)),
-        Field("cluster", (1, 2, 4, 8)),
-        Field("splits", COUNTS),
-        Field("split_method", SPLIT_METHODS),
-        Field("vector_width", (1, 2, 4, 8)),
-        Field("ping_pong", (False, True)),
-        Field("multicast", MULTICASTS),
-        Field("staged", (False, True)),
-        Field("band", BANDS),
-        Field("partials", PARTIALS),
+        Field("kernel", tuple(TILES), "the kernel (`docs/products.md`)"),
+        Field(
+            "tile_m",
+            tuple(sorted({8, *SWAPPED_ROWS, *TURNED_ROWS, 128, 256})),
+            "rows of a tile; below 128 (`split_k`) or no multiple of 64 (`wgmma`) operands "
+            "are swapped",
+        ),
+        Field("tile_n", TILE_COLUMNS["wgmma"], "columns of a tile"),
+        Field("stages", tuple(STAGES), "steps along K in flight"),
+        Field("cluster", (1, 2, 4, 8), "CTAs of a cluster that split K and add in shared memory"),
+        Field("splits", COUNTS, "clusters that split K"),
+        Field("split_method", SPLIT_METHODS, "how these clusters add (split-K, stream-K)"),
+        Field("vector_width", (1, 2, 4, 8), "columns per access of the epilogue"),
+        Field(
+            "ping_pong",
+            (False, True),
+            "whether each of two warpgroups has its own tile, so that epilogues overlap "
+            "with GEMMs (`wgmma`)",
+        ),
+        Field(
+            "multicast",
+            MULTICASTS,
+            "operand that the CTAs of a cluster load together, or the cluster's tiles along "
+            "M and N (`wgmma`)",
+        ),
+        Field(
+            "staged",
+            (False, True),
+            "whether the epilogue's tensors are staged in shared memory (`wgmma`)",
+        ),
+        Field("band", BANDS, "tile rows per group in the order of tiles (rasterization, `wgmma`)"),
+        Field(
+            "partials",
+            PARTIALS,
+            "type of split-K partial sums in the workspace: `f32`, or `half`, the 16-bit "
+            "type of the result",
+        ),
     )
 
     @property

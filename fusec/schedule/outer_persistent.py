@@ -44,12 +44,7 @@ UNROLLED = 4
 
 @dataclass(frozen=True)
 class OuterPersistentParameters(Parameters):
-    """The choices of a column-persistent kernel.
-
-    storage: `registers`, or `none` where the columns are read again in each phase. threads_x:
-    vectors of columns side by side; threads_y: rows at a time; rows_per_thread: rows that a thread
-    keeps.
-    """
+    """The choices of a column-persistent kernel; rows_per_thread: rows that a thread keeps."""
 
     storage: str
     vector_width: int
@@ -58,10 +53,14 @@ class OuterPersistentParameters(Parameters):
     rows_per_thread: int
     wide_index: bool
     free: ClassVar = (
-        Field("storage", ("registers", "none")),
-        Field("vector_width", WIDTHS),
-        Field("threads_x", POWERS),
-        Field("threads_y", THREADS),
+        Field(
+            "storage",
+            ("registers", "none"),
+            "where columns are kept between phases; `none` reads them again",
+        ),
+        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        Field("threads_x", POWERS, "vectors of columns per block"),
+        Field("threads_y", THREADS, "rows at a time"),
     )
 
     @property

@@ -54,12 +54,7 @@ A thread of more than 256 operations per element is bound by them and not by mem
 
 @dataclass(frozen=True)
 class PointwiseParameters(Parameters):
-    """The choices of a pointwise kernel.
-
-    break_point: how many axes form the rows (0: one flat loop); vector_width: elements per access;
-    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); shifted: whether
-    vectors lie at multiples of their size, wherever rows begin; wide_index: 64-bit addresses.
-    """
+    """The choices of a pointwise kernel; wide_index: 64-bit addresses."""
 
     break_point: int
     vector_width: int
@@ -69,12 +64,20 @@ class PointwiseParameters(Parameters):
     shifted: bool
     wide_index: bool
     free: ClassVar = (
-        Field("break_point", range(16)),
-        Field("vector_width", WIDTHS),
-        Field("unroll", POWERS[:4]),
-        Field("threads_x", POWERS),
-        Field("threads_y", POWERS),
-        Field("shifted", (False, True)),
+        Field(
+            "break_point",
+            range(16),
+            "number of outer dims that form the rows of a 2-D grid; 0: one flat loop",
+        ),
+        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        Field("unroll", POWERS[:4], "vectors per thread"),
+        Field("threads_x", POWERS, "threads of a block along columns"),
+        Field("threads_y", POWERS, "threads of a block along rows"),
+        Field(
+            "shifted",
+            (False, True),
+            "whether vector loads start at aligned addresses, wherever rows begin",
+        ),
     )
 
 

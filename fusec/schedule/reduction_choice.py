@@ -71,17 +71,7 @@ FEW_ROWS = 16
 
 @dataclass(frozen=True)
 class ReductionParameters(Parameters):
-    """The choices of a reduction kernel.
-
-    inner: whether the reduction is over the contiguous axis (threads_x along it, threads_y rows
-    per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
-    unrolled: rows at a time of columns that a thread loads before it uses them; splits: blocks that
-    share one result; grid_reduce: how they combine their partial results. shifted: whether vectors
-    lie at multiples of their size, wherever rows begin. tile_rows: rows of a block that pass
-    through shared memory together, of which threads_y are taken at a time; 0: none do. streaming:
-    whether what is read is the first to leave L2 again. partials: the type of partial results in
-    memory: f32 (f64 of doubles), or `half`, the result's 16-bit type.
-    """
+    """The choices of a reduction kernel; inner: whether it is over the contiguous axis."""
 
     inner: bool
     vector_width: int
@@ -96,16 +86,41 @@ class ReductionParameters(Parameters):
     streaming: bool = False
     partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
     free: ClassVar = (
-        Field("vector_width", WIDTHS),
-        Field("threads_x", THREADS),
-        Field("threads_y", THREADS),
-        Field("unrolled", (1, 2, UNROLLED, 8, MOST_UNROLLED)),
-        Field("splits", COUNTS),
-        Field("grid_reduce", tuple(REDUCTION_METHODS)),
-        Field("shifted", (False, True)),
-        Field("tile_rows", TILE_ROWS),
-        Field("streaming", (False, True)),
-        Field("partials", PARTIALS),
+        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        Field("threads_x", THREADS, "threads along the contiguous dim"),
+        Field(
+            "threads_y",
+            THREADS,
+            "rows per block if the reduction is over the contiguous dim, else rows at a time",
+        ),
+        Field(
+            "unrolled",
+            (1, 2, UNROLLED, 8, MOST_UNROLLED),
+            "rows that a thread loads before it uses them, if the kept dims are contiguous",
+        ),
+        Field("splits", COUNTS, "blocks that share one result"),
+        Field(
+            "grid_reduce",
+            tuple(REDUCTION_METHODS),
+            "how these blocks combine their partial results (`docs/grid-reduce.md`)",
+        ),
+        Field(
+            "shifted",
+            (False, True),
+            "whether vector loads start at aligned addresses, wherever rows begin",
+        ),
+        Field(
+            "tile_rows",
+            TILE_ROWS,
+            "rows of a block that are staged in shared memory together; 0: none",
+        ),
+        Field("streaming", (False, True), "whether inputs are evicted from L2 first"),
+        Field(
+            "partials",
+            PARTIALS,
+            "type of partial results in the workspace: `f32` (f64 for f64), or `half`, the "
+            "16-bit type of the result",
+        ),
     )
 
     @property

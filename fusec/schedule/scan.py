@@ -57,12 +57,7 @@ GROUP = 32
 
 @dataclass(frozen=True)
 class ScanParameters(Parameters):
-    """The choices of a scan kernel.
-
-    inner: whether the scanned axis runs along memory (threads_x side by side on it, threads_y rows
-    per block) or the other axes do (threads_x vectors of columns, threads_y spans of rows at a
-    time). chunks: vectors that a thread holds at a time. tiles: blocks that share a row.
-    """
+    """The choices of a scan kernel; inner: whether the scanned axis is the contiguous one."""
 
     inner: bool
     vector_width: int
@@ -72,11 +67,15 @@ class ScanParameters(Parameters):
     wide_index: bool
     tiles: int = 1
     free: ClassVar = (
-        Field("vector_width", WIDTHS),
-        Field("threads_x", THREADS),
-        Field("threads_y", THREADS),
-        Field("chunks", range(1, 65)),
-        Field("tiles", COUNTS),
+        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        Field("threads_x", THREADS, "threads along the contiguous dim"),
+        Field(
+            "threads_y",
+            THREADS,
+            "rows per block if the scan is over the contiguous dim, else ranges of rows",
+        ),
+        Field("chunks", range(1, 65), "vectors that a thread holds at a time"),
+        Field("tiles", COUNTS, "blocks that share a row"),
     )
 
 

@@ -41,19 +41,21 @@ SHORT = 16
 
 @dataclass(frozen=True)
 class ScatterParameters(Parameters):
-    """The choices of a scatter.
-
-    way: `lines` (a thread writes a line of the source in its order), `elements` (integers, and
-    floats where that is asked for, are added in arrival order), `winners` (the last element
-    that claims a place writes it), `compared` (an element looks for others with its place), or
-    `sorted` (places are put in order, and each one's sum is taken in the order of the source).
-    vector_width: lines side by side that a thread writes by one access.
-    """
+    """The choices of a scatter."""
 
     way: str
     vector_width: int
     wide_index: bool
-    free: ClassVar = (Field("way", tuple(WAYS)), Field("vector_width", WIDTHS[:4]))
+    free: ClassVar = (
+        Field(
+            "way",
+            tuple(WAYS),
+            "the algorithm: `lines` writes in source order, `elements` in arrival order, "
+            "`winners` keeps the last write, `compared` and `sorted` find equal indices "
+            "first",
+        ),
+        Field("vector_width", WIDTHS[:4], "adjacent elements of a line per store"),
+    )
 
 
 ScatterPlan = Plan[Scatter, ScatterParameters]

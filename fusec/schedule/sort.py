@@ -42,8 +42,7 @@ DIGITS = 256
 class SortParameters(Parameters):
     """The choices of a sort.
 
-    key_bits: bits of the keys; threads, items: of a tile that a block orders; tiles: of a row; 1
-    where a block orders whole rows, else every digit is a pass over memory.
+    key_bits: bits of the keys.
     """
 
     key_bits: int
@@ -52,9 +51,14 @@ class SortParameters(Parameters):
     tiles: int
     wide_index: bool
     free: ClassVar = (
-        Field("threads", POWERS[5:]),
-        Field("items", POWERS[:6]),
-        Field("tiles", COUNTS),
+        Field("threads", POWERS[5:], "threads of a block"),
+        Field("items", POWERS[:6], "keys per thread"),
+        Field(
+            "tiles",
+            COUNTS,
+            "tiles of a row; 1: a block sorts whole rows, else a radix sort passes over "
+            "memory once per digit",
+        ),
     )
 
     @property

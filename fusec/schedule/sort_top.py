@@ -43,11 +43,7 @@ MOST_ENTRIES = 1 << 16
 
 @dataclass(frozen=True)
 class TopParameters(Parameters):
-    """The choices of a top-k: a row is read once, by vectors, and shared by `splits` blocks.
-
-    items: vectors that a thread holds at a time; lanes: threads that share a row within a warp, or
-    0 where a block has a row; buffer: entries that a block gathers before it orders them.
-    """
+    """The choices of a top-k: a row is read once, by vectors, and shared by `splits` blocks."""
 
     vector_width: int
     threads: int
@@ -57,12 +53,14 @@ class TopParameters(Parameters):
     splits: int
     wide_index: bool
     free: ClassVar = (
-        Field("vector_width", WIDTHS[:4]),
-        Field("threads", POWERS[5:]),
-        Field("lanes", (0, 4, 8, 16, 32)),
-        Field("items", POWERS[:6]),
-        Field("buffer", (512, 1024, 2048, 4096)),
-        Field("splits", COUNTS),
+        Field("vector_width", WIDTHS[:4], "elements per load and store of a thread"),
+        Field("threads", POWERS[5:], "threads of a block"),
+        Field("lanes", (0, 4, 8, 16, 32), "threads of a warp that share a row; 0: a block per row"),
+        Field("items", POWERS[:6], "vectors that a thread holds at a time"),
+        Field(
+            "buffer", (512, 1024, 2048, 4096), "entries that a block collects before it sorts them"
+        ),
+        Field("splits", COUNTS, "blocks that share a row"),
     )
 
 

@@ -56,10 +56,11 @@ def listing(values: Sequence[Setting]) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A field that is free, and the values that it may take; a range stands for counts."""
+    """A field that is free, the values that it may take, and its meaning; a range is of counts."""
 
     name: str
     values: Sequence[Setting]
+    doc: str
 
     @property
     def text(self) -> str:

@@ -26,12 +26,7 @@ LINES, COLUMNS = (16, 32, 64, 128), (32, 64, 128)
 
 @dataclass(frozen=True)
 class TransposeParameters(Parameters):
-    """The choices of a transpose kernel.
-
-    tile_lines, tile_columns: elements of a tile along what is read and along what is written;
-    read_width, write_width: elements per access along these; shifted: whether vectors lie at
-    multiples of their size, wherever lines and columns begin.
-    """
+    """The choices of a transpose kernel."""
 
     tile_lines: int
     tile_columns: int
@@ -40,11 +35,15 @@ class TransposeParameters(Parameters):
     shifted: bool
     wide_index: bool
     free: ClassVar = (
-        Field("tile_lines", LINES),
-        Field("tile_columns", COLUMNS),
-        Field("read_width", WIDTHS),
-        Field("write_width", WIDTHS),
-        Field("shifted", (False, True)),
+        Field("tile_lines", LINES, "elements of a tile along the contiguous dim of the input"),
+        Field("tile_columns", COLUMNS, "elements of a tile along the contiguous dim of the output"),
+        Field("read_width", WIDTHS, "elements per load"),
+        Field("write_width", WIDTHS, "elements per store"),
+        Field(
+            "shifted",
+            (False, True),
+            "whether vector loads start at aligned addresses, wherever rows begin",
+        ),
     )
 
 

@@ -9,9 +9,9 @@ import pytest
 from cli_tools import fusec
 from nightly import mostly_nightly
 
-from fusec.commands.operations import describe, example_file
 from fusec.ops import TABLE
 from fusec.ops.examples import EXAMPLES
+from fusec.pages.operations import describe, example_file
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.run.arrays import StridedArray

@@ -11,7 +11,6 @@ from gpu_order import marked_early
 from test_examples_verify import EXAMPLES, example
 from test_reference_arrays import dense
 
-from fusec.commands.operations import example_file
 from fusec.dev.draw import draw_fusion
 from fusec.ir import arrays
 from fusec.ir.arrays import computed_by
@@ -19,6 +18,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.evaluate import round_to
 from fusec.ir.graph import Fusion
 from fusec.ops import TABLE
+from fusec.pages.operations import example_file
 from fusec.parse import read_text
 from fusec.reference import sweeps
 from fusec.reference.estimate import ulp

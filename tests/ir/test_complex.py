@@ -12,7 +12,6 @@ from complex_on_cpu import fusion_of
 from simulated import simulate
 
 from fusec import DataType, FusionDefinition
-from fusec.commands.operations import describe
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.annotations import Pin
@@ -23,6 +22,7 @@ from fusec.ir.verify import verify
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.ops.complexes import COMPLEX, MOVED
+from fusec.pages.operations import describe
 from fusec.parse import read_text
 from fusec.parse.twin import to_python
 from fusec.passes import run_pipeline

@@ -17,7 +17,6 @@ from paths import ROOT
 from test_examples_verify import EXAMPLES, example
 
 from fusec import driver
-from fusec.commands.operations import example_file
 from fusec.dev.draw import draw_fusion
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir import arrays
@@ -27,6 +26,7 @@ from fusec.ir.evaluate import apply_reference, round_to
 from fusec.ir.graph import Fusion
 from fusec.ops import TABLE
 from fusec.options import CompileOptions
+from fusec.pages.operations import example_file
 from fusec.parse import read_text
 from fusec.reference import sweeps
 from fusec.reference.estimate import Estimate
