@@ -9,15 +9,17 @@ from fusec import ops
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ir.sharding_text import DEFAULT_AXES
-from fusec.ops.arguments import signature
 from fusec.ops.frameworks import aliases
 from fusec.options import SCHEDULERS
+from fusec.pages.operations import signature
 from fusec.pages.schedules import fields_of, records
 from fusec.parse.reserved import RESERVED
 from fusec.parse.segments import BOUNDARIES
 from fusec.parse.sizes import FUNCTIONS as SIZE_FUNCTIONS
 from fusec.schedule.space import Field
 
+_LISTED = 16
+"""Values of a parameter that an editor lists; of more it is told the limits."""
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _PARTS = {"type": "integer", "minimum": 1}
@@ -133,9 +135,9 @@ def _schedule() -> dict[str, Any]:
 
 def _parameter(field: Field) -> dict[str, Any]:
     values = field.values
-    if isinstance(values, range):
+    if isinstance(values, range) or len(values) > _LISTED:
         limits = {"type": "integer", "minimum": values[0], "maximum": values[-1]}
-        return {**limits, "description": field.doc}
+        return {**limits, "description": f"{field.doc}; {field.text}"}
     return {"enum": list(values), "description": field.doc}
 
 
@@ -263,12 +265,8 @@ def _hover(op: OpDef) -> dict[str, Any]:
     """Return what an editor shows for a line whose outermost operation is `op`."""
     return {
         "if": {"pattern": rf"^[^=]*=\s*{op.name}\s*\("},
-        "then": {"description": _described(op)},
+        "then": {"markdownDescription": f"```\n{signature(op)}\n```\n\n{op.doc}"},
     }
-
-
-def _described(op: OpDef) -> str:
-    return f"{signature(op)}\n\n{op.doc}"
 
 
 def _snippet(op: OpDef) -> dict[str, str]:
@@ -277,7 +275,7 @@ def _snippet(op: OpDef) -> dict[str, str]:
     results = ", ".join(f"${{{k}:{name}}}" for k, name in enumerate(op.results, 1))
     return {
         "label": op.name,
-        "description": _described(op),
+        "description": f"{signature(op)}\n\n{op.doc}",
         "body": f"{results} = {op.name}({', '.join(arguments)})",
     }
 

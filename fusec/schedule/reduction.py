@@ -68,7 +68,7 @@ ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
 
 
 class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
-    """Accepts reductions of one set of axes, none of which is read after another."""
+    """Accepts reductions over the same axes that do not depend on one another."""
 
     name = "reduction"
 

@@ -23,6 +23,8 @@ from fusec.ir.text import to_text
 from fusec.ops import TABLE
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import PROMOTE
+from fusec.ops.examples import examples as operation_examples
+from fusec.pages.schedules import fields_of, records
 from fusec.pages.schema import schema, schema_text
 from fusec.parse import read_file
 from fusec.parse.reserved import RESERVED
@@ -110,9 +112,51 @@ def test_all_that_the_reader_accepts_is_valid() -> None:
     texts += [HEAD.replace("{LINE}", line) for line in (*LINES.values(), *WRITTEN.values())]
     accepted = [text for text in texts if error_of(text) is None]
     assert len(accepted) > 400
-    validator = jsonschema.Draft7Validator(schema())
+    wanted = schema()
+    del wanted["definitions"]["op"]["allOf"][2:]  # hovers, which accept everything
+    validator = jsonschema.Draft7Validator(wanted)
     for text in accepted:
         assert not list(validator.iter_errors(yaml.safe_load(text))), text
+
+
+def test_a_misspelled_operation_is_called_unknown() -> None:
+    """An editor prints the message of the pattern that a line does not match."""
+    form, name, *_ = schema()["definitions"]["op"]["allOf"]
+    assert re.search(form["pattern"], "y = epx(x)")
+    assert re.search(name["if"]["pattern"], "y = epx(x)")
+    assert not re.search(name["then"]["pattern"], "y = epx(x)")
+    assert "unknown operation" in name["then"]["patternErrorMessage"]
+    assert not re.search(form["pattern"], "y = exp x")
+
+
+def test_each_operation_has_a_hover() -> None:
+    """Of the lines of all examples, each has that of its outermost operation alone."""
+    _, _, *hovers = schema()["definitions"]["op"]["allOf"]
+    shown = {name: hover for name, hover in zip(TABLE, hovers, strict=True)}
+    for name, op in TABLE.items():
+        line = next(iter(operation_examples(op))).rpartition("; ")[2]
+        outermost = re.fullmatch(r"[^=]*= *(\w+)\(.*", line)
+        assert outermost is not None, line
+        found = {n for n, h in shown.items() if re.search(h["if"]["pattern"], line)}
+        assert found == {outermost[1]}, line
+        assert f"{name}(" in shown[name]["then"]["markdownDescription"]
+
+
+@pytest.mark.parametrize("scheduler", records())
+def test_schedule_parameters_have_their_values(scheduler: str) -> None:
+    validator = jsonschema.Draft7Validator(schema())
+
+    def valid(of: str, name: str, value: object) -> bool:
+        schedules = {of: {name: value}}
+        return validator.is_valid({"fusion": "f", "outputs": ["y"], "schedules": schedules})
+
+    for field in fields_of(scheduler).values():
+        for of in (scheduler, "y"):
+            assert all(valid(of, field.name, v) for v in (field.values[0], field.values[-1]))
+            assert not valid(of, f"{field.name}s", field.values[0])
+            assert not valid(of, field.name, -1)
+    others = {f for s in records() for f in fields_of(s)} - {*fields_of(scheduler)}
+    assert not any(valid(scheduler, name, 1) for name in others)
 
 
 def test_reserved_fields_are_named_and_refused() -> None:
