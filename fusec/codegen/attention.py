@@ -24,13 +24,13 @@ from fusec.codegen.product_text import (
     shared_memory,
     using,
 )
-from fusec.codegen.views import StorePlan, plan_stores
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import StoreKind
 from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
+from fusec.kernel.stores import StorePlan, plan_stores
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import (
     AttentionKernel,

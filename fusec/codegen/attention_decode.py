@@ -12,7 +12,6 @@ from fusec.codegen.attention_rows import emit_row_end
 from fusec.codegen.attention_scores import emit_outputs, emit_scores, graph_of, scale_of, taken
 from fusec.codegen.attention_view import GraphView, RowView, ScoresView
 from fusec.codegen.product_text import INDEX, boolean, constant, integer, shared_memory, using
-from fusec.codegen.views import plan_stores
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64
@@ -20,6 +19,7 @@ from fusec.ir.expression import Var
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import Name, Statement, Sum, operand
+from fusec.kernel.stores import plan_stores
 from fusec.schedule.attention_decode import DecodePlan
 from fusec.schedule.attention_decode_choice import (
     DecodeKernel,

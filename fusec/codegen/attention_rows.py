@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from fusec.codegen.attention_scores import taken
 from fusec.codegen.attention_view import RowView
-from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, instances_under
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import (
@@ -22,6 +21,7 @@ from fusec.kernel.nodes import (
     grouped,
     operand,
 )
+from fusec.kernel.stores import StorePlan, emit_store
 from fusec.schedule.attention_problem import Softmax
 
 _NAN = Literal("NAN")

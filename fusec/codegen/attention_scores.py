@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusec.codegen.attention_view import GraphView
-from fusec.codegen.views import emit_store, plan_stores
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
@@ -22,6 +21,7 @@ from fusec.kernel.nodes import (
     item,
     operand,
 )
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.ops.acts import Act
 from fusec.schedule.attention_masks import affine, does, size_of
 from fusec.schedule.attention_part import Part

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import (
-    KernelView,
-    emit_store,
-    equations,
-    head,
-    parameter_names,
-    plan_stores,
-)
+from fusec.codegen.views import KernelView, equations, head
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.kernel.accumulators import accumulator_type, combiner, update
 from fusec.kernel.ctext import compute_type, identifier, index_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
+from fusec.kernel.names import Names, parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     I64,
@@ -34,6 +27,7 @@ from fusec.kernel.nodes import (
     Type,
     call,
 )
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import (
     FinishParameters,
@@ -92,7 +86,7 @@ class FinishView(KernelView):
 def view(plan: InnerOuterPlan, kernel: StepKernel[FinishParameters]) -> FinishView:
     """Return the view of the finish of all column sets."""
     split, main, chosen = plan.problem, plan.parameters, kernel.step
-    names = parameter_names(kernel)
+    names = parameter_names(kernel.argument_names)
     sets = tuple(_set_view(split, main, shape, names) for shape in chosen.shapes)
     return FinishView(
         **{**head(plan, kernel), "equations": equations(_shown(split, chosen))},  # pyright: ignore[reportArgumentType]

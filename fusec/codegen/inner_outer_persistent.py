@@ -13,24 +13,16 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     copy_lines,
     in_ring,
 )
-from fusec.codegen.phases import COLUMN, C, emit_outputs, once_per_row, phase_of, vector_of_thread
-from fusec.codegen.views import (
-    KernelView,
-    RegisterArray,
-    SharedArray,
-    head,
-    parameter_names,
-    plan_stores,
-    shared_array,
-)
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator, accumulate, accumulator_type, combiner, update
+from fusec.kernel.arrays import RegisterArray, SharedArray, shared_array
 from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import is_indexed_by
-from fusec.kernel.names import Names
+from fusec.kernel.names import Names, parameter_names
 from fusec.kernel.nest import Alias, Scope, block, named
 from fusec.kernel.nodes import (
     AUTO,
@@ -47,6 +39,8 @@ from fusec.kernel.nodes import (
     either,
     item,
 )
+from fusec.kernel.phases import COLUMN, C, emit_outputs, once_per_row, phase_of, vector_of_thread
+from fusec.kernel.stores import plan_stores
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
 from fusec.schedule.plan import Kernel
@@ -117,7 +111,7 @@ class _Making:
         self.row, self.chunk, self.lane = plan.loops
         self.columns = frozenset({self.chunk, self.lane})
         self.lowering = plan.lowering
-        self.names = parameter_names(kernel)
+        self.names = parameter_names(kernel.argument_names)
         self.emitter = self._emitter(self.names, Alias("row"))
         self.work, self.phases = plan.work, plan.phases
         self.element = self.emitter.element_of_vector
@@ -267,7 +261,8 @@ class _Making:
         p = self.parameters
         for each in self.plan.staged:
             name = self.names.fresh(f"{each.instance.name}_ring", "ring")
-            ring.append(Ring(name, shared_array(self.names, name, each), each.instance))
+            array = shared_array(self.names, name, each.instance.dtype, each.offset)
+            ring.append(Ring(name, array, each.instance))
         staged = {each.instance for each in self.plan.staged}
         for instance in (*self.work.ring, *self.work.kept):
             name = self.names.fresh(f"{instance.name}_row", "row")

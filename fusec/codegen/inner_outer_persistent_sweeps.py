@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.phases import C, Phase
-from fusec.codegen.views import RegisterArray, SharedArray
 from fusec.index.instances import Instance
 from fusec.kernel.accumulators import Accumulator
+from fusec.kernel.arrays import RegisterArray, SharedArray
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nodes import (
@@ -27,6 +26,7 @@ from fusec.kernel.nodes import (
     item,
     vector_of,
 )
+from fusec.kernel.phases import C, Phase
 
 
 @dataclass(frozen=True)

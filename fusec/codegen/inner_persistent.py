@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ends import emit_ends, first_column, hold_ends
-from fusec.codegen.phases import (
-    COLUMN,
-    C,
-    Phase,
-    emit_outputs,
-    once_per_row,
-    phase_of,
-    reduction_roots,
-    vector_of_thread,
-)
 from fusec.codegen.row_tiles import RowTile, slot_of, tile_of
-from fusec.codegen.views import (
-    KernelView,
-    RegisterArray,
-    SharedArray,
-    StorePlan,
-    head,
-    parameter_names,
-    plan_stores,
-    shared_array,
-)
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.arrays import RegisterArray, SharedArray, shared_array
 from fusec.kernel.ctext import compute_type, dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.ends import emit_ends, first_column, hold_ends
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import FILL, Alias, Scope, named
 from fusec.kernel.nodes import (
     THREAD_X,
@@ -43,6 +26,17 @@ from fusec.kernel.nodes import (
     Type,
     item,
 )
+from fusec.kernel.phases import (
+    COLUMN,
+    C,
+    Phase,
+    emit_outputs,
+    once_per_row,
+    phase_of,
+    reduction_roots,
+    vector_of_thread,
+)
+from fusec.kernel.stores import StorePlan, plan_stores
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.row_tiles import tiled_in
@@ -146,7 +140,7 @@ def _phases(
             Scope("vector", frozenset({chunk})),
             Scope("lane", frozenset({lane})),
         ),
-        parameter_names(kernel),
+        parameter_names(kernel.argument_names),
         Facts(fusion.hints, start),
         lane=lane if width > 1 else None,
         width=width,
@@ -231,7 +225,7 @@ def _held(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
         array = (
             RegisterArray(name, storage_type(instance.dtype))
             if in_registers
-            else shared_array(emitter.names, name, staged)
+            else shared_array(emitter.names, name, instance.dtype, staged.offset)
         )
         held.append((array, instance))
         vector = _vector(name, plan.parameters)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.phases import C, Phase, emit_outputs, once_per_row, phase_of, reduction_roots
-from fusec.codegen.views import (
-    KernelView,
-    SharedArray,
-    head,
-    parameter_names,
-    plan_stores,
-    shared_array,
-)
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.dim import dim
 from fusec.ir.dtype import DType
 from fusec.ir.expression import Var, index, of_var
 from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.arrays import SharedArray, shared_array
 from fusec.kernel.ctext import dim_text
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names, camel
+from fusec.kernel.names import Names, camel, parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     AUTO,
@@ -39,6 +32,8 @@ from fusec.kernel.nodes import (
     operand,
     total,
 )
+from fusec.kernel.phases import C, Phase, emit_outputs, once_per_row, phase_of, reduction_roots
+from fusec.kernel.stores import plan_stores
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.ring import columns_at_once, parts_of
@@ -139,7 +134,7 @@ class InnerPersistentRingView(KernelView):
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
     """Return the view of a row-persistent kernel with a ring."""
     p, rows = plan.parameters, plan.problem.rows
-    names = parameter_names(kernel)
+    names = parameter_names(kernel.argument_names)
     emitter = _workers(plan, names)
     piece = columns_at_once(plan.problem, p)
     pieces = rows.columns.value // p.cluster // piece
@@ -247,7 +242,8 @@ def _copies(
         assert instance.address is not None
         moves = row in instance.variables
         word = "ring" if moves else "columns"
-        array = shared_array(names, names.fresh(f"{instance.name}_{word}", word), staged)
+        name = names.fresh(f"{instance.name}_{word}", word)
+        array = shared_array(names, name, instance.dtype, staged.offset)
         start = part + place if moves else part
         address = instance.address.substitute({chunk: start, lane: index(0)})
         source = emitter.pointer(instance.name, address, 0)

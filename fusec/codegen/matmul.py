@@ -34,7 +34,7 @@ from fusec.codegen.product_text import (
     element,
 )
 from fusec.codegen.render import Parameter
-from fusec.codegen.views import emit_store, head, plan_stores
+from fusec.codegen.views import head
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim
@@ -60,6 +60,7 @@ from fusec.kernel.nodes import (
     item,
     operand,
 )
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.matmul import MatmulPlan
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS

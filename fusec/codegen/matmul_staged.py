@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from fusec.codegen.matmul_view import StagedView
-from fusec.codegen.views import StorePlan
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.expression import index
 from fusec.ir.graph import Output
@@ -27,6 +26,7 @@ from fusec.kernel.nodes import (
     operand,
     vector_of,
 )
+from fusec.kernel.stores import StorePlan
 from fusec.schedule.matmul_staged import StagedTensor
 
 PLACE = Name("place")

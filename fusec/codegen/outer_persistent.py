@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusec.codegen.columns import column_values, emit_column_values
-from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
-from fusec.codegen.views import (
-    KernelView,
-    RegisterArray,
-    StorePlan,
-    head,
-    parameter_names,
-    plan_stores,
-)
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.arrays import RegisterArray
+from fusec.kernel.columns import column_values, emit_column_values
 from fusec.kernel.ctext import dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import FILL, RESULTS, Alias, Scope, named
 from fusec.kernel.nodes import Assign, Expression, Statement, Type, item
+from fusec.kernel.phases import Phase, emit_outputs, phase_of, reduction_roots
+from fusec.kernel.stores import StorePlan, plan_stores
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows import Phases
@@ -95,7 +91,7 @@ def _phases(
             Scope("row", frozenset({row})),
             Scope("lane", frozenset({lane})),
         ),
-        parameter_names(kernel),
+        parameter_names(kernel.argument_names),
         Facts(fusion.hints),
         lane=lane if width > 1 else None,
         width=width,

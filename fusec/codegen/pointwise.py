@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.codegen.across import LOAD_ACROSS, ask_inside, load_across, place_of
-from fusec.codegen.parts import emit_stores, parts_of, without_second
-from fusec.codegen.views import RIGHT, Body, KernelView, head, parameter_names, plan_stores
+from fusec.codegen.views import Body, KernelView, head
 from fusec.codegen.windows import load_windows
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
+from fusec.kernel.across import LOAD_ACROSS, RIGHT, ask_inside, load_across, place_of
 from fusec.kernel.ctext import dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import calls
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     ZERO,
@@ -39,6 +39,8 @@ from fusec.kernel.nodes import (
     vector_of,
     walk,
 )
+from fusec.kernel.parts import emit_stores, parts_of, second_parts
+from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of
@@ -86,7 +88,9 @@ class PointwiseView(KernelView):
 
 def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     """Return the view of a pointwise kernel."""
-    kernel = without_second(plan.fusion, kernel)
+    seconds = second_parts(plan.fusion)
+    taken = tuple(a for a in kernel.arguments if a.name not in seconds)
+    kernel = replace(kernel, arguments=taken)
     parameters, domain = plan.parameters, plan.problem.domain
     outer = domain.axes[: parameters.break_point]
     columns = _columns(plan)
@@ -200,7 +204,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
     _, chunk, lane = loops
     emitter = Emitter(
         _scopes(parameters.break_point, loops),
-        parameter_names(kernel),
+        parameter_names(kernel.argument_names),
         Facts(fusion.hints, start),
         lane=lane if width > 1 else None,
         width=width,

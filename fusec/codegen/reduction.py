@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusec.codegen.across import load_across, place_of
-from fusec.codegen.ends import emit_ends, first_column, hold_ends
-from fusec.codegen.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.reduction_view import SPLIT, Partial, ReductionView
 from fusec.codegen.row_tiles import RowTile, slot_of, tile_of
-from fusec.codegen.views import RIGHT, head, parameter_names, plan_stores
+from fusec.codegen.views import head
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator, accumulate
+from fusec.kernel.across import RIGHT, load_across, place_of
 from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names, camel
+from fusec.kernel.ends import emit_ends, first_column, hold_ends
+from fusec.kernel.names import Names, camel, parameter_names
 from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.kernel.nodes import (
     AUTO,
@@ -38,6 +37,8 @@ from fusec.kernel.nodes import (
     item,
     vector_of,
 )
+from fusec.kernel.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
+from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once, loaded_once
 from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
@@ -191,7 +192,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
             Scope(inner[0], frozenset({inner[1]})),
             Scope("lane", frozenset({lane})),
         ),
-        parameter_names(kernel),
+        parameter_names(kernel.argument_names),
         Facts(plan.fusion.hints, start),
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,

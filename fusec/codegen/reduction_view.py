@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.phases import Phase
 from fusec.codegen.row_tiles import RowTile
-from fusec.codegen.views import KernelView, SharedArray
+from fusec.codegen.views import KernelView
 from fusec.kernel.accumulators import Accumulator
+from fusec.kernel.arrays import SharedArray
 from fusec.kernel.nodes import (
     THREAD_X,
     THREAD_Y,
@@ -20,6 +20,7 @@ from fusec.kernel.nodes import (
     Unary,
     call,
 )
+from fusec.kernel.phases import Phase
 
 SPLIT = Name("split")
 """The number of a block among those that share a result."""

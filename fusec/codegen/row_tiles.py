@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fusec.codegen.phases import Phase
-from fusec.codegen.views import SharedArray, StorePlan
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var, of_var
+from fusec.kernel.arrays import SharedArray
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import mentions
 from fusec.kernel.names import camel
 from fusec.kernel.nodes import Assign, Evaluate, Name, Pointer, Statement, call
+from fusec.kernel.phases import Phase
+from fusec.kernel.stores import StorePlan
 from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
 
 FIRST, ROWS = Name("first_row"), Name("tile_rows")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
@@ -12,8 +12,10 @@ from fusec.kernel.accumulators import combiner
 from fusec.kernel.ctext import compute_type, dim_text, index_type
 from fusec.kernel.emit import Emitter, rounded
 from fusec.kernel.formulas import parsed
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Assign, Expression, Let, Name, Statement, Static, Type, item
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan import ScanParameters, ScanPlan
 
@@ -118,7 +120,7 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[Expression, Lines, Lines, L
     lowering = Lowering(scan.fusion, scan.domain, binding)
     emitter = Emitter(
         _scopes(p, row, chunk, lane),
-        parameter_names(kernel),
+        parameter_names(kernel.argument_names),
         Facts(scan.fusion.hints),
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.codegen.scatter_beside import BesideBody, beside_body
-from fusec.codegen.views import KernelView, head, parameter_names
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64, DType
@@ -15,6 +15,7 @@ from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
 from fusec.kernel.ctext import compute_type, identifier, storage_type
 from fusec.kernel.emit import Emitter, convert
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     AUTO,
@@ -164,7 +165,7 @@ class _Making:
                 element,
                 *([Scope("lane", frozenset({lane}))] if wide else []),
             ),
-            parameter_names(kernel),
+            parameter_names(kernel.argument_names),
             Facts(scatter.fusion.hints),
             lane=lane if wide else None,
             width=self.width,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import emit_store, parameter_names, plan_stores
 from fusec.index.access import Facts
 from fusec.kernel.emit import Emitter
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import Alias, Scope
 from fusec.kernel.nodes import Statement
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise_choice import bind
 from fusec.schedule.scatter_problem import Scatter
@@ -36,7 +37,7 @@ def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody |
             Scope("vector", frozenset({row, chunk})),
             Scope("lane", frozenset({lane})),
         ),
-        parameter_names(kernel),
+        parameter_names(kernel.argument_names),
         Facts(part.fusion.hints),
         lane=lane if part.width > 1 else None,
         width=part.width,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import compute_type, index_type, storage_type
 from fusec.kernel.emit import Emitter, convert
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import Scope, named
 from fusec.kernel.nodes import I64, Expression, Let, Name, Statement, Type
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel, StepKernel
 from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
 from fusec.schedule.sort_parts import Parts, read_results
@@ -127,7 +129,7 @@ def _bodies(
             Scope("row", frozenset({parts.row}), per_phase=False),
             element,
         ),
-        parameter_names(kernel),
+        parameter_names(kernel.argument_names),
         Facts(parts.fusion.hints),
         wide=sort.wide_index,
         symbols=named(kColumns=dim(parts.length), **({"kKeep": dim(parts.keep)} if writes else {})),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.phases import Phase, phase_of, reduction_roots
 from fusec.codegen.sort import PLACE
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.dim import dim
@@ -15,9 +14,11 @@ from fusec.ir.graph import Fusion, Node, Value
 from fusec.kernel.accumulators import accumulate
 from fusec.kernel.ctext import compute_type, dim_text, index_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
+from fusec.kernel.names import Names, parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Let, Name, Statement, Type
+from fusec.kernel.phases import Phase, phase_of, reduction_roots
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits, read_results
 from fusec.schedule.sort_top import TopParameters, bind
@@ -58,7 +59,7 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> LanesView:
     """Return the view of a top-k kernel."""
     parts, p = plan.problem, plan.parameters
     tensor = parts.node.inputs[0]
-    making = _Making(parts, p, parameter_names(kernel))
+    making = _Making(parts, p, parameter_names(kernel.argument_names))
     phases, (row, vector, lane), value = making.keys()
     gather, (after, write) = making.gather(), making.results()
     attributes = parts.node.attributes

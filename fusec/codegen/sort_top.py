@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.sort import READ, Writing
-from fusec.codegen.views import KernelView, head, parameter_names
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import index_type, storage_type
 from fusec.kernel.emit import Emitter
+from fusec.kernel.names import parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Statement, Type
 from fusec.schedule.plan import Kernel, Plan
@@ -51,7 +52,7 @@ class TopView(KernelView):
 def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
     """Return the view of a top-k kernel."""
     parts, p = plan.problem, plan.parameters
-    names = parameter_names(kernel)
+    names = parameter_names(kernel.argument_names)
     tensor = parts.node.inputs[0]
     row = Scope("row", frozenset({parts.row}), per_phase=False)
     outer = (Scope("kernel", frozenset(), per_phase=False), row)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
+from fusec.kernel.names import Names, parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Statement, Type, item
+from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import Crossing, TransposePlan
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
@@ -62,7 +63,7 @@ class TransposeView(KernelView):
 def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
     """Return the view of a transpose kernel."""
     p, crossing = plan.parameters, plan.problem
-    names = parameter_names(kernel)
+    names = parameter_names(kernel.argument_names)
     reader, tiles, read = _reader(plan, names)
     write, setup = _writer(plan, names, tiles)
     return TransposeView(

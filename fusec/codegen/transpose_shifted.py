@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.across import ask_inside, load_across, place_of
-from fusec.codegen.phases import uses_column
-from fusec.codegen.views import KernelView, head, parameter_names, plan_stores
+from fusec.codegen.views import KernelView, head
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
+from fusec.kernel.across import ask_inside, load_across, place_of
 from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
 from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
+from fusec.kernel.names import Names, parameter_names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     Anywhere,
@@ -29,6 +28,8 @@ from fusec.kernel.nodes import (
     item,
     vector_of,
 )
+from fusec.kernel.phases import uses_column
+from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
 from fusec.schedule.transpose_loads import (
@@ -108,7 +109,7 @@ class ShiftedView(KernelView):
 def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
     """Return the view of a transpose kernel whose vectors are shifted."""
     p, crossing = plan.parameters, plan.problem
-    names = parameter_names(kernel)
+    names = parameter_names(kernel.argument_names)
     reader, tiles = _reader(plan, names)
     writer, target, value = _writer(plan, names, tiles)
     (output,) = plan.fusion.outputs

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusec.codegen.ends import ends_of
-from fusec.codegen.views import StorePlan, emit_store, guarded
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.accumulators import Accumulator
 from fusec.kernel.ctext import identifier
 from fusec.kernel.emit import Emitter
+from fusec.kernel.ends import ends_of
 from fusec.kernel.facts import mentions
 from fusec.kernel.nest import END_FILL, ENDS, block
 from fusec.kernel.nodes import (
@@ -26,6 +25,7 @@ from fusec.kernel.nodes import (
     Statement,
     both,
 )
+from fusec.kernel.stores import StorePlan, emit_store, guarded
 
 
 def uses_column(lines: Iterable[Statement]) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fusec.codegen.views import StorePlan, emit_store, guarded
 from fusec.ir.graph import Fusion, Input
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import Braced, Evaluate, call, vector_of
-from fusec.schedule.plan import Kernel
+from fusec.kernel.stores import StorePlan, emit_store, guarded
 
 
 def parts_of(fusion: Fusion) -> Mapping[str, tuple[str, int]]:
@@ -27,8 +26,8 @@ def parts_of(fusion: Fusion) -> Mapping[str, tuple[str, int]]:
     }
 
 
-def without_second(fusion: Fusion, kernel: Kernel) -> Kernel:
-    """Return a kernel that takes complex tensors of which it has both parts by the first alone."""
+def second_parts(fusion: Fusion) -> frozenset[str]:
+    """Return the tensors that a kernel takes by the first parts of their numbers."""
     firsts = {o.part.of for o in fusion.outputs if o.part is not None and o.part.index == 0}
     seconds = {name for name, (_, index) in parts_of(fusion).items() if index == 1}
     seconds |= {
@@ -36,8 +35,7 @@ def without_second(fusion: Fusion, kernel: Kernel) -> Kernel:
         for o in fusion.effects.fresh
         if o.part is not None and o.part.index == 1 and o.part.of in firsts
     }
-    seconds -= fusion.effects.overwritten
-    return replace(kernel, arguments=tuple(a for a in kernel.arguments if a.name not in seconds))
+    return frozenset(seconds - fusion.effects.overwritten)
 
 
 def emit_stores(emitter: Emitter, plans: Iterable[StorePlan], phase: int) -> None:

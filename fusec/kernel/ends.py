@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Index, Var, index
 from fusec.ir.graph import Node
@@ -17,6 +16,7 @@ from fusec.kernel.ctext import storage_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import END_FILL, ENDS
 from fusec.kernel.nodes import INT, Assign, Braced, Cast, Declare, Expression, Name, Statement
+from fusec.kernel.stores import StorePlan, emit_store
 
 
 def first_column(emitter: Emitter, start: Index, chunk: Var) -> Expression:

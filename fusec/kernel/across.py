@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from fusec.index.access import span_of
 from fusec.index.instances import Instance
 from fusec.ir.expression import index
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import dim_text, identifier, index_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import Assign, Call, Cast, Expression, Name, Statement, call
-from fusec.schedule.common import span_of
 
 LOAD_ACROSS = "fusec::load_across"
 
@@ -39,3 +39,7 @@ def load_across(place: Place, width: str = "kVec", *, streams: bool = False) -> 
 def ask_inside(place: Place, width: str = "kVec") -> Statement:
     """Return what asks whether the vectors around one lie in its tensor, too."""
     return Assign(Name("inside"), call("fusec::is_inside", *place, about=[width]), "&=")
+
+
+RIGHT = Name("columns") - "column"
+"""How far the end of a row lies behind a vector's first element."""
