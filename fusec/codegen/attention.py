@@ -31,7 +31,7 @@ from fusec.kernel.emit import Emitter
 from fusec.kernel.nest import StoreKind
 from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
 from fusec.kernel.stores import StorePlan, plan_stores
-from fusec.schedule.attention import AttentionPlan
+from fusec.schedule.attention.family import AttentionPlan
 from fusec.schedule.attention_choice import (
     AttentionKernel,
     AttentionParameters,

@@ -40,7 +40,7 @@ from fusec.kernel.stores import StorePlan, plan_stores
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.row_tiles import tiled_in
-from fusec.schedule.rows import Phases
+from fusec.schedule.rows.domain import Phases
 from fusec.segment.protocol import Refusal
 
 

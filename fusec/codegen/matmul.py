@@ -61,7 +61,7 @@ from fusec.kernel.nodes import (
     operand,
 )
 from fusec.kernel.stores import emit_store, plan_stores
-from fusec.schedule.matmul import MatmulPlan
+from fusec.schedule.matmul.family import MatmulPlan
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul_joined import find_products

@@ -21,7 +21,7 @@ from fusec.kernel.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.kernel.stores import StorePlan, plan_stores
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
-from fusec.schedule.rows import Phases
+from fusec.schedule.rows.domain import Phases
 
 
 @dataclass(frozen=True)

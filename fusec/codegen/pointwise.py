@@ -42,7 +42,7 @@ from fusec.kernel.nodes import (
 from fusec.kernel.parts import emit_stores, parts_of, second_parts
 from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
-from fusec.schedule.pointwise import PointwisePlan
+from fusec.schedule.pointwise.family import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of
 from fusec.schedule.pointwise_loads import Loads, loads_of
 

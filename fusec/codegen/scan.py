@@ -17,7 +17,7 @@ from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Assign, Expression, Let, Name, Statement, Static, Type, item
 from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
-from fusec.schedule.scan import ScanParameters, ScanPlan
+from fusec.schedule.scan.family import ScanParameters, ScanPlan
 
 OP = Type("Op")
 """The combiner, as the templates call it."""

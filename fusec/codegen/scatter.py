@@ -40,7 +40,7 @@ from fusec.kernel.nodes import (
     vector_of,
 )
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
-from fusec.schedule.scatter import ScatterPlan
+from fusec.schedule.scatter.family import ScatterPlan
 from fusec.schedule.scatter_ways import THREADS, shares_warps
 
 TARGET, WRITE = 0, 1

@@ -16,7 +16,7 @@ from fusec.kernel.nest import Scope, named
 from fusec.kernel.nodes import I64, Expression, Let, Name, Statement, Type
 from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel, StepKernel
-from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
+from fusec.schedule.sort.family import PassParameters, SortParameters, SortPlan, shared_bytes
 from fusec.schedule.sort_parts import Parts, read_results
 
 READ, WRITE = 0, 1

@@ -31,7 +31,7 @@ from fusec.kernel.nodes import (
 from fusec.kernel.phases import uses_column
 from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
-from fusec.schedule.transpose import TransposePlan
+from fusec.schedule.transpose.family import TransposePlan
 from fusec.schedule.transpose_loads import (
     along_columns,
     matched,

@@ -47,10 +47,10 @@ OTHER_WORDS = {
     "run/transports/reduction.py": {"reduction", "_FUNCTIONS"},  # the same
     "schedule/pressure.py": {"TEMPLATES"},
     "schedule/two_pass.py": {"_MADE"},  # names of values
-    "schedule/scatter.py": {"FAMILIES"},
+    "schedule/scatter/family.py": {"FAMILIES"},
     "segment/refine.py": {"TIMES"},  # moves
     "shard/choose.py": {"IN_ORDER"},  # families
-    "schedule/sort.py": {"FAMILIES"},
+    "schedule/sort/family.py": {"FAMILIES"},
     "dumps/nvfuser.py": {"SCHEDULERS"},
     "emit/expressions.py": {"FUNCTIONS"},  # of sizes
     "emit/tvm_ffi.py": {"_KINDS"},  # types

@@ -16,7 +16,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan, TensorArgument, TensorMapArgument
 from fusec.segment.protocol import Estimate, Refusal
 

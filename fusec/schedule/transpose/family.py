@@ -19,7 +19,7 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan
-from fusec.schedule.pointwise import FAMILIES
+from fusec.schedule.pointwise.family import FAMILIES
 from fusec.schedule.pressure import Pressure, flat_pressure, most_of
 from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes

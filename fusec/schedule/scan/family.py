@@ -29,7 +29,7 @@ from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
-from fusec.schedule.rows import Rows, in_place_hazard
+from fusec.schedule.rows.domain import Rows, in_place_hazard
 from fusec.schedule.rows_problem import bind_outer
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters, power_above

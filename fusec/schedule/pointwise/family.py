@@ -36,7 +36,7 @@ from fusec.schedule.pointwise_rereads import (
 )
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
-from fusec.schedule.rows import in_place_hazard
+from fusec.schedule.rows.domain import in_place_hazard
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.strides import (
     axis_lowering,

@@ -10,7 +10,7 @@ from fusec.ops.build import make_node
 from fusec.schedule.common import specialise, unsupported_nodes
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan, Workspace
-from fusec.schedule.pointwise import Pointwise, PointwisePlan
+from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
 from fusec.schedule.scatter_problem import Scatter, prepare
 from fusec.schedule.scatter_ways import (
     THREADS,
