@@ -1,4 +1,4 @@
-"""What every template's view holds, and how the body of an elementwise loop nest is composed."""
+"""What every template's view holds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import cast
 from fusec.codegen.render import Parameter, parameters
 from fusec.escape import c_comment
 from fusec.ir.graph import Const, Fusion, Node
-from fusec.kernel.nodes import (
-    Statement,
-)
 from fusec.schedule.plan import Kernel, KernelPlan
 
 _MAX_EQUATIONS = 16
@@ -36,10 +33,14 @@ class KernelView:
     least_blocks: int = 0
 
 
-def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
-    """Return the fields of KernelView but `schedule`, as keyword arguments."""
+def head(plan: KernelPlan, kernel: Kernel, nodes: object = None) -> dict[str, object]:
+    """Return the fields of KernelView but `schedule`, as keyword arguments.
+
+    nodes: the record of a kernel's statements, whose fields a view of it has, too.
+    """
     fusion = plan.fusion
     return {
+        **({} if nodes is None else vars(nodes)),
         "name": kernel.name,
         "purpose": c_comment(fusion.doc.strip().split("\n")[0])
         or f"{plan.scheduler} kernel of {fusion.name}.",
@@ -81,22 +82,3 @@ def _attribute(value: object) -> str:
         items = cast("tuple[object, ...]", value)
         return "[" + ", ".join(_attribute(v) for v in items) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@dataclass(frozen=True)
-class Body:
-    """The statements of a loop nest: once per kernel, for all rows of a column, for each vector.
-
-    arrays, places, loads: where vectors are loaded before the first of them is used, what holds
-    them, the statements before their addresses, and those that fill it; once: those that fill it
-    for all rows of a column; inside: those that ask whether vectors lie in their tensors.
-    """
-
-    kernel: tuple[Statement, ...]
-    column: tuple[Statement, ...]
-    statements: tuple[Statement, ...]
-    arrays: tuple[Statement, ...] = ()
-    places: tuple[Statement, ...] = ()
-    loads: tuple[Statement, ...] = ()
-    once: tuple[Statement, ...] = ()
-    inside: tuple[Statement, ...] = ()
