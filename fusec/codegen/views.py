@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -33,21 +34,24 @@ class KernelView:
     least_blocks: int = 0
 
 
-def head(plan: KernelPlan, kernel: Kernel, nodes: object = None) -> dict[str, object]:
+def head(
+    plan: KernelPlan, kernel: Kernel, nodes: object, names: Mapping[str, str] | None = None
+) -> dict[str, object]:
     """Return the fields of KernelView but `schedule`, as keyword arguments.
 
-    nodes: the record of a kernel's statements, whose fields a view of it has, too.
+    nodes: the record of a kernel's statements, whose fields a view of it has, too; names: C names
+    by those of arguments, where they are not the same.
     """
     fusion = plan.fusion
     return {
-        **({} if nodes is None else vars(nodes)),
+        **vars(nodes),
         "name": kernel.name,
         "purpose": c_comment(fusion.doc.strip().split("\n")[0])
         or f"{plan.scheduler} kernel of {fusion.name}.",
         # Without its folders: the text does not depend on how the path was typed.
         "source": c_comment(os.path.basename(fusion.source)),
         "equations": equations(fusion),
-        "parameters": parameters(kernel),
+        "parameters": parameters(kernel, names),
         "least_blocks": kernel.least_blocks,
     }
 

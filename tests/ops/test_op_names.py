@@ -25,10 +25,10 @@ OTHER_WORDS = {
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
     "kernel/fold.py": {"_EXTREMES"},
     "codegen/dispatch.py": {"VIEWS"},  # families
-    "codegen/attention.py": {"RESERVED"},
-    "codegen/attention_backward.py": {"RESERVED"},
-    "codegen/attention_decode.py": {"RESERVED"},
-    "codegen/matmul_names.py": {"RESERVED"},
+    "schedule/attention/kernel/forward.py": {"RESERVED"},
+    "schedule/attention/kernel/backward.py": {"RESERVED"},
+    "schedule/attention/kernel/decode.py": {"RESERVED"},
+    "schedule/matmul/kernel/names.py": {"RESERVED"},
     "hostir/sizes.py": {"_CALLS"},  # functions of sizes
     "hostir/text.py": {"EXCHANGES"},
     "ir/dim.py": {"_FUNCTIONS"},

@@ -9,7 +9,7 @@ import pytest
 from nightly import mostly_nightly
 
 from fusec import target
-from fusec.codegen import matmul_names
+from fusec.schedule.matmul.kernel import names as matmul_names
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported

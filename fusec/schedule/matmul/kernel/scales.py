@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fusec.codegen.product_text import INDEX, integer
 from fusec.ir.dtype import BF16
 from fusec.kernel.ctext import dim_text, storage_type
 from fusec.kernel.nodes import (
@@ -16,6 +15,7 @@ from fusec.kernel.nodes import (
     call,
     operand,
 )
+from fusec.kernel.products import INDEX, integer
 from fusec.schedule.matmul_block_scales import BIAS, BlockScales
 from fusec.schedule.matmul_problem import Product
 

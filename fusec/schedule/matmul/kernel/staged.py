@@ -1,10 +1,9 @@
-"""Staged tensors of a product's epilogue: their views, and their pairs in shared memory."""
+"""Staged tensors of a product's epilogue: where they lie, and their pairs in shared memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fusec.codegen.matmul_view import StagedView
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.expression import index
 from fusec.ir.graph import Output
@@ -27,6 +26,7 @@ from fusec.kernel.nodes import (
     vector_of,
 )
 from fusec.kernel.stores import StorePlan
+from fusec.schedule.matmul.kernel.records import StagedNodes
 from fusec.schedule.matmul_staged import StagedTensor
 
 PLACE = Name("place")
@@ -38,14 +38,14 @@ def stage(
     emitter: Emitter,
     roots: Iterable[Instance],
     fresh: Callable[[], Emitter],
-) -> tuple[tuple[StagedView, ...], Mapping[Output, StagedView]]:
-    """Return the views of staged tensors, and of each output that is staged.
+) -> tuple[tuple[StagedNodes, ...], Mapping[Output, StagedNodes]]:
+    """Return where staged tensors lie, and each output that is staged.
 
     Those that are read are so in shared memory from here on. fresh: makes an emitter for the body
     of a function of its own; roots: what is stored or reduced.
     """
-    views: list[StagedView] = []
-    stored: dict[Output, StagedView] = {}
+    views: list[StagedNodes] = []
+    stored: dict[Output, StagedNodes] = {}
     below = list(instances_under(roots))
     for tensor in tensors:
         base = tensor.buffer if tensor.output is None else tensor.output.value.name
@@ -60,7 +60,7 @@ def stage(
         kind = storage_type(tensor.value.dtype)
         slot = f"kStaged{tensor.slot}"
         fetched = tensor.load is not None
-        view = StagedView(
+        view = StagedNodes(
             rows, kind, slot, at, here, tuple(lines), pointer, fetched, tensor.shifted
         )
         views.append(view)
@@ -79,7 +79,7 @@ def stage(
 
 
 def emit_staged(
-    emitter: Emitter, plan: StorePlan, view: StagedView, row: Iterable[Operand]
+    emitter: Emitter, plan: StorePlan, view: StagedNodes, row: Iterable[Operand]
 ) -> None:
     """Emit the store of a pair, or of an element, into a warp's rows in shared memory.
 

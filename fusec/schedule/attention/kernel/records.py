@@ -1,16 +1,14 @@
-"""The frozen views that the attention templates read."""
+"""What the kernels of attention are made of: graphs of scores and of results, ends of rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.matmul_view import OperandView
-from fusec.codegen.views import KernelView
-from fusec.kernel.nodes import Expression, Statement, Type
+from fusec.kernel.nodes import Expression, Pointer, Statement
 
 
 @dataclass(frozen=True)
-class GraphView:
+class GraphNodes:
     """What happens to `width` neighbouring results of a product in a row, held in `acc`.
 
     The lines may use the row `m`, the first column `n`, and `batch` where there are several. Loads
@@ -31,7 +29,7 @@ class GraphView:
 
 
 @dataclass(frozen=True)
-class ScoresView:
+class ScoresNodes:
     """The scores of a query, and of neighbouring keys.
 
     lines: what all have in common; scale: what they are to be multiplied by; graph: what becomes of
@@ -41,13 +39,13 @@ class ScoresView:
 
     lines: tuple[Statement, ...]
     scale: Expression
-    graph: GraphView
-    seen: GraphView | None = None
+    graph: GraphNodes
+    seen: GraphNodes | None = None
     reads: bool = False
 
 
 @dataclass(frozen=True)
-class RowView:
+class RowNodes:
     """The end of a query's row, from its largest score `top` and its sum of exponentials `total`.
 
     lines: what it has besides; stores: what of that is stored, where `test` holds; factor: what its
@@ -61,8 +59,34 @@ class RowView:
     reads: bool
 
 
+@dataclass(frozen=True)
+class ElementNodes:
+    """What becomes of one element: lines, and the value that they end in."""
+
+    lines: tuple[Statement, ...]
+    value: Expression
+
+
+@dataclass(frozen=True)
+class ResultNodes:
+    """A result: the rows that it is of, its sums, the constant of their features, their graph."""
+
+    name: str
+    sums: str
+    features: str
+    output: GraphNodes
+
+
+@dataclass(frozen=True)
+class RowsNodes:
+    """Where rows of an operand begin: lines before the pointer, and the pointer."""
+
+    lines: tuple[Statement, ...]
+    pointer: Pointer
+
+
 @dataclass(frozen=True, kw_only=True)
-class FusedView(KernelView):
+class FusedNodes:
     """What every kernel of attention has.
 
     config: the members of its `Config`. constants: declarations of the sizes M, N and batches.
@@ -71,22 +95,4 @@ class FusedView(KernelView):
 
     config: tuple[Statement, ...]
     constants: tuple[Statement, ...]
-    index_type: Type
     bounds: tuple[Statement, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionView(FusedView):
-    """An attention kernel.
-
-    bounds: for the queries from `first` to `last`. row: the end of a query; nothing is read past
-    the last one. output: the graph of the second product.
-    """
-
-    queries: OperandView
-    keys: OperandView
-    values: OperandView
-    scores: ScoresView
-    row: RowView
-    output: GraphView
-    has_batches: bool

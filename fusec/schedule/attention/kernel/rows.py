@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusec.codegen.attention_scores import taken
-from fusec.codegen.attention_view import RowView
 from fusec.index.instances import Instance, instances_under
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import (
@@ -22,6 +20,8 @@ from fusec.kernel.nodes import (
     operand,
 )
 from fusec.kernel.stores import StorePlan, emit_store
+from fusec.schedule.attention.kernel.records import RowNodes
+from fusec.schedule.attention.kernel.scores import taken
 from fusec.schedule.attention_problem import Softmax
 
 _NAN = Literal("NAN")
@@ -32,7 +32,7 @@ _EMPTY = Noted(
 )
 
 
-def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan]) -> RowView:
+def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan]) -> RowNodes:
     """Emit the end of a row, from its largest score `top` and its sum of exponentials `total`.
 
     Sums of a row without keys are 0 in the kernel. In a graph that does not replace its maximum
@@ -54,7 +54,7 @@ def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan])
     for plan in plans:
         emit_store(emitter, plan, 0)
     lines = taken(emitter, "kernel", "batch", "row")
-    return RowView(
+    return RowNodes(
         (_EMPTY, *lines) if empty else lines,
         taken(emitter, "store"),
         operand(emitter.stored_under),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusec.codegen.attention_view import GraphView
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
@@ -23,6 +22,7 @@ from fusec.kernel.nodes import (
 )
 from fusec.kernel.stores import emit_store, plan_stores
 from fusec.ops.acts import Act
+from fusec.schedule.attention.kernel.records import GraphNodes
 from fusec.schedule.attention_masks import affine, does, size_of
 from fusec.schedule.attention_part import Part
 
@@ -70,7 +70,7 @@ def scale_of(emitter: Emitter, factor: Instance | None) -> Expression:
     return Literal("1.0f") if factor is None else emitter.convert(factor, F32, 0)
 
 
-def emit_outputs(emitter: Emitter, part: Part, lowering: Lowering) -> GraphView:
+def emit_outputs(emitter: Emitter, part: Part, lowering: Lowering) -> GraphNodes:
     """Emit what is stored of the results of a product."""
     plans = plan_stores(lowering, part.epilogue.fusion.outputs, emitter.store_kind)
     roots = [p.instance for p in plans]
@@ -81,9 +81,9 @@ def emit_outputs(emitter: Emitter, part: Part, lowering: Lowering) -> GraphView:
     return graph_of(emitter, "kernel", "batch", "row", "vector")
 
 
-def graph_of(emitter: Emitter, *scopes: str) -> GraphView:
+def graph_of(emitter: Emitter, *scopes: str) -> GraphNodes:
     """Return the view of what was emitted; scopes: those around the loop over neighbours."""
-    return GraphView(
+    return GraphNodes(
         emitter.width,
         taken(emitter, *scopes),
         emitter.take(0, "lane"),

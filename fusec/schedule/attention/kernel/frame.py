@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fusec.codegen.matmul_names import c_names, renamed
-from fusec.codegen.render import Parameter
-from fusec.codegen.views import head
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.kernel.ctext import identifier, index_type
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression
 from fusec.schedule.attention_masks import Axes
+from fusec.schedule.matmul.kernel.names import c_names, renamed
 from fusec.schedule.matmul_operand import BATCH
 from fusec.schedule.plan import Kernel, KernelPlan
 
@@ -29,11 +26,10 @@ Scopes = Sequence[tuple[str, frozenset[Var]]]
 class Frame:
     """A plan's fusion in C names.
 
-    head: the fields that every view has; names: C names by those of arguments; reserved: those that
-    the template uses; wide: whether indices have 64 bits.
+    names: C names by those of arguments; reserved: those that the template uses; wide: whether
+    indices have 64 bits.
     """
 
-    head: Mapping[str, object]
     fusion: Fusion
     names: Mapping[str, str]
     reserved: frozenset[str]
@@ -73,12 +69,7 @@ def frame_of(plan: KernelPlan, kernel: Kernel, reserved: frozenset[str], *, wide
     """Return the frame of a kernel; reserved: names that its template uses."""
     names = c_names(kernel, reserved)
     fusion = renamed(plan.fusion, names)
-    own = {
-        **head(plan, kernel),
-        "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
-        "index_type": index_type(wide=wide),
-    }
-    return Frame(own, fusion, names, reserved, Facts(fusion.hints), wide)
+    return Frame(fusion, names, reserved, Facts(fusion.hints), wide)
 
 
 def row_scopes(batches: Dim, axes: Axes) -> Scopes:

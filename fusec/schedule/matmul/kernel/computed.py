@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusec.codegen.matmul_names import COMPUTED, RESERVED
-from fusec.codegen.matmul_view import ComputedView
 from fusec.index.access import Facts
 from fusec.ir.expression import Var
 from fusec.kernel.emit import Emitter
 from fusec.kernel.names import Names
 from fusec.kernel.nest import Alias, Scope
+from fusec.schedule.matmul.kernel.names import COMPUTED, RESERVED
+from fusec.schedule.matmul.kernel.records import ComputedNodes
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_computed import WIDTH, computed_rows
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_staged import ROW
 
 
-def computed_view(
+def computed_nodes(
     problem: Product, p: MatmulParameters, facts: Facts, taken: Iterable[str]
-) -> ComputedView | None:
+) -> ComputedNodes | None:
     """Return what makes the elements of A, if they are computed; taken: names in use."""
     computed = problem.computed
     if computed is None:
@@ -44,4 +44,4 @@ def computed_view(
     emitter.count([root])
     value = emitter.to_storage(root, computed.value.dtype, 0)
     loads = [line for s in ("row", "vector") for line in emitter.take(0, s)]
-    return ComputedView(computed.value.name, tuple(loads), emitter.take(0, "lane"), value)
+    return ComputedNodes(computed.value.name, tuple(loads), emitter.take(0, "lane"), value)

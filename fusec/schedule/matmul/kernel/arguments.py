@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fusec.codegen.matmul_scales import UNSCALED
-from fusec.codegen.product_text import boolean, integer
 from fusec.ir.dtype import F32
 from fusec.kernel.nodes import Braced, Listed, Name, Operand, Statement, operand
+from fusec.kernel.products import boolean, integer
+from fusec.schedule.matmul.kernel.scales import UNSCALED
 from fusec.schedule.matmul_choice import TILES, MatmulParameters
 from fusec.schedule.matmul_problem import Product
 

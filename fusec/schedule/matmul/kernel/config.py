@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fusec.codegen.matmul_scales import lift
-from fusec.codegen.product_text import THREADS, boolean, integer, shared_memory, using
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
 from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.nodes import Grouped, Literal, Name, Statement, Type, operand, vector_of
+from fusec.kernel.products import THREADS, boolean, integer, shared_memory, using
+from fusec.schedule.matmul.kernel.scales import lift
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters

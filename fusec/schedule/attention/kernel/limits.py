@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fusec.codegen.product_text import COLUMN
 from fusec.ir.dim import Dim, dim
 from fusec.kernel.ctext import dim_text
 from fusec.kernel.nodes import (
@@ -16,6 +15,7 @@ from fusec.kernel.nodes import (
     Sum,
     call,
 )
+from fusec.kernel.products import COLUMN
 from fusec.schedule.attention_masks import MOST_ROWS, Bound
 
 

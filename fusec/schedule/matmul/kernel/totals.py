@@ -1,11 +1,9 @@
-"""Reductions of a tile's results in its product's epilogue: their views and what they reduce."""
+"""Reductions of a tile's results in an epilogue: what gathers them, and what is reduced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusec.codegen.matmul_view import TotalView
-from fusec.codegen.product_text import INDEX, TILE_BATCH
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
 from fusec.kernel.accumulators import combiner
@@ -22,6 +20,8 @@ from fusec.kernel.nodes import (
     call,
     item,
 )
+from fusec.kernel.products import INDEX, TILE_BATCH
+from fusec.schedule.matmul.kernel.records import TotalNodes
 from fusec.schedule.matmul_totals import COLUMNS, ROWS, Total
 
 GATHERED = frozenset(["half", "reduced", "total"])
@@ -30,9 +30,9 @@ GATHERED = frozenset(["half", "reduced", "total"])
 
 def emit_totals(
     emitter: Emitter, totals: Iterable[tuple[Total, Instance]], *, has_batches: bool
-) -> tuple[TotalView, ...]:
-    """Emit what is reduced of each result, and return the views of the reductions."""
-    views: list[TotalView] = []
+) -> tuple[TotalNodes, ...]:
+    """Emit what is reduced of each result, and return what gathers it."""
+    views: list[TotalNodes] = []
     for total, instance in totals:
         result = total.result.name
         name = emitter.names.fresh(f"{result}_gathered", "gathered")
@@ -42,7 +42,7 @@ def emit_totals(
         gathers = "fusec::RowTotals" if total.along_row else "fusec::ColumnTotals"
         kind = Type(gathers, (combiner(total.node.op, F32),))
         target = Element(Name(result), _place(total, has_batches=has_batches))
-        views.append(TotalView(name, kind, terms, _inside(total), target))
+        views.append(TotalNodes(name, kind, terms, _inside(total), target))
     return tuple(views)
 
 
