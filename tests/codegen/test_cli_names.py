@@ -9,7 +9,8 @@ import pytest
 from cli_tools import ROOT, fusec, small
 from nightly import mostly_nightly
 
-from fusec.codegen import attention, attention_backward, attention_decode, matmul_names
+from fusec.schedule.attention.kernel import forward as attention, backward as attention_backward, decode as attention_decode
+from fusec.schedule.matmul.kernel import names as matmul_names
 from fusec.kernel.ctext import C_NAMES, TEMPLATE_NAMES
 from fusec.kernel.names import KEYWORDS
 from fusec.ops import TABLE

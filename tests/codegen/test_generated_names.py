@@ -13,7 +13,7 @@ from decodes import DECODES
 from nightly import mostly_nightly
 
 from fusec import FusionDefinition, driver
-from fusec.codegen.matmul_names import renamed
+from fusec.schedule.matmul.kernel.names import renamed
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.ir.verify import verify
