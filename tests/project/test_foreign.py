@@ -61,6 +61,7 @@ ALLOWED = {
     ("commands/calibrate.py", "loads"): "TOML that this process has just made",
     ("commands/several.py", "loads"): "JSON that a command of fusec has just made",
     ("commands/several.py", "fdopen"): "the output of this process",
+    ("commands/artifacts.py", "open"): "a new file that it writes",
     ("run/cache.py", "fdopen"): "a new file that it writes",
     ("run/arrays.py", "fdopen"): "a new file that it writes",
     ("run/trace.py", "fdopen"): "a new file that it writes",
