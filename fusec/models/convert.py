@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError
+from fusec.foreign import decoding
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.models.functional import functional
@@ -122,9 +123,13 @@ def _note_counts(build: Build, node: ModelNode) -> None:
 
 
 def _texts(build: Build, node: ModelNode) -> Texts:
+    def misfit(reason: str) -> FusecError:
+        return build.unsupported(f"its arguments are not those of ATen ({reason})")
+
     known = RULES.get(node.target)
     if known is not None:
-        return call_rule(build, known, node)
+        with decoding(misfit):
+            return call_rule(build, known, node)
     entry = find_dotted(node.target) if "." in node.target else None
     if entry is None:
         raise build.unsupported(
