@@ -56,7 +56,7 @@ def _facts(folder: Path, each: Imported) -> dict[str, Any]:
     return {
         "folder": str(folder), "fusion": fusion.name,
         "nodes": len(model.graph.nodes), "op_lines": len(model.lines),
-        "operations": dict(sorted(operations.items())),
+        "calls": [{"name": n, "count": k} for n, k in sorted(operations.items())],
         "inputs": [
             {"name": n, "type": str(e.type)} for n, e in model.inputs if e.kind == "input"
         ],
@@ -68,5 +68,5 @@ def _facts(folder: Path, each: Imported) -> dict[str, Any]:
             {"name": v.name, "type": str(v.type), "alias": model.aliases.get(v.name)}
             for v in (o.value for o in fusion.outputs)
         ],
-        "dims": dict(fusion.hints),
+        "sizes": dict(fusion.hints),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError
@@ -46,30 +46,34 @@ class Converted:
     """The types that the graph gives to values, as text by their names."""
 
 
+MOST_ERRORS = 8
+"""How many kinds of nodes without lines an error lists."""
+
+
 def converted(graph: ModelGraph) -> Converted:
-    """Return the op lines of a graph; FusecError names the node that has none."""
+    """Return the op lines of a graph; FusecError names each kind of node that has none."""
     build = _started(functional(graph))
+    errors: dict[str, FusecError] = {}
     for node in build.graph.nodes:
         build.node = node
-        _add(build, node)
+        try:
+            _add(build, node)
+        except FusecError as error:
+            errors.setdefault(node.target, error)
+            _stand_in(build, node)
+    if errors:
+        first, *rest = errors.values()
+        first.more = tuple(error.diagnostic for error in rest[: MOST_ERRORS - 1])
+        raise first
     return _finished(build)
 
 
-def mapped_nodes(graph: ModelGraph) -> Iterator[tuple[ModelNode, FusecError | None]]:
-    """Yield each node of a graph with the error of its conversion, None where it has lines."""
-    build = _started(functional(graph))
-    for node in build.graph.nodes:
-        build.node = node
-        error: FusecError | None = None
-        try:
-            _add(build, node)
-        except FusecError as caught:
-            error = caught
-            for number, result in enumerate(node.results):
-                build.texts[result.name] = build.namer.result(node, number)
-                if result.type is not None:
-                    build.types[result.name] = result.type
-        yield node, error
+def _stand_in(build: Build, node: ModelNode) -> None:
+    """Name the results of a node without lines, so that those after it are looked at, too."""
+    for number, result in enumerate(node.results):
+        build.texts[result.name] = build.namer.result(node, number)
+        if result.type is not None:
+            build.types[result.name] = result.type
 
 
 def _started(graph: ModelGraph) -> Build:

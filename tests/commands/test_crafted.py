@@ -280,5 +280,13 @@ def test_every_command_is_tried() -> None:
     from fusec.cli import cli
 
     known = {command for command, *_ in COMMANDS}
-    assert set(cli.commands) - known <= {"ops", "schema", "doctor", "dev", "cache", *ON_A_GPU}
+    assert set(cli.commands) - known <= {
+        "ops",
+        "schema",
+        "doctor",
+        "dev",
+        "cache",
+        "import",
+        *ON_A_GPU,
+    }
     assert json.dumps(sorted(known))

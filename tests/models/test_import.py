@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli_tools import fusec
+from documented import documented
 from exported import perceptron
 from paths import ROOT
 
 import fusec as package
-from fusec.models.convert import converted, mapped_nodes
+from fusec.diagnostics import Unsupported
+from fusec.models.convert import converted
 from fusec.models.folder import read_model_folder
 from fusec.models.fusion_text import fusion_text
 from fusec.models.read import imported
@@ -119,7 +120,7 @@ def test_an_edited_fusion_file_is_kept(folder: Path, tmp_path: Path, capsys: Cap
 def test_facts_for_tools(tmp_path: Path, capsys: Capture) -> None:
     path = perceptron()[0].save(tmp_path / "small.pt2")
     done = fusec(capsys, "import", path, "--json")
-    (found,) = json.loads(done.out)["folders"]
+    (found,) = documented(done.out)["folders"]
     assert (found["folder"], found["fusion"], found["nodes"]) == ("small", "small", 5)
     assert found["inputs"] == [{"name": "x", "type": "f32[3, 6]"}]
     assert found["outputs"] == [{"name": "down", "type": "f32[3, 4]", "alias": None}]
@@ -128,7 +129,7 @@ def test_facts_for_tools(tmp_path: Path, capsys: Capture) -> None:
         "net.up.bias",
         "net.down.weight",
     ]
-    assert found["operations"]["aten.linear.default"] == 2
+    assert {"name": "aten.linear.default", "count": 2} in found["calls"]
 
 
 def test_dynamic_sizes_are_dims(tmp_path: Path) -> None:
@@ -174,8 +175,11 @@ FEW = ("adamw_step", "llama_prefill_dynamic")
 def test_recorded_graphs_are_whole(path: Path) -> None:
     for graph in recorded_graphs(path):
         if graph.name in NOT_WHOLE:
-            wrong = [n.target for n, error in mapped_nodes(graph) if error is not None]
-            assert all("convolution" in target or "max_pool" in target for target in wrong)
+            with pytest.raises(Unsupported) as caught:
+                converted(graph)
+            told = [d.message for d in caught.value.diagnostics]
+            assert len(told) == 2
+            assert all("convolution" in m or "max_pool2d" in m for m in told), told
             continue
         text, fusion = fusion_text(converted(graph))
         assert len(fusion.nodes) > 10

@@ -103,7 +103,7 @@ def _is_depthwise(b: Build, weight: Argument, window: Window) -> bool:
 
 def _rejected(b: Build, weight: Argument, window: Window) -> Exception:
     return b.unsupported(
-        f"a convolution of a weight {list(map(str, b.shape_of(weight)))}, stride "
+        f"a convolution with a weight {_list(b.shape_of(weight))}, stride "
         f"{list(window.stride)}, padding {list(window.padding)}, groups {window.groups}, has no "
         "kernel",
         _HELP,
