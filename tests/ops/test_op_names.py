@@ -12,8 +12,8 @@ import fusec
 from fusec.ops import TABLE
 
 ROOT = Path(fusec.__file__).parent
-DECLARING = ("ops", "parse", "nvfuser", "dev")
-"""Where operations are declared, called by name in files and scripts, and drawn."""
+DECLARING = ("ops", "parse", "nvfuser", "models", "dev")
+"""Where operations are declared, called by name in files, scripts and models, and drawn."""
 
 MOST_COMPARISONS = 17
 MOST_ENTRIES = 14

@@ -36,6 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "hostir",
         "run",
         "call",
+        "models",
         "files keywords lowering",
         "driver",
         "rank immediate",
