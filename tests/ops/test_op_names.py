@@ -32,6 +32,7 @@ OTHER_WORDS = {
     "hostir/sizes.py": {"_CALLS"},  # functions of sizes
     "hostir/text.py": {"EXCHANGES"},
     "ir/dim.py": {"_FUNCTIONS"},
+    "pages/schema.py": {"_SIZE", "_PARTS"},  # words of JSON Schema
     "ir/dim_text.py": {"_INFIX"},
     "ir/dtype.py": {"_CATEGORY"},
     "options.py": {"SCHEDULERS"},
