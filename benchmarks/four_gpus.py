@@ -93,8 +93,9 @@ def parts(ranks: int, device: str, out: Path, folder: Path) -> Iterator[Part]:
         for name, limit in TIMED.items():
             asked = "-m", "benchmarks.two_gpus", "--only", name, "--out", str(out)
             yield Part(name, (sys.executable, *launcher, *asked), limit)
-    lost = str(ROOT / "tests" / "gpu_rank_failures.py")
-    yield Part("failures", (sys.executable, lost, "--device", device), FAILURES)
+    script = str(ROOT / "tests" / "gpu_rank_failures.py")
+    failures = sys.executable, script, "--device", device, "--ranks"
+    yield Part("failures", (*failures, str(ranks)), FAILURES)
 
 
 def run(part: Part) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from benchmarks.products import FEW_ROWS, SKINNY, Shape, text_of
 from benchmarks.rows import Row
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
-from fusec.schedule.matmul import Matmul, MatmulProblem
+from fusec.schedule.matmul.family import Matmul, MatmulProblem
 from fusec.schedule.matmul_beside import room
 from fusec.schedule.matmul_choice import BAND, SPLIT_METHODS, WIDTHS, MatmulParameters
 from fusec.schedule.matmul_compared import (

@@ -44,7 +44,7 @@ SEED, RANDOM = 20261128, 10
 PIECES = (1, 2)
 """Of each rank's part, of which loops are measured that the cost model may select."""
 NORM_ROWS = (1, 8, 64, 512)
-BYTES = tuple(1 << k for k in (10, 15, 20, 22, 24, 26, 28))
+BYTES = tuple(1 << k for k in (10, 15, 20, 22, 24, 26, 28, 30))
 LOOPED = ("loops_by_price",)
 
 

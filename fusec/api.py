@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from weakref import finalize
 
 from fusec import driver
+from fusec.call.model import Model
 from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
 from fusec.commands.dump import text_of
@@ -19,6 +20,7 @@ from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.keywords import Options, options_of
+from fusec.models.folder import is_model_folder, read_model_folder
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import DEFAULT_TARGET, DUMP_KINDS, DUMP_STYLES, CompileOptions
 from fusec.rank import called
@@ -77,14 +79,18 @@ def dump(
     return text_of(choose("dump", {p.original.name: p for p in programs}, part), kind, style)
 
 
-def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:
-    """Return the fusion of a compiled folder, to be called on arrays.
+def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program | Model:
+    """Return the fusion of a compiled folder, or an imported model, to be called on arrays.
 
     Sizes that the folder does not cover are built when a call brings them, unless `build` is False.
     FusecError for a folder that is damaged, or was changed; EnvironmentProblem for another GPU's.
     """
     from fusec.commands.folder import package_of, read_folder
 
+    if is_model_folder(folder):
+        found = read_model_folder(folder)
+        program = compile(str(found.fusion), build=build)
+        return Model(program, found.load_weights(), found.inputs, found.outputs)
     contents = read_folder(Path(folder))
     options = CompileOptions()
     if device_available() is None:

@@ -87,6 +87,24 @@ def compile_command(
     return compile_file(file, options, output, report, times=times, emit=emit)
 
 
+@cli.command("import")
+@click.argument("model", type=PATH)
+@click.option(
+    "-o", "--output", type=PATH, metavar="DIR", help="Folder to write (default: the model's name)."
+)
+@diagnosed
+def import_command(model: str, output: str | None, report: Report) -> int:
+    """Import MODEL, a torch.export archive (.pt2): fusion.yaml and weights in a folder.
+
+    PyTorch is not needed. The other commands accept the folder; see docs/models.md.
+    """
+    from fusec.commands.import_model import import_model
+
+    if output == "":
+        raise FusecError("-o is empty")
+    return import_model(model, output, report)
+
+
 @cli.command("check", cls=FilesCommand)
 @several_files
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")

@@ -71,6 +71,11 @@ def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
     from fusec.parse import read_file
 
     if os.path.isdir(path):
+        from fusec.models.folder import is_model_folder, read_model_folder
+
+        if is_model_folder(path):
+            fusion_file = read_model_folder(path).fusion
+            return [with_planned_strides(read_file(fusion_file, dict(sizes)))]
         raise FusecError(
             f"`{path}` is a directory, not a fusion file",
             help=f"name its files: `{os.path.join(path, '*.yaml')}`; of a compiled folder "

@@ -237,6 +237,84 @@ def load_safetensors(path: Name) -> list[tuple[str, dict[str, Any]]]:
         return module.deserialize(file.read(status.st_size))
 
 
+def map_safetensors(path: Name) -> dict[str, tuple[str, tuple[int, ...], memoryview]]:
+    """Return (dtype, shape, bytes) of the entries of a .safetensors file, as views of the file.
+
+    FusecError where it is damaged or none.
+    """
+    with mapped(path, ARRAYS, 1 << 48) as data, decoding(not_a(path, _READABLE)):
+        length = int.from_bytes(data[:8], "little")
+        if not 0 < length <= min(_HEADER_BYTES, len(data) - 8):
+            raise ValueError("invalid header length")
+        entries = decode_json(bytes(data[8 : 8 + length]), path)
+        entries.pop("__metadata__", None)
+        return {str(n): _mapped_entry(e, data[8 + length :]) for n, e in entries.items()}
+
+
+def _mapped_entry(entry: Any, data: memoryview) -> tuple[str, tuple[int, ...], memoryview]:
+    begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if not all(type(n) is int and n >= 0 for n in (begin, end, *shape)):
+        raise ValueError("an offset or a size is not an integer")
+    if not begin <= end <= len(data):
+        raise ValueError("a tensor exceeds the file")
+    return str(entry["dtype"]), shape, data[begin:end]
+
+
+@contextmanager
+def mapped(path: Name, what: str, most: int) -> Generator[memoryview]:
+    """Give the bytes of a regular file where the system has mapped them; nothing is read at once.
+
+    Views that outlive the block keep the mapping.
+    """
+    import mmap
+
+    with opened(path, what, most) as (file, status):
+        if status.st_size == 0:
+            yield memoryview(b"")
+            return
+        try:
+            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise unreadable(os.fspath(path), error) from None
+    yield memoryview(whole)
+
+
+@contextmanager
+def mapped_zip(path: Name, what: str, help: str) -> Generator[dict[str, tuple[memoryview, int]]]:
+    """Give the members of a zip file by name, as (view of the mapped file, CRC-32 of its bytes).
+
+    FusecError for a file that is none, and for members that are compressed or encrypted.
+    """
+    import zipfile
+
+    with mapped(path, what, 1 << 48) as data, decoding(not_a(path, what, help)):
+        with opened(path, what, 1 << 48) as (file, _):
+            found = zipfile.ZipFile(file).infolist()
+        members = {entry.filename: (_stored(entry, data), entry.CRC) for entry in found}
+        if len(members) != len(found):
+            raise ValueError("two members of one name")
+    yield members
+
+
+_LOCAL_HEADER, _LOCAL_MAGIC = 30, b"PK\3\4"
+
+
+def _stored(entry: Any, data: memoryview) -> memoryview:
+    """Return the bytes of a member that is stored as it is."""
+    if entry.compress_type != 0 or entry.flag_bits & 1:
+        raise ValueError(f"member `{entry.filename}` is compressed or encrypted")
+    at = entry.header_offset
+    head = bytes(data[at : at + _LOCAL_HEADER])
+    if len(head) < _LOCAL_HEADER or head[:4] != _LOCAL_MAGIC:
+        raise ValueError(f"member `{entry.filename}` has no header")
+    start = at + _LOCAL_HEADER + sum(int.from_bytes(head[k : k + 2], "little") for k in (26, 28))
+    found = data[start : start + entry.file_size]
+    if len(found) != entry.file_size or entry.file_size != entry.compress_size:
+        raise ValueError(f"member `{entry.filename}` ends before its size")
+    return found
+
+
 def memory_bytes() -> int:
     """Return the bytes of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,8 +1,8 @@
-"""Kills and stops a rank of `fusec run --ranks 2` at ten moments.
+"""Kills and stops a rank of `fusec run --ranks N` at ten moments.
 
-`python tests/gpu_rank_failures.py` needs two GPUs, or `--device reference`. For each case it checks
-the exit code, that the rank is named and what the survivor was doing, how long it took, and that no
-process is left; at the end, by nvidia-smi, that none of them holds memory of a GPU.
+`python tests/gpu_rank_failures.py` needs a GPU for each rank, or `--device reference`. For each
+case it checks the exit code, that the rank is named and what the survivors were doing, how long it
+took, and that no process is left; at the end, by nvidia-smi, that none holds memory of a GPU.
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ def is_running(pid: int) -> bool:
     return state not in "ZX"
 
 
-def try_moment(moment: str, act: str, folder: Path, device: str, seconds: float = SECONDS) -> Case:
-    """Run two ranks of which one is lost at a moment, and return how they ended."""
+def try_moment(
+    moment: str, act: str, folder: Path, device: str, ranks: int = 2, seconds: float = SECONDS
+) -> Case:
+    """Run ranks of which the second is lost at a moment, and return how they ended."""
     variables = environment(moment, act, folder, seconds, device)
-    line = [*command(moment, folder, device), "--ranks", "2"]
+    line = command(moment, folder, device, ranks)
     process = subprocess.Popen(
         line, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -66,7 +68,7 @@ def try_moment(moment: str, act: str, folder: Path, device: str, seconds: float 
     ended = time.time()
     acted = folder / "acted"
     took = ended - float(acted.read_text()) if acted.exists() else 0.0
-    problems = list(_problems(process.returncode, said, act))
+    problems = list(_problems(process.returncode, said, act, ranks))
     if not acted.exists():
         problems.append("rank 1 did not come to this moment")
     if took > seconds + LEFT:
@@ -78,12 +80,18 @@ def try_moment(moment: str, act: str, folder: Path, device: str, seconds: float 
     return Case(moment, act, round(took, 2), process.returncode, said, tuple(problems))
 
 
-def _problems(code: int, said: str, act: str) -> list[str]:
+def _problems(code: int, said: str, act: str, ranks: int) -> list[str]:
     problems = [] if code == 4 else [f"exit code {code}"]
     if f"environment: {HEADLINES[act]}\n" not in f"{said}\n":
         problems.append(f"`{HEADLINES[act]}` is not said")
-    if not re.search(r"  = rank 0 was in (`.+`|no exchange)", said):
-        problems.append("what rank 0 was doing is not said")
+    doing = r"(?:in `.+`|not in a collective)"
+    lines = re.findall(rf"  = ranks? ([\d, ]+) (?:was|were) {doing}", said)
+    named = {int(rank) for line in lines for rank in line.split(", ")}
+    problems += [
+        f"what rank {rank} was doing is not said"
+        for rank in range(ranks)
+        if rank not in {1, *named}
+    ]
     if "rank 0 was ended" in said or "Traceback" in said:
         problems.append("more is said than who was lost")
     return problems
@@ -112,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Try all moments, several at a time, and print how each ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", choices=("cuda", "reference"))
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--at-once", type=int, default=4, help="runs at a time")
     parser.add_argument("--out", type=Path, help="file for what was found, as JSON")
     given = parser.parse_args(arguments)
@@ -120,7 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begun = time.monotonic()
     with TemporaryDirectory() as place, ThreadPoolExecutor(given.at_once) as pool:
         cases = [
-            pool.submit(try_moment, moment, act, Path(place, f"{number}"), given.device)
+            pool.submit(
+                try_moment, moment, act, Path(place, f"{number}"), given.device, given.ranks
+            )
             for number, (moment, act) in enumerate(product(MOMENTS, SIGNALS))
         ]
         while uses_gpus and not all(case.done() for case in cases):

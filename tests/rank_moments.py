@@ -136,12 +136,23 @@ def environment(name: str, act: str, folder: Path, seconds: float, device: str) 
     }
 
 
-def command(name: str, folder: Path, device: str) -> list[str]:
+def resized(text: str, ranks: int) -> str:
+    """Return a fusion of two ranks for another number of ranks."""
+    for before, after in (
+        ("mesh: [2]", f"mesh: [{ranks}]"),
+        ('"f32[2, ', f'"f32[{ranks}, '),
+        ("stream: {0: 2}", f"stream: {{0: {ranks}}}"),
+    ):
+        text = text.replace(before, after)
+    return text
+
+
+def command(name: str, folder: Path, device: str, ranks: int = 2) -> list[str]:
     """Return the command line of a run that comes to a moment."""
     file, moment = folder / "fusion.yaml", MOMENTS[name]
-    file.write_text(moment.text)
+    file.write_text(resized(moment.text, ranks))
     fusec = [sys.executable, "-m", "fusec", "run", str(file), *moment.options]
-    return [*fusec, "--device", device]
+    return [*fusec, "--device", device, "--ranks", str(ranks)]
 
 
 def processes(folder: Path) -> dict[str, int]:

@@ -1,1 +1,1 @@
-"""CUDA text: expressions, names, one frozen view per template, rendering."""
+"""CUDA text: one frozen view per template, rendering."""

@@ -2,101 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusec.codegen.attention_frame import Frame, frame_of, neighbours, row_scopes
-from fusec.codegen.attention_limits import bound_test, narrowed_by_rows
-from fusec.codegen.attention_rows import emit_row_end
-from fusec.codegen.attention_scores import emit_outputs, emit_scores, graph_of, scale_of, taken
-from fusec.codegen.attention_view import AttentionView, GraphView, RowView, ScoresView
-from fusec.codegen.matmul_view import OperandView
-from fusec.codegen.product_text import (
-    INDEX,
-    ROW,
-    ROWS,
-    THREADS,
-    TILE_BATCH,
-    boolean,
-    constant,
-    coordinates,
-    integer,
-    shared_memory,
-    using,
-)
-from fusec.codegen.views import StorePlan, plan_stores
-from fusec.index.instances import Instance, instances_under
-from fusec.ir.dim import Dim
-from fusec.kernel.ctext import storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.nest import StoreKind
-from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
-from fusec.schedule.attention import AttentionPlan
-from fusec.schedule.attention_choice import (
-    AttentionKernel,
-    AttentionParameters,
-    spelled_layout,
-)
-from fusec.schedule.attention_maps import batch_axes
-from fusec.schedule.attention_masks import Bound, masks_of, unmasked
-from fusec.schedule.attention_part import Part
-from fusec.schedule.attention_problem import Attention, Softmax, find_attention, find_softmax
-from fusec.schedule.attention_scale import without_scale
-from fusec.schedule.matmul_operand import Operand
-
-RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
-    "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
-    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
-    "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
-    "tile_m", "tile_rows", "tiles", "top", "total", "turns", "upper", "visit", "warp_m",
-    "warpgroup",
-])  # fmt: skip
-"""Names that the template gives to its own constants and variables."""
-OUT_WIDTH = 2
-"""Neighbouring features that a thread has, as the tensor cores leave them."""
-_IS_QUERY = Binary("<", ROW, ROWS)
-"""Tiles may pass the last query."""
-_ROW_TEST = Binary("&&", _IS_QUERY, Binary("==", THREAD_X % 4, ZERO))
-"""Holds in one thread of each query: four have a row's sums."""
+from fusec.codegen.views import KernelView, head
+from fusec.kernel.ctext import index_type
+from fusec.kernel.nodes import Type
+from fusec.schedule.attention.family import AttentionPlan
+from fusec.schedule.attention.kernel.forward import AttentionNodes, context_of, nodes_of
+from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
+from fusec.schedule.attention_problem import Attention
 
 
-@dataclass(frozen=True)
-class _Context:
-    """A plan's problem in C names, and what stands around its graphs."""
+@dataclass(frozen=True, kw_only=True)
+class AttentionView(KernelView, AttentionNodes):
+    """An attention kernel."""
 
-    frame: Frame
-    attention: Attention
-    parameters: AttentionParameters
+    index_type: Type
 
 
 def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     """Return the view of an attention kernel."""
-    parameters = plan.parameters
-    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
-    attention = find_attention(frame.fusion)
-    assert isinstance(attention, Attention)
-    context = _Context(frame, attention, parameters)
-    maps = [frame.names[m] for m in kernel.map_names]
-    operands = (attention.queries, attention.keys, attention.values)
-    queries, keys, values = (operand_view(o, m) for o, m in zip(operands, maps, strict=True))
+    context = context_of(plan, kernel)
+    nodes = nodes_of(context, kernel)
     return AttentionView(
-        **frame.head,  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(attention, parameters),
-        config=_config(context, kernel),
-        constants=(
-            constant(INDEX, "M", attention.m),
-            constant(INDEX, "N", attention.n),
-            constant(INT, "batches", attention.batches),
-        ),
-        queries=queries,
-        keys=keys,
-        values=values,
-        bounds=tuple(_limit(b) for b in attention.bounds),
-        scores=_scores(context),
-        row=_rows(context),
-        output=_output(context),
-        has_batches=attention.batches != 1,
+        **head(plan, kernel, nodes, context.frame.names),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(context.attention, context.parameters),
+        index_type=index_type(wide=context.frame.wide),
     )
 
 
@@ -108,106 +39,3 @@ def _sentence(attention: Attention, p: AttentionParameters) -> str:
         f"Schedule: {batch}{attention.m} queries in tiles of {p.rows}, {attention.n} keys in tiles "
         f"of {p.tile_keys}, one CTA per SM over all tiles, {groups}{turns}."
     )
-
-
-def operand_view(operand: Operand, map_name: str) -> OperandView:
-    """Return an operand that is loaded by a tensor map."""
-    axes = (axis.index for axis in batch_axes(operand))
-    return OperandView(operand.buffer.name, map_name, coordinates(axes, TILE_BATCH))
-
-
-def _config(context: _Context, kernel: AttentionKernel) -> tuple[Statement, ...]:
-    attention, p = context.attention, context.parameters
-    last_first = any(b.is_end and b.by_row for b in attention.bounds)
-    return (
-        using("T", storage_type(attention.dtype), "of queries, keys, values and weights"),
-        integer("kFeatures", attention.features.value, "of a query, and of a key"),
-        integer("kValueFeatures", attention.value_features.value, "of a value"),
-        integer("kRows", p.rows, "queries of a tile"),
-        integer("kKeys", p.tile_keys, "keys of a stage"),
-        integer("kStages", p.stages, "stages in flight"),
-        integer("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
-        integer("kTurns", p.warpgroups if p.ping_pong else 1, "that alternate at the tensor cores"),
-        THREADS,
-        integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
-        integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
-        boolean("kLastFirst", last_first, "tiles of queries"),
-        *shared_memory(spelled_layout(p, attention.features.value, attention.value_features.value)),
-    )
-
-
-def _limit(bound: Bound) -> Statement:
-    """Return the statement that narrows the keys seen."""
-    offset = bound.offset + (1 if bound.is_end else 0)
-    return narrowed_by_rows(offset, is_end=bound.is_end, by_row=bound.by_row)
-
-
-def _emitter(context: _Context, part: Part, width: int) -> Emitter:
-    """Return an emitter of a graph on neighbours of a row."""
-    axes, is_score = part.axes(width), part is context.attention.scores
-    return context.frame.emitter(
-        (*row_scopes(context.attention.batches, axes), *neighbours(axes)),
-        axes,
-        "kWidth" if is_score else "kOutWidth",
-        None if is_score else _IS_QUERY,
-        _sizes(context.attention, is_score=is_score),
-    )
-
-
-def _sizes(attention: Attention, *, is_score: bool) -> Mapping[str, Dim]:
-    """Return the sizes that strides of scores, or of outputs, may be made of."""
-    if is_score:
-        return {"N": attention.n, "M": attention.m}
-    return {"Config::kValueFeatures": attention.value_features, "M": attention.m}
-
-
-def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, ...]]:
-    """Return the softmax in loop variables, and where a query's own outputs are stored."""
-    attention = context.attention
-    lowering = attention.scores.lowering(width)
-    softmax = find_softmax(attention.scores, attention.weights, lowering)
-    assert isinstance(softmax, Softmax)
-    return softmax, plan_stores(lowering, attention.rows, StoreKind.GUARDED)
-
-
-def _scores(context: _Context) -> ScoresView:
-    """Return the graph of scores, and the same where all keys are seen."""
-    part, width = context.attention.scores, context.parameters.vector_width
-    scores, factor = without_scale(_softmax(context, width)[0].scores)
-    masked, seen = _emitter(context, part, width), _emitter(context, part, width)
-    whole = unmasked(scores, part.axes(width))
-    for bound, test in masks_of(scores, part.axes(width)):
-        masked.given[test] = bound_test(bound, width)
-    graph = _graph_of_scores(context, masked, scores)
-    for instance in instances_under([whole]):
-        if not instance.variables and instance.kind in ("op", "load", "select"):
-            seen.given.setdefault(instance, masked.ref(instance, 0))
-    loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
-    everywhere = _graph_of_scores(context, seen, whole)
-    return ScoresView(
-        taken(masked, "kernel"),
-        scale_of(masked, factor),
-        graph,
-        everywhere if everywhere != graph else None,
-        any(i not in masked.cached for i in loads),
-    )
-
-
-def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> GraphView:
-    emit_scores(emitter, context.attention.scores, scores)
-    return graph_of(emitter, "batch", "row", "vector")
-
-
-def _rows(context: _Context) -> RowView:
-    softmax, plans = _softmax(context, 1)
-    scopes = row_scopes(context.attention.batches, context.attention.scores.axes(1))
-    emitter = context.frame.emitter(
-        (*scopes, ("store", frozenset())), stored_under=_ROW_TEST, sizes={"M": context.attention.m}
-    )
-    return emit_row_end(emitter, softmax, plans)
-
-
-def _output(context: _Context) -> GraphView:
-    part = context.attention.outputs
-    emitter = _emitter(context, part, OUT_WIDTH)
-    return emit_outputs(emitter, part, part.lowering(OUT_WIDTH))

@@ -2,128 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusec.codegen.attention import OUT_WIDTH, operand_view
-from fusec.codegen.attention_backward_view import ElementView, ResultView, WalkView
-from fusec.codegen.attention_frame import Frame, frame_of, neighbours, row_scopes
-from fusec.codegen.attention_limits import bound_test, narrowed_by_rows
-from fusec.codegen.attention_scores import (
-    emit_outputs,
-    give_rounded,
-    give_sums,
-    scale_of,
-    taken,
-)
-from fusec.codegen.attention_view import GraphView
-from fusec.codegen.product_text import (
-    COLUMN,
-    COLUMNS,
-    INDEX,
-    ROW,
-    ROWS,
-    THREADS,
-    boolean,
-    constant,
-    integer,
-    shared_memory,
-    using,
-)
-from fusec.index.instances import Instance
-from fusec.ir.dtype import F32
-from fusec.kernel.ctext import compute_type, storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.nodes import (
-    INT,
-    Assign,
-    Binary,
-    Expression,
-    Let,
-    Name,
-    Statement,
-    Unary,
-    both,
-    call,
-    item,
-)
+from fusec.codegen.views import KernelView, head
+from fusec.kernel.ctext import index_type
+from fusec.kernel.nodes import Type
+from fusec.schedule.attention.kernel.backward import Context, WalkNodes, context_of, nodes_of
 from fusec.schedule.attention_backward import BackwardPlan
-from fusec.schedule.attention_backward_choice import (
-    BackwardParameters,
-    WalkKernel,
-    spelled_walk_layout,
-)
-from fusec.schedule.attention_backward_problem import Backward, find_backward
-from fusec.schedule.attention_backward_values import QueryValues, find_query_values
-from fusec.schedule.attention_masks import Bound, masks_of, unmasked
-from fusec.schedule.attention_part import Part
-from fusec.schedule.attention_scale import without_scale
-
-RESERVED = frozenset([
-    "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "all_seen", "batch", "batches",
-    "chunk", "column", "compute", "d", "finish_keys", "finish_queries", "finish_values", "first",
-    "first_row", "half", "i", "kOutWidth", "keep", "lane_row", "last", "m", "moved", "n", "other",
-    "own", "own_row", "p", "passing", "place", "pull", "pulls", "query_values", "row", "s", "scale",
-    "seen", "seen_by", "share", "shared", "shares", "stage", "sums", "tile", "tile_row",
-    "tile_rows", "tiles", "value_sums", "values", "visit_keys", "visit_queries", "visit_values",
-    "warp", "warp_row", "weigh", "weight", "weights",
-])  # fmt: skip
-"""Names that the template gives to its own constants and variables."""
+from fusec.schedule.attention_backward_choice import WalkKernel
 
 
-@dataclass(frozen=True)
-class _Context:
-    """A plan's problem in C names, and what stands around its graphs."""
+@dataclass(frozen=True, kw_only=True)
+class WalkView(KernelView, WalkNodes):
+    """A walk of attention's backward."""
 
-    frame: Frame
-    backward: Backward
-    parameters: BackwardParameters
-    kernel: WalkKernel
+    index_type: Type
 
 
 def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
     """Return the view of a kernel that walks."""
-    parameters, of_keys = plan.parameters, kernel.walk.of_keys
-    frame = frame_of(plan, kernel, RESERVED, wide=parameters.wide_index)
-    backward = find_backward(frame.fusion)
-    assert isinstance(backward, Backward)
-    context = _Context(frame, backward, parameters, kernel)
-    operands = (backward.queries, backward.gradients, backward.keys, backward.values)
-    queries, gradients, keys, values = (
-        operand_view(o, frame.names[m]) for o, m in zip(operands, kernel.map_names, strict=True)
-    )
-    sides = ((queries, gradients), (keys, values))
-    walk = kernel.walk
+    context = context_of(plan, kernel)
+    nodes, names = nodes_of(context), context.frame.names
     return WalkView(
-        **frame.head,  # pyright: ignore[reportArgumentType]
+        **head(plan, kernel, nodes, names),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(context),
-        of_keys=of_keys,
-        config=_config(context),
-        constants=(
-            constant(INDEX, "M", backward.m),
-            constant(INDEX, "N", backward.n),
-            constant(INT, "batches", backward.batches),
-        ),
-        own=sides[of_keys],
-        others=sides[not of_keys],
-        own_rows="keys" if of_keys else "queries",
-        own_count=_count(of_keys=of_keys),
-        other_rows="queries" if of_keys else "keys",
-        other_count=_count(of_keys=not of_keys),
-        bounds=tuple(_limit(b, of_keys=of_keys) for b in backward.bounds),
-        results=_results(context),
-        unsummed="" if walk.pulls and walk.shares else "value_sums" if walk.pulls else "sums",
-        has_batches=backward.batches != 1,
-        **_elements(context),  # pyright: ignore[reportArgumentType]
+        index_type=index_type(wide=context.frame.wide),
     )
 
 
-def _count(*, of_keys: bool) -> str:
-    """Return the name of how many keys there are, or queries."""
-    return "N" if of_keys else "M"
-
-
-def _sentence(context: _Context) -> str:
+def _sentence(context: Context) -> str:
     backward, p, of_keys = context.backward, context.parameters, context.kernel.walk.of_keys
     batch = "" if backward.batches == 1 else f"{backward.batches} times "
     own, others = (backward.n, backward.m) if of_keys else (backward.m, backward.n)
@@ -133,168 +40,3 @@ def _sentence(context: _Context) -> str:
         f"Schedule: {batch}{own} {names[0]} in tiles of {p.rows}, looping over {others} {names[1]} "
         f"in tiles of {p.others(of_keys=of_keys)}, one CTA per SM over all tiles, {groups}."
     )
-
-
-def _config(context: _Context) -> tuple[Statement, ...]:
-    backward, p, kernel = context.backward, context.parameters, context.kernel
-    walk, of_keys = kernel.walk, kernel.walk.of_keys
-    own, others = ("keys", "queries") if of_keys else ("queries", "keys")
-    return (
-        using("T", storage_type(backward.dtype), "of all operands and weights"),
-        integer("kFeatures", backward.features.value, "of a query, and of a key"),
-        integer("kValueFeatures", backward.value_features.value, "of a gradient, and of a value"),
-        integer("kRows", p.rows, f"{own} that a CTA owns at a time"),
-        integer("kOthers", p.others(of_keys=of_keys), f"{others} of a stage"),
-        integer("kStages", p.stages(of_keys=of_keys), "stages in flight"),
-        integer("kConsumers", p.warpgroups, f"warpgroups of 64 {own} each; one more loads"),
-        THREADS,
-        integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
-        integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
-        integer("kQueryCount", kernel.query_values, "values that a query has of its own"),
-        boolean("kOfKeys", of_keys, "keys are owned, not queries"),
-        boolean("kPulls", walk.pulls, f"what {own} are pulled by is summed"),
-        boolean("kShares", walk.shares, "shares of gradients are summed, for values"),
-        boolean("kDescending", bool(backward.bounds), "tiles with most work are owned first"),
-        boolean("kLastFirst", not of_keys, "of those, the last ones have most"),
-        *shared_memory(
-            spelled_walk_layout(
-                p,
-                backward.features.value,
-                backward.value_features.value,
-                kernel.query_values,
-                walk,
-            )
-        ),
-    )
-
-
-def _limit(bound: Bound, *, of_keys: bool) -> Statement:
-    """Return the statement that narrows what the rows that are owned see, or are seen by."""
-    is_end = bound.is_end != of_keys
-    offset = 0 - bound.offset if of_keys else bound.offset
-    return narrowed_by_rows(offset + (1 if is_end else 0), is_end=is_end)
-
-
-def _emitter(context: _Context, part: Part, width: int, own: str = "") -> Emitter:
-    """Return an emitter; own: the name of how many rows there are, of which each is stored."""
-    axes = part.axes(width)
-    scopes = (*row_scopes(context.backward.batches, axes), *neighbours(axes))
-    test = Binary("<", ROW, Name(own)) if own else None
-    backward = context.backward
-    sizes = {
-        "Config::kFeatures": backward.features, "Config::kValueFeatures": backward.value_features,
-        "M": backward.m, "N": backward.n,
-    }  # fmt: skip
-    return context.frame.emitter(scopes, axes, "kOutWidth", test, sizes)
-
-
-def _elements(context: _Context) -> dict[str, object]:
-    """Return the fields of the view that say what becomes of an element."""
-    between = context.backward.between
-    values = find_query_values(between)
-    part = between.part
-    common = _emitter(context, part, 1)
-    own = list[Statement]()
-    for number, instance in enumerate(values.instances):
-        value = common.convert(instance, F32, 0)
-        if number == values.exponent and not values.may_be_far:
-            value = _exponent_of_two(Unary("-", value))
-        own.append(Assign(_value(number), value))
-    # A mask without limits is tested for every element: tiles are not skipped, nor partly seen.
-    seen = values.scores
-    if seen is not None and context.backward.bounds:
-        seen = unmasked(seen, part.axes(1))
-    tests = {test: bound_test(bound, 1) for bound, test in _masks(seen, part)}
-    masks = [bound_test(b, 1) for b, test in _masks(values.scores, part) if test not in tests]
-    share, lines = _share(context, values, seen, tests)
-    pull = _emitter(context, part, 1)
-    pull.given[values.weights.shares] = Name("share")
-    _give(context, pull, values, values.weights.pulls, "moved")
-    pulled = pull.ref(values.weights.pulls, 0)
-    inside = Binary("<", *((ROW, ROWS) if context.kernel.walk.of_keys else (COLUMN, COLUMNS)))
-    return {
-        "value_lines": (*taken(common, "kernel", "batch", "row"), *own),
-        "share": share,
-        "inside": inside,
-        "kept": both([inside, *masks]) if masks else None,
-        "pull": _element(pull, pulled),
-        "reads": values.reads,
-        "lines": lines,
-    }
-
-
-def _masks(scores: Instance | None, part: Part) -> list[tuple[Bound, Instance]]:
-    return [] if scores is None else masks_of(scores, part.axes(1))
-
-
-def _value(number: int) -> Expression:
-    """Return a value of the query."""
-    return item("values", number)
-
-
-def _exponent_of_two(value: Expression) -> Expression:
-    return call("fusec::exponent_of_two", value)
-
-
-def _element(emitter: Emitter, value: Expression, *scopes: str) -> ElementView:
-    """Return the view of what was emitted; scopes: those around a batch, if any."""
-    return ElementView(taken(emitter, *scopes, "batch", "row", "vector", "lane"), value)
-
-
-def _share(
-    context: _Context,
-    values: QueryValues,
-    scores: Instance | None,
-    tests: Mapping[Instance, Expression],
-) -> tuple[ElementView, tuple[Statement, ...]]:
-    """Return what makes a share, and what all have in common.
-
-    That of an exponential is made by one multiplication and addition.
-    """
-    emitter = _emitter(context, context.backward.between.part, 1)
-    emitter.given.update(tests)
-    if scores is None or values.exponent is None:
-        _give(context, emitter, values, values.weights.shares, "s")
-        share = emitter.ref(values.weights.shares, 0)
-        return _element(emitter, share, "kernel"), ()
-    inside, factor = without_scale(scores)
-    _give(context, emitter, values, inside, "s")
-    score, less, scale = emitter.ref(inside, 0), _value(values.exponent), Name("scale")
-    of_all = scale_of(emitter, factor)
-    lines = *emitter.take(0, "kernel"), Let(compute_type(F32), "scale", _exponent_of_two(of_all))
-    power = (score - less) * scale if values.may_be_far else call("fmaf", score, scale, less)
-    return _element(emitter, call("fusec::exp2_approx", power)), lines
-
-
-def _give(
-    context: _Context, emitter: Emitter, values: QueryValues, root: Instance, name: str
-) -> None:
-    """Let what a thread has be the results of a product, rounded, and the values of a query."""
-    between = context.backward.between
-    sums = between.moved if name == "moved" else between.part.epilogue.sums
-    for number, instance in enumerate(values.instances):
-        if number != values.exponent:
-            emitter.given[instance] = _value(number)
-    give_sums(emitter, sums, [root], Name(name))
-    give_rounded(emitter, [root])
-    emitter.count([root])
-
-
-def _results(context: _Context) -> tuple[ResultView, ...]:
-    """Return what becomes of the sums."""
-    backward, walk = context.backward, context.kernel.walk
-    found: list[ResultView] = []
-    if walk.pulls:
-        name = "keys" if walk.of_keys else "queries"
-        part = backward.of_keys[1] if walk.of_keys else backward.of_queries[1]
-        found.append(ResultView(name, "sums", "kFeatures", _output(context, part)))
-    if walk.shares:
-        output = _output(context, backward.of_values[1])
-        found.append(ResultView("values", "value_sums", "kValueFeatures", output))
-    return tuple(found)
-
-
-def _output(context: _Context, part: Part) -> GraphView:
-    own = _count(of_keys=context.kernel.walk.of_keys)
-    emitter = _emitter(context, part, OUT_WIDTH, own)
-    return emit_outputs(emitter, part, part.lowering(OUT_WIDTH))

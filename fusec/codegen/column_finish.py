@@ -4,105 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import (
-    KernelView,
-    emit_store,
-    equations,
-    head,
-    parameter_names,
-    plan_stores,
-)
-from fusec.index.access import Facts
-from fusec.index.instances import Instance, instances_under
-from fusec.ir.graph import Fusion, Node, Value
-from fusec.kernel.accumulators import accumulator_type, combiner, update
-from fusec.kernel.ctext import compute_type, identifier, index_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import (
-    I64,
-    Binary,
-    Cast,
-    Declare,
-    Element,
-    Expression,
-    Let,
-    Name,
-    Statement,
-    Static,
-    Type,
-    call,
-)
-from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
-from fusec.schedule.inner_outer_persistent_choice import (
-    FinishParameters,
-    FinishShape,
-    InnerOuterParameters,
-)
-from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split
+from fusec.codegen.views import KernelView, equations, head
+from fusec.ir.graph import Fusion, Node
+from fusec.kernel.ctext import index_type
+from fusec.kernel.nodes import Type
+from fusec.schedule.inner_outer_persistent import InnerOuterPlan
+from fusec.schedule.inner_outer_persistent_choice import FinishParameters, FinishShape
+from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.plan import StepKernel
-
-
-@dataclass(frozen=True)
-class Total:
-    """A column sum.
-
-    start: declares a thread's part; take: adds a partial; sum: declares what all parts come to.
-    """
-
-    start: Statement
-    take: Statement
-    sum: Statement
-
-
-@dataclass(frozen=True)
-class SetView:
-    """The finish of one column set.
-
-    purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: a
-    partial row where there is one group; starts, takes, sums: lines of its
-    sums; lines: once per column, what follows from them.
-    """
-
-    purpose: str
-    threads_x: int
-    threads_y: int
-    ranges: int
-    groups: int
-    tiles: int
-    blocks: int
-    first_range: Expression
-    starts: tuple[Statement, ...]
-    takes: tuple[Statement, ...]
-    sums: tuple[Statement, ...]
-    lines: tuple[Statement, ...]
+from fusec.schedule.rows.kernel.column_finish import FinishNodes, nodes_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishView(KernelView):
+class FinishView(KernelView, FinishNodes):
     """Columns by partial rows, set by set."""
 
     index_type: Type
     threads: int
     columns: int
-    sets: tuple[SetView, ...]
 
 
 def view(plan: InnerOuterPlan, kernel: StepKernel[FinishParameters]) -> FinishView:
     """Return the view of the finish of all column sets."""
-    split, main, chosen = plan.problem, plan.parameters, kernel.step
-    names = parameter_names(kernel)
-    sets = tuple(_set_view(split, main, shape, names) for shape in chosen.shapes)
+    split, chosen = plan.problem, kernel.step
+    fields = head(plan, kernel, nodes_of(plan, kernel))
+    fields["equations"] = equations(_shown(split, chosen))
     return FinishView(
-        **{**head(plan, kernel), "equations": equations(_shown(split, chosen))},  # pyright: ignore[reportArgumentType]
+        **fields,  # pyright: ignore[reportArgumentType]
         schedule="Schedule: "
         + " and ".join(_shape_text(s) for s in chosen.shapes)
         + "; partial rows are added in a fixed order.",
-        index_type=index_type(wide=main.wide_index),
+        index_type=index_type(wide=plan.parameters.wide_index),
         threads=chosen.threads,
         columns=split.bands.columns.value,
-        sets=sets,
     )
 
 
@@ -118,82 +52,3 @@ def _shown(split: Split, chosen: FinishParameters) -> Fusion:
         results = {n.output for n in each.nodes}
         nodes += [*each.nodes, *(n for n in each.finish.nodes if n.output not in results)]
     return split.fusion.with_nodes(dict.fromkeys(nodes))
-
-
-def _set_view(
-    split: Split, main: InnerOuterParameters, shape: FinishShape, names: Names
-) -> SetView:
-    each = split.sets[shape.column_set]
-    bands = each.bands
-    _, chunk, _ = bands.variables(1)
-    lowering = each.lowering(split.domain)
-    emitter = Emitter(
-        (
-            Scope("kernel", frozenset({bands.group}), per_phase=False),
-            Scope("column", frozenset({chunk})),
-        ),
-        names,
-        Facts(split.fusion.hints),
-        aliases={chunk: Alias("column")},
-        written=frozenset(n for s in split.sets for n in s.finish.effects.overwritten),
-        wide=main.wide_index,
-        symbols=named(kColumns=bands.columns),
-        stored_under=Binary(">=", Name("column_of_thread"), Name("kColumns")),
-    )
-    plans = plan_stores(lowering, each.finish.outputs, emitter.store_kind)
-    roots = [p.instance for p in plans]
-    read: dict[Value | None, list[Instance]] = {}
-    for instance in instances_under(roots):
-        read.setdefault(instance.value, []).append(instance)
-    totals = _totals(split, main, each, emitter, read)
-    emitter.count(roots)
-    for store in plans:
-        emit_store(emitter, store, 0)
-    groups, own = bands.groups.value, Name("range")
-    axes = ", ".join(a.name for a in bands.inner)
-    tiles = -(-bands.columns.value // shape.threads_x)
-    return SetView(
-        purpose=f"The sums over {axes}{' of each group' if groups > 1 else ''}.",
-        threads_x=shape.threads_x,
-        threads_y=shape.threads_y,
-        ranges=shape.ranges,
-        groups=groups,
-        tiles=tiles,
-        blocks=groups * tiles,
-        first_range=Cast(I64, own) if main.wide_index else own,
-        starts=tuple(t.start for t in totals),
-        takes=tuple(t.take for t in totals),
-        sums=tuple(t.sum for t in totals),
-        lines=(*emitter.take(0, "kernel"), *emitter.take(0, "column")),
-    )
-
-
-def _totals(
-    split: Split,
-    main: InnerOuterParameters,
-    each: ColumnSet,
-    emitter: Emitter,
-    read: dict[Value | None, list[Instance]],
-) -> tuple[Total, ...]:
-    """Return the sums that something follows from, and give them to the emitter.
-
-    A sum is read of its own column alone, by some under conditions: it is there without them.
-    """
-    workspaces = partials_of(split, main.ranges)
-    totals: list[Total] = []
-    for node in each.nodes:
-        value = each.sums[node]
-        if value not in read:
-            continue
-        dtype = accumulator_type(node)
-        name = emitter.names.fresh(value.name)
-        part = emitter.names.fresh(f"{value.name}_part", "part")
-        partial = Element(Name(identifier(workspaces[node].name)), Name("place"))
-        take = update(node.op, Name(part), partial, dtype)
-        kind, combine = compute_type(dtype), combiner(node.op, dtype)
-        about = combine, "kThreadsX", "kThreadsY"
-        whole = call("fusec::block_reduce_strided", part, about=about)
-        start = Declare(kind, part, (), Static(combine, "identity"))
-        totals.append(Total(start, take, Let(kind, name, whole)))
-        emitter.given.update(dict.fromkeys(read[value], Name(name)))
-    return tuple(totals)

@@ -138,9 +138,10 @@ class Parameter:
         return f"const __grid_constant__ {self.type} {self.name}"
 
 
-def parameters(kernel: Kernel) -> tuple[Parameter, ...]:
-    """Return what a kernel's arguments are to its text."""
-    return tuple(Parameter(a, identifier(a.name)) for a in kernel.arguments)
+def parameters(kernel: Kernel, names: Mapping[str, str] | None = None) -> tuple[Parameter, ...]:
+    """Return what a kernel's arguments are to its text; names: C names by theirs."""
+    known = names or {}
+    return tuple(Parameter(a, identifier(known.get(a.name, a.name))) for a in kernel.arguments)
 
 
 HEADERS_HERE, PARAMETERS_HERE = "@headers@", "@parameters@"

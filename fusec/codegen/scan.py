@@ -1,41 +1,26 @@
-"""The views of the scan templates."""
+"""The view of the scan templates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
-from fusec.index.access import Facts
-from fusec.index.instances import Lowering
-from fusec.ir.expression import Var
-from fusec.kernel.accumulators import combiner
-from fusec.kernel.ctext import compute_type, dim_text, index_type
-from fusec.kernel.emit import Emitter, rounded
-from fusec.kernel.formulas import parsed
-from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Assign, Expression, Let, Name, Statement, Static, Type, item
+from fusec.codegen.views import KernelView, head
+from fusec.kernel.ctext import compute_type, index_type
+from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
-from fusec.schedule.scan import ScanParameters, ScanPlan
-
-OP = Type("Op")
-"""The combiner, as the templates call it."""
+from fusec.schedule.scan.family import ScanParameters, ScanPlan
+from fusec.schedule.scan.kernel import ScanNodes, nodes_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScanView(KernelView):
+class ScanView(KernelView, ScanNodes):
     """Tiles of rows (or of columns): read, combined, and finished where they were read.
 
-    combiner: what combines two parts, or combine, identity: how parts `a` and `b` are combined, and
-    with what any stays as it is; tiles: of a row, with totals, flags, counters: workspaces, where
-    blocks share rows; rows, columns: extents; exact: whether tiles are just the scanned axis;
-    row_bound: whether rows may run out; initial: the first carry; row: statements before the tiles;
-    before: fills the tile; after: what follows from the prefixes, and the stores.
+    tiles: of a row, with totals, flags, counters: workspaces, where blocks share rows; exact:
+    whether tiles are just the scanned axis; row_bound: whether rows may run out.
     """
 
     index_type: Type
-    combiner: Type | None
-    combine: Expression | None
-    identity: Expression | None
     type: Type
     threads_x: int
     threads_y: int
@@ -45,32 +30,20 @@ class ScanView(KernelView):
     totals: str
     flags: str
     counters: str
-    rows: Expression
-    columns: Expression
     exact: bool
     row_bound: bool
-    initial: Expression
-    row: tuple[Statement, ...]
-    before: tuple[Statement, ...]
-    after: tuple[Statement, ...]
 
 
 def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
     """Return the view of a scan kernel."""
     p, scan = plan.parameters, plan.problem
-    initial, row, before, after = _bodies(plan, kernel)
-    dtype, cuda = scan.node.output.dtype.compute, scan.node.op.cuda
     tile = p.chunks * (p.threads_x * p.vector_width if p.inner else p.threads_y)
-    rows, columns = scan.rows.rows, scan.rows.columns
     spaces = [w.name for w in plan.workspaces] or ["", "", ""]
     return ScanView(
-        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
         index_type=index_type(wide=p.wide_index),
-        combiner=combiner(scan.node.op, dtype) if "default" in cuda else None,
-        combine=parsed(cuda["combine"]) if "combine" in cuda else None,
-        identity=parsed(cuda["identity"]) if "identity" in cuda else None,
-        type=compute_type(dtype),
+        type=compute_type(scan.node.output.dtype.compute),
         threads_x=p.threads_x,
         threads_y=p.threads_y,
         vector_width=p.vector_width,
@@ -79,14 +52,8 @@ def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
         totals=spaces[0],
         flags=spaces[1],
         counters=spaces[2],
-        rows=dim_text(rows if p.inner else columns),
-        columns=dim_text(columns if p.inner else rows),
-        exact=columns.value % tile == 0,
+        exact=scan.rows.columns.value % tile == 0,
         row_bound=p.threads_y > 1,
-        initial=initial,
-        row=row,
-        before=before,
-        after=after,
     )
 
 
@@ -105,60 +72,4 @@ def _sentence(p: ScanParameters) -> str:
     return (
         f"Schedule: {p.threads_x} vectors of {p.vector_width} columns, {p.threads_y} spans of "
         f"{p.chunks} rows at a time; the carry goes from tile to tile."
-    )
-
-
-Lines = tuple[Statement, ...]
-
-
-def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[Expression, Lines, Lines, Lines]:
-    """Return the first carry, the statements of a row, those that fill a tile, those after it."""
-    p, scan = plan.parameters, plan.problem
-    binding, (row, chunk, lane) = scan.bind(p.vector_width)
-    lowering = Lowering(scan.fusion, scan.domain, binding)
-    emitter = Emitter(
-        _scopes(p, row, chunk, lane),
-        parameter_names(kernel),
-        Facts(scan.fusion.hints),
-        lane=lane if p.vector_width > 1 else None,
-        width=p.vector_width,
-        aliases={chunk: Alias("column", p.vector_width)},
-        written=scan.fusion.effects.overwritten,
-        wide=p.wide_index,
-        in_range="is_column" if not p.inner else "is_row" if p.threads_y > 1 else "",
-        symbols=named(kColumns=scan.rows.columns) if p.inner else named(columns=scan.rows.rows),
-    )
-    scanned = scan.scanned(lowering, (row, chunk, lane))
-    plans = plan_stores(lowering, scan.fusion.outputs, emitter.store_kind)
-    name = emitter.names.fresh(scan.node.output.name)
-    emitter.given[scanned] = Name(name)
-    emitter.count([*scanned.operands, *(s.instance for s in plans)])
-    dtype = scan.node.output.dtype.compute
-    value = emitter.convert(scanned.operands[0], dtype, 0)
-    element = emitter.element_of_vector
-    own = item("part", "c", element)
-    emitter.add(0, "lane", Assign(own, value))
-    before = Name("before") if p.inner else item("before", element)
-    prefix: Expression = Static(OP, "combine", (before, own))
-    if scan.node.output.dtype.is_half:
-        prefix = rounded(scan.node.output.dtype, prefix)
-    emitter.add(1, "lane", Let(compute_type(dtype), name, prefix))
-    initial: Expression = Static(OP, "identity")
-    if len(scanned.operands) > 1:
-        initial = emitter.convert(scanned.operands[1], dtype, 0)
-    for each in plans:
-        emit_store(emitter, each, 1)
-    return initial, emitter.before(0), emitter.statements(0), emitter.statements(1)
-
-
-def _scopes(p: ScanParameters, row: Var, chunk: Var, lane: Var) -> tuple[Scope, ...]:
-    """Return the loop nest: rows with vectors along them, or columns with rows along them."""
-    outer, inner = (
-        (("row", row), ("vector", chunk)) if p.inner else (("column", chunk), ("row", row))
-    )
-    return (
-        Scope("kernel", frozenset(), per_phase=False),
-        Scope(outer[0], frozenset({outer[1]}), per_phase=False),
-        Scope(inner[0], frozenset({inner[1]})),
-        Scope("lane", frozenset({lane})),
     )

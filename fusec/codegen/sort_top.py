@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.sort import READ, Writing
-from fusec.codegen.views import KernelView, head, parameter_names
-from fusec.index.access import Facts
-from fusec.index.instances import Lowering
-from fusec.ir.dim import dim
-from fusec.ir.expression import Var
+from fusec.codegen.views import KernelView, head
 from fusec.kernel.ctext import index_type, storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Expression, Statement, Type
+from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel, Plan
+from fusec.schedule.sort.kernel.top import TopNodes, nodes_of
 from fusec.schedule.sort_parts import Parts, key_bits
-from fusec.schedule.sort_top import TopParameters, bind
+from fusec.schedule.sort_top import TopParameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopView(KernelView):
-    """A block's part of a row, read once into registers.
-
-    row: statements once per row; vector, lane: those that make `value`, the element at
-    `column + v`; write: what follows at `position` from the element at `found`; entries, arrived:
-    workspaces.
-    """
+class TopView(KernelView, TopNodes):
+    """A block's part of a row, read once into registers; entries, arrived: workspaces."""
 
     index_type: Type
     type: Type
@@ -41,53 +30,15 @@ class TopView(KernelView):
     largest: bool
     entries: str
     arrived: str
-    row: tuple[Statement, ...]
-    vector: tuple[Statement, ...]
-    lane: tuple[Statement, ...]
-    value: Expression
-    write: tuple[Statement, ...]
 
 
 def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
     """Return the view of a top-k kernel."""
     parts, p = plan.problem, plan.parameters
-    names = parameter_names(kernel)
-    tensor = parts.node.inputs[0]
-    row = Scope("row", frozenset({parts.row}), per_phase=False)
-    outer = (Scope("kernel", frozenset(), per_phase=False), row)
-    binding, (chunk, lane) = bind(parts, p.vector_width)
-    symbols = named(kColumns=dim(parts.length), kKeep=dim(parts.keep))
-    reading = Emitter(
-        (*outer, Scope("vector", frozenset({chunk})), Scope("lane", frozenset({lane}))),
-        names,
-        Facts(parts.fusion.hints),
-        lane=lane if p.vector_width > 1 else None,
-        width=p.vector_width,
-        aliases={chunk: Alias("column", p.vector_width)},
-        wide=p.wide_index,
-        symbols=symbols,
-    )
-    operand = Lowering(parts.before, parts.operand, binding).at_home(tensor)
-    reading.count([operand])
-    value = reading.ref(operand, READ)
-    found = Var("found", tensor.shape[parts.axis])
-    position = Var("position", parts.node.output.shape[parts.axis])
-    place = Scope("element", frozenset({found, position}))
-    storing = Emitter(
-        (*outer, place),
-        names,
-        Facts(parts.fusion.hints),
-        wide=p.wide_index,
-        symbols=symbols,
-    )
-    writing = Writing(parts, storing, found, position)
-    storing.count(writing.roots)
-    write = writing.emit()
+    tensor, attributes = parts.node.inputs[0], parts.node.attributes
     spaces = [w.name for w in plan.workspaces] or ["", ""]
-    outside = ("kernel", "row")
-    attributes = parts.node.attributes
     return TopView(
-        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
         index_type=index_type(wide=p.wide_index),
         type=storage_type(tensor.dtype),
@@ -102,11 +53,6 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
         largest=bool(attributes.get("descending", attributes.get("largest"))),
         entries=spaces[0],
         arrived=spaces[1],
-        row=tuple(line for e in (reading, storing) for s in outside for line in e.take(0, s)),
-        vector=reading.take(READ, "vector"),
-        lane=reading.take(READ, "lane"),
-        value=value,
-        write=write,
     )
 
 

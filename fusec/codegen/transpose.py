@@ -4,43 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.views import KernelView, emit_store, head, parameter_names, plan_stores
-from fusec.index.access import Facts
+from fusec.codegen.views import KernelView, head
 from fusec.ir.dim import product
-from fusec.ir.expression import Var
-from fusec.kernel.ctext import dim_text, identifier, index_type, storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope, named
-from fusec.kernel.nodes import Expression, Statement, Type, item
+from fusec.kernel.ctext import index_type
+from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
-from fusec.schedule.transpose import Crossing, TransposePlan
-from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
+from fusec.schedule.transpose.family import TransposePlan
+from fusec.schedule.transpose.kernel.tiles import TransposeNodes, nodes_of
 from fusec.schedule.transpose_tile import Tile
 
 
-@dataclass(frozen=True)
-class TileView:
-    """A tile in shared memory: array, element type, what loads a vector along lines.
-
-    read, taken: what holds a thread's vectors along lines, and along columns; at: where one lies.
-    """
-
-    name: str
-    type: Type
-    load: Expression
-    read: str
-    taken: str
-    at: str
-
-
 @dataclass(frozen=True, kw_only=True)
-class TransposeView(KernelView):
-    """Tiles of lines by columns.
+class TransposeView(KernelView, TransposeNodes):
+    """Tiles of lines by columns, and the threads that read and write them.
 
-    lines, columns: extents; has_batches: whether there are several such matrices; setup: statements
-    once per block; read: statements before the tile loads of one column; write: the stores of one
-    vector of columns of a line; pack: columns that a thread reads side by side.
+    has_batches: whether there are several such matrices; pack: columns that a thread reads side by
+    side.
     """
 
     index_type: Type
@@ -50,23 +29,14 @@ class TransposeView(KernelView):
     read_width: int
     write_width: int
     pack: int
-    lines: Expression
-    columns: Expression
     has_batches: bool
-    setup: tuple[Statement, ...]
-    read: tuple[Statement, ...]
-    tiles: tuple[TileView, ...]
-    write: tuple[Statement, ...]
 
 
 def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
     """Return the view of a transpose kernel."""
     p, crossing = plan.parameters, plan.problem
-    names = parameter_names(kernel)
-    reader, tiles, read = _reader(plan, names)
-    write, setup = _writer(plan, names, tiles)
     return TransposeView(
-        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
         schedule=(
             f"Schedule: tiles of {p.tile_lines} x {p.tile_columns}, read in vectors of "
             f"{p.read_width} along lines, written in vectors of {p.write_width} along columns."
@@ -78,73 +48,5 @@ def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
         read_width=p.read_width,
         write_width=p.write_width,
         pack=Tile(p, crossing.sizes).pack,
-        lines=dim_text(crossing.line.extent),
-        columns=dim_text(crossing.column.extent),
         has_batches=product(a.extent for a in crossing.others) != 1,
-        setup=(*reader.take(0, "kernel"), *reader.take(0, "batch"), *setup),
-        read=read,
-        tiles=tiles,
-        write=write,
     )
-
-
-def _scopes(crossing: Crossing, outer: Var, chunk: Var, lane: Var) -> tuple[Scope, ...]:
-    batch = Var("batch", product(a.extent for a in crossing.others))
-    return (
-        Scope("kernel", frozenset(), per_phase=False),
-        Scope("batch", frozenset({batch}), per_phase=False),
-        Scope("vector", frozenset({outer, chunk})),
-        Scope("lane", frozenset({lane})),
-    )
-
-
-def _reader(
-    plan: TransposePlan, names: Names
-) -> tuple[Emitter, tuple[TileView, ...], tuple[Statement, ...]]:
-    """Return the tiles and how they are loaded, lane by lane along the lines."""
-    p, crossing = plan.parameters, plan.problem
-    lowering, (column, chunk, lane) = read_lowering(crossing, p.read_width)
-    for output in plan.fusion.outputs:
-        lowering.at_home(output.value)
-    emitter = Emitter(
-        _scopes(crossing, column, chunk, lane), names, Facts(plan.fusion.hints),
-        lane=lane if p.read_width > 1 else None, width=p.read_width,
-        aliases={chunk: Alias("line", p.read_width)}, wide=p.wide_index, width_name="kReadVec",
-        symbols=named(lines=crossing.line.extent, columns=crossing.column.extent),
-    )  # fmt: skip
-    tiles: list[TileView] = []
-    for load in tiled_loads(lowering, {chunk: p.read_width, lane: 1}, column):
-        text = emitter.load_vector(load, 0)
-        name = names.fresh(f"{identifier(load.name)}_tile", "tile")
-        held = [names.fresh(f"{name}_{word}", word) for word in ("lines", "columns", "at")]
-        tiles.append(TileView(name, storage_type(load.dtype), text, *held))
-    return emitter, tuple(tiles), emitter.take(0, "vector")
-
-
-def _writer(
-    plan: TransposePlan,
-    names: Names,
-    tiles: tuple[TileView, ...],
-) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
-    """Return the statements of one vector of columns."""
-    p, crossing = plan.parameters, plan.problem
-    lowering, (line, chunk, lane) = write_lowering(crossing, p.write_width)
-    emitter = Emitter(
-        _scopes(crossing, line, chunk, lane), names, Facts(plan.fusion.hints),
-        lane=lane if p.write_width > 1 else None, width=p.write_width,
-        aliases={chunk: Alias("column", p.write_width)}, wide=p.wide_index, width_name="kWriteVec",
-        symbols=named(columns=crossing.column.extent, lines=crossing.line.extent),
-        stored_under="line >= lines",
-    )  # fmt: skip
-    plans = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
-    reads = read_lowering(crossing, p.read_width)
-    for output in plan.fusion.outputs:
-        reads[0].at_home(output.value)
-    pairs = matched(crossing, reads, (lowering, (line, chunk, lane)))
-    assert pairs is not None
-    for tile, (_, load) in zip(tiles, pairs, strict=True):
-        emitter.cached[load] = item(tile.taken, "i", emitter.element_of_vector)
-    emitter.count(s.instance for s in plans)
-    for store in plans:
-        emit_store(emitter, store, 0)
-    return emitter.statements(0), (*emitter.take(0, "kernel"), *emitter.take(0, "batch"))

@@ -23,6 +23,8 @@ from fusec.foreign import (
     read_bytes,
     read_json,
 )
+from fusec.models.folder import FUSION as MODEL_FUSION
+from fusec.models.folder import RECORD, Content
 from fusec.run.headers import with_included
 from fusec.target import own_file
 from fusec.tuned import Entry
@@ -107,6 +109,7 @@ def _check_files(folder: Path) -> None:
                 help="choose a new folder with -o, or one that fusec wrote",
             )
         is_code = name.startswith("kernels/") or PurePath(name).suffix in EMITTED
+        is_code |= name == MODEL_FUSION and RECORD in own
         if (
             is_code
             and digest(read_bytes(path, "a file of a compiled fusion", CODE_BYTES)) != own[name]
@@ -118,22 +121,32 @@ def _check_files(folder: Path) -> None:
 
 
 def _own_files(folder: Path) -> Mapping[str, str] | None:
-    """Return the files that a manifest lists, None where there is no manifest."""
-    if not (folder / MANIFEST).is_file():
+    """Return the files that a manifest or a model's record lists, None where there is neither."""
+    listed = next((name for name in (MANIFEST, RECORD) if (folder / name).is_file()), None)
+    if listed is None:
         return None
     try:
-        data = read_json(folder / MANIFEST, "a manifest")
-        with decoding(not_a(folder / MANIFEST, "a manifest")):
-            return {MANIFEST: "", **{str(k): str(v) for k, v in data["files"].items()}}
+        data = read_json(folder / listed, "a manifest")
+        with decoding(not_a(folder / listed, "a manifest")):
+            return {listed: "", **{str(k): str(v) for k, v in data["files"].items()}}
     except Undecodable:
         raise FusecError(
-            f"`{folder}` has a damaged {MANIFEST}: edits cannot be detected",
+            f"`{folder}` has a damaged {listed}: edits cannot be detected",
             help="remove the folder, or choose another one with -o",
         ) from None
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a compiled folder beside its place, then put it there; FusecError where it cannot be.
+def _write(path: Path, content: Content) -> None:
+    """Write a new file, of its bytes or of parts of them."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+        return
+    with path.open("wb") as file:
+        file.writelines(content)
+
+
+def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
+    """Write a folder of fusec's beside its place, then put it there; FusecError where it cannot be.
 
     The folder is the old one or the new one at any time, also when the process is killed.
     """
@@ -145,7 +158,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
             for name, content in files.items():
                 path = aside / NEW / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+                _write(path, content)
             if not put_in_place(aside, folder):
                 print(
                     f"fusec: `{folder}` was not replaced atomically: its file system cannot swap "

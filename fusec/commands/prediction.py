@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fusec.commands.report import aligned, kernel_count, launch_labels
 from fusec.escape import visible
+from fusec.models.folder import is_model_folder
 from fusec.parse.source import STDIN
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def print_next(path: str, sizes: Mapping[str, int]) -> None:
     """Print the commands that tell more, on this machine and on one with a GPU."""
     set_ = "".join(f" --set {name}={size}" for name, size in sizes.items())
     path = "FILE" if path == STDIN else path
-    file = str(Path(path, "fusion.yaml")) if Path(path).is_dir() else path
+    compiled = Path(path).is_dir() and not is_model_folder(path)
+    file = str(Path(path, "fusion.yaml")) if compiled else path
     file, path = visible(shlex.quote(file)) + set_, visible(shlex.quote(path)) + set_
     rows = [
         (f"  fusec explain {file}", "why it was partitioned this way; what limits each kernel"),

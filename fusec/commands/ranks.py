@@ -19,6 +19,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.files import fusions_of
 from fusec.foreign import TEXT_BYTES, read_bytes, read_standard_input
+from fusec.models.folder import is_model_folder
 from fusec.options import CompileOptions
 from fusec.run.links import Links
 from fusec.run.ranks import Ranks, from_environment, patience
@@ -82,7 +83,7 @@ def _keep_input() -> bytes:
 
 
 def _fusion_of(path: str, options: CompileOptions, given: int | None) -> Fusion | None:
-    if os.path.isdir(path):
+    if os.path.isdir(path) and not is_model_folder(path):
         if given is None:
             return None
         raise Unsupported("a compiled folder on several ranks", help="run the fusion file")

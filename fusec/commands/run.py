@@ -35,6 +35,7 @@ from fusec.commands.run_inputs import (
     check_files,
     check_sizes,
     inputs_of,
+    with_weights,
 )
 from fusec.commands.traced import has_steps, interpret, slices_of
 from fusec.commands.verify import agree, judge, load_expected, verify
@@ -42,6 +43,7 @@ from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Uns
 from fusec.driver import Compilation, Package
 from fusec.escape import visible
 from fusec.files import Names, as_asked, fusions_of, with_sizes
+from fusec.models.folder import is_model_folder
 from fusec.options import CompileOptions
 from fusec.stages import Timings
 
@@ -86,7 +88,9 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions, report:
 def _run(
     path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
-    if os.path.isdir(path):
+    if is_model_folder(path):
+        options = with_weights(path, options)
+    elif os.path.isdir(path):
         return _run_folder(Path(path), compile_options, options, place, report)
     if Path(path).suffix == ".py":
         return _run_script(path, compile_options, options, place, report)

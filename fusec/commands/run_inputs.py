@@ -12,6 +12,7 @@ from fusec.commands.report import no_array
 from fusec.commands.verify import Judging
 from fusec.diagnostics import FusecError
 from fusec.foreign import ARRAYS, check_file, memory_bytes
+from fusec.models.folder import read_model_folder
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -25,7 +26,8 @@ class RunOptions:
 
     device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
     times: print the time of each stage; values: print so many of each output; kind: of random
-    inputs, reals or integers; judging: what counts as right; trace: a file for when each step ran.
+    inputs, reals or integers; judging: what counts as right; trace: a file for when each step ran;
+    fixed: inputs that are known, as the weights of a model.
     """
 
     device: str = "auto"
@@ -40,6 +42,7 @@ class RunOptions:
     kind: str = "reals"
     judging: Judging = field(default_factory=Judging)
     trace: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -72,20 +75,34 @@ def check_files(options: RunOptions) -> None:
 
 def inputs_of(fusion: Fusion, options: RunOptions) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the inputs of a file, or random ones, with their sizes."""
-    from fusec.run.inputs import bind_sizes, choose_sizes, random_inputs
+    from fusec.run.inputs import bind_sizes, choose_sizes, random_input, random_inputs
 
     if options.inputs is None:
         sizes = choose_sizes(fusion)
-        return random_inputs(fusion, sizes, options.seed, options.kind), sizes
-    inputs = _load_inputs(fusion, options.inputs, options.seed)
+        if not options.fixed:
+            return random_inputs(fusion, sizes, options.seed, options.kind), sizes
+        missing = [i for i in fusion.inputs if i.value.name not in options.fixed]
+        drawn = {i.value.name: random_input(fusion, i, sizes, options.seed) for i in missing}
+        return {**options.fixed, **drawn}, sizes
+    inputs = _load_inputs(fusion, options.inputs, options.seed, options.fixed)
     return inputs, bind_sizes(fusion, inputs)
 
 
-def _load_inputs(fusion: Fusion, path: str, seed: int) -> dict[str, Any]:
+def with_weights(path: str, options: RunOptions) -> RunOptions:
+    """Return the options with the weights of a model's folder."""
+    if options.kind != "reals":
+        raise FusecError(
+            "--inputs-kind has no effect on the weights of a model",
+            help=f"run {os.path.join(path, 'fusion.yaml')} with random inputs",
+        )
+    return replace(options, fixed=read_model_folder(path).load_weights())
+
+
+def _load_inputs(fusion: Fusion, path: str, seed: int, fixed: Mapping[str, Any]) -> dict[str, Any]:
     from fusec.run.arrays import as_declared, load_arrays
     from fusec.run.inputs import generator_state
 
-    arrays = load_arrays(path)
+    arrays = {**fixed, **load_arrays(path)}
     inputs: dict[str, Any] = {}
     for entry in fusion.inputs:
         name = entry.value.name

@@ -29,13 +29,15 @@ def with_schedule(fusion: Fusion, rng: random.Random) -> Fusion:
     except Exception:
         return fusion  # what does not compile fails as it is
     target = find(DEFAULT_TARGET)
-    segments = [s for s in segmented.segments if find_scheduler(s.scheduler).free(s.fusion, target)]
-    products = [s for s in segments if s.scheduler.startswith(("matmul", "attention"))]
-    if not segments:
+    names = [(s, name_of(s, segmented, fusion)) for s in segmented.segments]
+    named = [
+        (s, of) for s, of in names if of and find_scheduler(s.scheduler).free(s.fusion, target)
+    ]
+    products = [n for n in named if n[0].scheduler.startswith(("matmul", "attention"))]
+    if not named:
         return fusion
-    segment = rng.choice(products if products and rng.random() < 0.85 else segments)
+    segment, of = rng.choice(products if products and rng.random() < 0.85 else named)
     settings = draw_settings(segment, target, rng)
-    of = name_of(segment, segmented, fusion)
     return replace(fusion, schedules=tuple(Override(of, n, v) for n, v in settings.items()))
 
 
@@ -57,13 +59,16 @@ def _value(field: Field, rng: random.Random) -> Setting:
     return rng.choice(field.values)
 
 
-def name_of(segment: Segment, segmented: SegmentedFusion, fusion: Fusion) -> str:
-    """Return what a file may call a segment: its scheduler, a value of the file or its number."""
+def name_of(segment: Segment, segmented: SegmentedFusion, fusion: Fusion) -> str | None:
+    """Return what a file may call a segment: its scheduler or a value of the file.
+
+    None where it stores neither: the numbers of segments change with what is scheduled.
+    """
     if sum(s.scheduler == segment.scheduler for s in segmented.segments) == 1:
         return segment.scheduler
     names = {v.name for n in fusion.nodes for v in n.outputs}
     stored = (whole_name(o) for o in segment.fusion.outputs)
-    return next((n for n in stored if n in names), segment.name)
+    return next((n for n in stored if n in names), None)
 
 
 def is_repeatable(fusion: Fusion) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from fusec.diagnostics import FusecError
 from fusec.ir.access import Conditions
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, dim, product
 from fusec.ir.expression import Index, Var, index
+from fusec.ir.graph import Fusion, Value
 
 
 @dataclass
@@ -94,3 +95,15 @@ def access_class(
     if lane not in address.variables and not tested:
         return "uniform"
     return "scalar" if vector_base(address, conditions, lane, width, facts) is None else "vector"
+
+
+def span_of(fusion: Fusion, value: Value) -> Dim:
+    """Return over how many elements of memory an input or output reaches."""
+    given = fusion.input_of.get(value) or fusion.output_of.get(value)
+    if given is None or not given.strides:
+        return product(value.shape)
+    reach = dim(1)
+    for extent, stride in zip(value.shape, given.strides, strict=True):
+        reach = reach + (extent - 1) * stride
+    total = product(value.shape)
+    return total if reach == total else reach

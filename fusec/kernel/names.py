@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, count
 
-from fusec.kernel.ctext import C_NAMES
+from fusec.kernel.ctext import C_NAMES, TEMPLATE_NAMES, identifier
 from fusec.kernel.ctext import word as c_word
 from fusec.ops import names as ops
 
@@ -65,3 +65,9 @@ class Names:
     def _is_free(self, name: str, block: int | None) -> bool:
         inside = self._inside.values() if block is None else [self._inside.get(block, set())]
         return name not in self.taken and not any(name in names for names in inside)
+
+
+def parameter_names(parameters: Iterable[str]) -> Names:
+    """Return a name allocator that knows a kernel's parameters and the templates' own names."""
+    taken = map(identifier, parameters)
+    return Names([*taken, *sorted(TEMPLATE_NAMES)])

@@ -126,7 +126,7 @@ def _same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bo
     return all(s == t or extent <= 1 for extent, s, t in zip(shape, a, b, strict=True))
 
 
-_SAFETENSORS = {
+SAFETENSORS = {
     "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E4M3": "f8e4m3",
     "F8_E5M2": "f8e5m2", "F8_E8M0": "f8e8m0",
     "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8", "U64": "u64",
@@ -144,7 +144,7 @@ def _load_safetensors(file: Path) -> dict[str, Array]:
     by_name = {d.name: d for d in ALL}
     arrays: dict[str, Array] = {}
     for name, entry in load_safetensors(file):
-        kind = _SAFETENSORS.get(entry["dtype"])
+        kind = SAFETENSORS.get(entry["dtype"])
         if kind is None:
             raise FusecError(f"`{file}`: tensor `{name}` has unknown dtype {entry['dtype']}")
         flat = np.frombuffer(bytes(entry["data"]), dtype=by_name[kind].numpy)

@@ -1,1 +1,1 @@
-"""Schedulers: each proposes a price for a segment, or refuses it, and builds its kernel plan."""
+"""Schedulers: each prices a segment, or refuses it, and builds its plan and its kernels."""

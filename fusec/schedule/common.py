@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import cast
 
+from fusec.index.access import span_of
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim, product, symbol
 from fusec.ir.dtype import U64
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.graph import Fusion
 from fusec.ir.recent import Recent
 from fusec.ir.substitute import substitute_dims
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
@@ -141,17 +142,6 @@ def _spans(fusion: Fusion) -> list[Dim]:
 def _made(fusion: Fusion) -> list[Dim]:
     """Return how many elements each result of a node has."""
     return [product(v.shape) for n in fusion.nodes for v in n.outputs if v.shape]
-
-
-def span_of(fusion: Fusion, value: Value) -> Dim:
-    given = fusion.input_of.get(value) or fusion.output_of.get(value)
-    if given is None or not given.strides:
-        return product(value.shape)
-    reach = dim(1)
-    for extent, stride in zip(value.shape, given.strides, strict=True):
-        reach = reach + (extent - 1) * stride
-    total = product(value.shape)
-    return total if reach == total else reach
 
 
 def access(width: int) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fusec.index.instances import Instance
 from fusec.ir.graph import Fusion
 from fusec.ir.op import Cost
-from fusec.schedule.rows import Phases
+from fusec.schedule.rows.domain import Phases
 from fusec.segment.protocol import BuildTime, Estimate
 
 KERNEL = 0.06

@@ -17,7 +17,7 @@ from fusec.ops.names import fresh_name
 from fusec.schedule.common import foreign_nodes, specialise
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Plan
-from fusec.schedule.pointwise import FAMILIES, Pointwise, PointwisePlan
+from fusec.schedule.pointwise.family import FAMILIES, Pointwise, PointwisePlan
 from fusec.schedule.pointwise_choice import FlatProblem
 from fusec.schedule.problem import Problem
 from fusec.schedule.space import Parameters

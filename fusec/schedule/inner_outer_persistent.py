@@ -38,7 +38,7 @@ from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.redefinitions import sums_of_few
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
-from fusec.schedule.rows import PhasedPlan, lowered
+from fusec.schedule.rows.domain import PhasedPlan, lowered
 from fusec.schedule.two_pass import names_of_sums, two_pass
 from fusec.segment.price import traffic
 from fusec.segment.price import work as operations

@@ -13,7 +13,7 @@ from fusec.schedule.grid_methods import COLUMN_METHODS
 from fusec.schedule.grid_reduce import STEP
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
-from fusec.schedule.rows import lowered, vector_width
+from fusec.schedule.rows.domain import lowered, vector_width
 from fusec.schedule.space import (
     COUNTS,
     POWERS,

@@ -19,7 +19,7 @@ from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
 from fusec.ops.names import fresh_name
 from fusec.schedule.problem import Problem
-from fusec.schedule.rows import Rows, in_place_hazard, lowered
+from fusec.schedule.rows.domain import Rows, in_place_hazard, lowered
 from fusec.segment.protocol import Refusal
 
 Chosen = frozenset[Var]

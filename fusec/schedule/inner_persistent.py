@@ -44,7 +44,7 @@ from fusec.schedule.row_tiles import (
     tile_width,
     tiled_in,
 )
-from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
+from fusec.schedule.rows.domain import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.strides import WARP, reach_by_lines
 from fusec.schedule.two_pass import two_pass

@@ -9,7 +9,7 @@ from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
 from fusec.schedule.row_tiles import TILE_ROWS, shape_of, tile_width
-from fusec.schedule.rows import Phases, lowered, phases_of
+from fusec.schedule.rows.domain import Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters, power_above, power_below
 from fusec.target import Target

@@ -28,7 +28,7 @@ from fusec.schedule.registers import (
     sum_words,
     words,
 )
-from fusec.schedule.rows import PhasedPlan
+from fusec.schedule.rows.domain import PhasedPlan
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.schedule.two_pass import two_pass

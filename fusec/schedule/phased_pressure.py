@@ -9,7 +9,7 @@ from fusec.index.instances import Instance
 from fusec.schedule.plan import P, R
 from fusec.schedule.pressure import Pressure, divisions, in_flight, most_of, sweep
 from fusec.schedule.registers import sum_words, words
-from fusec.schedule.rows import PhasedPlan
+from fusec.schedule.rows.domain import PhasedPlan
 
 SHIFTED_REGISTERS = 10
 """Registers of where a row's vectors begin and end, and of a thread's element beside them."""

@@ -201,6 +201,11 @@ class Kernel:
     followed: bool = False
 
     @property
+    def argument_names(self) -> tuple[str, ...]:
+        """Return the names of all arguments."""
+        return tuple(a.name for a in self.arguments)
+
+    @property
     def map_names(self) -> tuple[str, ...]:
         """Return the names of the tensor maps among the arguments."""
         return tuple(a.name for a in self.arguments if isinstance(a, TensorMapArgument))

@@ -11,7 +11,7 @@ from fusec.index.domain import Domain
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.plan import Guard
-from fusec.schedule.rows import Rows, vector_width
+from fusec.schedule.rows.domain import Rows, vector_width
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ from fusec.schedule.reduction_rows import UNROLLED, is_at_once, rows_at_once
 from fusec.schedule.reduction_shared import method_trouble, order_of, workspaces_of
 from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
-from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
+from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.segment.price import SECTOR, traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusec.schedule.rows import Rows
+from fusec.schedule.rows.domain import Rows
 from fusec.schedule.space import power_above
 
 UNROLLED = 4

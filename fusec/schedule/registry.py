@@ -66,21 +66,21 @@ class PlanningScheduler(Protocol):
 @cache
 def schedulers() -> tuple[PlanningScheduler, ...]:
     """Return every scheduler of kernels; of two at the same price, the earlier one is chosen."""
-    from fusec.schedule.attention import Attentions
+    from fusec.schedule.attention.family import Attentions
     from fusec.schedule.attention_backward import AttentionBackwards
     from fusec.schedule.attention_decode import AttentionDecodes
     from fusec.schedule.concat import Concat
     from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
     from fusec.schedule.inner_persistent import InnerPersistent
-    from fusec.schedule.matmul import Matmul
+    from fusec.schedule.matmul.family import Matmul
     from fusec.schedule.no_op import NoOp
     from fusec.schedule.outer_persistent import OuterPersistent
-    from fusec.schedule.pointwise import Pointwise
+    from fusec.schedule.pointwise.family import Pointwise
     from fusec.schedule.reduction import Reduction
-    from fusec.schedule.scan import Scans
-    from fusec.schedule.scatter import Scatters
-    from fusec.schedule.sort import Sorts
-    from fusec.schedule.transpose import Transpose
+    from fusec.schedule.scan.family import Scans
+    from fusec.schedule.scatter.family import Scatters
+    from fusec.schedule.sort.family import Sorts
+    from fusec.schedule.transpose.family import Transpose
 
     return (
         NoOp(),  # nothing to compute

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusec.index.instances import Instance
-from fusec.schedule.rows import lowered
+from fusec.schedule.rows.domain import lowered
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.strides import side_by_side
 

@@ -16,7 +16,7 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Value
 from fusec.schedule.registers import most_elements
-from fusec.schedule.rows import Phases
+from fusec.schedule.rows.domain import Phases
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import power_above, power_below
 from fusec.schedule.strides import WARP

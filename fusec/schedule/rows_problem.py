@@ -19,7 +19,7 @@ from fusec.schedule.online import in_one_phase
 from fusec.schedule.plan import Guard
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import most_elements
-from fusec.schedule.rows import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
+from fusec.schedule.rows.domain import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
 from fusec.schedule.rows_shifted import is_read_across, shifted_start
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.strides import in_order_of_memory, is_inner

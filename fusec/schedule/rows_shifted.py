@@ -12,7 +12,7 @@ from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
 from fusec.ir.roles import Combine
 from fusec.schedule.pointwise_loads import is_across
-from fusec.schedule.rows import Phases
+from fusec.schedule.rows.domain import Phases
 
 
 def shifted_start(

@@ -22,7 +22,7 @@ from fusec.schedule.plan import (
     WorkspaceArgument,
 )
 from fusec.schedule.scatter_problem import Scatter, of_slices
-from fusec.schedule.sort import Sorts
+from fusec.schedule.sort.family import Sorts
 from fusec.schedule.sort_parts import needed
 from fusec.segment.protocol import Refusal
 from fusec.target import Target

@@ -14,7 +14,7 @@ from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, delinearize, index, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
-from fusec.schedule.rows import Rows
+from fusec.schedule.rows.domain import Rows
 from fusec.segment.limits import MOST_MAPS
 
 _RECENT: Recent[Lowering] = Recent()

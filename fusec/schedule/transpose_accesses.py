@@ -9,7 +9,7 @@ from fusec.schedule.registers import most_elements
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
 
 if TYPE_CHECKING:
-    from fusec.schedule.transpose import Crossing
+    from fusec.schedule.transpose.family import Crossing
 
 
 def widest_accesses(crossing: Crossing, facts: Facts) -> tuple[int, int]:

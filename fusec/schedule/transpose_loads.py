@@ -10,7 +10,7 @@ from fusec.ir.dim import ceildiv, dim
 from fusec.ir.expression import Index, Var, index, of_var
 
 if TYPE_CHECKING:
-    from fusec.schedule.transpose import Crossing
+    from fusec.schedule.transpose.family import Crossing
 
 Lowered = tuple[Lowering, tuple[Var, Var, Var]]
 """A side of a kernel: the lowering of its outputs, and its loops."""

@@ -18,7 +18,7 @@ from fusec.passes import run_pipeline
 from fusec.reference.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
-from fusec.schedule.attention import Attentions
+from fusec.schedule.attention.family import Attentions
 
 FIRST = ({"seed": 0},)
 ORDERS = (*FIRST, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True})

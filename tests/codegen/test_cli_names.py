@@ -9,10 +9,13 @@ import pytest
 from cli_tools import ROOT, fusec, small
 from nightly import mostly_nightly
 
-from fusec.codegen import attention, attention_backward, attention_decode, matmul_names
 from fusec.kernel.ctext import C_NAMES, TEMPLATE_NAMES
 from fusec.kernel.names import KEYWORDS
 from fusec.ops import TABLE
+from fusec.schedule.attention.kernel import backward as attention_backward
+from fusec.schedule.attention.kernel import decode as attention_decode
+from fusec.schedule.attention.kernel import forward as attention
+from fusec.schedule.matmul.kernel import names as matmul_names
 
 # A declaration in a template: a type (or what the view puts there), a name, and what may follow.
 DECLARED = re.compile(

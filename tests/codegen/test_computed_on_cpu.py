@@ -15,7 +15,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.run.inputs import random_inputs
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan
 
 RMS = (

@@ -16,7 +16,7 @@ from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.schedule.matmul import Matmul, MatmulParameters, MatmulProblem
+from fusec.schedule.matmul.family import Matmul, MatmulParameters, MatmulProblem
 from fusec.segment.protocol import Refusal
 
 HOPPER, AMPERE = target.find("sm_90a"), target.find("sm_80")

@@ -17,7 +17,6 @@ from fusec import driver
 from fusec.bench.counters import Counted, beside
 from fusec.bench.work import of_package
 from fusec.codegen.equal import first_equal
-from fusec.codegen.matmul_names import renamed as with_names
 from fusec.codegen.render import KernelSource
 from fusec.commands.facts import timed_facts
 from fusec.explain.record import record_of
@@ -33,6 +32,7 @@ from fusec.run.headers import headers_for
 from fusec.run.inputs import random_inputs
 from fusec.run.measure import KernelTime, Timing
 from fusec.run.nvrtc import Compiled, compile_cuda
+from fusec.schedule.matmul.kernel.names import renamed as with_names
 from fusec.schedule.plan import TensorArgument
 from fusec.segment.roofline import Rates
 from fusec.segment.segmented import Segment

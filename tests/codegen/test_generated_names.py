@@ -13,7 +13,6 @@ from decodes import DECODES
 from nightly import mostly_nightly
 
 from fusec import FusionDefinition, driver
-from fusec.codegen.matmul_names import renamed
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.ir.verify import verify
@@ -23,6 +22,7 @@ from fusec.parse import read_file, read_text
 from fusec.passes import run_pipeline
 from fusec.run.build import Source, build
 from fusec.schedule.attention_sums import as_products, sum_of
+from fusec.schedule.matmul.kernel.names import renamed
 from fusec.schedule.two_pass import names_of_sums, two_pass
 
 Capture = pytest.CaptureFixture[str]

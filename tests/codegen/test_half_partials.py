@@ -26,7 +26,7 @@ from fusec.reference.order import LEAST, Order, Stage, performed, roundings
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.inputs import random_inputs
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_price import hand_off_seconds
 from fusec.schedule.plan import KernelPlan

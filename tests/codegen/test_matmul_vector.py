@@ -18,7 +18,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import BF16, F16, F32, DType
 from fusec.ir.graph import Fusion
 from fusec.run.inputs import random_inputs
-from fusec.schedule.matmul import Matmul, MatmulPlan
+from fusec.schedule.matmul.family import Matmul, MatmulPlan
 from fusec.schedule.plan import Plan
 
 HOPPER = target.find("sm_90a")

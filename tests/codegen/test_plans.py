@@ -14,7 +14,7 @@ from fusec.index import domain
 from fusec.index.instances import Lowering
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
-from fusec.schedule.rows import PhasedPlan
+from fusec.schedule.rows.domain import PhasedPlan
 from fusec.schedule.run_time_sizes import TRIES
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

@@ -18,7 +18,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
-from fusec.schedule.matmul import Matmul, MatmulPlan, MatmulProblem
+from fusec.schedule.matmul.family import Matmul, MatmulPlan, MatmulProblem
 from fusec.segment.protocol import Refusal
 
 LOWERED = Form("n", "n", group=128, zeros="packed")

@@ -14,7 +14,7 @@ from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.run.arrays import StridedArray, dense_strides
-from fusec.schedule import scan
+from fusec.schedule.scan import family as scan
 
 CASES: list[tuple[str, DType, tuple[int, ...], int]] = [
     ("cumsum", F32, (6, 264), 1),

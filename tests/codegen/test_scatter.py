@@ -19,7 +19,7 @@ from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.schedule import scatter
+from fusec.schedule.scatter import family as scatter
 
 Shape = tuple[int, ...]
 

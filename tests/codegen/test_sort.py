@@ -16,7 +16,7 @@ from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I32, I64, U8, 
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.run.arrays import StridedArray, dense_strides
-from fusec.schedule import sort
+from fusec.schedule.sort import family as sort
 from fusec.schedule.sort_top import TopParameters
 
 CASES: list[tuple[str, DType, tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = [

@@ -20,7 +20,7 @@ from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan
 
 SHAPES = {"nt": ("{m}, {k}", "{n}, {k}"), "nn": ("{m}, {k}", "{k}, {n}"),

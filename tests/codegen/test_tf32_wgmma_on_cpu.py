@@ -24,7 +24,7 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan, TensorMapArgument
 from fusec.segment.roofline import tensor_flops
 

@@ -22,7 +22,7 @@ from fusec.parse import read_text
 from fusec.passes.rewrite import rewrite
 from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import random_inputs
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.segment.protocol import Redefinition
 from fusec.segment.segmented import SegmentedFusion, extract
 from fusec.target import find

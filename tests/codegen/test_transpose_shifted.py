@@ -18,7 +18,7 @@ from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
-from fusec.schedule.transpose import Transpose, TransposePlan
+from fusec.schedule.transpose.family import Transpose, TransposePlan
 from fusec.schedule.transpose_tile import COLUMNS, LINES
 
 

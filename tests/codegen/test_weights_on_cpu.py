@@ -13,7 +13,7 @@ from fusec import target
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan
 
 CAT = (

@@ -15,7 +15,7 @@ from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.parse.reader import read_file
 from fusec.run.sass import sass
-from fusec.schedule.matmul import MatmulParameters
+from fusec.schedule.matmul.family import MatmulParameters
 
 pytestmark = pytest.mark.gpu
 

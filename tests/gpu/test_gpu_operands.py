@@ -16,7 +16,7 @@ from weight_forms import Form, weights_of
 
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.graph import Fusion
-from fusec.schedule.matmul import MatmulParameters
+from fusec.schedule.matmul.family import MatmulParameters
 
 pytestmark = pytest.mark.gpu
 

@@ -12,8 +12,8 @@ import fusec
 from fusec.ops import TABLE
 
 ROOT = Path(fusec.__file__).parent
-DECLARING = ("ops", "parse", "nvfuser", "dev")
-"""Where operations are declared, called by name in files and scripts, and drawn."""
+DECLARING = ("ops", "parse", "nvfuser", "models", "dev")
+"""Where operations are declared, called by name in files, scripts and models, and drawn."""
 
 MOST_COMPARISONS = 17
 MOST_ENTRIES = 14
@@ -25,10 +25,10 @@ OTHER_WORDS = {
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
     "kernel/fold.py": {"_EXTREMES"},
     "codegen/dispatch.py": {"VIEWS"},  # families
-    "codegen/attention.py": {"RESERVED"},
-    "codegen/attention_backward.py": {"RESERVED"},
-    "codegen/attention_decode.py": {"RESERVED"},
-    "codegen/matmul_names.py": {"RESERVED"},
+    "schedule/attention/kernel/forward.py": {"RESERVED"},
+    "schedule/attention/kernel/backward.py": {"RESERVED"},
+    "schedule/attention/kernel/decode.py": {"RESERVED"},
+    "schedule/matmul/kernel/names.py": {"RESERVED"},
     "hostir/sizes.py": {"_CALLS"},  # functions of sizes
     "hostir/text.py": {"EXCHANGES"},
     "ir/dim.py": {"_FUNCTIONS"},
@@ -47,10 +47,10 @@ OTHER_WORDS = {
     "run/transports/reduction.py": {"reduction", "_FUNCTIONS"},  # the same
     "schedule/pressure.py": {"TEMPLATES"},
     "schedule/two_pass.py": {"_MADE"},  # names of values
-    "schedule/scatter.py": {"FAMILIES"},
+    "schedule/scatter/family.py": {"FAMILIES"},
     "segment/refine.py": {"TIMES"},  # moves
     "shard/choose.py": {"IN_ORDER"},  # families
-    "schedule/sort.py": {"FAMILIES"},
+    "schedule/sort/family.py": {"FAMILIES"},
     "dumps/nvfuser.py": {"SCHEDULERS"},
     "emit/expressions.py": {"FUNCTIONS"},  # of sizes
     "emit/tvm_ffi.py": {"_KINDS"},  # types

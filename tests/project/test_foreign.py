@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_tools import EXAMPLES, SMALL, fusec, small
+from exported import perceptron
 from paths import ROOT
 
 from fusec import foreign
 from fusec.diagnostics import FusecError
+from fusec.models.read import imported
 from fusec.options import CompileOptions
 from fusec.parse import read_file
 from fusec.parse.schedules import with_schedules
@@ -61,6 +63,7 @@ ALLOWED = {
     ("commands/calibrate.py", "loads"): "TOML that this process has just made",
     ("commands/several.py", "loads"): "JSON that a command of fusec has just made",
     ("commands/several.py", "fdopen"): "the output of this process",
+    ("commands/artifacts.py", "open"): "a new file that it writes",
     ("run/cache.py", "fdopen"): "a new file that it writes",
     ("run/arrays.py", "fdopen"): "a new file that it writes",
     ("run/trace.py", "fdopen"): "a new file that it writes",
@@ -241,6 +244,24 @@ def read_target(path: Path) -> None:
 
 FUSION = (EXAMPLES / "attention.yaml").read_bytes()
 SCHEDULE = b"s0: {scheduler: inner_persistent, threads_x: 128, vector_width: 8}\n"
+RECORDING = b"""{"model": "m", "torch": "2.14", "config": {}, "graphs": [{"kind": "inference",
+ "break": 0, "inputs": [["s", "scalar", [], "symbol"], ["x", "float32", ["s27", 4], "input"]],
+ "nodes": [["t", "aten.sum.dim_IntList", [{"n": "x"}, [1], true], {}, ["float32", ["s27", 1]], "m"],
+  ["y", "aten.slice.Tensor", [{"n": "t"}, 0, 0, 3], {}, ["float32", [3, 1]], "m.n"]],
+ "outputs": ["y"]}]}"""
+
+
+def import_model(path: Path) -> None:
+    assert list(imported(str(path)))
+
+
+def import_graph(path: Path) -> None:
+    """Read a model's graph in an archive whose checksums are right."""
+    archive = path.with_suffix(".pt2")
+    perceptron()[0].save(archive, models__model___json=path.read_bytes())
+    import_model(archive)
+
+
 READ: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
     "fusion.yaml": (lambda _: FUSION, read_file),
     "divided.yaml": (
@@ -259,6 +280,10 @@ READ: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], Any]]] = {
         lambda _: b"".join((FOLDER / "sm_90a.toml").read_bytes().partition(b"\n\n")[:1]),
         lambda path: store_of(path).entries(),
     ),
+    "model.pt2": (lambda path: perceptron()[0].save(path / "a.pt2").read_bytes(), import_model),
+    "graph.txt": (lambda _: perceptron()[0].members()["models/model.json"], import_graph),
+    "recording.json": (lambda _: RECORDING, import_model),
+    "weights.safetensors": (safetensors, foreign.map_safetensors),
     "any.json": (
         lambda _: b'{"a": [1, 2.5, null, "b\\u00e9"]}',
         lambda p: foreign.read_json(p, ""),

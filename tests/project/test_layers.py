@@ -36,6 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "hostir",
         "run",
         "call",
+        "models",
         "files keywords lowering",
         "driver",
         "rank immediate",
@@ -176,6 +177,21 @@ def test_the_ir_knows_no_operation() -> None:
 def test_the_segmenter_knows_no_scheduler() -> None:
     for path in (PACKAGE / "segment").rglob("*.py"):
         assert not [m for m, _ in imports(path) if m.startswith("fusec.schedule")], path
+
+
+LOWERING = {f"fusec.kernel.{name}" for name in ("emit", "stores", "phases", "accumulators")}
+"""What makes statements of a plan's values."""
+
+
+def lowering_in(folder: Path) -> list[str]:
+    """Return the imports of what makes statements, in a folder."""
+    files = sorted(folder.rglob("*.py"))
+    return [f"{p.name}: {m}" for p in files for m, _ in imports(p) if m in LOWERING]
+
+
+def test_views_make_no_statements() -> None:
+    assert lowering_in(PACKAGE / "codegen") == []
+    assert lowering_in(PACKAGE / "schedule") != []
 
 
 def test_networkx_is_known_to_segmentation_alone() -> None:

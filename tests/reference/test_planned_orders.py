@@ -33,10 +33,10 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.order import Order, Stage, as_terms, performed, running
 from fusec.run.arrays import StridedArray, dense_strides
-from fusec.schedule import scan
 from fusec.schedule.orders import PlannedOrder, PlannedStage, is_sum
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import KernelPlan
+from fusec.schedule.scan import family as scan
 from fusec.schedule.segments import plan_segment
 from fusec.target import find
 

@@ -98,7 +98,7 @@ def test_a_rank_that_is_lost_at_any_moment_is_named(
 def test_a_run_of_several_processes_ends_with_its_lost_rank(
     name: str, act: str, tmp_path: Path
 ) -> None:
-    case = try_moment(name, act, tmp_path, "reference", 2.0)
+    case = try_moment(name, act, tmp_path, "reference", seconds=2.0)
     assert case.problems == (), case.said
 
 

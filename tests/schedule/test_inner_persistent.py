@@ -14,7 +14,7 @@ from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
-from fusec.schedule.rows import PhasedPlan
+from fusec.schedule.rows.domain import PhasedPlan
 
 
 def softmax(dtype: DType, rows: int, columns: int, op: str = "softmax") -> Fusion:

@@ -17,7 +17,7 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.order import Order, Stage, roundings
-from fusec.schedule.matmul import Matmul, MatmulParameters, MatmulProblem
+from fusec.schedule.matmul.family import Matmul, MatmulParameters, MatmulProblem
 from fusec.segment.protocol import Refusal
 
 OPTIONS = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)

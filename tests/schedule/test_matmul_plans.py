@@ -9,14 +9,14 @@ import pytest
 from nightly import mostly_nightly
 
 from fusec import target
-from fusec.codegen import matmul_names
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
+from fusec.schedule.matmul.kernel import names as matmul_names
 from fusec.schedule.plan import KernelPlan, TensorArgument, TensorMapArgument
 from fusec.segment.protocol import Estimate, Refusal
 

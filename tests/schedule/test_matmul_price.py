@@ -8,7 +8,7 @@ from fusec import driver, target
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.schedule.matmul import Matmul
+from fusec.schedule.matmul.family import Matmul
 from fusec.segment.protocol import Refusal
 
 HOPPER = target.find("sm_90a")

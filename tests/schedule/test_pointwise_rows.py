@@ -18,7 +18,7 @@ from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
-from fusec.schedule.pointwise import Pointwise, PointwisePlan
+from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
 from fusec.schedule.space import WIDTHS
 from fusec.schedule.strides import lines_of_warp, strided_loads
 

@@ -17,7 +17,7 @@ from fusec.parse import read_text
 from fusec.passes import run_pipeline
 from fusec.passes.rewrite import rewrite
 from fusec.schedule import matmul_parts
-from fusec.schedule.matmul import Matmul, MatmulProblem
+from fusec.schedule.matmul.family import Matmul, MatmulProblem
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_parts import InParts

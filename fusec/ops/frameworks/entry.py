@@ -10,7 +10,7 @@ NEEDED = object()
 
 IGNORED = frozenset({
     "layout", "device", "pin_memory", "non_blocking", "memory_format", "out", "requires_grad",
-    "inplace",
+    "inplace", "cudnn_enable", "cudnn_enabled",
 })  # fmt: skip
 """Parameters that change nothing in a fusion, whatever is given for them."""
 

@@ -1,0 +1,96 @@
+"""An imported model that is called: its weights are kept, and the caller gives its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fusec.call.frameworks import kind_of
+from fusec.call.interfaces import DeviceArray
+from fusec.call.program import Program
+from fusec.diagnostics import FusecError
+from fusec.ir.evaluate import Array
+from fusec.run.arrays import dense_strides
+from fusec.run.device import open_device
+
+
+class Model:
+    """A program with the weights of a model: call it with the model's own inputs, in its order.
+
+    Weights are copied once to each GPU whose arrays come; what the model updates is updated there.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, Array],
+        inputs: Sequence[str | None],
+        outputs: Sequence[str | None],
+    ) -> None:
+        """Take a program of all inputs, and weights by their names.
+
+        inputs: those of a call, None for one that is not read. outputs: what a call returns.
+        """
+        self.program, self.weights = program, dict(weights)
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        self._on_gpu: dict[int, dict[str, Any]] = {}
+
+    @property
+    def name(self) -> str:
+        """Return the fusion's name."""
+        return self.program.name
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Return the types of the arguments of a call, by name and in order."""
+        return {n: t for n, t in self.program.inputs.items() if n not in self.weights}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Return the types of the results of a call, by name and in order."""
+        known = self.program.outputs
+        return {n: known[n] for n in self._outputs if n is not None}
+
+    def __repr__(self) -> str:
+        """Return what goes in and what comes out."""
+        given = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
+        results = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
+        return f"<Model {self.name}({given}) -> {results}, {len(self.weights)} weights>"
+
+    def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
+        """Return the output, a tuple of several; None stands for one that is no tensor."""
+        if len(arguments) > len(self._inputs):
+            takes = f"`{self.name}` takes {', '.join(self.inputs) or 'nothing'}"
+            raise FusecError(f"got {len(arguments)} arguments, {takes}")
+        pairs = zip(self._inputs, arguments, strict=False)
+        given = {name: a for name, a in pairs if name is not None} | named
+        found = self.program(stream=stream, **given, **self._weights_for(given))
+        results = found if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]
+        by_name: dict[str, Any] = dict(zip(self.program.outputs, results, strict=True))  # pyright: ignore[reportUnknownArgumentType]
+        returned = [None if n is None else by_name[n] for n in self._outputs]
+        return returned[0] if len(returned) == 1 else tuple(returned)
+
+    def _weights_for(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the weights where a call's arrays are."""
+        device = None
+        for array in given.values():
+            kind = kind_of(array)
+            if kind is not None:
+                device = kind.view(array).device
+                break
+        if device is None:
+            return self.weights
+        if device not in self._on_gpu:
+            self._on_gpu[device] = {n: _uploaded(a, device) for n, a in self.weights.items()}
+        return self._on_gpu[device]
+
+
+def _uploaded(array: Array, index: int) -> DeviceArray:
+    from fusec.ir.dtype import of_numpy
+
+    made = DeviceArray(array.shape, dense_strides(array.shape), of_numpy(array.dtype), index)
+    if array.nbytes:
+        device = open_device(index)
+        with device.current():
+            device.call("cuMemcpyHtoD", made.address, array.ctypes.data, array.nbytes)
+    return made

@@ -1,0 +1,220 @@
+"""A graph of ATen operations as the op lines of a fusion: by rules, else by the table of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusec.diagnostics import FusecError
+from fusec.foreign import decoding
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.models.functional import functional
+from fusec.models.graph import Argument, ModelGraph, ModelInput, ModelNode, Ref
+from fusec.models.names import Namer
+from fusec.models.rules import RULES
+from fusec.models.rules.build import Build, Line, Texts, call_rule
+from fusec.ops.frameworks import Entry, find_dotted
+from fusec.parse import frameworks
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+GUARDS = frozenset({
+    "_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
+    "sym_constrain_range_for_size", "_functional_assert_async", "sym_size", "sym_stride",
+    "sym_numel", "_log_api_usage_once",
+})  # fmt: skip
+"""Operations that check or compute sizes: what they say of types and sizes is in the graph."""
+_SUBGRAPHS = "higher_order."
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A graph's lines, with its inputs and outputs by the names of the lines.
+
+    aliases: the input that an output is written into. returned: the outputs that the user gets,
+    None for those that are no tensors.
+    """
+
+    graph: ModelGraph
+    inputs: tuple[tuple[str, ModelInput], ...]
+    lines: tuple[Line, ...]
+    outputs: tuple[str, ...]
+    aliases: dict[str, str]
+    returned: tuple[str | None, ...]
+    types: dict[str, str]
+    """The types that the graph gives to values, as text by their names."""
+
+
+MOST_ERRORS = 8
+"""How many kinds of nodes without lines an error lists."""
+
+
+def converted(graph: ModelGraph) -> Converted:
+    """Return the op lines of a graph; FusecError names each kind of node that has none."""
+    build = _started(functional(graph))
+    errors: dict[str, FusecError] = {}
+    for node in build.graph.nodes:
+        build.node = node
+        try:
+            _add(build, node)
+        except FusecError as error:
+            errors.setdefault(node.target, error)
+            _stand_in(build, node)
+    if errors:
+        first, *rest = errors.values()
+        first.more = tuple(error.diagnostic for error in rest[: MOST_ERRORS - 1])
+        raise first
+    return _finished(build)
+
+
+def _stand_in(build: Build, node: ModelNode) -> None:
+    """Name the results of a node without lines, so that those after it are looked at, too."""
+    for number, result in enumerate(node.results):
+        build.texts[result.name] = build.namer.result(node, number)
+        if result.type is not None:
+            build.types[result.name] = result.type
+
+
+def _started(graph: ModelGraph) -> Build:
+    """Return the lines of a graph before its first node."""
+    namer = Namer(graph)
+    build = Build(graph, namer, ModelNode("", "", (), {}, ()))
+    for entry in graph.inputs:
+        build.texts[entry.name], build.types[entry.name] = namer.inputs[entry.name], entry.type
+    return build
+
+
+def _add(build: Build, node: ModelNode) -> None:
+    """Write the lines of one node."""
+    if _SUBGRAPHS in node.target:
+        raise build.unsupported("it calls a subgraph", "export without control flow on data")
+    if node.operation in GUARDS or (not node.results and not node.target.startswith("aten.")):
+        return
+    texts = _texts(build, node)
+    if isinstance(texts, str):
+        texts = [texts]
+    for number, (result, text) in enumerate(zip(node.results, texts, strict=False)):
+        if result.type is not None:
+            build.types[result.name] = result.type
+        if text is None:
+            continue
+        if text.isidentifier():
+            build.texts[result.name] = text  # a name that there is already
+            continue
+        name = build.namer.result(node, number)
+        build.lines.append(Line((name,), text, node))
+        build.texts[result.name] = name
+    _note_counts(build, node)
+
+
+_COUNTING = frozenset({
+    "unsqueeze", "expand", "slice", "view", "reshape", "permute", "transpose", "squeeze", "clone",
+    "alias", "_to_copy", "to", "select", "flatten",
+})  # fmt: skip
+
+
+def _note_counts(build: Build, node: ModelNode) -> None:
+    """Note that a view of what cannot be negative cannot be either."""
+    first = node.positional[0] if node.positional else next(iter(node.named.values()), None)
+    known = isinstance(first, Ref) and first.name in build.natural
+    adds = node.operation == "add" and all(
+        (isinstance(a, Ref) and a.name in build.natural) or (type(a) is int and a >= 0)
+        for a in node.arguments
+    )
+    if adds or (known and node.operation in _COUNTING):
+        build.natural |= {r.name for r in node.results}
+
+
+def _texts(build: Build, node: ModelNode) -> Texts:
+    def misfit(reason: str) -> FusecError:
+        return build.unsupported(f"its arguments are not those of ATen ({reason})")
+
+    known = RULES.get(node.target)
+    if known is not None:
+        with decoding(misfit):
+            return call_rule(build, known, node)
+    entry = find_dotted(node.target) if "." in node.target else None
+    if entry is None:
+        raise build.unsupported(
+            "fusec has no such operation",
+            "run `fusec ops` for those it has; export the model with "
+            "`.run_decompositions()` to divide an operation into smaller ones",
+        )
+    if entry.kind == "unsupported" or not frameworks.is_exact(entry):
+        raise build.unsupported(entry.note or "it is written otherwise in each case")
+    return _of_entry(build, node, entry)
+
+
+def _of_entry(build: Build, node: ModelNode, entry: Entry) -> Texts:
+    """Return the expression of an entry of the table, with the node's arguments in place."""
+    named = {k: _plain(a) for k, a in node.named.items()}
+    positional = [_plain(a) for a in node.positional]
+    try:
+        given = frameworks.bind(entry, positional, named, list)
+        tree = frameworks.instantiate(entry, given, _value_of)
+    except FusecError as error:
+        raise build.unsupported(error.diagnostic.message, error.diagnostic.help) from None
+    texts = {name: build.text(argument) for name, argument in given.items()}
+    text = frameworks.text_of(tree, texts)
+    if len(node.results) < 2:
+        return text
+    words = [str(k) for k in range(len(node.results))]
+    return build.let_all(text, words)
+
+
+def _plain(argument: Argument) -> Argument:
+    """Return PyTorch's word for nothing as nothing."""
+    return None if argument == "none" else argument
+
+
+def _value_of(argument: Argument) -> object:
+    is_opaque = isinstance(argument, (Ref, Dim, DType, list))
+    return frameworks.OPAQUE if is_opaque else argument
+
+
+def _finished(build: Build) -> Converted:
+    graph = build.graph
+    outputs: list[str] = []
+    aliases: dict[str, str] = {}
+    returned: list[str | None] = []
+    inputs = {build.texts[i.name] for i in graph.inputs}
+    for output in graph.outputs:
+        if output.value is None:
+            returned.append(None)
+            continue
+        if output.value not in build.texts:
+            raise FusecError(f"`{graph.file}`: the output `{output.value}` is not in the graph")
+        name = build.texts[output.value]
+        if output.into is not None and name == build.texts[output.into]:
+            continue  # it keeps what it has
+        if name in inputs or name in outputs:
+            copy = build.namer.inner(_OUTPUT, name)
+            build.lines.append(Line((copy,), f"set({name})", _OUTPUT))
+            name = copy
+        outputs.append(name)
+        if output.into is None:
+            returned.append(name)
+        else:
+            aliases[name] = build.texts[output.into]
+    lines, used = _alive(build.lines, outputs)
+    # The user's come first: outputs are of the kind of the first array.
+    order = sorted(graph.inputs, key=lambda i: i.kind != "input")
+    kept = tuple((build.texts[i.name], i) for i in order if build.texts[i.name] in used)
+    types = {build.texts[n]: str(t) for n, t in build.types.items() if n in build.texts}
+    return Converted(graph, kept, lines, tuple(outputs), aliases, tuple(returned), types)
+
+
+_OUTPUT = ModelNode("output", "output", (), {}, ())
+
+
+def _alive(lines: Sequence[Line], outputs: Sequence[str]) -> tuple[tuple[Line, ...], set[str]]:
+    """Return the lines that outputs need, unused results as `_`, and the names in use."""
+    used, kept = set(outputs), list[Line]()
+    for line in reversed(lines):
+        if used.isdisjoint(line.names):
+            continue
+        names = tuple(n if n in used else "_" for n in line.names)
+        kept.append(Line(names, line.expression, line.node))
+        used |= set(_WORD.findall(line.expression))
+    return tuple(reversed(kept)), used | set(outputs)

@@ -1,0 +1,21 @@
+"""Operations of ATen whose line depends on shapes, types or several results.
+
+All others are converted by their entry in the table of names, `fusec.ops.frameworks`.
+"""
+
+from __future__ import annotations
+
+from fusec.models.rules import (  # each declares its rules
+    attention,
+    convolution,
+    creation,
+    indices,
+    movement,
+    norms,
+    pointwise,
+)
+from fusec.models.rules.build import RULES as RULES
+
+__all__ = [
+    "RULES", "attention", "convolution", "creation", "indices", "movement", "norms", "pointwise",
+]  # fmt: skip

@@ -1,0 +1,125 @@
+"""Attention of PyTorch's backends, which also returns the logarithms of sums."""
+
+from __future__ import annotations
+
+from fusec.ir.dim import product
+from fusec.models.graph import Argument
+from fusec.models.rules.build import Build, rule, size_texts
+
+
+@rule("aten._scaled_dot_product_flash_attention_for_cpu.default")
+def flash_attention(
+    b: Build,
+    query: Argument,
+    key: Argument,
+    value: Argument,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Argument = None,
+    scale: float | None = None,
+) -> list[str]:
+    """Return the output and the logarithms of sums."""
+    operands = ", ".join(map(b.text, (query, key, value)))
+    masked = "" if attn_mask is None else f", mask={b.text(attn_mask)}"
+    how = _options(b, dropout_p, is_causal, scale)
+    return b.let_all(f"sdpfa_fwd({operands}{masked}{how})", ("output", "lse", "_", "_"))[:2]
+
+
+def _options(b: Build, dropout_p: float, is_causal: bool, scale: float | None) -> str:
+    text = f", dropout_p={dropout_p}" if dropout_p else ""
+    text += ", is_causal=true" if is_causal else ""
+    return text + (f", scale={b.text(scale)}" if scale is not None else "")
+
+
+@rule("aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_attention_backward(
+    b: Build,
+    grad_out: Argument,
+    query: Argument,
+    key: Argument,
+    value: Argument,
+    out: Argument,
+    logsumexp: Argument,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Argument = None,
+    scale: float | None = None,
+) -> list[str]:
+    """Return the gradients of query, key and value."""
+    if attn_mask is not None:
+        if dropout_p or is_causal:
+            raise b.unsupported("it has a mask and dropout, or a mask and is causal")
+        return _masked_backward(
+            b, (grad_out, query, key, value, out, logsumexp), attn_mask, scale
+        )  # sdpfa_bwd takes no mask
+    operands = ", ".join(map(b.text, (grad_out, query, key, value, out, logsumexp)))
+    how = _options(b, dropout_p, is_causal, scale)
+    return b.let_all(f"sdpfa_bwd({operands}{how})", ("grad_q", "grad_k", "grad_v"))
+
+
+def _masked_backward(
+    b: Build, tensors: tuple[Argument, ...], mask: Argument, scale: float | None
+) -> list[str]:
+    """Return the gradients by the formulas of softmax(scale * q @ k^T + mask) @ v.
+
+    With p the softmax: dv = p^T @ do, ds = p * (do @ v^T - rowsum(do * o)), dq = scale * ds @ k,
+    dk = scale * ds^T @ q.
+    """
+    grad, query, key, value, out, lse = tensors
+    width = b.shape_of(query)[-1]
+    if scale is None and not width.is_const:
+        raise b.unsupported(f"its scale depends on the size {width}")
+    factor = width.value**-0.5 if scale is None else scale
+    dtype = b.dtype_of(query)
+    wide = {n: b.let(b.in_f32(t), n) for n, t in zip("gqkvo", tensors[:5], strict=True)}
+    scores = b.let(f"{wide['q']} @ transpose({wide['k']}, -2, -1) * {factor!r}", "scores")
+    fill = b.text(mask)
+    if b.dtype_of(mask).kind == "bool":
+        fill = f"where({fill}, 0.0, -inf)"
+    shifted = f"{scores} + {fill} - unsqueeze({b.text(lse)}, -1)"
+    p = b.let(f"exp({shifted})", "probabilities")
+    total = b.let(f"sum({wide['g']} * {wide['o']}, [-1], keepdim=true)", "total")
+    inner = f"{wide['g']} @ transpose({wide['v']}, -2, -1)"
+    ds = b.let(f"{p} * ({inner} - {total}) * {factor!r}", "grad_scores")
+    found = [
+        b.let(f"{ds} @ {wide['k']}", "q_wide"),
+        b.let(f"transpose({ds}, -2, -1) @ {wide['q']}", "k_wide"),
+        b.let(f"transpose({p}, -2, -1) @ {wide['g']}", "v_wide"),
+    ]
+    del grad, key, value, out
+    return [f"cast({text}, {dtype})" if dtype.is_half else text for text in found]
+
+
+@rule("aten.scaled_dot_product_attention.default")
+def attention(
+    b: Build,
+    query: Argument,
+    key: Argument,
+    value: Argument,
+    attn_mask: Argument = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> str:
+    """Return attention; tensors without a batch, or with several batch dims, get one."""
+    rank = len(b.shape_of(query))
+    texts = [b.text(t) for t in (query, key, value)]
+    mask = None if attn_mask is None else b.text(attn_mask)
+    if rank != 4:
+        lead = [b.shape_of(t)[:-2] for t in (query, key, value)]
+        if attn_mask is not None or (enable_gqa and rank != 3):
+            raise b.unsupported(f"its operands have {rank} dims, expected 4", "reshape them")
+        inner = [(1, product(s), *b.shape_of(t)[-2:]) for s, t in
+                 zip(lead, (query, key, value), strict=True)]  # fmt: skip
+        texts = [
+            f"reshape({t}, [{', '.join(map(str, s))}])" for t, s in zip(texts, inner, strict=True)
+        ]
+    how = _options(b, dropout_p, is_causal, scale)
+    how += ", enable_gqa=true" if enable_gqa else ""
+    masked = "" if mask is None else f", {mask}"
+    call = f"scaled_dot_product_attention({', '.join(texts)}{masked}{how})"
+    return call if rank == 4 else f"reshape({b.let(call, 'heads')}, {size_texts(b.shape)})"

@@ -1,0 +1,79 @@
+"""Symbolic sizes of exported models: SymPy's text, parsed and never evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import reduce
+
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dim import Dim, dim, floordiv, maximum, minimum, mod, symbol
+from fusec.parse.expressions import Parser
+from fusec.parse.source import source_of_text
+from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, Tree
+
+_FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "Mod": mod, "PythonMod": mod, "FloorDiv": floordiv, "CleanDiv": floordiv,
+    "Max": maximum, "Min": minimum,
+}  # fmt: skip
+_OPERATORS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": floordiv,
+    "%": mod,
+}
+MOST_TEXT = 2000
+"""The longest text of a size."""
+MOST_POWER = 8
+
+
+def size_of(text: str, symbols: Collection[str]) -> Dim:
+    """Return the size that a text of SymPy is, in the symbols of a model.
+
+    Unsupported for a symbol that depends on data, and for functions that sizes do not have.
+    """
+    if len(text) > MOST_TEXT:
+        raise FusecError(f"a size of {len(text)} characters is too long")
+    tree = Parser(source_of_text(text, "<size>"), 0, len(text)).expression()
+    return _dim(tree, text, symbols)
+
+
+def _dim(tree: Tree, text: str, symbols: Collection[str]) -> Dim:
+    def of(part: Tree) -> Dim:
+        return _dim(part, text, symbols)
+
+    if isinstance(tree, Literal) and type(tree.value) is int:
+        return dim(tree.value)
+    if isinstance(tree, Name):
+        if tree.text in symbols:
+            return symbol(tree.text)
+        if tree.text.startswith("u"):
+            raise Unsupported(
+                f"the size `{text}` depends on data",
+                help="export the model with a fixed size there, or with a mask in its place",
+            )
+        raise FusecError(f"the size `{text}` has the unknown symbol `{tree.text}`")
+    if isinstance(tree, Prefix) and tree.operator == "-":
+        return -of(tree.operand)
+    if isinstance(tree, Infix) and tree.operator == "**":
+        return _power(of(tree.left), tree.right, text)
+    if isinstance(tree, Infix) and tree.operator in _OPERATORS:
+        return _applied(_OPERATORS[tree.operator], [of(tree.left), of(tree.right)], text)
+    if isinstance(tree, CallTree) and tree.name.text in _FUNCTIONS and len(tree.arguments) > 1:
+        values = [of(a.value) for a in tree.arguments]
+        return _applied(_FUNCTIONS[tree.name.text], values, text)
+    raise Unsupported(f"the size `{text}` has a function or a number that sizes do not have")
+
+
+def _power(base: Dim, exponent: Tree, text: str) -> Dim:
+    if not isinstance(exponent, Literal) or type(exponent.value) is not int:
+        raise Unsupported(f"the size `{text}` has an exponent that is not an integer")
+    if not 0 <= exponent.value <= MOST_POWER:
+        raise Unsupported(f"the size `{text}` has the exponent {exponent.value}")
+    return reduce(lambda a, b: a * b, [base] * exponent.value, dim(1))
+
+
+def _applied(function: Callable[[Dim, Dim], Dim], values: list[Dim], text: str) -> Dim:
+    if function in (floordiv, mod) and values[-1] == dim(0):
+        raise FusecError(f"the size `{text}` divides by zero")
+    return reduce(function, values)

@@ -1,0 +1,210 @@
+"""The statements of decoding attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.index.domain import Refusal
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import I64
+from fusec.ir.expression import Var
+from fusec.kernel.ctext import storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import Name, Statement, Sum, operand
+from fusec.kernel.products import INDEX, boolean, constant, integer, shared_memory, using
+from fusec.kernel.stores import plan_stores
+from fusec.schedule.attention.kernel.frame import Frame, Scopes, frame_of, neighbours
+from fusec.schedule.attention.kernel.limits import counted, narrowed
+from fusec.schedule.attention.kernel.records import (
+    FusedNodes,
+    GraphNodes,
+    RowNodes,
+    RowsNodes,
+    ScoresNodes,
+)
+from fusec.schedule.attention.kernel.rows import emit_row_end
+from fusec.schedule.attention.kernel.scores import (
+    emit_outputs,
+    emit_scores,
+    graph_of,
+    scale_of,
+    taken,
+)
+from fusec.schedule.attention_decode import DecodePlan
+from fusec.schedule.attention_decode_choice import (
+    DecodeKernel,
+    DecodeParameters,
+    spelled_layout,
+)
+from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
+from fusec.schedule.attention_masks import Bound, Limit
+from fusec.schedule.attention_part import Part
+from fusec.schedule.attention_problem import Source
+from fusec.schedule.attention_scale import without_scale
+
+RESERVED = frozenset([
+    "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpParts", "Whole", "acc", "batch",
+    "chunk", "column", "e", "factor", "feature", "finish", "finish_part", "finish_row", "first",
+    "g", "i", "kOutWidth", "kWidth", "key", "load_keys", "load_values", "m", "n", "parts",
+    "queries", "query", "r", "row", "s", "scale", "scale_log2", "score", "scores", "seen", "shared",
+    "split", "stage", "stores", "sums", "tiles", "to", "top", "total", "value", "visit", "warps",
+    "whole",
+])  # fmt: skip
+"""Names that the template gives to its own constants and variables."""
+_VALUE_FEATURES = "Config::kValueFeatures"
+OUT_WIDTH = 4
+"""Neighbouring features that a thread combines; these are multiples of 16."""
+_ROW_TEST = Name("stores")
+"""Holds in the thread with a query's first features: all that have some call for the row's end."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A plan's problem in C names, and what stands around its graphs."""
+
+    frame: Frame
+    decode: Decode
+    parameters: DecodeParameters
+
+
+def context_of(plan: DecodePlan, kernel: DecodeKernel) -> Context:
+    """Return a plan's problem in C names."""
+    frame = frame_of(plan, kernel, RESERVED, wide=plan.parameters.wide_index)
+    decode = find_decode(frame.fusion)
+    assert isinstance(decode, Decode)
+    return Context(frame, decode, plan.parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeNodes(FusedNodes):
+    """A kernel of a decoding attention.
+
+    queries: rows of a query `m` of a head `g`; keys, values: those of key `n`. row: the end of a
+    query. output: the graph of the second product.
+    """
+
+    queries: RowsNodes
+    keys: RowsNodes
+    values: RowsNodes
+    scores: ScoresNodes
+    row: RowNodes
+    output: GraphNodes
+
+
+def nodes_of(context: Context, kernel: DecodeKernel) -> DecodeNodes:
+    """Return the statements of a kernel of a decoding attention."""
+    decode, graph = context.decode, context.decode.graph
+    own, of_values = {"Config::kFeatures": graph.features}, {_VALUE_FEATURES: graph.value_features}
+    each = zip(graph.sources, (own, own, of_values), strict=True)
+    queries, keys, values = (_operand(context, source, sizes) for source, sizes in each)
+    scores, bounds = _scores(context)
+    return DecodeNodes(
+        config=_config(context, kernel),
+        constants=(constant(INDEX, "N", graph.n),),
+        queries=queries,
+        keys=keys,
+        values=values,
+        bounds=(*(_bound(b, decode.queries) for b in graph.bounds), *bounds),
+        scores=scores,
+        row=_rows(context),
+        output=_output(context),
+    )
+
+
+def _config(context: Context, kernel: DecodeKernel) -> tuple[Statement, ...]:
+    decode, p = context.decode, context.parameters
+    assert decode.rounded is not None
+    kind = storage_type(decode.rounded.dtype)
+    return (
+        using("T", kind, "of queries, keys, values and weights"),
+        integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
+        integer("kValueFeatures", decode.graph.value_features.value, "of a value"),
+        integer("kQueries", decode.queries, "queries of a head"),
+        integer("kRows", decode.rows, "queries that share keys and values"),
+        boolean("kSharedQueries", kernel.layout.queries > 0, "queries are in shared memory"),
+        integer("kKeys", p.tile_keys, "keys of a tile"),
+        integer("kStages", p.stages, "tiles of a warp in flight"),
+        integer("kWarps", p.warps),
+        integer("kThreads", operand(32) * "kWarps"),
+        integer("kSplits", p.splits, "blocks that share queries"),
+        boolean("kStreaming", p.streaming, "keys and values are the first to leave L2"),
+        *shared_memory(spelled_layout(p, decode)),
+    )
+
+
+def _scopes(context: Context) -> Scopes:
+    """Return the scopes around what is computed of a query."""
+    decode = context.decode
+    return ("batch", frozenset({decode.batch})), ("row", decode.row_variables)
+
+
+def _emitter(context: Context, part: Part, width: int) -> Emitter:
+    """Return an emitter of a graph on neighbours of a row."""
+    axes, graph = context.decode.axes(part, width), context.decode.graph
+    width_name = "kWidth" if part is graph.scores else "kOutWidth"
+    scopes = (*_scopes(context), *neighbours(axes))
+    sizes = {"N": graph.n}
+    if part is not graph.scores:
+        sizes = {_VALUE_FEATURES: graph.value_features}
+    return context.frame.emitter(scopes, axes, width_name, sizes=sizes)
+
+
+def _operand(context: Context, source: Source, sizes: Mapping[str, Dim]) -> RowsNodes:
+    """Return where an operand's rows begin; sizes: what strides may be made of."""
+    rows = context.decode.operand(source)
+    assert not isinstance(rows, Refusal)
+    start = start_of(rows, context.frame.facts)
+    assert start is not None
+    batch, (row, variables) = _scopes(context)
+    inside = variables | {Var(KEY, context.decode.graph.n)}
+    emitter = context.frame.emitter((batch, (row, inside)), sizes=sizes)
+    with emitter.indexed_by(rows.gathered):
+        pointer = emitter.pointer(rows.name, start, 0)
+    return RowsNodes(taken(emitter, "kernel", "batch", "row"), pointer)
+
+
+def _bound(bound: Bound, queries: int) -> Statement:
+    """Return the statement that narrows the keys which some query of a head sees."""
+    offset = bound.offset
+    if bound.is_end:
+        offset += queries if bound.by_row else 1
+    return narrowed(counted("", offset), is_end=bound.is_end)
+
+
+def _scores(context: Context) -> tuple[ScoresNodes, tuple[Statement, ...]]:
+    """Return the graph of scores, and the limits that are data."""
+    decode, width = context.decode, context.parameters.vector_width
+    part = decode.graph.scores
+    whole = decode.softmax(width).scores
+    scores, factor = without_scale(whole)
+    emitter = _emitter(context, part, width)
+    emit_scores(emitter, part, scores)
+    scale = scale_of(emitter, factor)
+    bounds = tuple(_limit(emitter, limit) for limit in decode.limits(whole, width))
+    graph = graph_of(emitter, "row", "vector")
+    return ScoresNodes(taken(emitter, "kernel", "batch"), scale, graph), bounds
+
+
+def _limit(emitter: Emitter, limit: Limit) -> Statement:
+    """Return the statement that narrows the keys seen by what is data."""
+    at = emitter.convert(limit.at, I64, 0)
+    if limit.offset:
+        at = Sum((at, operand(limit.offset)))
+    return narrowed(at, is_end=limit.is_end)
+
+
+def _rows(context: Context) -> RowNodes:
+    decode = context.decode
+    scopes = (*_scopes(context), ("store", frozenset[Var]()))
+    emitter = context.frame.emitter(scopes, stored_under=_ROW_TEST)
+    lowering = decode.lowering(decode.graph.scores, 1)
+    plans = plan_stores(lowering, decode.graph.rows, emitter.store_kind)
+    return emit_row_end(emitter, decode.softmax(1), plans)
+
+
+def _output(context: Context) -> GraphNodes:
+    decode = context.decode
+    part = decode.graph.outputs
+    emitter = _emitter(context, part, OUT_WIDTH)
+    return emit_outputs(emitter, part, decode.lowering(part, OUT_WIDTH))

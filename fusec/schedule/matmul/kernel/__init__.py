@@ -1,0 +1,1 @@
+"""The statements of matrix product kernels."""

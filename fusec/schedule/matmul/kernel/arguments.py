@@ -1,0 +1,71 @@
+"""The device functions that multiply stages, and the arguments that depend on the schedule."""
+
+from __future__ import annotations
+
+from fusec.ir.dtype import F32
+from fusec.kernel.nodes import Braced, Listed, Name, Operand, Statement, operand
+from fusec.kernel.products import boolean, integer
+from fusec.schedule.matmul.kernel.scales import UNSCALED
+from fusec.schedule.matmul_choice import TILES, MatmulParameters
+from fusec.schedule.matmul_problem import Product
+
+CONFIG_ROWS, CONFIG_COLUMNS = Name("Config::kPairRows"), Name("Config::kPairColumns")
+
+
+def further(*arguments: Operand) -> Listed:
+    """Return arguments behind others."""
+    return Listed(tuple(map(operand, arguments)), further=True)
+
+
+def apart(problem: Product, p: MatmulParameters) -> Listed:
+    """Return the template arguments behind the Config of what leaves sums in shared memory."""
+    return further(1) if p.converted and not problem.b.k_major else further()
+
+
+def pipeline(
+    problem: Product, p: MatmulParameters, once: tuple[bool, bool]
+) -> tuple[Statement, ...]:
+    """Return in what the stages of a Hopper kernel differ from fusec::PlainPipeline.
+
+    once: whether A, and B, are read once.
+    """
+    is_split, reads_a = p.kernel == "split_k", problem.computed is None
+    panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
+    depth, row = (2 if problem.b.packed == axis else 1 for axis in ("depth", "row"))
+    across = row if p.converted and not problem.b.k_major else 0
+    last = "is read once: it is the first to leave L2"
+    members = (
+        (p.pair_rows > 1, integer("kRows", CONFIG_ROWS, "tiles of a cluster that share B")),
+        (p.pair_columns > 1, integer("kColumns", CONFIG_COLUMNS, "tiles of it that share A")),
+        (p.ping_pong, boolean("kPingPong", True, "warpgroups have tiles of their own, in turn")),
+        (p.joined, boolean("kJoined", True, "half of B's columns are a second operand's")),
+        (panels > 1, integer("kPanels", panels, "A's tile is so many times 64 elements deep")),
+        (is_split and reads_a and once[0], boolean("kOnceA", True, f"A {last}")),
+        (is_split and once[1], boolean("kOnceB", True, f"B {last}")),
+        (is_split and depth > 1, integer("kPacked", depth, "elements of K in one of B's bytes")),
+        (across > 0, integer("kAcross", across, "columns in one of B's bytes, which lie across K")),
+    )
+    return tuple(member for differs, member in members if differs)
+
+
+def loop(problem: Product, p: MatmulParameters) -> str:
+    """Return the function that multiplies the stages of a tile."""
+    if p.kernel == "vector":
+        weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
+        rows = "multiply_vectors" if problem.computed is None else "multiply_computed_vectors"
+        return weights if p.converted else rows
+    if p.kernel == "mma":
+        return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
+    if p.converted:
+        return "multiply_converted"
+    return "multiply_stages" if problem.narrow is None else "multiply_promoted"
+
+
+def scaled_by(problem: Product, p: MatmulParameters) -> Listed:
+    """Return the scales of wgmma's rows and columns as further arguments of the loop."""
+    if p.converted:
+        factors = (("b_scales", problem.b.scales), ("b_zeros", problem.b.zeros))
+        return further(*(Braced(UNSCALED) if f is None else name for name, f in factors))
+    if not problem.scales:
+        return further()
+    return further("b_scales", "a_scales") if p.swapped else further("a_scales", "b_scales")

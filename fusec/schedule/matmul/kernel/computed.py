@@ -1,0 +1,47 @@
+"""The elements of a product's rows that its kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusec.index.access import Facts
+from fusec.ir.expression import Var
+from fusec.kernel.emit import Emitter
+from fusec.kernel.names import Names
+from fusec.kernel.nest import Alias, Scope
+from fusec.schedule.matmul.kernel.names import COMPUTED, RESERVED
+from fusec.schedule.matmul.kernel.records import ComputedNodes
+from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_computed import WIDTH, computed_rows
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_staged import ROW
+
+
+def computed_nodes(
+    problem: Product, p: MatmulParameters, facts: Facts, taken: Iterable[str]
+) -> ComputedNodes | None:
+    """Return what makes the elements of A, if they are computed; taken: names in use."""
+    computed = problem.computed
+    if computed is None:
+        return None
+    _, root, chunk, lane = computed_rows(problem)
+    scopes = (
+        Scope("row", frozenset({Var(ROW, problem.m)})),
+        Scope("vector", frozenset({chunk})),
+        Scope("lane", frozenset({lane})),
+    )
+    emitter = Emitter(
+        scopes,
+        Names([*taken, *RESERVED, *COMPUTED]),
+        facts,
+        lane=lane,
+        width=WIDTH,
+        aliases={chunk: Alias("k", WIDTH)},
+        written=computed.fusion.effects.overwritten,
+        wide=p.wide_index,
+        width_name="fusec::kComputed",
+    )
+    emitter.count([root])
+    value = emitter.to_storage(root, computed.value.dtype, 0)
+    loads = [line for s in ("row", "vector") for line in emitter.take(0, s)]
+    return ComputedNodes(computed.value.name, tuple(loads), emitter.take(0, "lane"), value)

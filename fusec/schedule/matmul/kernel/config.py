@@ -1,0 +1,232 @@
+"""The `Config` of a matrix product kernel: tile, stages, roles, and the layout of shared memory."""
+
+from __future__ import annotations
+
+from fusec.index.access import Facts
+from fusec.ir.dtype import F32, DType
+from fusec.kernel.ctext import compute_type, storage_type
+from fusec.kernel.nodes import Grouped, Literal, Name, Statement, Type, operand, vector_of
+from fusec.kernel.products import THREADS, boolean, integer, shared_memory, using
+from fusec.schedule.matmul.kernel.scales import lift
+from fusec.schedule.matmul_access import is_chunked
+from fusec.schedule.matmul_beside import beside
+from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul_computed import WRITERS
+from fusec.schedule.matmul_epilogue import sums_dtype
+from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_shared import MatmulKernel, spelled_layout
+from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
+from fusec.schedule.matmul_vector import WARPS, resident
+from fusec.schedule.matmul_weights import STAGE
+
+TILE_M, TILE_N = Name("kTileM"), Name("kTileN")
+_WEIGHED = (40, 232)
+"""Registers of a thread that loads, and of one that multiplies by weights of many rows."""
+
+
+def config(
+    p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
+) -> tuple[Statement, ...]:
+    """Return the members of the struct, each with what it means."""
+    roles = {
+        "simt": _simt, "mma": _mma, "wgmma": _wgmma, "split_k": _split_k, "vector": _vector,
+    }  # fmt: skip
+    return (
+        *_tile(p, problem),
+        *roles[p.kernel](p, problem, facts),
+        *_resident(p, kernel),
+        *_summers(p, kernel),
+        integer("kBand", p.band, "tile rows walked together, for the L2"),
+        boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
+        boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
+        *(shared_memory(spelled_layout(p, problem)) if kernel.layout.constants else ()),
+    )
+
+
+def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[Statement]:
+    """Return for how many CTAs an SM is to have registers."""
+    if p.kernel != "split_k":
+        return []
+    return [integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for")]
+
+
+def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[Statement]:
+    """Return how the threads of the kernel that adds slices up share them."""
+    if kernel.template != SUM_SLICES:
+        return []
+    return [
+        integer("kGroups", slice_groups(p), "groups of threads that share slices"),
+        integer("kEach", slices_each(p), "slices of a group, at most"),
+        integer("kQuads", Name("kMultipliers") / "kGroups", "quads of a block"),
+        integer("kRuns", Name("kSlab") / "kQuads", "blocks that sum a CTA's share"),
+    ]
+
+
+def sums_type(problem: Product) -> Type:
+    """Return the C type in which products are summed."""
+    return compute_type(sums_dtype(problem.node.output.dtype))
+
+
+def part_type(problem: Product, p: MatmulParameters) -> Type:
+    """Return the C type of four sums in a slice."""
+    dtype = partials_dtype(problem, p)
+    return vector_of(storage_type(dtype), 4) if p.leaves_halves else Type("float4")
+
+
+def _tile(p: MatmulParameters, problem: Product) -> list[Statement]:
+    if p.kernel in HOPPER and problem.narrow is not None:
+        a, b = (storage_type(dtype) for dtype in problem.narrow)
+        kinds = [using("TA", a, "of A's elements"), using("TB", b, "of B's")]
+    elif p.kernel in HOPPER and problem.dtype == F32:
+        rounded = "10 bits of the operands, to which copies round them"
+        kinds = [using("T", Type("fusec::Tf32"), rounded)]
+    elif isinstance(problem.dtype, DType) and p.kernel != "simt":
+        kinds = [using("T", storage_type(problem.dtype), "of the operands in shared memory")]
+    else:
+        kinds = [using("Acc", sums_type(problem), "operands are widened to it")]
+    return [
+        *kinds,
+        integer("kTileM", p.tile_m, "rows of an output tile"),
+        integer(
+            "kTileN",
+            p.tile_n,
+            "columns of two output tiles" if p.joined else "columns of an output tile",
+        ),
+        *([integer("kColumns", p.columns, "of each of two products")] if p.joined else []),
+        integer("kTileK", p.tile_k, "depth of a stage"),
+    ]
+
+
+def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+    return [
+        integer("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
+        integer("kThreads", Grouped(TILE_M / "kMicro") * (TILE_N / "kMicro")),
+    ]
+
+
+def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+    return [
+        *_weights(p, problem),
+        integer("kStages", p.stages, "parts of a warp in flight"),
+        integer("kWarps", WARPS, "warps that share K"),
+        integer("kThreads", operand(32) * "kWarps"),
+        integer("kResident", resident(p), "blocks that an SM has room for"),
+        integer("kSumsPitch", TILE_N + 4, "floats from row to row of a warp's sums"),
+    ]
+
+
+def _weights(p: MatmulParameters, problem: Product) -> list[Statement]:
+    """Return how weights become halves."""
+    if not p.converted:
+        return []
+    b, lifted = problem.b, lift(problem) != 0
+    name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
+    flips = (Literal(flip),) if b.flipped else ()
+    kind = Type(f"fusec::{'Lifted' if lifted else name}", (Name("T"), *flips))
+    raised = 0 if b.zeros is None or lifted else b.zeros.raised
+    zeros = [] if b.zeros is None else [
+        integer("kRaised", raised, "added to what B's elements are around 0")
+    ]  # fmt: skip
+    return [
+        using("W", storage_type(b.buffer.dtype), "of B's elements in memory"),
+        using("Codes", kind, "as halves"),
+        boolean("kScaled", b.scales is not None, "each group of K has scales of its own"),
+        boolean("kLowered", b.zeros is not None, "and zero points"),
+        *zeros,
+        integer("kGroup", b.group or STAGE, "elements of K that share them"),
+        *([] if b.k_major else [boolean("kPaired", b.packed == "row", "a byte has two columns")]),
+    ]
+
+
+def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+    def copied(operand: Operand) -> bool:
+        return is_chunked(problem, operand, facts)
+
+    return [
+        integer("kStages", p.stages, "stages in flight"),
+        integer("kWarpM", 64, "rows of a warp's part"),
+        integer("kWarpN", 32, "columns of a warp's part"),
+        integer("kThreads", operand(32) * (TILE_M / "kWarpM") * (TILE_N / "kWarpN")),
+        boolean("kAAsync", copied(problem.a), "A is copied by cp.async, 16 bytes at a time"),
+        boolean("kBAsync", copied(problem.b), "B too"),
+    ]
+
+
+def _hopper(p: MatmulParameters, consumers: str) -> list[Statement]:
+    threads = 128 * (1 if p.ping_pong else p.consumers)
+    return [
+        integer("kStages", p.stages, "stages in flight"),
+        integer("kConsumers", p.consumers, consumers),
+        THREADS,
+        boolean("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
+        integer("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
+    ]
+
+
+def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+    rows = 64 * p.row_blocks
+    how = f"with tiles of {rows} rows" if p.ping_pong else f"that multiply {rows} rows each"
+    if p.swapped:
+        how = how.replace("rows", "columns")
+    consumers = f"warpgroups {how}; one more loads"
+    members = _hopper(p, consumers)
+    if p.ctas > 1:
+        count = {2: "two", 4: "four", 8: "eight"}[p.ctas]
+        shared = "an" if min(p.pair_rows, p.pair_columns) > 1 else "the other"
+        sides = f"and tile columns; they share {shared} operand"
+        members += [
+            integer("kPairRows", p.pair_rows, f"tile rows of a cluster of {count} CTAs"),
+            integer("kPairColumns", p.pair_columns, sides),
+        ]
+    if p.splits > 1:
+        members.append(integer("kSplits", p.splits, "parts of K of a tile of the last wave"))
+    readers = 4 * p.readers * (1 if p.ping_pong else p.consumers)
+    return [
+        *members,
+        integer("kReaders", readers, "warps that read a stage"),
+        *_moved(*_registers(p)),
+    ]
+
+
+def _moved(producer: int, consumer: int) -> list[Statement]:
+    """Return how many registers a thread has that loads, and one that multiplies."""
+    return [
+        integer("kProducerRegisters", producer, "of a thread that loads"),
+        integer("kConsumerRegisters", consumer, "of a thread that multiplies"),
+    ]
+
+
+def _registers(p: MatmulParameters) -> tuple[int, int]:
+    """Return the registers of a thread that loads, and of one that multiplies."""
+    if p.consumers == 3:
+        return 32, 160
+    return (24, 240) if p.sums > 128 or p.ping_pong else (40, 232)
+
+
+def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+    pairs, registers = list[Statement](), list[Statement]()
+    if p.moves_registers:
+        registers = _moved(*_WEIGHED)
+    if p.multicast != "none":
+        pairs = [
+            integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
+            integer("kPairColumns", p.pair_columns, "and tile columns; they share an operand"),
+            integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
+        ]
+    if problem.computed is not None:
+        pairs = [
+            integer("kReaders", 4 * p.consumers, "warps that read a stage"),
+            integer("kWriters", WRITERS, "warps that compute A, a stage each"),
+        ]
+    return [
+        *_weights(p, problem),
+        *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
+        *pairs,
+        *registers,
+        integer("kProducts", p.products, "products that share a tile"),
+        integer("kMultipliers", operand(128) * "kConsumers", "threads that multiply"),
+        integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
+        integer("kOwned", Name("kSumsOwn") / 4 / "kCluster", "quads of a CTA's share, of a thread"),
+        integer("kSlab", Name("kOwned") * "kMultipliers", "of a CTA's share"),
+    ]

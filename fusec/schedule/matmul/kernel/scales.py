@@ -1,0 +1,90 @@
+"""The statements of a matrix product that define scales and zero points of its operands along K."""
+
+from __future__ import annotations
+
+from fusec.ir.dtype import BF16
+from fusec.kernel.ctext import dim_text, storage_type
+from fusec.kernel.nodes import (
+    AUTO,
+    Braced,
+    Let,
+    Name,
+    Pointer,
+    Statement,
+    Type,
+    call,
+    operand,
+)
+from fusec.kernel.products import INDEX, integer
+from fusec.schedule.matmul_block_scales import BIAS, BlockScales
+from fusec.schedule.matmul_problem import Product
+
+ZERO_POINTS = "ZeroPoints"
+UNSCALED = Type("fusec::Unscaled")
+_LARGE = {True: 128, False: 1024}
+"""The number whose last bit is worth 1 (weights.cuh): of bf16, and of f16."""
+_MOST_ADDED = 64
+"""What zero points may have added besides, so that halves are exact."""
+
+
+def lift(problem: Product) -> int:
+    """Return what is added to zero points where weights remain last bits of a large number, else 0.
+
+    Both have 4 bits: one subtraction then takes both off.
+    """
+    b = problem.b
+    if b.zeros is None or not (b.packed and b.zeros.packed):
+        return 0
+    own = BIAS - b.zeros.raised
+    large = _LARGE[problem.dtype == BF16]
+    return large + own if abs(b.zeros.added + own) <= _MOST_ADDED else 0
+
+
+def scales_of(problem: Product) -> tuple[Statement, ...]:
+    """Return the statements that define the scales of both operands, where some vary along K."""
+    if not problem.scales:
+        return ()
+    sides = (("a", problem.a, ("tile_m", "M")), ("b", problem.b, ("tile_n", "N")))
+    lines: list[Statement] = []
+    for name, side, place in sides:
+        found = side.scales
+        if found is not None:
+            lines.append(_block_scales(f"{name}_scales", found, place))
+        elif not problem.has_converted_weights:
+            lines.append(Let(UNSCALED, f"{name}_scales", None))
+        zeros = side.zeros
+        if zeros is not None:
+            assert side is problem.b
+            held, policy = f"{name}_zero_values", [ZERO_POINTS] if zero_points(problem) else []
+            lines.append(_block_scales(held, zeros.values, place))
+            points = call("fusec::zero_points", held, about=policy)
+            lines.append(Let(AUTO, f"{name}_zeros", points))
+    return tuple(lines)
+
+
+def zero_points(problem: Product) -> tuple[Statement, ...]:
+    """Return in what the zero points of B differ from fusec::PlainZeroPoints; A has none."""
+    zeros = problem.b.zeros
+    if zeros is None:
+        return ()
+    rows, groups = (2 if zeros.packed == axis else 1 for axis in ("row", "depth"))
+    added = zeros.added + lift(problem)
+    members = (
+        (rows > 1, integer("kRowsOfByte", rows, "a byte has those of two rows")),
+        (groups > 1, integer("kGroupsOfByte", groups, "a byte has those of two groups")),
+        (zeros.flipped != 0, integer("kFlip", zeros.flipped, "bits that are the other way round")),
+        (added != 0, integer("kAdded", added, "to each of them")),
+    )
+    return tuple(member for differs, member in members if differs)
+
+
+def _block_scales(name: str, found: BlockScales, place: tuple[str, str]) -> Statement:
+    """Return the definition of scales, from the first row or column of a tile on.
+
+    place: that row or column, and how many there are.
+    """
+    first, row, depth = (dim_text(d, wide=True) for d in (found.first, found.row, found.depth))
+    types = (operand(found.rows), storage_type(found.buffer.dtype), INDEX)
+    start = Pointer(Name(found.buffer.name), first)
+    members = Braced(None, (start, *map(Name, place), row, depth))
+    return Let(Type("fusec::BlockScales", types), name, members)

@@ -1,0 +1,67 @@
+"""Reductions of a tile's results in an epilogue: what gathers them, and what is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusec.index.instances import Instance
+from fusec.ir.dtype import F32
+from fusec.kernel.accumulators import combiner
+from fusec.kernel.emit import Emitter
+from fusec.kernel.nodes import (
+    Assign,
+    Binary,
+    Cast,
+    Element,
+    Expression,
+    Grouped,
+    Name,
+    Type,
+    call,
+    item,
+)
+from fusec.kernel.products import INDEX, TILE_BATCH
+from fusec.schedule.matmul.kernel.records import TotalNodes
+from fusec.schedule.matmul_totals import COLUMNS, ROWS, Total
+
+GATHERED = frozenset(["half", "reduced", "total"])
+"""Names that the templates use where results are reduced, besides those of all."""
+
+
+def emit_totals(
+    emitter: Emitter, totals: Iterable[tuple[Total, Instance]], *, has_batches: bool
+) -> tuple[TotalNodes, ...]:
+    """Emit what is reduced of each result, and return what gathers it."""
+    views: list[TotalNodes] = []
+    for total, instance in totals:
+        result = total.result.name
+        name = emitter.names.fresh(f"{result}_gathered", "gathered")
+        terms = emitter.names.fresh(f"{result}_terms", "terms")
+        term = item(terms, emitter.element_of_vector)
+        emitter.add(0, "lane", Assign(term, emitter.convert(instance, F32, 0)))
+        gathers = "fusec::RowTotals" if total.along_row else "fusec::ColumnTotals"
+        kind = Type(gathers, (combiner(total.node.op, F32),))
+        target = Element(Name(result), _place(total, has_batches=has_batches))
+        views.append(TotalNodes(name, kind, terms, _inside(total), target))
+    return tuple(views)
+
+
+def _inside(total: Total) -> Expression:
+    """Return whether a result counts: the tile's last ones along what is reduced may not."""
+    if total.along_row:
+        return Binary("<", Name("tile_n") + "column", Name("N"))
+    return Binary("<", Name("tile_m") + "warp_m" + "row", Name("M"))
+
+
+def _place(total: Total, *, has_batches: bool) -> Expression:
+    """Return the place of a number in what is stored: of row m and column n on, or above."""
+    batch, rows, columns, m, n = Cast(INDEX, TILE_BATCH), *map(Name, ("M", "N", "m", "n"))
+    if total.along_row:
+        row = batch * rows + m if has_batches else m
+        return row * _tiles(columns, COLUMNS) + n / COLUMNS
+    row = batch * _tiles(rows, ROWS) + m / ROWS if has_batches else m / ROWS
+    return Grouped(row) * columns + n
+
+
+def _tiles(count: Expression, size: int) -> Expression:
+    return call("fusec::tile_count", count, size)

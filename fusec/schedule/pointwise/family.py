@@ -1,0 +1,286 @@
+"""The pointwise scheduler: elementwise and movement operations on one domain, vectorised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fusec.index.domain import Domain, find_domain, repeated, stored_once
+from fusec.index.instances import Instance, Lowering, instances_under
+from fusec.ir.annotations import Setting
+from fusec.ir.dim import ceildiv, dim, minimum, product
+from fusec.ir.expression import of_var
+from fusec.ir.graph import Fusion, Node
+from fusec.schedule.blocks import shape_trouble
+from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
+from fusec.schedule.compile_time import flat_build_time
+from fusec.schedule.family import NOTHING_SET, Family
+from fusec.schedule.plan import Guard, Kernel, Plan
+from fusec.schedule.pointwise_choice import (
+    THREADS,
+    FlatProblem,
+    PointwiseParameters,
+    bind,
+    likeliest,
+    lowered_flat,
+    start_of,
+    trouble,
+    vector_facts,
+)
+from fusec.schedule.pointwise_loads import loads_of, pressure_of
+from fusec.schedule.pointwise_rereads import (
+    is_bound,
+    may_be_bound,
+    with_fewest_rereads,
+    with_rereads,
+)
+from fusec.schedule.pressure import Pressure
+from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
+from fusec.schedule.rows.domain import in_place_hazard
+from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
+from fusec.schedule.strides import (
+    axis_lowering,
+    lines_of_warp,
+    reach_by_lines,
+    strided_loads,
+)
+from fusec.segment.price import bytes_written, elements, traffic, work
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+SHIFTED_REGISTERS = 10
+"""Registers of places and predicates at the ends of rows whose vectors are shifted."""
+FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
+
+
+PointwisePlan = Plan[FlatProblem, PointwiseParameters]
+
+
+class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
+    """Accepts segments of elementwise and movement operations with one domain."""
+
+    name = "pointwise"
+
+    def problem(self, segment: Fusion) -> FlatProblem | Refusal:
+        """Return the segment with its domain."""
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        if all(o.value.is_scalar for o in segment.outputs):
+            return Refusal("outputs", "no output is a tensor")
+        first = find_domain(segment)
+        if isinstance(first, Refusal):
+            return first
+        hazard = _store_trouble(segment, first)
+        if hazard is not None:
+            return hazard
+        fusion, _ = specialise(segment, dynamic_symbols(segment))
+        domain = find_domain(fusion)
+        if isinstance(domain, Refusal):
+            return domain
+        return FlatProblem(segment, fusion, domain, first)
+
+    def general(self, problem: FlatProblem) -> FlatProblem:
+        """Return the problem for more sizes of what is not innermost."""
+        return _with_any_rows(problem)
+
+    def likeliest(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
+        """Return the parameters of least cost."""
+        registers = target.registers // THREADS
+        first = likeliest(problem.fusion, problem.domain, problem.wide, registers)
+        price = self._price(problem, target)
+        if not may_be_bound(price, problem, target):
+            return first
+        found = with_rereads(price, problem, first, target)
+        return with_fewest_rereads(problem, first) if is_bound(found, target) else first
+
+    def trouble(
+        self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        shape = shape_trouble(parameters.threads_x, parameters.threads_y)
+        return shape or trouble(problem, parameters)
+
+    def plan(
+        self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
+    ) -> PointwisePlan:
+        """Return a plan of one kernel."""
+        fusion, domain = problem.fusion, problem.domain
+        rows = product(a.extent for a in domain.axes[: parameters.break_point])
+        columns = product(a.extent for a in domain.axes[parameters.break_point :])
+        chunks = ceildiv(columns, parameters.vector_width) + int(parameters.shifted)
+        if parameters.shifted:
+            width = parameters.vector_width
+            blocks = ceildiv(rows, width * parameters.unroll) * width
+            blocks = minimum(rows, blocks)  # of few rows, no blocks without any
+            grid = (blocks, ceildiv(chunks, parameters.threads_x), dim(1))
+        elif parameters.break_point:
+            grid = (
+                ceildiv(rows, parameters.threads_y * parameters.unroll),
+                ceildiv(chunks, parameters.threads_x),
+                dim(1),
+            )
+        else:
+            grid = (ceildiv(chunks, parameters.threads_x * parameters.unroll), dim(1), dim(1))
+        kernel = Kernel(
+            name=f"{fusion.name}_pointwise",
+            template="pointwise",
+            grid=grid,
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion),
+            least_blocks=blocks_beside_doubles(
+                fusion,
+                domain,
+                domain.axes,
+                parameters.vector_width,
+                parameters.threads_x * parameters.threads_y,
+            ),
+        )
+        facts = vector_facts(fusion, domain, parameters)
+        return Plan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            guards=(*problem.index[1], *_not_empty(fusion, domain), *facts),
+            specialised=problem.specialised,
+            problem=problem,
+        )
+
+    def propose(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> Proposal:
+        """Return the price: whatever is chosen it is the same, where memory bounds it."""
+        problem = self.known(segment)
+        if settings or isinstance(problem, Refusal):
+            return super().propose(segment, target, settings)
+        price = self._price(problem, target)
+        if may_be_bound(price, problem, target):
+            return super().propose(segment, target, settings)
+        return price
+
+    def price(self, plan: PointwisePlan, target: Target) -> Estimate:
+        """Return a price: every input read once, every output written once.
+
+        What blocks read again comes from L2, which may take longer than that.
+        """
+        price = self._price(plan.problem, target)
+        if not may_be_bound(price, plan.problem, target):
+            return price
+        return with_rereads(price, plan.problem, plan.parameters, target)
+
+    def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds of its vectors."""
+        problem, p = plan.problem, plan.parameters
+        about = problem.domain, p.break_point, p.vector_width
+        lowering = lowered_flat(problem.fusion, *about, p.shifted)
+        start = start_of(problem.fusion, *about) if p.shifted else None
+        loops = bind(*about, p.shifted)[1]
+        loads = loads_of(lowering, loops, p.break_point, start)
+        held = pressure_of(loads, lowering, loops, p.unroll)
+        return replace(held, own=SHIFTED_REGISTERS) if p.shifted else held
+
+    def _price(self, problem: FlatProblem, target: Target) -> Estimate:
+        segment, domain = problem.segment, problem.segment_domain
+        # One instance may stand for a value and for what it was moved from.
+        made = dict.fromkeys(axis_lowering(segment, domain).made.values())
+        computed = [i for i in made if i.node is not None]
+        flops, sfu = _work(segment, computed)
+        stated = [i for i in made if i.kind in ("load", "op", "select")]
+        points = product(domain.reference.shape).evaluate(segment.hints)
+        return Estimate(
+            bytes=traffic(segment),
+            flops=flops,
+            sfu=sfu,
+            efficiency=_efficiency(segment, domain, target),
+            ctas=max(1, points // 1024),
+            kernels=1
+            if any(product(o.value.shape).evaluate(segment.hints) for o in segment.outputs)
+            else 0,
+            build=flat_build_time(stated),
+        )
+
+
+def _with_any_rows(strict: FlatProblem) -> FlatProblem:
+    """Return the problem with more sizes left to run time, of what is not innermost."""
+
+    def made(fusion: Fusion) -> FlatProblem | Refusal:
+        domain = find_domain(fusion)
+        if isinstance(domain, Refusal):
+            return domain
+        return FlatProblem(strict.segment, fusion, domain, strict.segment_domain)
+
+    def loops(found: FlatProblem) -> Loops:
+        p = likeliest(found.fusion, found.domain, found.wide, MOST_REGISTERS)
+        about = found.domain, p.break_point, p.vector_width
+        lowering = lowered_flat(found.fusion, *about, p.shifted)
+        for output in found.fusion.outputs:
+            lowering.at_home(output.value)
+        inner = frozenset(bind(*about, p.shifted)[1][1:])
+        widths = (p.break_point, p.vector_width, p.unroll, p.threads_x, p.shifted)
+        columns = found.domain.axes[p.break_point :] if p.break_point else ()
+        return Loops(lowering, inner, widths=widths, numbers=tuple(a.extent for a in columns))
+
+    last = innermost(strict.segment_domain.reference.shape)
+    return with_run_time_sizes(strict, made, loops, last)
+
+
+def _store_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
+    """Return why outputs cannot be stored where they are, or None.
+
+    What is written into an input need not come from what is overwritten: reads and the store meet
+    by address. An address that is the same along an axis is stored to at one point there: that
+    where it is read.
+    """
+    effects = segment.effects
+    points = stored_once(segment, domain)
+    if not effects.in_place:
+        return None
+    lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
+    read = {
+        o.value: {i.name for i in instances_under([lowering.at_home(o.value)]) if i.kind == "load"}
+        for o in segment.outputs
+    }
+    for output in effects.in_place:
+        own, target = points[output.value], effects.buffer(output.value)
+        for other, names in read.items():
+            elsewhere = any(points[other].get(a) != point for a, point in own.items())
+            if elsewhere and target in names:
+                because = f"`{target}` is written in place where `{other.name}` is not"
+                return Refusal("in_place", because)
+    return in_place_hazard(segment, lowering, once=True)
+
+
+def _work(segment: Fusion, computed: Iterable[Instance]) -> tuple[float, float]:
+    """Return (operations, special-function operations), of values at several places for each."""
+    flops, sfu = work(segment)
+    seen: set[Node] = set()
+    for instance in computed:
+        assert instance.node is not None
+        if instance.node in seen:
+            count = elements(instance.node.output, segment.hints)
+            flops += instance.node.op.cost.flops * count
+            sfu += instance.node.op.cost.sfu * count
+        seen.add(instance.node)
+    return flops, sfu
+
+
+def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
+    """Return guards on the extents along which an output is stored once."""
+    found = {a.extent: v for v, a in repeated(fusion, domain) if not a.extent.is_const}
+    return tuple(
+        Guard(e * -1, "<=", -1, f"`{v.name}` is written by the first of {e}")
+        for e, v in found.items()
+    )
+
+
+def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
+    """Return the part of the bandwidth reached: strided loads take a turn for each line."""
+    strided, total = strided_loads(fusion, domain)
+    along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
+    moved, longer = max(1, total + bytes_written(fusion)), 0.0
+    for load in strided:
+        lines = lines_of_warp(load, domain, fusion.hints)
+        reach = reach_by_lines(along, across, lines, load.load.dtype.size)
+        longer += load.bytes / moved * (along / reach - 1)
+    return along / (1 + longer)

@@ -1,0 +1,316 @@
+"""The statements of pointwise kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusec.index.access import Facts
+from fusec.index.instances import Instance, instances_under
+from fusec.ir.dim import Dim, dim, floordiv, product
+from fusec.ir.expression import Index, Var
+from fusec.ir.graph import Fusion
+from fusec.kernel.across import LOAD_ACROSS, RIGHT, ask_inside, load_across, place_of
+from fusec.kernel.ctext import dim_text, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.facts import calls
+from fusec.kernel.names import parameter_names
+from fusec.kernel.nest import Alias, Scope, named
+from fusec.kernel.nodes import (
+    ZERO,
+    Assign,
+    Binary,
+    Braced,
+    Declare,
+    Expression,
+    Grouped,
+    If,
+    Let,
+    Name,
+    Pointer,
+    Select,
+    Statement,
+    Type,
+    Unary,
+    call,
+    item,
+    negated,
+    vector_of,
+    walk,
+)
+from fusec.kernel.parts import emit_stores, parts_of, second_parts
+from fusec.kernel.stores import plan_stores
+from fusec.schedule.plan import Kernel
+from fusec.schedule.pointwise.family import PointwisePlan
+from fusec.schedule.pointwise.windows import load_windows
+from fusec.schedule.pointwise_choice import bind, lowered_flat, start_of
+from fusec.schedule.pointwise_loads import Loads, loads_of
+
+LOADS = "loads"
+"""The lines of phase AHEAD that load, behind those of their addresses."""
+AHEAD, ONCE = 1, 2
+"""The phases that load what phase 0 computes with, of each row and once for all of a thread."""
+_AT = Name("column") + "v"
+_IN_ROW = Binary("&&", Binary(">=", _AT, ZERO), Binary("<", _AT, Name("columns")))
+INSIDE = Binary("||", negated(Name("kPart")), Grouped(_IN_ROW))
+"""Which elements of a vector that is shifted lie in the row."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """The statements of a loop nest: once per kernel, for all rows of a column, for each vector.
+
+    arrays, places, loads: where vectors are loaded before the first of them is used, what holds
+    them, the statements before their addresses, and those that fill it; once: those that fill it
+    for all rows of a column; inside: those that ask whether vectors lie in their tensors.
+    """
+
+    kernel: tuple[Statement, ...]
+    column: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
+    arrays: tuple[Statement, ...] = ()
+    places: tuple[Statement, ...] = ()
+    loads: tuple[Statement, ...] = ()
+    once: tuple[Statement, ...] = ()
+    inside: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointwiseNodes:
+    """A loop nest over rows and vectors of columns (or vectors alone).
+
+    rows, columns: extents (rows is None for a flat loop); chunks: vectors of a row; tail: the
+    elements after the last whole vector of a flat loop, one per thread, or None; shift: how far a
+    thread's rows begin behind an aligned place, where their vectors begin there; across: whether
+    vectors that are read whole take their neighbours along, which are to lie in the row, too;
+    inside: where those beside a row may be read whole, what asks whether they are in their tensors;
+    last_rows_first, last_columns_first: whether the blocks on a column, and those side by side on a
+    row, begin at the end.
+    """
+
+    rows: Expression | None
+    chunks: Expression
+    columns: Expression
+    shift: Expression | None
+    across: bool
+    inside: tuple[Statement, ...]
+    last_rows_first: bool
+    last_columns_first: bool
+    body: Body
+    tail: Body | None
+
+
+def without_second(fusion: Fusion, kernel: Kernel) -> Kernel:
+    """Return a kernel that takes complex tensors of which it has both parts by the first alone."""
+    seconds = second_parts(fusion)
+    return replace(kernel, arguments=tuple(a for a in kernel.arguments if a.name not in seconds))
+
+
+def nodes_of(plan: PointwisePlan, kernel: Kernel) -> PointwiseNodes:
+    """Return the statements of a kernel that takes complex tensors by their first parts."""
+    parameters, domain = plan.parameters, plan.problem.domain
+    outer = domain.axes[: parameters.break_point]
+    columns = _columns(plan)
+    width = parameters.vector_width
+    # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
+    whole = bool(outer) or Facts.proven(columns, width)
+    body = _body(plan, kernel, width)
+    tail = None if whole else _body(plan, kernel, 1, tail=True)
+    if tail is not None and tail.kernel == body.kernel:
+        tail = replace(tail, kernel=())  # what the loop has, by the same names
+    return PointwiseNodes(
+        rows=dim_text(product(a.extent for a in outer)) if outer else None,
+        chunks=dim_text(floordiv(columns, width)),
+        columns=dim_text(columns),
+        shift=_shift(plan),
+        across=calls(body.loads, LOAD_ACROSS),
+        inside=() if INSIDE in walk(body.loads + body.once) else body.inside,
+        last_rows_first=_takes_last_rows_first(plan),
+        last_columns_first=_takes_last_columns_first(plan),
+        body=body,
+        tail=tail,
+    )
+
+
+def _columns(plan: PointwisePlan) -> Dim:
+    return product(a.extent for a in plan.problem.domain.axes[plan.parameters.break_point :])
+
+
+def _takes_last_columns_first(plan: PointwisePlan) -> bool:
+    """Return whether blocks begin at the ends of rows.
+
+    Values of rows alone are mostly made by a kernel that has read these rows to their ends, so that
+    the ends are what L2 still holds.
+    """
+    row, chunk, lane = _loops(plan)
+    return any(row in i.variables and not {chunk, lane} & i.variables for i in _loads(plan))
+
+
+def _takes_last_rows_first(plan: PointwisePlan) -> bool:
+    """Return whether blocks begin at the ends of columns.
+
+    They do where values of columns alone are wider than what is stored, as sums of halves are: a
+    kernel has read all rows to make them, and L2 still holds the last.
+    """
+    row, chunk, lane = _loops(plan)
+    size = max(o.value.dtype.size for o in plan.fusion.outputs)
+    of_columns = any(
+        row not in i.variables and {chunk, lane} & i.variables and i.dtype.size > size
+        for i in _loads(plan)
+    )
+    return of_columns and not _takes_last_columns_first(plan)
+
+
+def _loops(plan: PointwisePlan) -> tuple[Var, Var, Var]:
+    p = plan.parameters
+    return bind(plan.problem.domain, p.break_point, p.vector_width, p.shifted)[1]
+
+
+def _loads(plan: PointwisePlan) -> list[Instance]:
+    """Return what is loaded, nothing for a flat loop."""
+    p = plan.parameters
+    if not p.break_point:
+        return []
+    about = plan.problem.domain, p.break_point, p.vector_width, p.shifted
+    lowering = lowered_flat(plan.fusion, *about)
+    found = instances_under([lowering.at_home(o.value) for o in plan.fusion.outputs])
+    return [i for i in found if i.kind == "load"]
+
+
+def _shift(plan: PointwisePlan) -> Expression | None:
+    """Return how far behind an aligned place a thread's rows begin, all of them alike."""
+    p = plan.parameters
+    if not p.shifted:
+        return None
+    about = plan.problem.domain, p.break_point, p.vector_width
+    start = start_of(plan.fusion, *about)
+    assert start is not None
+    pitch = start.coefficient(bind(*about, True)[1][0])
+    assert pitch is not None
+    return Name("first_row") * dim_text(pitch) % "kVec"
+
+
+def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False) -> Body:
+    fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
+    about = domain, parameters.break_point, width
+    _, loops = bind(*about, parameters.shifted)
+    lowering = lowered_flat(fusion, *about, parameters.shifted)
+    start = start_of(fusion, *about) if parameters.shifted else None
+    _, chunk, lane = loops
+    emitter = Emitter(
+        _scopes(parameters.break_point, loops),
+        parameter_names(kernel.argument_names),
+        Facts(fusion.hints, start),
+        lane=lane if width > 1 else None,
+        width=width,
+        aliases={chunk: Alias("column", 1 if parameters.shifted else width)},
+        part=(Unary("-", Name("column")), RIGHT) if parameters.shifted else (),
+        written=fusion.effects.overwritten,
+        wide=parameters.wide_index,
+        symbols=named(columns=_columns(plan)) if parameters.break_point else {},
+        parts=parts_of(fusion),
+    )
+    plans = plan_stores(lowering, fusion.outputs, emitter.store_kind)
+    emitter.count(p.instance for p in plans)
+    arrays = ()
+    if width > 1 or not tail:
+        loads = loads_of(lowering, loops, parameters.break_point, start)
+        ahead = parameters.unroll > 1 or parameters.shifted
+        arrays = _load_ahead(emitter, fusion, loads) if ahead else ()
+        arrays += load_windows(emitter, loads, AHEAD if ahead else 0)
+        if parameters.shifted:
+            _load_once(emitter, loads)
+    emit_stores(emitter, plans, 0)
+    return Body(
+        emitter.take(0, "kernel"),
+        emitter.take(0, "column"),
+        emitter.statements(0),
+        arrays,
+        emitter.take(AHEAD, emitter.scopes[-2].name),
+        (*emitter.take(AHEAD, LOADS), *emitter.lanes(emitter.take(AHEAD, "lane"))),
+        emitter.statements(ONCE),
+        emitter.take(AHEAD, "inside"),
+    )
+
+
+def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
+    """Return the scopes of rows of vectors, a thread's columns around its rows, or of vectors."""
+    row, chunk, lane = (frozenset({v}) for v in loops)
+    kernel, elements = Scope("kernel", frozenset(), per_phase=False), Scope("lane", lane)
+    if not break_point:
+        return kernel, Scope("vector", row | chunk), elements
+    column = Scope("column", chunk, per_phase=False)
+    return kernel, column, Scope("vector", row, hoists=True), elements
+
+
+def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Statement, ...]:
+    """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
+    arrays: list[Statement] = []
+    lane = loads.lane.name
+
+    def held(load: Instance, kind: Type, *extents: Expression) -> Expression:
+        name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
+        arrays.append(Declare(kind, name, (Name("kUnroll"), *extents)))
+        return item(name, "u")
+
+    for together in loads.vectors:
+        first = together[0]
+        vector = held(first, vector_of(storage_type(first.dtype)))
+        found = emitter.load_vector(first, AHEAD)
+        if len(together) > 1:
+            found = _load_either(emitter, *together)
+        emitter.add(AHEAD, LOADS, Assign(vector, found))
+        if emitter.part:
+            _, *place = place_of(emitter, fusion, first, AHEAD)
+            whole = call("fusec::is_whole", *place, about=["kVec"])
+            emitter.add(AHEAD, "inside", Assign(Name("inside"), whole, "&="))
+        emitter.cached.update(dict.fromkeys(together, item(vector, lane)))
+    for load in loads.across:
+        vector = held(load, vector_of(storage_type(load.dtype)))
+        about = place_of(emitter, fusion, load, AHEAD)
+        emitter.add(AHEAD, "inside", ask_inside(about))
+        emitter.add(AHEAD, LOADS, Assign(vector, load_across(about)))
+        emitter.cached[load] = item(vector, lane)
+    for load in loads.elements:
+        by_lane = loads.lane in load.variables
+        at = held(load, storage_type(load.dtype), *([Name("kVec")] if by_lane else []))
+        at = item(at, lane) if by_lane else at
+        scope = emitter.scopes[emitter.scope_of(load.variables)].name
+        line: Statement = Assign(at, emitter.element(load, AHEAD))
+        if emitter.part and by_lane:
+            line = If(INSIDE, (line,), braces=False)
+        emitter.add(AHEAD, "lane" if scope == "lane" else LOADS, line)
+        emitter.cached[load] = at
+    return tuple(arrays)
+
+
+def _load_once(emitter: Emitter, loads: Loads) -> None:
+    """Emit what loads, element by element, vectors that are the same for all rows of a thread."""
+    for load in (i for i in loads.once if loads.lane in i.variables):
+        name = emitter.fresh(f"{load.name}_once", "once", ONCE, 0)
+        held = Declare(storage_type(load.dtype), name, (Name("kVec"),), Braced(None))
+        emitter.add(0, "column", held)
+        at = item(name, loads.lane.name)
+        line = Assign(at, emitter.element(load, ONCE))
+        emitter.add(ONCE, "lane", If(INSIDE, (line,), braces=False))
+        emitter.cached[load] = at
+
+
+def _load_either(emitter: Emitter, first: Instance, second: Instance) -> Expression:
+    """Return the expression that loads the one of two vectors that is needed."""
+    one, other = (_first_address(emitter, load) for load in (first, second))
+    alike = Index(tuple(t for t in one.terms if t in other.terms), dim(0))
+    test = emitter.condition(emitter.at_lane_zero(first.conditions), AHEAD)
+    places = [emitter.index(a - alike, AHEAD) for a in (one, other)]
+    function = "load" if first.name in emitter.written else "load_readonly"
+    start = emitter.pointer(first.name, alike, AHEAD)
+    name = emitter.fresh(f"{first.name}_half", "half", AHEAD, len(emitter.scopes) - 2)
+    line = Let(emitter.index_type, name, Select(test, *places))
+    emitter.add(AHEAD, emitter.scopes[-2].name, line)
+    return call(f"fusec::{function}", Pointer(start, Name(name)), about=["kVec"])
+
+
+def _first_address(emitter: Emitter, load: Instance) -> Index:
+    assert load.address is not None
+    base = emitter.vector_base(load.address, load.conditions)
+    assert base is not None
+    return base

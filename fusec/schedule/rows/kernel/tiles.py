@@ -1,0 +1,109 @@
+"""Tiles of rows in shared memory, which the threads of a block take in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from fusec.ir.dim import dim
+from fusec.ir.expression import Var, of_var
+from fusec.kernel.arrays import SharedArray
+from fusec.kernel.ctext import identifier, storage_type
+from fusec.kernel.emit import Emitter
+from fusec.kernel.facts import mentions
+from fusec.kernel.names import camel
+from fusec.kernel.nodes import Assign, Evaluate, Name, Pointer, Statement, call
+from fusec.kernel.phases import Phase
+from fusec.kernel.stores import StorePlan
+from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
+
+FIRST, ROWS = Name("first_row"), Name("tile_rows")
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """The rows of a block in shared memory.
+
+    rows: how many; loads: what brings them; stores: what leaves what was computed there; shared:
+    the arrays; uses_row: whether a row's number is needed, not its place alone.
+    """
+
+    rows: int
+    loads: tuple[Statement, ...]
+    stores: tuple[Statement, ...]
+    shared: tuple[SharedArray, ...]
+    uses_row: bool = True
+
+    def read_by(self, phases: Iterable[Phase]) -> RowTile:
+        """Return the same for phases, which may need a row's place alone."""
+        return replace(self, uses_row=mentions((line for p in phases for line in p.lines), "row"))
+
+
+def slot_of(rows: int) -> Var:
+    """Return the variable of a row's place in its tile."""
+    return Var("slot", dim(rows))
+
+
+def tile_of(
+    emitter: Emitter,
+    tiles: Tiled,
+    rows: int,
+    plans: tuple[StorePlan, ...],
+    loops: tuple[Var, Var, Var],
+) -> tuple[RowTile, tuple[StorePlan, ...]]:
+    """Return the tile whose rows a block takes in turns, and the stores into it.
+
+    The emitter reads what comes by tiles from there. loops: row, chunk and lane.
+    """
+    _, chunk, lane = loops
+    column = of_var(chunk) * lane.extent + of_var(lane)
+    brought, left = list[Statement](), list[Statement]()
+    shared: list[SharedArray] = []
+    found, offset = plans, 0
+    for each, size in tiles.sizes(rows):
+        loaded = isinstance(each, TiledLoad)
+        source = each.instance.name if loaded else each.value.name
+        dtype = each.instance.dtype if loaded else each.value.dtype
+        name = emitter.names.fresh(f"{source}_tile", "tile")
+        place = emitter.names.fresh(f"k{camel(name)}", "offset")
+        shared.append(SharedArray(name, storage_type(dtype), place, offset, vectors=False))
+        offset += size
+        at = of_var(slot_of(rows)) * each.pitch + column
+        if loaded:
+            brought.append(_bring(each, name, rows))
+            emitter.tiles[each.instance] = (name, at + each.skip)
+        else:
+            lies, leave = _leave(each, name, found, rows)
+            brought.append(lies)
+            left.append(leave)
+            found = tuple(
+                replace(p, address=at, buffer=name) if p.output.value is each.value else p
+                for p in found
+            )
+    return RowTile(rows, tuple(brought), tuple(left), tuple(shared)), found
+
+
+def _bring(load: TiledLoad, tile: str, rows: int) -> Statement:
+    """Return the statement that brings a tile."""
+    first = FIRST if load.apart else FIRST * load.pitch
+    run = Pointer(Name(identifier(load.instance.name)), first + load.start if load.start else first)
+    if load.apart:
+        about = "kThreads", "kTileRows", load.columns, load.pitch, load.wide
+        return Evaluate(call("fusec::bring_turned", tile, run, load.apart, ROWS, about=about))
+    count, spare = ROWS * load.pitch, load.pitch - load.columns - load.skip
+    if spare:
+        count = count - spare if spare > 0 else count + -spare
+    about = "kThreads", load.elements(rows)
+    return Assign(Name(tile), call("fusec::bring_rows", tile, run, count, about=about))
+
+
+def _leave(
+    store: TiledStore, tile: str, plans: tuple[StorePlan, ...], rows: int
+) -> tuple[Statement, Statement]:
+    """Return what lays out a tile as its place in memory, and what stores it."""
+    (plan,) = (p for p in plans if p.output.value is store.value)
+    run = Pointer(Name(identifier(plan.buffer)), FIRST * store.pitch)
+    shift = call("fusec::shift_of", run, about=(COPY // store.value.dtype.size,))
+    about = "kThreads", store.elements(rows)
+    leave = call("fusec::leave_rows", run, tile, ROWS * store.pitch, about=about)
+    return Assign(Name(tile), shift, "+="), Evaluate(leave)

@@ -1,0 +1,165 @@
+"""Scatters: a copy of the tensor, then the source at the positions that an index holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fusec.ir.graph import Fusion
+from fusec.ops.build import make_node
+from fusec.schedule.common import specialise, unsupported_nodes
+from fusec.schedule.family import Family
+from fusec.schedule.plan import Kernel, Plan, Workspace
+from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
+from fusec.schedule.scatter_problem import Scatter, prepare
+from fusec.schedule.scatter_ways import (
+    THREADS,
+    WAYS,
+    shares_warps,
+    vectors_trouble,
+    widest_vector,
+    with_used_inputs,
+)
+from fusec.schedule.sort_parts import needed
+from fusec.schedule.space import WIDTHS, Field, Parameters
+from fusec.segment.price import traffic, work
+from fusec.segment.protocol import Estimate, Refusal
+from fusec.target import Target
+
+FAMILIES = frozenset(
+    {"pointwise", "movement", "factory", "scalar", "indexing", "random", "scatter"}
+)
+MANY_LINES = 16384
+"""Lines that keep a GPU busy with a thread each."""
+MOST_COMPARED = 256
+"""Elements of a line up to which each is compared with those before or after it."""
+MOST_TOGETHER = 1024
+"""The same where the lanes of a warp have one element and compare it with as many at once."""
+SHORT = 16
+"""Elements of a line that a thread writes one after another without harm."""
+
+
+@dataclass(frozen=True)
+class ScatterParameters(Parameters):
+    """The choices of a scatter."""
+
+    way: str
+    vector_width: int
+    wide_index: bool
+    free: ClassVar = (
+        Field(
+            "way",
+            tuple(WAYS),
+            "the algorithm: `lines` writes in source order, `elements` in arrival order, "
+            "`winners` keeps the last write, `compared` and `sorted` find equal indices "
+            "first",
+        ),
+        Field("vector_width", WIDTHS[:4], "adjacent elements of a line per store"),
+    )
+
+
+ScatterPlan = Plan[Scatter, ScatterParameters]
+
+
+class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
+    """Accepts one scatter with elementwise operations before it."""
+
+    name = "scatter"
+
+    def problem(self, segment: Fusion) -> Scatter | Refusal:
+        """Return the segment around its scatter."""
+        return unsupported_nodes(segment, FAMILIES) or prepare(segment)
+
+    def likeliest(self, problem: Scatter, target: Target) -> ScatterParameters:
+        """Return the way: in the source's order where that fills the GPU, or one as exact."""
+        possible = {name for name, way in WAYS.items() if way.trouble(problem) is None}
+        orderly = problem.lines >= MANY_LINES or problem.length <= SHORT
+        rounded = problem.adds and problem.node.output.dtype.is_half
+        widest = widest_vector(problem)
+        # Where the last one writes, the lanes of a warp that share an element compare it quickly.
+        quick = not problem.adds and shares_warps(problem, widest)
+        ways = {
+            "elements": True,  # of integers, the order does not matter
+            "compared": problem.length <= (MOST_TOGETHER if quick else MOST_COMPARED)
+            and (rounded or quick or not orderly),
+            "winners": not orderly,
+            "sorted": rounded or not orderly,
+        }
+        way = next((w for w, pays in ways.items() if pays and w in possible), "lines")
+        if vectors_trouble(problem, way, widest):
+            widest = 1
+        while widest > 1 and way == "lines" and problem.lines // widest < MANY_LINES:
+            widest //= 2
+        return ScatterParameters(way, widest, problem.wide)
+
+    def trouble(
+        self, problem: Scatter, parameters: ScatterParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        way, width = parameters.way, parameters.vector_width
+        return WAYS[way].trouble(problem) or vectors_trouble(problem, way, width)
+
+    def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
+        """Return a plan: the copy, and the kernels that write."""
+        kernels = () if problem.in_place else _copy(problem, target)
+        writes, workspaces = list[Kernel](), tuple[Workspace, ...]()
+        if problem.elements:
+            writes, workspaces = WAYS[parameters.way].kernels(
+                problem, target, parameters.vector_width
+            )
+        fusion, _ = specialise(problem.segment)
+        return Plan(
+            self.name,
+            fusion,
+            (*kernels, *writes),
+            parameters,
+            workspaces,
+            specialised=problem.specialised,
+            problem=problem,
+        )
+
+    def price(self, plan: ScatterPlan, target: Target) -> Estimate:
+        """Return a price: the tensor copied, where that is, and the source read and written."""
+        scatter, way = plan.problem, WAYS[plan.parameters.way]
+        width = plan.parameters.vector_width
+        copied = 0 if scatter.in_place else 2 * scatter.elements * scatter.node.output.dtype.size
+        flops, sfu = work(scatter.fusion)
+        whole = Estimate(
+            bytes=traffic(scatter.segment),
+            workspace_bytes=way.scratch(scatter) + copied,
+            flops=flops,
+            sfu=sfu,
+            efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
+            ctas=max(1, (scatter.lines if way.by_lines else scatter.elements) // width // THREADS),
+            kernels=len(plan.kernels),
+        )
+        return whole if scatter.in_place else _behind_copy(whole, scatter, target)
+
+
+def _behind_copy(whole: Estimate, scatter: Scatter, target: Target) -> Estimate:
+    """Return the price of all kernels: the copy has blocks and an efficiency of its own."""
+    plan = _copy_plan(scatter, target)
+    copy = Pointwise().price(plan, target)
+    rest = replace(whole, bytes=max(0, whole.bytes - copy.bytes), written=None)
+    seconds = sum(each.parts(target)["memory"] for each in (copy, rest))
+    largest = replace(whole, ctas=max(whole.ctas, copy.ctas), efficiency=1.0)
+    reach = largest.parts(target)["memory"] / seconds if seconds else whole.efficiency
+    return replace(largest, efficiency=reach)
+
+
+def _copy(scatter: Scatter, target: Target) -> tuple[Kernel, ...]:
+    """Return the kernel that copies the tensor to the output."""
+    plan = _copy_plan(scatter, target)
+    name = f"{scatter.fusion.name}_scatter_copy"
+    return tuple(replace(k, name=name, of=plan) for k in plan.kernels)
+
+
+def _copy_plan(scatter: Scatter, target: Target) -> PointwisePlan:
+    """Return the plan of what copies the tensor to the output."""
+    node = scatter.node
+    copy = replace(make_node("set", [node.operands[0]], {}, ["copied"]), outputs=(node.output,))
+    at = scatter.fusion.nodes.index(node)
+    nodes = (*scatter.fusion.nodes[:at], copy)
+    fusion = needed(scatter.fusion.with_nodes(nodes), scatter.fusion.outputs)
+    fusion = with_used_inputs(fusion)
+    return Pointwise().build(fusion, target)

@@ -1,0 +1,1 @@
+"""Sorts and top-k along one axis."""

@@ -1,0 +1,1 @@
+"""Transposes through tiles in shared memory."""
