@@ -21,9 +21,12 @@ from fusec.parse.operators import BINARY, COMPARISONS, UNARY
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
     from fusec.parse.dsl.loops import Loops
+    from fusec.parse.dsl.typed import Methods
+else:
+    Methods = object  # what the operations give a value is in typed.pyi alone
 
 
-class Handle:
+class Handle(Methods):
     """A value of a definition; `handle.name(...)` is `fd.ops.name(handle, ...)`."""
 
     device = None

@@ -14,9 +14,12 @@ from fusec.parse.dsl.running import UPDATING, call_updating
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
+    from fusec.parse.dsl.typed import Functions
+else:
+    Functions = object  # the operations are in typed.pyi alone
 
 
-class Operations:
+class Operations(Functions):
     """One method for every operation of the table."""
 
     def __init__(self, definition: FusionDefinition) -> None:
