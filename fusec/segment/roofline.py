@@ -37,7 +37,7 @@ class Roofline:
     def share(self, seconds: float, rates: Rates) -> float:
         """Return which part of `seconds` the compulsory traffic takes at peak bandwidth.
 
-        Bytes that stay in L2 are left out. At most 1 of a prediction; of a measured time more where
+        Bytes that stay in L2 are excluded. At most 1 of a prediction; of a measured time more where
         what is read lies in L2.
         """
         bytes = self.fewest_bytes - self.l2_bytes
