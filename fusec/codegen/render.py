@@ -21,7 +21,7 @@ from fusec.kernel.nodes import (
     Call,
     Constexpr,
     Evaluate,
-    Literal,
+    Integer,
     Name,
     Node,
     Noted,
@@ -238,7 +238,7 @@ class Body:
 
 def _constant(name: str, value: int) -> Constexpr:
     """Return the declaration of a constant whose value tells what accesses ask."""
-    return Constexpr(INT, name, Literal(str(value)))
+    return Constexpr(INT, name, Integer(value))
 
 
 class DeviceNames:

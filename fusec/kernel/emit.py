@@ -20,6 +20,7 @@ from fusec.kernel.ctext import (
     storage_type,
     template_of,
 )
+from fusec.kernel.device import device_name
 from fusec.kernel.draws import drawn
 from fusec.kernel.formulas import fill
 from fusec.kernel.nest import Nest
@@ -33,13 +34,14 @@ from fusec.kernel.nodes import (
     Element,
     Expression,
     Grouped,
+    Integer,
     Let,
-    Literal,
     Name,
     Select,
     Type,
     Unary,
     Widened,
+    Word,
     call,
     grouped,
     item,
@@ -136,7 +138,7 @@ class Emitter(Nest):
         simple = len(text.text) < _INLINE_WIDTH and self.uses[instance] <= 1 and local
         own = instance.kind != "index" or instance.dtype == (I64 if self.wide else I32)
         is_same = instance.kind == "select" and not isinstance(text, Select)  # of all branches
-        if (simple and (instance.kind == "op" or is_same)) or (text.text.isidentifier() and own):
+        if (simple and (instance.kind == "op" or is_same)) or (_is_named(text) and own):
             return text
         if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
             return text
@@ -186,7 +188,7 @@ class Emitter(Nest):
         kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
         text = fill(template_of(node.op.cuda, kind), arguments)
         narrow = instance.dtype.is_integer and instance.dtype.bits < 32
-        called = isinstance(text, Call) and text.function.startswith("fusec::")
+        called = isinstance(text, Call) and device_name(text.function)
         if narrow and not called:
             # C computes narrow integers as int: what is not stored at once must wrap, too.
             return Cast(compute_type(instance.dtype), text)
@@ -212,7 +214,7 @@ class Emitter(Nest):
         given = {
             "index": value,
             "extent": dim_text(attributes["extent"]),
-            "number": Literal(str(attributes["number"])),
+            "number": Integer(attributes["number"]),
             "errors": Name(identifier(INDEX_ERRORS)),
         }
         text = fill(CHECK_INDEX.cuda["default"], given)
@@ -415,6 +417,11 @@ class Emitter(Nest):
                 variables=instance.variables - {self.lane},
             )
         return self._firsts[instance]
+
+
+def _is_named(value: Expression) -> bool:
+    """Return whether a value is a variable or a constant of C's, as short as any name for it."""
+    return isinstance(value, Word) or (isinstance(value, Name) and not device_name(value.name))
 
 
 def convert(to: Type, value: Expression) -> Call:

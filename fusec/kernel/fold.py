@@ -5,7 +5,6 @@ Bits of a NaN are kept where a value that a type in memory holds was widened and
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -14,8 +13,10 @@ from operator import is_, is_not
 from typing import Any, TypeGuard, TypeVar, cast
 
 from fusec.kernel.ctext import C_NAMES
-from fusec.kernel.device import NAMESPACE, PURE
+from fusec.kernel.device import NAMESPACE, PURE, device_name
 from fusec.kernel.nodes import (
+    FALSE,
+    TRUE,
     ZERO,
     Binary,
     Call,
@@ -26,6 +27,7 @@ from fusec.kernel.nodes import (
     Expression,
     Grouped,
     If,
+    Integer,
     Item,
     Let,
     Literal,
@@ -35,6 +37,7 @@ from fusec.kernel.nodes import (
     Node,
     Parameter,
     Pointer,
+    Real,
     Select,
     Statement,
     Static,
@@ -50,10 +53,8 @@ T = TypeVar("T")
 Part = str | Node | tuple[Statement, ...]
 """A list of statements, an expression or another node of a record, or a name that it holds."""
 _DECLARING = (Closure, Constexpr, Declare, Let, Loop, Parameter, Using)
-TRUE, FALSE = Literal("true"), Literal("false")
+ONE = Integer(1)
 CONVERT, ROUND = f"{NAMESPACE}convert", f"{NAMESPACE}round_to"
-_INTEGER = re.compile(r"(-?\d+)((?:u|ll|ull)?)")
-_FLOAT = re.compile(r"(-?\d+\.\d*(?:e-?\d+)?|-?\d+e-?\d+)(f?)")
 _COMPARED: dict[str, Callable[[int, int], bool]] = {
     "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__,
     "==": int.__eq__, "!=": int.__ne__,
@@ -120,8 +121,7 @@ def has_effects(node: Node) -> bool:
 
 def _has_effect(node: Node) -> bool:
     if isinstance(node, Call):
-        name = node.function.removeprefix(NAMESPACE)
-        return not (name in PURE or node.function in C_NAMES)
+        return not (device_name(node.function) in PURE or node.function in C_NAMES)
     return isinstance(node, Method | Static | Statement)
 
 
@@ -194,13 +194,13 @@ def _binary(node: Binary, is_integer: bool) -> Expression:
     if not is_integer:
         return node
     # Literals without a suffix: any other might make the result wider.
-    if operator in ("+", "-") and right == Literal("0"):
+    if operator in ("+", "-") and right == ZERO:
         return left
-    if operator == "+" and left == Literal("0"):
+    if operator == "+" and left == ZERO:
         return right
-    if operator in ("*", "/") and right == Literal("1"):
+    if operator in ("*", "/") and right == ONE:
         return left
-    return right if operator == "*" and left == Literal("1") else node
+    return right if operator == "*" and left == ONE else node
 
 
 def _logical(node: Binary) -> Expression:
@@ -223,25 +223,19 @@ def _is_test(node: Expression) -> bool:
 
 
 def _comparison(node: Binary) -> Expression:
-    left, right = _integer(node.left), _integer(node.right)
-    if left is None or right is None or left[1] != right[1]:
+    left, right = node.left, node.right
+    if not (isinstance(left, Integer) and isinstance(right, Integer)):
         return node
-    return TRUE if _COMPARED[node.operator](left[0], right[0]) else FALSE
-
-
-def _integer(node: Expression) -> tuple[int, str] | None:
-    """Return the number that an integer literal is, and its suffix."""
-    match = _INTEGER.fullmatch(node.written) if isinstance(node, Literal) else None
-    return None if match is None else (int(match[1]), match[2])
+    if left.suffix != right.suffix:
+        return node
+    return TRUE if _COMPARED[node.operator](left.value, right.value) else FALSE
 
 
 def _number(node: Expression) -> tuple[float, str] | None:
     """Return the number that a literal is, and what its type is told by; None if not exact."""
-    integer = _integer(node)
-    if integer is not None:
-        return (float(integer[0]), integer[1]) if abs(integer[0]) < 2**53 else None
-    match = _FLOAT.fullmatch(node.written) if isinstance(node, Literal) else None
-    return None if match is None else (float(match[1]), f".{match[2]}")
+    if isinstance(node, Integer):
+        return (float(node.value), node.suffix) if abs(node.value) < 2**53 else None
+    return (node.value, f".{node.suffix}") if isinstance(node, Real) else None
 
 
 def _unary(node: Unary, is_integer: bool) -> Expression:
@@ -251,7 +245,7 @@ def _unary(node: Unary, is_integer: bool) -> Expression:
 
 
 def _sum(node: Sum, is_integer: bool) -> Expression:
-    terms = tuple(t for t in node.terms if not (is_integer and t == Literal("0")))
+    terms = tuple(t for t in node.terms if not (is_integer and t == ZERO))
     if len(terms) == len(node.terms):
         return node
     return Sum(terms) if len(terms) > 1 else terms[0] if terms else node.terms[0]

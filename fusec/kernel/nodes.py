@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
+from math import copysign
 from typing import Any, Self, cast
+
+from fusec.kernel.device import device_name
 
 PRIMARY, UNARY, SELECT = 16, 15, 2
 # Source: the C++ operator precedence table, counted upwards.
@@ -88,6 +91,14 @@ class Expression(Node):
     def _printed(self) -> str:
         raise NotImplementedError
 
+    @property
+    def opposite(self) -> Expression | None:
+        """Return the expression without the minus that it begins with; None without one.
+
+        Of a sum, the minus is of its first term alone.
+        """
+        return None
+
     def at_least(self, precedence: int) -> str:
         """Return the text, in parentheses if it binds less tightly than `precedence`."""
         return self.text if self.precedence >= precedence else f"({self.text})"
@@ -121,18 +132,66 @@ class Name(Expression):
         return self.name
 
 
-@dataclass(frozen=True)
 class Literal(Expression):
-    """A constant as it is written, with its sign and suffix."""
+    """A constant."""
 
-    written: str
+
+@dataclass(frozen=True)
+class Word(Literal):
+    """A constant that is a word: `true`, `INFINITY`."""
+
+    word: str
+
+    def _printed(self) -> str:
+        return self.word
+
+
+@dataclass(frozen=True)
+class Integer(Literal):
+    """An integer constant; suffix: of its type, none of an int; is_hex: written with 8 digits."""
+
+    value: int
+    suffix: str = ""
+    is_hex: bool = False
 
     @property
     def precedence(self) -> int:
-        return UNARY if self.written.startswith("-") else PRIMARY
+        return UNARY if self.value < 0 else PRIMARY
+
+    @property
+    def opposite(self) -> Integer | None:
+        return replace(self, value=-self.value) if self.value < 0 else None
 
     def _printed(self) -> str:
-        return self.written
+        return f"{self.value:#010x}{self.suffix}" if self.is_hex else f"{self.value}{self.suffix}"
+
+
+@dataclass(frozen=True)
+class Real(Literal):
+    """A floating-point constant by its decimal digits; suffix: `f` of a float."""
+
+    digits: str
+    suffix: str = ""
+
+    @cached_property
+    def value(self) -> float:
+        """Return the number, -0.0 and 0.0 apart."""
+        return float(self.digits)
+
+    @property
+    def _is_negative(self) -> bool:
+        return copysign(1.0, self.value) < 0
+
+    @property
+    def precedence(self) -> int:
+        return UNARY if self._is_negative else PRIMARY
+
+    @property
+    def opposite(self) -> Real | None:
+        return replace(self, digits=self.digits[1:]) if self._is_negative else None
+
+    def _printed(self) -> str:
+        return f"{self.digits}{self.suffix}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +206,8 @@ class Type(Expression):
 
 
 AUTO, BOOL, INT, I64 = (Type(name) for name in ("auto", "bool", "int", "fusec::i64"))
-ZERO = Literal("0")
+ZERO = Integer(0)
+TRUE, FALSE = Word("true"), Word("false")
 
 
 @dataclass(frozen=True)
@@ -160,6 +220,13 @@ class Unary(Expression):
     @property
     def precedence(self) -> int:
         return UNARY
+
+    @property
+    def opposite(self) -> Expression | None:
+        if self.operator != "-":
+            return None
+        inside = self.operand
+        return inside if inside.precedence >= PRIMARY else Grouped(inside)
 
     def _printed(self) -> str:
         return self.operator + self.operand.at_least(PRIMARY)
@@ -177,6 +244,11 @@ class Binary(Expression):
     def precedence(self) -> int:
         return BINARY[self.operator]
 
+    @property
+    def opposite(self) -> Expression | None:
+        first = self.left.opposite if self.left.precedence >= self.precedence else None
+        return None if first is None else replace(self, left=first)
+
     def _printed(self) -> str:
         own = self.precedence
         right = self.right.at_least(own + (self.operator not in _IN_ANY_ORDER))
@@ -185,7 +257,7 @@ class Binary(Expression):
 
 @dataclass(frozen=True)
 class Sum(Expression):
-    """Terms that are added; negative ones are taken off."""
+    """Terms that are added; those that begin with a minus are subtracted."""
 
     terms: tuple[Expression, ...]
 
@@ -193,10 +265,21 @@ class Sum(Expression):
     def precedence(self) -> int:
         return BINARY["+"]
 
+    @property
+    def opposite(self) -> Expression | None:
+        first, *rest = self.terms
+        without = first.opposite if first.precedence >= self.precedence else None
+        return None if without is None else Sum((without, *rest))
+
     def _printed(self) -> str:
-        first, *rest = (term.at_least(BINARY["+"]) for term in self.terms)
-        signed = (f" - {t[1:]}" if t.startswith("-") else f" + {t}" for t in rest)
-        return first + "".join(signed)
+        own = self.precedence
+        first, *rest = self.terms
+        printed = first.at_least(own)
+        for term in rest:
+            without = term.opposite if term.precedence >= own else None
+            sign, shown = ("+", term) if without is None else ("-", without)
+            printed += f" {sign} {shown.at_least(own)}"
+        return printed
 
 
 @dataclass(frozen=True)
@@ -335,7 +418,7 @@ class Pointer(Expression):
 
     @property
     def _is_first(self) -> bool:
-        return isinstance(self.index, Literal) and self.index.written == "0"
+        return self.index == ZERO
 
     def _printed(self) -> str:
         if self._is_first:
@@ -415,10 +498,12 @@ Operand = Expression | int | str
 
 def operand(value: Operand) -> Expression:
     """Return an operand as an expression."""
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
     if isinstance(value, str):
-        assert value.removeprefix("fusec::").isidentifier(), f"`{value}` is not a name"
+        assert (device_name(value) or value).isidentifier(), f"`{value}` is not a name"
         return Name(value)
-    return Literal(str(value).lower()) if isinstance(value, int) else value
+    return Integer(value) if isinstance(value, int) else value
 
 
 def call(function: str, *arguments: Operand, about: Iterable[Operand] = ()) -> Call:
@@ -635,7 +720,7 @@ class Loop(Statement):
     def lines(self) -> Iterator[str]:
         name = self.variable
         if self.unroll is not None:
-            yield f"#pragma unroll {self.unroll}".rstrip()
+            yield f"#pragma unroll {self.unroll}" if self.unroll else "#pragma unroll"
         step = f"++{name}" if self.step is None else f"{name} += {self.step}"
         yield f"for ({self.type} {name} = {self.start}; {name} < {self.end}; {step}) {{"
         for each in self.body:

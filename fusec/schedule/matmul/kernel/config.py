@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
 from fusec.kernel.ctext import compute_type, storage_type
-from fusec.kernel.nodes import Grouped, Literal, Name, Statement, Type, operand, vector_of
+from fusec.kernel.nodes import Grouped, Integer, Name, Statement, Type, operand, vector_of
 from fusec.kernel.products import THREADS, boolean, integer, shared_memory, using
 from fusec.schedule.matmul.kernel.scales import lift
 from fusec.schedule.matmul_access import is_chunked
@@ -121,8 +121,8 @@ def _weights(p: MatmulParameters, problem: Product) -> list[Statement]:
     if not p.converted:
         return []
     b, lifted = problem.b, lift(problem) != 0
-    name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
-    flips = (Literal(flip),) if b.flipped else ()
+    name, flip = ("Nibbles", 0x88888888) if b.packed else ("Bytes", 0x80808080)
+    flips = (Integer(flip, "u", is_hex=True),) if b.flipped else ()
     kind = Type(f"fusec::{'Lifted' if lifted else name}", (Name("T"), *flips))
     raised = 0 if b.zeros is None or lifted else b.zeros.raised
     zeros = [] if b.zeros is None else [
