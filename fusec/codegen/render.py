@@ -105,6 +105,7 @@ def environment() -> Environment:
         "parameters_here": PARAMETERS_HERE,
     }
     found.globals.update(known)  # pyright: ignore[reportUnknownMemberType]
+    found.tests.update({"wide": I64.__eq__})  # pyright: ignore[reportUnknownMemberType]
     return found
 
 

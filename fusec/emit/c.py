@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -277,12 +278,17 @@ def _number(value: bool | int | float, dtype: DType) -> str:
     """Return a default as C; nothing for what is no finite number."""
     import numpy as np
 
+    from fusec.kernel import nodes
     from fusec.kernel.ctext import literal as number
     from fusec.run.launch import pack_scalar
 
     if dtype.is_half:
         return str(pack_scalar(value, dtype).value)
-    text = str(number(np.asarray(value).astype(dtype.numpy).item(), dtype))
-    if "NAN" in text or "INFINITY" in text:
+    own = np.asarray(value).astype(dtype.numpy).item()
+    if not math.isfinite(own):
         return ""
-    return text.rpartition("(")[2].rstrip(")")
+    match number(own, dtype):
+        case nodes.Call(arguments=(found,)) | nodes.Grouped(inside=found):  # of a type, and INT_MIN
+            return str(found)
+        case found:
+            return str(found)

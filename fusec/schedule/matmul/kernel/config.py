@@ -166,9 +166,8 @@ def _hopper(p: MatmulParameters, consumers: str) -> list[Statement]:
 
 def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
     rows = 64 * p.row_blocks
-    how = f"with tiles of {rows} rows" if p.ping_pong else f"that multiply {rows} rows each"
-    if p.swapped:
-        how = how.replace("rows", "columns")
+    own = f"{rows} {'columns' if p.swapped else 'rows'}"
+    how = f"with tiles of {own}" if p.ping_pong else f"that multiply {own} each"
     consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:
