@@ -13,6 +13,7 @@ from fusec.codegen.layout import filled
 from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
+from fusec.emit.code import field_of
 from fusec.emit.conditions import conditions
 from fusec.emit.expressions import Sizes
 from fusec.emit.local import check_program, local_bounds
@@ -204,7 +205,7 @@ class _Printer:
         self, program: Compilation, sizes: tuple[Size, ...], fields: tuple[Field, ...]
     ) -> PlanView:
         host, facts, mesh = program.host, program.local.dims, program.local.mesh
-        print_ = Sizes({s.symbol: f"s->{s.name}" for s in sizes})
+        print_ = Sizes({s.symbol: field_of("s", s.name) for s in sizes})
         free = frozenset(s.name for s in host.scalars)
         held = tuple(
             Condition(holds, self.texts.setdefault(text, len(self.texts)))
