@@ -50,7 +50,7 @@ LEFT: Mapping[str, str] = {
     "kernel/device.py:device_name": "a qualified name; of which header it is, a table says",
     "kernel/names.py": "names of the fusion, lengthened until they differ",
     "kernel/nest.py:Nest._atom": "a size of one word lends its name to a quotient by it",
-    "kernel/nodes.py:operand": "what is meant as a name is one",
+    "kernel/nodes/expressions.py:operand": "what is meant as a name is one",
     "run/cache.py:_decode": "the lines of an entry of the cache",
     "run/cache_size.py": "names of the cache's files, and the size that a user set",
     "run/headers.py:device_headers": "names of files",
