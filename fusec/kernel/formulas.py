@@ -65,7 +65,7 @@ def parsed(formula: str) -> Expression:
 def _number(word: str) -> Literal:
     match = _NUMBER.fullmatch(word)
     if match is None:
-        raise InternalError(f"`{word}` is no decimal number")
+        raise InternalError(f"`{word}` is not a decimal number")
     digits, suffix = match["digits"], match["suffix"]
     return Real(digits, suffix) if match["real"] else Integer(int(digits), suffix)
 

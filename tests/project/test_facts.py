@@ -25,6 +25,8 @@ LEFT: Mapping[str, str] = {
     "nvfuser/": "scripts of users, and versions of nvFuser",
     "ir/": "words of files, and how a text is quoted in them",
     "ops/": "spellings of names in files, and of compilers",
+    "models/": "names in exported models",
+    "pages/": "pages of the documentation, and its examples",
     "commands/": "numbers of errors, names of files, lines and examples of users",
     "codes/code.py": "lines of a page about an error",
     "tuned/": "a file of tuned schedules, and where its reader found an error",
