@@ -23,7 +23,7 @@ OTHER_WORDS = {
     "__init__.py": {"__all__", "name"},  # functions of sizes
     "call/fast.py": {"_CODES", "_FORMATS"},  # types
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
-    "kernel/fold.py": {"_EXTREMES"},
+    "kernel/fold_rules.py": {"_EXTREMES"},
     "codegen/dispatch.py": {"VIEWS"},  # families
     "schedule/attention/kernel/forward.py": {"RESERVED"},
     "schedule/attention/kernel/backward.py": {"RESERVED"},
