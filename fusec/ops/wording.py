@@ -177,8 +177,9 @@ def equating(dims: Mapping[str, DimFact], left: Dim, right: Dim) -> Declaration 
     for atom in (a for size in (left, right) for a in size.atoms() if isinstance(a, Call)):
         if atom.function not in ("floordiv", "ceildiv", "mod"):
             continue
+        whole = atom.left - sum(c for monomial, c in atom.left.terms if not monomial)
         found = (
-            multiple(dims, atom.left, atom.right.value)
+            multiple(dims, whole, atom.right.value)
             if atom.right.is_const and atom.right.value > 0
             else multiple_of(dims, atom.left, atom.right)
         )

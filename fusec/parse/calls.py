@@ -24,7 +24,7 @@ from fusec.codes.names import UNDEFINED_NAME
 from fusec.codes.shapes import NEEDS_INTEGERS
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, Shape, mod
 from fusec.ir.dtype import BOOL, DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
@@ -389,7 +389,8 @@ class Calls:
         value = self._builder.resolve(self._value(tree.base))
         shape, keys = value.type.shape or (), [self._key(key) for key in tree.keys]
         try:
-            steps = steps_of(keys, len(shape), shape.__getitem__, f"it is {value.type}")
+            what = f"it is {value.type}"
+            steps = steps_of(keys, len(shape), shape.__getitem__, what, self._divides(shape))
             for place, (name, arguments) in enumerate(steps or [("set", list[Any]())], 1):
                 if name == "select" and isinstance(arguments[0], Dim):
                     arguments[0] = operand_of_size(self._builder, arguments[0], span)
@@ -399,6 +400,15 @@ class Calls:
         except FusecError as error:
             raise self._indexed(tree, value, keys, error).at(span) from None
         return value
+
+    def _divides(self, shape: Shape) -> Callable[[int, int], bool]:
+        """Return what says whether a dim of a shape is known to be a multiple of a number."""
+        known = self._builder.bindings
+
+        def is_multiple(axis: int, step: int) -> bool:
+            return not shape[axis].is_const and known.size(mod(shape[axis], step)) == 0
+
+        return is_multiple
 
     def _indexed(
         self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 BINARY: Mapping[str, str] = {
-    "+": "add", "-": "sub", "*": "mul", "%": "mod", "**": "pow", "@": "matmul",
+    "+": "add", "-": "sub", "*": "mul", "%": "remainder", "**": "pow", "@": "matmul",
     "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor",
     "<<": "bitwise_left_shift", ">>": "bitwise_right_shift",
 }  # fmt: skip
