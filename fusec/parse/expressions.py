@@ -151,21 +151,26 @@ class Parser:
             told = self._told("op lines cannot assign to elements: tensors are immutable", names[0])
         if told is not None:
             return OpLine(tuple(names), tree, told)
-        copied = isinstance(tree, Name) and "." not in tree.text
-        if copied or isinstance(tree, Items) or (isinstance(tree, Literal) and tree.value is None):
+        is_op = isinstance(tree, Name) and tree.text in TABLE
+        copied = isinstance(tree, Name) and "." not in tree.text and not is_op
+        nothing = isinstance(tree, Literal) and tree.value is None
+        if (isinstance(tree, (Name, Items)) and "." not in getattr(tree, "text", "")) or nothing:
             listed = ", ".join(n.text for n in names)
-            is_op = isinstance(tree, Name) and tree.text in TABLE
-            copy = f"write `{listed} = set({self.source.text[tree.start : tree.end]})`"
-            raise FusecError(
+            error = FusecError(
                 "the right side of an op line is a call, an expression or a number",
                 span=self.span(tree),
                 help=f"it is an operation: call it, as in `{listed} = {tree.text}(x)`"
                 if is_op and isinstance(tree, Name)
-                else f"a copy is a call, too: {copy}"
+                else "a copy is a call, too"
                 if copied and len(names) == 1
                 else None,
                 code=NOT_A_CALL,
             )
+            if not copied or len(names) > 1:
+                raise error
+            name = Name("set", tree.start, tree.start)
+            copy = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
+            return OpLine(tuple(names), copy, error)
         return OpLine(tuple(names), tree)
 
     def _assigned_keys(self, names: list[Name]) -> tuple[Tree, ...] | None:

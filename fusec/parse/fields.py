@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
@@ -42,6 +43,7 @@ class Problems:
         """Raise the errors collected so far, wrong input before what is not supported."""
         if not self._errors:
             return
+        self._errors.sort(key=_line_of)
         first = next((e for e in self._errors if not isinstance(e, Unsupported)), self._errors[0])
         rest: list[Diagnostic] = []
         for error in self._errors:
@@ -50,6 +52,11 @@ class Problems:
             rest.extend(error.more)
         first.more = tuple(rest)
         raise first
+
+
+def _line_of(error: FusecError) -> int:
+    """Return the line of an error, which the order of the file has; those of none come last."""
+    return sys.maxsize if error.diagnostic.span is None else error.diagnostic.span.line
 
 
 def kind_of(node: YamlNode) -> str:

@@ -8,19 +8,22 @@ from dataclasses import replace
 
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.shapes import AXIS_RANGE
-from fusec.diagnostics import FusecError, Span
+from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL, DTYPES, DType
 from fusec.ir.graph import Value
 from fusec.ops import TABLE
-from fusec.ops.frameworks.entry import LIKE, PAIRS
+from fusec.ops.frameworks import find_bare
+from fusec.ops.frameworks.entry import LIKE, PAIRS, PARTS
 from fusec.parse import frameworks
 from fusec.parse.einsum import einsum
 from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
 from fusec.parse.modules import Modules
+from fusec.parse.numbers import number_in
 from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.scope import Scope
+from fusec.parse.translation import part_of
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -44,6 +47,11 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
     "ceil": math.ceil,
 }  # fmt: skip
+_SPLITTING = {
+    "tensor_split": "chunk", "hsplit": "chunk", "vsplit": "chunk", "dsplit": "chunk",
+    "array_split": "chunk", "split_with_sizes": "split", "msort": "sort",
+}  # fmt: skip
+"""Functions of several results, and the operations that they are."""
 
 
 class Pasted:
@@ -118,8 +126,7 @@ class Pasted:
         self._modules.missing = []
         tree = self.of(line.tree)
         if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
-            key, op = tree.keys[0], TABLE.get(tree.base.name.text.rpartition(".")[2])
-            count = 0 if op is None or op.family == "composite" else len(op.results)
+            key, count = tree.keys[0], self._count(tree.base)
             if count > 1 and isinstance(key, Literal) and len(line.names) == 1:
                 at = key.value if isinstance(key.value, int) else count
                 if -count <= at < count:
@@ -135,6 +142,20 @@ class Pasted:
             tree = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
         return replace(line, tree=tree)
 
+    def _count(self, call: CallTree) -> int:
+        """Return how many results a call has; 0 where that is not known before it is read."""
+        name = call.name.text.rpartition(".")[2]
+        op, arguments = TABLE.get(_SPLITTING.get(name, name)), _with_receiver(call)
+        if op is None:
+            return 0
+        if op.name in ("chunk", "split", "unbind"):
+            given = next((a.value for a in arguments[1:] if a.keyword is None), None)
+            number = None if given is None else integer_literal(given)
+            if op.name == "split" and isinstance(given, Items):
+                return len(given.items)
+            return number or 0 if op.name == "chunk" else 0
+        return 0 if op.family == "composite" else len(op.results)
+
     # -- what is known
 
     def _value(self, tree: Tree | str) -> Value | None:
@@ -148,7 +169,7 @@ class Pasted:
         return None if value is None or value.type.shape is None else list(value.type.shape)
 
     def _holds_values(self, tree: Tree) -> bool:
-        values = [self._value(name.partition(".")[0]) for name in _names(tree)]
+        values = [self._value(name.partition(".")[0]) for name in names_used(tree)]
         return any(value is not None and value.type.dim is None for value in values)
 
     # -- rewriting
@@ -236,7 +257,7 @@ class Pasted:
         if len(tree.keys) > 1:
             return None
         if isinstance(base, CallTree) and isinstance(key, Literal) and key.value in (0, 1):
-            return _result(base, int(key.value or 0))
+            return self._result(base, int(key.value or 0))
         shape = self._shape_said(base)
         if shape is None:
             return None
@@ -290,8 +311,30 @@ class Pasted:
             named = replace(tree.name, text=PAIRS[name][0])
             return replace(tree, name=named, arguments=_with_receiver(tree))
         if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
-            return _result(values[0], int(name == "indices"))
+            place = int(name == "indices")
+            found = self._result(values[0], place)
+            if found is not None or self._count(values[0]) != 2:
+                return found
+            key = Literal(place, tree.start, tree.end)
+            return Subscript(values[0], (key,), tree.start, tree.end)
         return self._method(tree, owner, name, values)
+
+    def _result(self, call: CallTree, place: int) -> Tree | None:
+        """Return one result of a function of several that are an operation each."""
+        owner, dot, name = call.name.text.rpartition(".")
+        if name in PARTS and dot:
+            text, entry = PARTS[name][place], find_bare(name)
+            if text is None or entry is None:
+                raise Unsupported(
+                    f"the indices of `{name}` have no operation",
+                    span=self._span(call.name),
+                    help=f"`{name}(x, dim)` returns the values alone",
+                )
+            return part_of(entry, text, replace(call, arguments=_with_receiver(call)))
+        if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
+            return None
+        word = name if place == 0 else PAIRS[name][1]
+        return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))
 
     def _limit(self, values: list[Tree], name: str) -> float | None:
         """Return the number that `torch.finfo(dtype).min` is."""
@@ -396,30 +439,12 @@ def _folded(tree: Tree) -> Tree:
         return tree
 
 
-def number_in(tree: Tree) -> int | float | None:
-    """Return the number that an expression of numbers is; None of others."""
-    if isinstance(tree, Literal) and isinstance(tree.value, (int, float)):
-        return tree.value
-    if isinstance(tree, Prefix) and tree.operator == "-":
-        inner = number_in(tree.operand)
-        return None if inner is None else -inner
-    if isinstance(tree, Infix):
-        left, right = number_in(tree.left), number_in(tree.right)
-        if left is not None and right is not None:
-            try:
-                return {"+": left + right, "-": left - right, "*": left * right}.get(
-                    tree.operator, left / right if tree.operator == "/" else None
-                )
-            except ZeroDivisionError:
-                return None
-    return None
-
-
-def _names(tree: Tree) -> Sequence[str]:
+def names_used(tree: Tree) -> Sequence[str]:
+    """Return the names that an expression uses, those of methods and functions with owners too."""
     own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
     if isinstance(tree, Name):
         own = [tree.text]
-    return [*own, *(name for part in frameworks.parts_of(tree) for name in _names(part))]
+    return [*own, *(name for part in frameworks.parts_of(tree) for name in names_used(part))]
 
 
 def _number_said(tree: CallTree) -> Literal | None:
@@ -472,12 +497,3 @@ def _with_receiver(tree: CallTree) -> tuple[Argument, ...]:
     owner = tree.name.text.rpartition(".")[0]
     receiver = _receiver(tree) if owner and owner not in (*_MODULES, "F") else None
     return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)
-
-
-def _result(call: CallTree, place: int) -> Tree | None:
-    """Return the values or the places that `max` and `min` along a dim give."""
-    owner, dot, name = call.name.text.rpartition(".")
-    if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
-        return None
-    word = name if place == 0 else PAIRS[name][1]
-    return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))

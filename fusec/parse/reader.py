@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -28,6 +28,7 @@ from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import Problems
+from fusec.parse.pasted import names_used
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -71,6 +72,8 @@ class _Reader:
         self.problems, self.scope = Problems(), Scope()
         self.lines: list[OpLine] = []
         self.inputs: list[Value] = []
+        self.read_last = frozenset[str]()
+        """The names that the outputs use."""
 
     def read(self) -> Fusion:
         root = parse_yaml(self.source)
@@ -96,8 +99,9 @@ class _Reader:
                     read(fields.mapping(section, what, _of_names(key, section) or help))
         with self.problems.collect():
             declared.check_overrides()
-        self._ops(root.get("ops"), builder, calls)
         outputs = root.get("outputs")
+        self.read_last = frozenset(_names_of_outputs(outputs))
+        self._ops(root.get("ops"), builder, calls)
         with self.problems.collect():
             if outputs is None:
                 raise FusecError(
@@ -177,11 +181,21 @@ class _Reader:
             for line, used_names in used
             for n in line.names
         }
-        for item, line in zip(items, parsed, strict=True):
+        below = self._read_below(parsed)
+        for item, line, read in zip(items, parsed, below, strict=True):
             if line is None:
                 self._poison(item)
             else:
-                self._op(line, builder, calls)
+                self._op(line, builder, calls, read)
+
+    def _read_below(self, lines: Sequence[OpLine | None]) -> Sequence[frozenset[str]]:
+        """Return the names that are read below each line, by other lines and by outputs."""
+        read, found = self.read_last, list[frozenset[str]]()
+        for line in reversed(lines):
+            found.append(read)
+            used = () if line is None else names_used(line.tree)
+            read = read.union(name.partition(".")[0] for name in used)
+        return found[::-1]
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
         if isinstance(node, Scalar) and "=" in node.text:
@@ -229,7 +243,7 @@ class _Reader:
             for found in re.finditer(r"[A-Za-z_]\w*", line[1]):
                 self.scope.poison(found[0], item.span)
 
-    def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls) -> None:
+    def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls, below: frozenset[str]) -> None:
         spans = [self.source.span(n.start, n.end) for n in line.names]
 
         gone_on = False
@@ -246,6 +260,10 @@ class _Reader:
                 raise static
             twice, made = self._names_given_again(line, spans), None
             try:
+                overwriting = calls.words.overwriting(line, below) if line.told is None else None
+                if overwriting is not None:
+                    made, error = overwriting
+                    raise error
                 if twice or plain is None:
                     made, error = calls.words.python(line, twice)
                     raise error
@@ -397,6 +415,13 @@ class _Reader:
 _RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
 """What is defined in an op line, or in each of several that are written as one."""
 _JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
+
+
+def _names_of_outputs(node: YamlNode | None) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        yield from (e.key.text for e in node.entries)
+    for item in node.items if isinstance(node, Listing) else ():
+        yield from [item.text] if isinstance(item, Scalar) else _names_of_outputs(item)
 
 
 def _is_closed(text: str) -> bool:

@@ -10,7 +10,7 @@ UNSUPPORTED = {
         mkldnn_convolution fold unfold unfold_copy
     """,
     "sliding windows have no kernels; for non-overlapping windows, reshape and reduce": """
-        avg_pool2d avg_pool3d lp_pool2d lp_pool3d max_pool2d max_pool3d max_pool1d_with_indices
+        avg_pool3d lp_pool2d lp_pool3d max_pool3d max_pool1d_with_indices
         max_pool2d_with_indices max_pool3d_with_indices max_unpool1d max_unpool2d max_unpool3d
         adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices
         adaptive_max_pool3d_with_indices fractional_max_pool2d fractional_max_pool2d_with_indices
@@ -19,7 +19,7 @@ UNSUPPORTED = {
         quantized_max_pool3d local_response_norm
     """,
     "interpolation and sampling of images have no kernels": """
-        interpolate upsample upsample_bilinear upsample_nearest grid_sample grid_sampler
+        upsample upsample_bilinear upsample_nearest grid_sample grid_sampler
         grid_sampler_2d grid_sampler_3d affine_grid affine_grid_generator
         cudnn_affine_grid_generator cudnn_grid_sampler
     """,
