@@ -60,7 +60,7 @@ def softmax(x: Array, dim: Axis) -> Array:
 
 
 def _expand_prelu(builder: GraphBuilder, x: Operand, weight: Operand) -> Operand:
-    rank, own = len(tensor_shape("prelu", x)), tensor_shape("prelu", weight)
+    rank, own = len(tensor_shape("prelu", x)), weight.type.shape or ()
     if len(own) == 1 and rank > 2:
         kept = [False, *[True] * (rank - 2)]
         weight = builder.apply("broadcast", weight, is_broadcast_dim=kept)
@@ -69,7 +69,7 @@ def _expand_prelu(builder: GraphBuilder, x: Operand, weight: Operand) -> Operand
 
 
 def _channels(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
-    shape, own = operands[0].shape, operands[1].shape
+    shape, own = operands[0].shape, operands[1].type.shape or ()
     if len(own) == 1 and own[0] != 1 and len(shape) > 1:
         yield shape[1], own[0]
 

@@ -20,7 +20,7 @@ from fusec.codes.calls import (
     UNKNOWN_ARGUMENT,
 )
 from fusec.codes.document import UNEXPECTED_TOKEN
-from fusec.codes.names import UNDEFINED_NAME
+from fusec.codes.names import DTYPE_CALLED, UNDEFINED_NAME
 from fusec.codes.shapes import NEEDS_INTEGERS
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
@@ -43,6 +43,7 @@ from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
 from fusec.parse.subscripts import steps_of
+from fusec.parse.taken import as_calls
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -123,6 +124,9 @@ class Calls:
             given = self._bind(op, tree)
             operands, attributes = self._arguments(op, given, tree)
         except FusecError as error:
+            if error.code is DTYPE_CALLED and op.name == "cast" and len(tree.arguments) == 2:
+                made = replace(tree, arguments=tree.arguments[::-1])
+                raise self.words.with_part(tree, made, error, "the tensor comes first") from None
             raise self.words.reordered(op, tree, error) from None
         if op.name in PAIRS and names is not None and len(names) == 2:
             raise self.words.of_pair(tree, op).at(span)
@@ -269,6 +273,13 @@ class Calls:
         return self._single(tree, op, param)
 
     def _single(self, tree: Tree, op: OpDef, param: Param) -> Operand:
+        if isinstance(tree, Name) and tree.text in DTYPES and not self._scope.knows(tree.text):
+            raise FusecError(
+                f"`{tree.text}` is a dtype, not a value",
+                span=self._span(tree),
+                help=signature(op),
+                code=DTYPE_CALLED,
+            )
         if isinstance(tree, Items):
             raise FusecError(
                 f"`{param.name}` of `{op.name}` must be one tensor, not a list",
@@ -417,6 +428,12 @@ class Calls:
         axes = [k for k, key in enumerate(keys) if key != slice(None)]
         index = keys[axes[0]] if len(axes) == 1 else None
         rank = len(value.type.shape or ())
+        made = as_calls(tree, value.type.shape or (), keys)
+        if made is not None:
+            return self.words.with_part(tree, made, error, "")
+        if isinstance(index, Value) and index.shape and index.dtype.is_float:
+            help = f"an index is an integer or a mask: `{index.name}` is {index.type}"
+            return error.changed(help=help)
         if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
             zero = Literal(0, tree.start, tree.start)
             parts = (tree.keys[0], tree.base, zero)

@@ -16,7 +16,7 @@ from fusec.codes.declarations import (
     STRIDE_ORDER,
     TENSOR_DEFAULT,
 )
-from fusec.codes.document import MISSING_FIELD
+from fusec.codes.document import MISSING_FIELD, UNKNOWN_FIELD
 from fusec.codes.names import USED_BEFORE_DEFINITION
 from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
 from fusec.diagnostics import FusecError, Span
@@ -195,6 +195,7 @@ class Declarations:
             given: dict[str, YamlNode] = {}
             type_node: YamlNode = node
         elif isinstance(node, Mapping):
+            _check_shape_and_dtype(name, node)
             check_fields(node, INPUT_FIELDS, f"input `{name}`")
             given = {e.key.text: e.value for e in node.entries}
             if "type" not in given:
@@ -480,3 +481,20 @@ def _names_used(node: YamlNode) -> MappingOf[str, None]:
     except FusecError:
         return {}
     return dict.fromkeys(frameworks.names_in(tree))
+
+
+def _check_shape_and_dtype(name: str, node: Mapping) -> None:
+    """Raise FusecError for an input that is declared with a shape and a dtype."""
+    shape, dtype = node.get("shape"), node.get("dtype")
+    if shape is None:
+        return
+    items = shape.items if isinstance(shape, Listing) else ()
+    sizes = [item.text for item in items if isinstance(item, Scalar)]
+    kind = dtype.text if isinstance(dtype, Scalar) else "f32"
+    key = next(e.key for e in node.entries if e.key.text == "shape")
+    raise FusecError(
+        f"unknown field `shape` in input `{name}`",
+        span=key.span,
+        help=f"the type holds the shape: write `{name}: {kind}[{', '.join(sizes)}]`",
+        code=UNKNOWN_FIELD,
+    )

@@ -10,6 +10,7 @@ from fusec.codes.code import Code
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
 from fusec.ops import TABLE
+from fusec.ops.frameworks.find import PREFIXES
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
 from fusec.parse.tokens import Token, number_of, tokens_of
@@ -29,6 +30,8 @@ from fusec.parse.trees import (
     Tree,
 )
 
+_DATA = re.compile(r"(?<=\w)\.data(?=\.|$)")
+"""The tensor without its gradient, as PyTorch's `x.data`: the tensor itself."""
 MAX_DEPTH = 64
 MAX_OPERATORS = 200
 ASSIGNED, CALLED, REPEATED = "[]=", "()", "for"
@@ -37,6 +40,10 @@ _WORDS: dict[str, bool | float | None] = {
     "true": True, "True": True, "false": False, "False": False,
     "none": None, "None": None, "null": None, "inf": float("inf"), "nan": float("nan"),
 }  # fmt: skip
+
+
+class Divided(FusecError):
+    """A line that is to be written as several."""
 
 
 class Parser:
@@ -128,13 +135,15 @@ class Parser:
         names = [self.name("the name of a result")]
         while self.take(","):
             names.append(self.name("the name of a result"))
-        told = self._annotation(names)
+        told = self._owned(names) or self._annotation(names)
         keys = self._assigned_keys(names)
         sign = self._augmented(names)
         help = "the result is assigned with one `=`" if self._sees("==") else None
         if not self.take("="):
             raise self.unexpected("`=` after the result's name", help)
         tree = self.expression()
+        if self._sees(",") and len(names) > 1:
+            raise self._several(names, tree)
         self.finish("call" if isinstance(tree, CallTree) else "expression")
         told = told or self._python
         if sign is not None:
@@ -172,6 +181,31 @@ class Parser:
             copy = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
             return OpLine(tuple(names), copy, error)
         return OpLine(tuple(names), tree)
+
+    def _owned(self, names: list[Name]) -> FusecError | None:
+        """Name `p` for `p.data` and `y` for `self.y`, and return their error; None of others."""
+        for place, name in enumerate(names):
+            owner, dot, rest = name.text.partition(".")
+            if dot and (rest == "data" or owner == "self") and "." not in rest:
+                names[place] = replace(name, text=owner if rest == "data" else rest)
+                return self._told(f"op lines have no attributes: `{name.text}`", name)
+        return None
+
+    def _several(self, names: list[Name], first: Tree) -> FusecError:
+        """Return the error of `a, b = x, y`, with a line for each name."""
+        comma, trees = self.token, [first]
+        while self.take(","):
+            trees.append(self.expression())
+        self.finish("expressions")
+        texts = (re.sub(r":\s+", ":", self.source.text[t.start : t.end]) for t in trees)
+        lines = [f"`{n.text} = {text}`" for n, text in zip(names, texts, strict=False)]
+        known = len(names) == len(trees)
+        return Divided(
+            "an op line has one expression",
+            span=self.span(comma),
+            help=f"write {' and '.join(lines)}" if known else "write a line for each result",
+            code=UNEXPECTED_TOKEN,
+        )
 
     def _assigned_keys(self, names: list[Name]) -> tuple[Tree, ...] | None:
         """Step over the `[mask]` of `x[mask] = 0`, and return the keys."""
@@ -457,6 +491,8 @@ class Parser:
             if token.text in WORDS and self.token.kind in ("name", "number"):
                 self._next -= 1
                 raise self.unexpected("a value")
+            if self._pasted and ".data" in token.text:
+                token = replace(token, text=_DATA.sub("", token.text))
             if self.token.text == "(" and self.token.kind == "mark":
                 return self._call(Name(token.text, token.start, token.end))
             if token.text in _WORDS:
@@ -545,7 +581,7 @@ def _written(tree: Tree) -> Name | None:
             return argument.value if isinstance(argument.value, Name) else None
     if not method.endswith("_"):
         return None
-    if owner:
+    if owner and owner not in PREFIXES:
         return Name(owner, tree.name.start, tree.name.start + len(owner))
     first = tree.arguments[0].value
     return first if isinstance(first, Name) else _written(first)

@@ -18,7 +18,7 @@ from fusec.ir.op import REQUIRED, Param
 from fusec.ops.arguments import near_argument, parameter_called
 from fusec.ops.find import without_place
 from fusec.ops.frameworks import Entry
-from fusec.ops.frameworks.entry import IGNORED, NEEDED
+from fusec.ops.frameworks.entry import IGNORED, NEEDED, PARTS
 from fusec.ops.frameworks.entry import value_of as entry_value
 from fusec.parse.expressions import Parser
 from fusec.parse.operators import PRECEDENCE
@@ -201,7 +201,8 @@ def is_exact(entry: Entry) -> bool:
         return True
     known = {*DTYPES, *(p.name for p in entry.parameters)}
     closed = all(known.issuperset(names_in(parsed(e))) for e in entry.expressions)
-    return entry.kind == "other" and not entry.note and closed and not entry.name.endswith("_")
+    whole = not entry.note and entry.name not in PARTS and not entry.name.endswith("_")
+    return entry.kind == "other" and closed and whole
 
 
 def names_in(tree: Tree) -> Sequence[str]:

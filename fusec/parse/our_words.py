@@ -72,7 +72,7 @@ class OurWords:
             if old.text != new.text:
                 self._pasted.renamed[old.text] = new
         whole = replace(whole, names=tuple(names), told=None)
-        help = ", and ".join([f"write {_line_text(whole)}", *self._pasted.missing])
+        help = ", and ".join([f"write {self._lines_text(whole)}", *self._pasted.missing])
         if line.told is not None and line.told.diagnostic.help is not None:
             help = f"{line.told.diagnostic.help}: {help}"
         for old in twice:
@@ -331,6 +331,10 @@ class OurWords:
         """Return the error for `x.T`, with what to write."""
         entry = find("torch.Tensor", name)
         help = "operations are called with operands, as in `relu(x)`"
+        if name in ("values", "indices"):
+            help = "name both results in the line that makes them: `values, indices = topk(x, k)`"
+            message = f"op lines have no attributes: `{tree.text}`"
+            return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
         if method_entry(name) is not None and name not in _ATTRIBUTES:
             return _uncalled(tree.text).at(self._span(tree))
         if entry is not None:
@@ -406,6 +410,17 @@ class OurWords:
             return self._type_of(tree.items[0])
         meaning = self._scope.meaning(tree.text) if isinstance(tree, Name) else None
         return meaning.type if isinstance(meaning, Value) else None
+
+    def _lines_text(self, line: OpLine) -> str:
+        """Return a line as it is written, and before it the call whose results one is used of."""
+        found = _first_selected(line.tree, self._pasted.count_of)
+        if found is None:
+            return _line_text(line)
+        part, call, place = found
+        names = [Name("_", call.start, call.start)] * self._pasted.count_of(call)
+        names[place] = self._free(Name(call.name.text, call.start, call.start))
+        rest = replace(line, tree=_replaced(line.tree, part, names[place]))
+        return f"{_line_text(OpLine((*names,), call))}, and in this line {_line_text(rest)}"
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
         """Return the line with a call in fusec's words; None where its arguments do not fit."""
@@ -574,6 +589,18 @@ def _replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
         return new
     parts = [_replaced(part, old, new) for part in frameworks.parts_of(tree)]
     return frameworks.rebuilt(tree, parts)
+
+
+def _first_selected(
+    tree: Tree, count_of: Callable[[CallTree], int]
+) -> tuple[Tree, CallTree, int] | None:
+    """Return a part that takes one result of a call, the call and the place: `call[1]`."""
+    if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
+        count, place = count_of(tree.base), _integer(tree.keys[0])
+        if count > 1 and place is not None and -count <= place < count:
+            return tree, tree.base, place % count
+    found = (_first_selected(part, count_of) for part in frameworks.parts_of(tree))
+    return next((f for f in found if f is not None), None)
 
 
 def _selected(whole: Tree, call: CallTree, count: int) -> tuple[Tree, int]:

@@ -86,6 +86,8 @@ class Pasted:
             tree = self.renaming(tree)
         if isinstance(tree, CallTree) and "." in tree.name.text:
             tree = replace(tree, name=self.renaming(tree.name))
+        if isinstance(tree, CallTree) and tree.name.text == "range":
+            tree = replace(tree, name=replace(tree.name, text="arange"))
         accepted = self._accepted(tree)
         if accepted is not None:
             return accepted
@@ -96,7 +98,16 @@ class Pasted:
             self._note(tree)
             return self._quietly(found)
         parts = [self.of(part) for part in frameworks.parts_of(tree)]
-        return _folded(frameworks.rebuilt(tree, parts))
+        made = _folded(frameworks.rebuilt(tree, parts))
+        if (
+            isinstance(made, Infix)
+            and made.operator == "+"
+            and all(isinstance(part, Items) for part in parts)
+        ):
+            self._note(tree)
+            listed = [item for part in parts if isinstance(part, Items) for item in part.items]
+            return Items(tuple(listed), tree.start, tree.end)
+        return made
 
     def _note(self, tree: Tree) -> None:
         if self.first is None or tree.start < self.first.start:
@@ -126,7 +137,7 @@ class Pasted:
         self._modules.missing = []
         tree = self.of(line.tree)
         if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
-            key, count = tree.keys[0], self._count(tree.base)
+            key, count = tree.keys[0], self.count_of(tree.base)
             if count > 1 and isinstance(key, Literal) and len(line.names) == 1:
                 at = key.value if isinstance(key.value, int) else count
                 if -count <= at < count:
@@ -142,7 +153,7 @@ class Pasted:
             tree = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
         return replace(line, tree=tree)
 
-    def _count(self, call: CallTree) -> int:
+    def count_of(self, call: CallTree) -> int:
         """Return how many results a call has; 0 where that is not known before it is read."""
         name = call.name.text.rpartition(".")[2]
         op, arguments = TABLE.get(_SPLITTING.get(name, name)), _with_receiver(call)
@@ -313,7 +324,7 @@ class Pasted:
         if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
             place = int(name == "indices")
             found = self._result(values[0], place)
-            if found is not None or self._count(values[0]) != 2:
+            if found is not None or self.count_of(values[0]) != 2:
                 return found
             key = Literal(place, tree.start, tree.end)
             return Subscript(values[0], (key,), tree.start, tree.end)
@@ -387,7 +398,7 @@ class Pasted:
             )
         receiver = _receiver(tree)
         rest = values if owner else values[1:]
-        if name in ("cuda", "cpu") and receiver is not None and not rest:
+        if name in ("cuda", "cpu", "numpy") and receiver is not None and not rest:
             return receiver
         if receiver is None or not rest:
             return None
@@ -437,6 +448,16 @@ def _folded(tree: Tree) -> Tree:
         return Literal(float(made) if owner == "np" else made, tree.start, tree.end)
     except (TypeError, ValueError, OverflowError):
         return tree
+
+
+_STATIC = frozenset({"shape", "dtype", "device", "ndim", "size", "dim", "numel", "nelement"})
+"""Attributes and methods of a tensor that do not read its elements."""
+
+
+def values_read(tree: Tree) -> Sequence[str]:
+    """Return the names of values whose elements an expression reads."""
+    parts = [name.split(".") for name in names_used(tree)]
+    return [words[0] for words in parts if len(words) < 2 or words[1] not in _STATIC]
 
 
 def names_used(tree: Tree) -> Sequence[str]:

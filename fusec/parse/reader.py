@@ -26,9 +26,9 @@ from fusec.ops.names import UNUSED, label_of
 from fusec.parse import fields, frameworks
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
-from fusec.parse.expressions import Parser
+from fusec.parse.expressions import Divided, Parser
 from fusec.parse.fields import Problems
-from fusec.parse.pasted import names_used
+from fusec.parse.pasted import values_read
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -193,13 +193,17 @@ class _Reader:
         read, found = self.read_last, list[frozenset[str]]()
         for line in reversed(lines):
             found.append(read)
-            used = () if line is None else names_used(line.tree)
-            read = read.union(name.partition(".")[0] for name in used)
+            read = read.union(() if line is None else values_read(line.tree))
         return found[::-1]
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
-        if isinstance(node, Scalar) and "=" in node.text:
+        if isinstance(node, Scalar) and "=" in node.text and node.plain:
             raise without_dash(node.source, node.start)
+        if isinstance(node, Scalar) and node.source.text[node.start] in "|>":
+            begun = all(line.lstrip().startswith("-") for line in node.text.splitlines())
+            sign = f"remove the `{node.source.text[node.start]}` after `ops:`"
+            help = sign if begun else f"{sign}, and begin each line with `- `"
+            raise fields.wrong(node, "a list of op lines", help)
         node = fields.listing(node, "a list of op lines", "write one op per line: `- y = relu(x)`")
         if node.flow and any(isinstance(i, Scalar) and _is_cut(i) for i in node.items):
             raise FusecError(
@@ -229,6 +233,8 @@ class _Reader:
         error = _became_mapping(item)
         try:
             line = Parser(item.source, item.start, item.end).op_line()
+        except Divided:
+            raise
         except FusecError:
             raise error from None
         return replace(line, told=line.told or error)

@@ -25,6 +25,8 @@ _LOOKALIKES = {
 """Signs of text processors and formulas, and what op lines have for them."""
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _STRING = re.compile(r"""(['"])(?P<text>[^'"\\\n]*)\1""")
+_EXPONENT = re.compile(r"(?P<number>[0-9.]+)[eE](?P<sign>-{2,}|[–—−‐‑])(?P<digits>[0-9]+)")
+"""A number whose exponent has another sign than a hyphen, or two."""
 _NAME_REST = re.compile(r"\w+")
 _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
@@ -61,6 +63,16 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
                 f"unexpected `{text[position]}`",
                 span=source.span(position),
                 help=_quoted_number(text, position, end) or _foreign(text, position),
+                code=UNEXPECTED_TOKEN,
+            )
+        misspelt = _EXPONENT.match(text, position, end)
+        if misspelt is not None:
+            hyphens = misspelt["sign"].strip("-") == ""
+            number = f"write `{misspelt['number']}e-{misspelt['digits']}`"
+            raise FusecError(
+                f"`{misspelt[0]}` is not a number",
+                span=source.span(position, misspelt.end()),
+                help=number if hyphens else f"its sign is not a hyphen: {number}",
                 code=UNEXPECTED_TOKEN,
             )
         rest = _NAME_REST.match(text, found.end(), end)
@@ -107,6 +119,9 @@ def _foreign(text: str, position: int) -> str | None:
         return "write the op line without escapes"
     if character == "!":
         return "write `~a`, or `logical_not(a)`"
+    before = text[text.rfind("\n", 0, position) + 1 : position]
+    if character == "?" and "=" not in before and "[" in before:
+        return "name the size under `dims:`, as in `B: 4096`"
     if character == "?":
         return "write `where(condition, a, b)`"
     if character in _LOOKALIKES:

@@ -10,10 +10,10 @@ from fusec.ir.graph import Type
 from fusec.ops.frameworks import Entry
 from fusec.parse import frameworks
 from fusec.parse.numbers import number_in
+from fusec.parse.repeated import folded_sizes
 from fusec.parse.trees import (
     Argument,
     CallTree,
-    Infix,
     Items,
     Literal,
     Name,
@@ -82,7 +82,7 @@ def _in_single_precision(values: Sequence[Tree]) -> Sequence[Tree]:
 def _with_extents(tree: Tree, type_of: TypeOf) -> Tree:
     """Return an expression with the dims of the file for `size(x, 0)` and `shape(x)`."""
     parts = [_with_extents(part, type_of) for part in frameworks.parts_of(tree)]
-    tree = _folded(frameworks.rebuilt(tree, parts))
+    tree = folded_sizes(frameworks.rebuilt(tree, parts))
     if not isinstance(tree, CallTree) or tree.name.text not in ("size", "shape") or not parts:
         return tree
     type = type_of(parts[0])
@@ -95,19 +95,6 @@ def _with_extents(tree: Tree, type_of: TypeOf) -> Tree:
     if shape is None or axis is None or not -len(shape) <= axis < len(shape):
         return tree
     return frameworks.size_tree(shape[axis], tree)
-
-
-def _folded(tree: Tree) -> Tree:
-    """Return the integer that arithmetic on two integers is."""
-    if not isinstance(tree, Infix) or tree.operator not in ("+", "-", "*", "//"):
-        return tree
-    left, right = integer_literal(tree.left), integer_literal(tree.right)
-    if tree.operator == "*" and 1 in (left, right):
-        return tree.right if left == 1 else tree.left
-    if left is None or right is None or (tree.operator == "//" and right == 0):
-        return tree
-    value = {"+": left + right, "-": left - right, "*": left * right}.get(tree.operator)
-    return Literal(left // right if value is None else value, tree.start, tree.end)
 
 
 def _reduced(

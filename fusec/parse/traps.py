@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 import yaml
 
@@ -13,6 +14,10 @@ from fusec.parse.source import Source
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_DASHED = re.compile(r"[ ]*-([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_FIELD_AND_LIST = re.compile(r"([a-z]+)[ ]+([\[{].*?)[ ]*")
+_ASSIGNED_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([A-Za-z]\w*\[[^\]:]*\])[ ]*")
+_NESTED_ENTRY = re.compile(r"(dims|inputs|mesh): +(\w+: .*?)[ ]*")
 _WORD = re.compile(r"""[\w'"-]+""")
 _WORD_BEFORE = re.compile(r"(\w+)\s*\Z")
 _KEY_WITHOUT_SPACE = re.compile(r"[ ]*(?:- )?([A-Za-z_]\w*:)[^\s:/]")
@@ -26,7 +31,7 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
         return FusecError(
             "the quoted text is never closed", span=source.span(problem.context_mark.index)
         )
-    for known in (_without_blank, _without_colon, _without_dash):
+    for known in (_by_line, _without_blank, _without_colon, _without_dash):
         found = known(source, problem, offset)
         if found is not None:
             return found
@@ -36,6 +41,39 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
         place = source.span(_context(problem, offset)).place()
         notes = (f"{problem.context}, begun at {place}",)
     return FusecError(message, span=source.span(offset), notes=notes, help=help)
+
+
+def _by_line(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:
+    """Return the error for a line of a known form near to where YAML sees it."""
+    last = source.line_of(offset)
+    while last > 1 and not source.line_text(last).strip():
+        last -= 1  # YAML reports the end of the file for its last line
+    for number in dict.fromkeys((last, last - 1, source.line_of(_context(problem, offset)))):
+        line = source.line_text(number) if number >= 1 else ""
+        for form, tell in _FORMS:
+            found = form.fullmatch(line)
+            told = None if found is None else tell(*found.groups())
+            if found is not None and told is not None:
+                start = source.start_of(number)
+                span = source.span(start + found.start(1), start + found.end())
+                return FusecError(told[0], span=span, help=told[1])
+    return None
+
+
+def _of_field(name: str, value: str) -> tuple[str, str] | None:
+    known = name in ("dims", "inputs", "outputs", "mesh")
+    return (f"no `:` after `{name}`", f"write `{name}: {value}`") if known else None
+
+
+_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., tuple[str, str] | None]]] = (
+    (_DASHED, lambda line: ("no space after `-`", f"write `- {line}`")),
+    (_FIELD_AND_LIST, _of_field),
+    (_ASSIGNED_TYPE, lambda name, type: (f"no `:` after `{name}`", f"write `{name}: {type}`")),
+    (_NESTED_ENTRY, lambda field, entry: (
+        f"`{field}:` has an entry on its own line",
+        f"write `{entry}` on a line below, indented by 2 spaces")),
+)  # fmt: skip
+"""Lines that YAML does not read, and the message and help of each."""
 
 
 def without_dash(source: Source, start: int) -> FusecError:
@@ -69,6 +107,8 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         )
     if "flow" in context:
         closing = "`}`" if "mapping" in context else "`]`"
+        if here == "," and text[:offset].rstrip().endswith((",", "[", "{")):
+            return "an entry is missing before this `,`", "remove one `,`"
         word = _WORD_BEFORE.search(text, 0, offset) if here == ":" else _WORD.match(text, offset)
         opened = source.line_of(_context(problem, offset))
         if word is not None and source.line_of(offset) == opened:

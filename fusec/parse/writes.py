@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusec.ops.frameworks import method_entry
+from fusec.ops.frameworks.find import PREFIXES
 from fusec.parse import frameworks
-from fusec.parse.pasted import names_used
+from fusec.parse.pasted import values_read
 from fusec.parse.trees import CallTree, Literal, Name, Tree
 
 
@@ -25,16 +26,9 @@ class Write:
         if tree is self.call:
             return False
         parts = frameworks.parts_of(tree)
-        own = len(names_used(tree)) > sum(len(names_used(part)) for part in parts)
-        if own and any(n.partition(".")[0] == self.name.text for n in _own(tree)):
-            return True
-        return any(map(self.is_read_in, parts))
-
-
-def _own(tree: Tree) -> list[str]:
-    if isinstance(tree, CallTree):
-        return [tree.name.text]
-    return [tree.text] if isinstance(tree, Name) else []
+        within = {name for part in parts for name in values_read(part)}
+        own = self.name.text in {*values_read(tree)} - within
+        return own or any(map(self.is_read_in, parts))
 
 
 def writes_in(tree: Tree) -> Iterator[Write]:
@@ -53,7 +47,10 @@ def writes_in(tree: Tree) -> Iterator[Write]:
             chained.add(id(inner))
             owner, _, function = inner.name.text.rpartition(".")
             start = inner.name.start
-            if owner:
+            argument = inner.arguments[0].value if inner.arguments else None
+            if owner in PREFIXES and isinstance(argument, Name):
+                yield Write(call, argument, f"`{function}`", inner.name)
+            elif owner:
                 name = Name(owner, start, start + len(owner))
                 yield Write(call, name, f"`{function}`", inner.name)
             inner = inner.arguments[0].value if inner.arguments and not owner else call

@@ -28,7 +28,7 @@ _LINALG = ("torch.linalg", "np.linalg", "numpy.linalg", "jnp.linalg", "linalg", 
 _VECTORS = ("vector_norm", "matmul")
 """Names of torch.linalg that mean there what they mean in torch; others are `linalg.norm`."""
 
-_COPY, _IN_PLACE = "_copy", "_"
+_COPY, _IN_PLACE, _EACH = "_copy", "_", "_foreach_"
 
 
 @cache
@@ -85,6 +85,8 @@ def find(namespace: str, name: str, overload: str = "") -> Entry | None:
     for table in tables:
         if name in table:
             return table[name]
+    if name.startswith(_EACH):
+        return find(namespace, name.removeprefix(_EACH))
     if name.endswith(_COPY):
         return find(namespace, name.removesuffix(_COPY))
     plain = name.removesuffix(_IN_PLACE)

@@ -26,7 +26,7 @@ concatenate(arrays, axis=0) = cat(arrays, axis)
 conjugate(x) -> complex(real(x), -imag(x))
 degrees(x) = rad2deg(x)
 divide(x1, x2) = truediv(x1, x2)
-dot(a, b) -> {ndim=1} a @ b | {ndim=2} a @ b  # of vectors and matrices
+dot(a, b) -> {ndim=1} a @ b | {ndim=2} a @ b
 expand_dims(a, axis) = unsqueeze(a, axis)
 float_power(x1, x2) -> cast(x1, f64) ** x2
 identity(n) = eye(n)
