@@ -13,8 +13,8 @@ from paths import ROOT
 
 PACKAGE = ROOT / "fusec"
 STAGES = (
-    "bench", "codegen", "driver", "emit", "explain", "hostir", "kernel", "lowering", "run", "schedule",
-    "tune/",
+    "bench", "codegen", "driver", "emit", "explain", "hostir", "kernel", "lowering", "run",
+    "schedule", "tune/",
 )  # fmt: skip
 """Where a kernel's text, or a part of it, is at hand."""
 
