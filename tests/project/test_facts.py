@@ -12,7 +12,10 @@ from jinja2 import Environment, nodes
 from paths import ROOT
 
 PACKAGE = ROOT / "fusec"
-STAGES = ("codegen", "emit", "explain", "hostir", "kernel", "run", "schedule")
+STAGES = (
+    "bench", "codegen", "driver", "emit", "explain", "hostir", "kernel", "lowering", "run",
+    "schedule", "tune/",
+)  # fmt: skip
 """Where a kernel's text, or a part of it, is at hand."""
 
 DOTS = "names of sizes: a dot is in those that are fusec's own, such as strides"
@@ -36,6 +39,10 @@ LEFT: Mapping[str, str] = {
     "codegen/views.py:head": "the first line of the user's description",
     "codegen/views.py:_line": "the user's line, for the banner",
     # Names.
+    "bench/figures.py": DOTS,
+    "bench/streaming.py": "a name of two words as that of a kernel",
+    "driver.py": "the program of a joint graph by the end of its name",
+    "lowering.py": "names of passes that an option asks for",
     "emit/c.py:_Printer._build": "names of targets: one with a letter is for one GPU alone",
     "emit/c.py:_Printer._sizes": DOTS,
     "explain/sizes.py:_step_of": DOTS,
@@ -83,6 +90,7 @@ LEFT: Mapping[str, str] = {
     "emit/names.py:literal": "trigraphs in a C string",
     "escape.py": "comments and quotes in a text that is printed",
     # Others' text.
+    "bench/counters.py": TOOL,
     "run/compiler_log.py": TOOL,
     "run/device.py": TOOL,
     "run/nvrtc.py": TOOL,
