@@ -139,6 +139,7 @@ class SegmentFacts:
     outputs: tuple[str, ...]
     bytes: int
     floor_bytes: int
+    l2_bytes: int
     workspace_bytes: int
     seconds: float
     time: Mapping[str, float]

@@ -277,7 +277,9 @@ def reached(facts: SegmentFacts | Segmentation) -> str:
     binds = isinstance(facts, SegmentFacts) and facts.bound == "tensor_cores"
     if binds or facts.tensor_share > facts.share:
         return f"{share_text(facts.tensor_share, 1)} of peak tensor-core throughput (GEMMs)"
-    return f"{share_text(facts.share, 1)} of peak bandwidth (compulsory traffic)"
+    left = facts.l2_bytes if isinstance(facts, SegmentFacts) else 0
+    stays = f" except {bytes_text(left)} that stays in L2" if left else ""
+    return f"{share_text(facts.share, 1)} of peak bandwidth (compulsory traffic{stays})"
 
 
 def rivals(segment: SegmentFacts) -> str:

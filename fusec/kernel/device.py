@@ -135,6 +135,15 @@ PURE = frozenset(n for h in _PURE_HEADERS for n in DECLARED[h].split()) - {"stor
 """The functions that do no more than compute, or load, what they return."""
 
 
+def device_name(name: str) -> str:
+    """Return the name of fusec's own that a qualified one begins with; empty for one of C.
+
+    `convert` for `fusec::convert`, and `SortedTile` for `fusec::SortedTile::first`.
+    """
+    namespace, _, rest = name.partition("::")
+    return rest.partition("::")[0] if f"{namespace}::" == NAMESPACE else ""
+
+
 def header_of(name: str) -> str:
     """Return the header that declares a name, without its namespace.
 

@@ -135,6 +135,13 @@ class SegmentedFusion:
                 waiting = min(target.write_back, rest + int(segment.estimate.stored))
         return tuple(found)
 
+    def left_in_l2(self, target: Target) -> tuple[int, ...]:
+        """Return how many bytes of each segment never reach memory while it runs, at least 0."""
+        return tuple(
+            0 if s.estimate is None else max(0, int(s.estimate.left_in_l2(target, dirty)))
+            for s, dirty in zip(self.segments, self.dirty(target), strict=True)
+        )
+
     def times(self, target: Target) -> tuple[float, ...]:
         """Return the predicted time of each segment, of all iterations, run alone in this order."""
         return tuple(

@@ -49,9 +49,9 @@ outputs: [y]
 KEYS = {
     "": "schema fusion target mesh sizes aliases segments crossing rematerialised saved "
     "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
-    "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
-    "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why orders "
-    "overrides chosen tuned iterations exchange specialised host",
+    "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes l2_bytes "
+    "workspace_bytes seconds time bound share tensor_share ctas efficiency kernels occupancy "
+    "refusals why orders overrides chosen tuned iterations exchange specialised host",
     "segments.specialised": "dim size rule because way_out",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers",

@@ -23,7 +23,7 @@ OTHER_WORDS = {
     "__init__.py": {"__all__", "name"},  # functions of sizes
     "call/fast.py": {"_CODES", "_FORMATS"},  # types
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
-    "kernel/fold.py": {"_EXTREMES"},
+    "kernel/fold_rules.py": {"_EXTREMES"},
     "codegen/dispatch.py": {"VIEWS"},  # families
     "schedule/attention/kernel/forward.py": {"RESERVED"},
     "schedule/attention/kernel/backward.py": {"RESERVED"},
@@ -32,6 +32,8 @@ OTHER_WORDS = {
     "hostir/sizes.py": {"_CALLS"},  # functions of sizes
     "hostir/text.py": {"EXCHANGES"},
     "ir/dim.py": {"_FUNCTIONS"},
+    "pages/schema.py": {"_SIZE", "_PARTS"},  # words of JSON Schema
+    "pages/stubs.py": {"_TYPES", "_LISTS", "_OPERATORS", "_COMPARISONS", "_UNARY"},  # of Python
     "ir/dim_text.py": {"_INFIX"},
     "ir/dtype.py": {"_CATEGORY"},
     "options.py": {"SCHEDULERS"},
