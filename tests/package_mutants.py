@@ -2,8 +2,8 @@
 
 `python tests/package_mutants.py RECORD [--count N] [--seed SEED]`: each mutant is one place of a
 module or of a kernel's template changed by one rule, in a copy of the checkout. Tests that are near
-to it run until one fails that passes without the change. RECORD is written after each mutant and
-says by `argued` why one lives that does no harm; mutants that it has are not run again.
+to it run until one fails that passes without the change. RECORD is written after each mutant, and
+says by `argued` why one that lives does no harm; those that die or are argued do not run again.
 """
 
 from __future__ import annotations
@@ -219,23 +219,35 @@ def tests() -> dict[str, str]:
     return found
 
 
+def words_of(test: str) -> frozenset[str]:
+    """Return the words that name a test file."""
+    return frozenset(Path(test).stem.split("_"))
+
+
+@cache
+def named_so() -> Counter[str]:
+    """Return how many test files have a word in their name: a rare one says more."""
+    return Counter(word for test in tests() for word in words_of(test))
+
+
 def nearest(place: Place) -> list[str]:
     """Return test files, those first that name the module or the function, or lie beside it."""
     module = place.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     path = Path(place.file)
-    words = {*re.split(r"[_/.]", place.file)} - {"fusec", "py", "j2", "cu", "", "templates"}
+    words = {*re.split(r"[_/.]", path.stem)}
     function = re.compile(rf"\b{place.around.strip('_')}\b") if len(place.around) > 4 else None
 
     def score(test: str) -> float:
-        text, own = tests()[test], {*re.split(r"[_/.]", test)}
+        text = tests()[test]
+        common = sum(12 / (1 + named_so()[word]) for word in words & words_of(test))
         imported = bool(re.search(rf"{re.escape(module)}\b", text))
         named = function is not None and function.search(text) is not None
         beside = len(path.parts) > 2 and test.startswith(f"{path.parts[1]}/")
-        return 8 * imported + 4 * named + 2 * beside + 2 * len(words & own) - len(text) / 1e5
+        return 8 * imported + 4 * named + 2 * beside + common - len(text) / 1e5
 
-    ranked = sorted(tests(), key=score, reverse=True)
+    others = [test for test in tests() if test not in LAST and not test.startswith("gpu/")]
     most = FILES_AT_ONCE * ROUNDS - len(LAST)
-    return [*[test for test in ranked if test not in LAST][:most], *LAST]
+    return [*sorted(others, key=score, reverse=True)[:most], *LAST]
 
 
 def run(checkout: Path, names: list[str]) -> str:
@@ -319,7 +331,7 @@ def main() -> int:
         trial = Trial(Path(folder))
         for number, place in enumerate(drawn(arguments.count, arguments.seed), start=1):
             mutant, text = mutant_of(place)
-            if mutant.key in known:
+            if mutant.key in known and (known[mutant.key].dies or known[mutant.key].argued):
                 mutant = known[mutant.key]
             else:
                 mutant.dies = trial.fate(place, text)
