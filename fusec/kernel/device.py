@@ -127,6 +127,10 @@ HEADERS: Mapping[str, str] = {
 """The header that declares each name."""
 
 
+CONSTANTS: Mapping[str, int] = {"kComputed": 8, "kDigits": 256}
+"""The constants of headers that say how often something is done."""
+
+
 _PURE_HEADERS = (
     "classify.cuh", "fast_math.cuh", "math.cuh", "round_below.cuh", "rounding.cuh", "sequence.cuh",
     "tf32.cuh", "types.cuh", "vector.cuh", "wrap.cuh",
@@ -152,6 +156,15 @@ def header_of(name: str) -> str:
     if name not in HEADERS:
         raise InternalError(f"no device header is declared to have `{name}`")
     return HEADERS[name]
+
+
+def names_function(name: str) -> bool:
+    """Return whether a name is that of a device function, not of a type or a constant."""
+    own = name.removeprefix(NAMESPACE)
+    if own == name:
+        return name.startswith("__")
+    is_constant = own[0] == "k" and own[1].isupper()
+    return not (own[0].isupper() or is_constant or header_of(own) == "storage.cuh")
 
 
 class Access(Enum):
