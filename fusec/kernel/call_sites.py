@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from fusec.kernel.device import NAMESPACE
+from fusec.kernel.device import device_name
 from fusec.kernel.instructions import FLOAT, INTEGER, SPECIAL, Counts, times
 from fusec.kernel.nodes import Expression, Name, Type
 
@@ -60,7 +60,7 @@ class Site:
     @property
     def _combiner(self) -> str:
         first = self.about[0] if self.about else None
-        return first.name.removeprefix(NAMESPACE) if isinstance(first, Type) else ""
+        return device_name(first.name) if isinstance(first, Type) else ""
 
 
 COMBINED: Mapping[str, Counts] = {

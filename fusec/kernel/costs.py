@@ -11,7 +11,7 @@ from functools import cache
 from math import ceil, log2
 
 from fusec.kernel.call_sites import COMBINED, NO_INSTRUCTIONS, Cost, Site, UnknownNumber
-from fusec.kernel.device import HEADERS, NAMESPACE
+from fusec.kernel.device import HEADERS, device_name
 from fusec.kernel.formulas import parsed
 from fusec.kernel.instructions import (
     ATOMIC,
@@ -281,20 +281,20 @@ def of_operations() -> Mapping[str, Counts]:
             call = parsed(formula) if "{" in formula else None
             if not isinstance(call, Call):
                 continue
-            integer = call.function.startswith(f"{NAMESPACE}wrapping")
-            kind = INTEGER if integer else FLOAT
+            is_integer = HEADERS.get(device_name(call.function)) == "wrap.cuh"
+            kind = INTEGER if is_integer else FLOAT
             cost = {kind: op.cost.flops, SPECIAL: op.cost.sfu}
             # Of the operations of one function, that of its own name says more than an alias does.
-            if call.function not in found or call.function.endswith(op.name):
+            if call.function not in found or device_name(call.function) == op.name:
                 found[call.function] = {name: count for name, count in cost.items() if count}
     return found
 
 
 def cost_of(function: str, site: Site) -> Cost | None:
     """Return the cost of a call; None of one that is not counted, or whose numbers are unknown."""
-    name = function.removeprefix(NAMESPACE)
-    tables = (COSTS,) if function.startswith(NAMESPACE) else (IN_C, METHODS)
-    found = next((table[name] for table in tables if name in table), None)
+    own = device_name(function)
+    tables = (COSTS,) if own else (IN_C, METHODS)
+    found = next((table[own or function] for table in tables if (own or function) in table), None)
     if found is None:
         found = of_operations().get(function)
     if found is None:

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import log2
 
-from fusec.kernel.costs import Site, cost_of
-from fusec.kernel.device import NAMESPACE, names_function
+from fusec.kernel.call_sites import Site
+from fusec.kernel.costs import IN_C, cost_of
+from fusec.kernel.device import NAMESPACE, device_name, is_function
+from fusec.kernel.homes import Homes, is_affine, is_shift
 from fusec.kernel.instructions import (
     BRANCH,
     CONVERT,
@@ -44,6 +46,7 @@ from fusec.kernel.nodes import (
     Expression,
     Grouped,
     If,
+    Integer,
     Let,
     Listed,
     Literal,
@@ -60,14 +63,14 @@ from fusec.kernel.nodes import (
     Type,
     Unary,
     Widened,
-    walk,
+    operand,
 )
 from fusec.kernel.values import Values
 
-_AFFINE = frozenset(["+", "-", "*"])
 QUOTIENT: Counts = {FLOAT: 7, SPECIAL: 1}
 """Of floats (operation `div`); of integers, by a number that is not a power of two, INTEGER."""
 _INTEGER_QUOTIENT = 4
+_STORES = frozenset(NAMESPACE + name for name in ("store", "store_part", "store_relaxed"))
 
 
 def count(
@@ -83,14 +86,6 @@ def count(
     return KernelCounts(walker.level.done(), tuple(sorted(walker.not_counted)))
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """Where a variable is computed; varies: with the number of an unrolled trip."""
-
-    level: OpenLevel
-    varies: bool = False
-
-
 @dataclass
 class _Walk:
     values: Values
@@ -98,12 +93,11 @@ class _Walk:
     pointers: frozenset[str]
     level: OpenLevel = field(default_factory=lambda: OpenLevel("kernel", 1, "1", 1))
     not_counted: set[str] = field(default_factory=set[str])
-    _bound: dict[str, _Bound] = field(default_factory=dict[str, _Bound])
     _closures: dict[str, Closure] = field(default_factory=dict[str, Closure])
     _global: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        self._outermost = self.level
+        self._homes = Homes(self.values, self.pointers, self.level)
 
     def each(self, nodes: Iterable[Node]) -> None:
         """Count statements, and what templates print beside them."""
@@ -122,7 +116,7 @@ class _Walk:
             self._global |= {node.name.name} if node.place == GLOBAL else set()
         elif isinstance(node, Name) and node.name in self._closures:
             self._inlined(node.name)
-        elif isinstance(node, Name) and names_function(node.name):
+        elif isinstance(node, Name) and _is_function(node.name):
             self._call(Call(node.name))
         elif not isinstance(node, Name | Type | Literal):
             self.value(node)
@@ -159,7 +153,7 @@ class _Walk:
             if self._space(node.value) == GLOBAL:
                 self._global.add(node.name)
         self.kinds.declare(node)
-        self._bound[node.name] = self._of(node.value) if node.value else _Bound(self.level.rolled)
+        self._homes.declare(node, self.level)
 
     def _assigned(self, node: Assign) -> None:
         target = node.target
@@ -173,10 +167,12 @@ class _Walk:
             self.level.add(accesses(self._space(target.buffer), size, store=True))
 
     def _loop(self, node: Loop) -> None:
-        step = Literal("1") if node.step is None else node.step
+        step = Integer(1) if node.step is None else node.step
         span = node.end if node.start == ZERO else Binary("-", node.end, Grouped(node.start))
         shown = span if node.step is None else Binary("/", Grouped(span), step)
-        copies = shown if node.unroll == "" else Literal(node.unroll) if node.unroll else None
+        copies = (
+            shown if node.unroll == "" else None if node.unroll is None else operand(node.unroll)
+        )
         with self._inside(node.variable, shown, copies):
             self.each(node.body)
 
@@ -192,16 +188,16 @@ class _Walk:
         number = None if trips is None else self.values.number(trips)
         shown = "?" if trips is None else trips.text
         copies = 1 if unrolled is None else max(self.values.number(unrolled) or 1, 1)
-        around, bound = self.level, dict(self._bound)
+        around, homes = self.level, self._homes
         self.level = OpenLevel(name, number, shown, copies, around)
         around.inner.append(self.level)
-        self._bound[name] = _Bound(self.level.rolled, self.level.is_unrolled)
+        self._homes = homes.inside(name, self.level)
         if not self.level.is_unrolled:
             self.level.add({INTEGER: 2 / copies, BRANCH: 1 / copies})
         try:
             yield
         finally:
-            self.level, self._bound = around, bound
+            self.level, self._homes = around, homes
 
     def value(self, node: Expression) -> None:
         """Count what computes an expression."""
@@ -235,7 +231,7 @@ class _Walk:
                 self._call(Call(f"{NAMESPACE}combine_each", node.arguments, (node.type,)))
         elif isinstance(node, Method):
             self._parts(node)
-            owner = self.kinds.of(node.object).name.removeprefix(NAMESPACE)
+            owner = _own_name(self.kinds.of(node.object).name)
             self._call(Call(f"{owner}.{node.name}", node.arguments))
         elif isinstance(node, Unary) and node.operator == "&":
             if isinstance(node.operand, Element):
@@ -299,42 +295,15 @@ class _Walk:
 
     def _integer(self, node: Expression) -> None:
         """Count an integer operation where compilers leave it."""
-        found = self._of(node)
-        sign = node.operator if isinstance(node, Binary) else "+" if isinstance(node, Sum) else "?"
-        cost = _INTEGER_QUOTIENT if sign in ("/", "%") and not self._is_shift(node) else 1
-        wide = 2 if self.kinds.of(node).name.endswith("i64") else 1
-        if found.varies and (sign not in _AFFINE or not self._is_affine(node)):
+        found = self._homes.of(node, self.level)
+        is_quotient = isinstance(node, Binary) and node.operator in ("/", "%")
+        cost = _INTEGER_QUOTIENT if is_quotient and not is_shift(node, self.values) else 1
+        wide = size_of(self.kinds.of(node)) // 4 or 1
+        if found.varies and not is_affine(node, self.values):
             self.level.add({INTEGER: cost * wide})
         elif node not in found.level.known:
             found.level.known.add(node)
             found.level.add({INTEGER: cost * wide})
-
-    def _is_shift(self, node: Expression) -> bool:
-        number = self.values.number(node.right) if isinstance(node, Binary) else None
-        return number is not None and number > 0 and int(number) & (int(number) - 1) == 0
-
-    def _is_affine(self, node: Expression) -> bool:
-        """Return whether what varies in an unrolled loop does so by constants."""
-        if not isinstance(node, Binary) or node.operator != "*":
-            return True
-        return any(self.values.number(each) is not None for each in (node.left, node.right))
-
-    def _of(self, node: Expression) -> _Bound:
-        """Return where an integer is computed: in the innermost loop on which it depends."""
-        level, varies = self._outermost, False
-        for each in walk([node]):
-            if isinstance(each, Name) and self.values.number(each) is None:
-                bound = self._bound.get(each.name)
-                if bound is None and each.name not in self._fixed:
-                    bound = _Bound(self.level.rolled, self.level.is_unrolled)
-                if bound is not None:
-                    level = bound.level if bound.level.is_inside(level) else level
-                    varies |= bound.varies
-        return _Bound(level, varies)
-
-    @property
-    def _fixed(self) -> frozenset[str]:
-        return self.pointers | {"threadIdx", "blockIdx", "gridDim", "blockDim"}
 
     def _address(self, buffer: Expression, index: Expression) -> None:
         """Count the address of an element: its index, and what adds it to the pointer."""
@@ -373,7 +342,7 @@ class _Walk:
     def _call(self, node: Call) -> None:
         cost = cost_of(node.function, self._site(node))
         if cost is None:
-            self.not_counted.add(node.function.removeprefix(NAMESPACE))
+            self.not_counted.add(_own_name(node.function))
             return
         self.level.add(cost.once)
         if cost.loop:
@@ -386,8 +355,17 @@ class _Walk:
         pointer = arguments[0] if arguments else ZERO
         value = arguments[-1] if arguments else ZERO
         width = max((self.kinds.elements(each, self.values) for each in arguments), default=1)
-        element = size_of(self.kinds.of(value if "store" in node.function else pointer))
+        element = size_of(self.kinds.of(value if node.function in _STORES else pointer))
         return Site(node.template, self._space(pointer), element, width, self.values.number)
+
+
+def _own_name(name: str) -> str:
+    return device_name(name) or name
+
+
+def _is_function(name: str) -> bool:
+    own = device_name(name)
+    return is_function(own) if own else name in IN_C
 
 
 def _product(node: Expression) -> Binary | None:

@@ -127,7 +127,7 @@ HEADERS: Mapping[str, str] = {
 """The header that declares each name."""
 
 
-CONSTANTS: Mapping[str, int] = {"kComputed": 8, "kDigits": 256}
+CONSTANTS: Mapping[str, int] = {f"{NAMESPACE}kComputed": 8, f"{NAMESPACE}kDigits": 256}
 """The constants of headers that say how often something is done."""
 
 
@@ -158,13 +158,10 @@ def header_of(name: str) -> str:
     return HEADERS[name]
 
 
-def names_function(name: str) -> bool:
-    """Return whether a name is that of a device function, not of a type or a constant."""
-    own = name.removeprefix(NAMESPACE)
-    if own == name:
-        return name.startswith("__")
-    is_constant = own[0] == "k" and own[1].isupper()
-    return not (own[0].isupper() or is_constant or header_of(own) == "storage.cuh")
+def is_function(name: str) -> bool:
+    """Return whether a name that a header declares is a function's, not of a type or a constant."""
+    is_constant = name[0] == "k" and name[1].isupper()
+    return not (name[0].isupper() or is_constant or header_of(name) == "storage.cuh")
 
 
 class Access(Enum):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusec.kernel.device import NAMESPACE
+from fusec.kernel.device import DECLARED, NAMESPACE
 from fusec.kernel.levels import Typed
 from fusec.kernel.nodes import (
     AUTO,
     BOOL,
+    FALSE,
     INT,
+    TRUE,
     Anywhere,
     Binary,
     Braced,
@@ -20,6 +22,7 @@ from fusec.kernel.nodes import (
     Element,
     Expression,
     Grouped,
+    Integer,
     Item,
     Let,
     Listed,
@@ -27,6 +30,7 @@ from fusec.kernel.nodes import (
     Name,
     Parameter,
     Pointer,
+    Real,
     Select,
     Static,
     Sum,
@@ -39,12 +43,20 @@ from fusec.kernel.values import Values
 
 FLOAT, DOUBLE = Type("float"), Type("double")
 VECTOR = f"{NAMESPACE}Vec"
+_OWN = {8: "i64 u64", 4: "i32 u32", 2: "bf16 f16 i16 u16", 1: "f8e4m3 f8e5m2 i8 u8"}
 _SIZES: Mapping[str, int] = {
-    "float": 4, "double": 8, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "u64": 8,
-    "int": 4, "u32": 4, "i16": 2, "u16": 2, "i8": 1, "u8": 1, "bool": 1,
+    "float": 4, "double": 8, "int": 4, "bool": 1,
+    **{NAMESPACE + name: size for size, names in _OWN.items() for name in names.split()},
 }  # fmt: skip
 _BY_TYPE = frozenset(NAMESPACE + name for name in ("convert", "splat"))
 _LOADS = frozenset(NAMESPACE + n for n in ("load", "load_readonly", "load_streaming", "load_part"))
+_SAME = frozenset(
+    NAMESPACE + name
+    for name in ("block_reduce_rows", "block_reduce_rows_in_turns", "block_reduce_columns")
+)
+_OF_INTEGERS = frozenset(
+    ["min", "max", *(NAMESPACE + name for name in DECLARED["wrap.cuh"].split())]
+)
 _COMPARED = frozenset(["<", "<=", ">", ">=", "==", "!=", "&&", "||"])
 
 
@@ -56,7 +68,7 @@ def element_of(kind: Type) -> Type:
 
 def size_of(kind: Type) -> int:
     """Return the bytes of a type in memory; four of one that is not known."""
-    return _SIZES.get(element_of(kind).name.removeprefix(NAMESPACE), 4)
+    return _SIZES.get(element_of(kind).name, 4)
 
 
 def bytes_of(kind: Type, values: Values) -> int:
@@ -112,7 +124,7 @@ class Kinds:
         if isinstance(node, Name):
             return self.types.get(node.name, INT)
         if isinstance(node, Literal):
-            return _of_literal(node.written)
+            return _of_literal(node)
         if isinstance(node, Binary):
             return BOOL if node.operator in _COMPARED else self._wider(node.left, node.right)
         if isinstance(node, Sum):
@@ -149,9 +161,9 @@ class Kinds:
             return vector_of(kind, node.template[1]) if isinstance(kind, Type) else FLOAT
         if node.function in _BY_TYPE and node.template and isinstance(node.template[0], Type):
             return node.template[0]
-        if node.function.startswith(f"{NAMESPACE}block_reduce") and node.arguments:
+        if node.function in _SAME and node.arguments:
             return self.of(node.arguments[0])
-        if node.function in ("min", "max") or "wrapping" in node.function:
+        if node.function in _OF_INTEGERS and node.arguments:
             return self._wider(*node.arguments)
         return FLOAT
 
@@ -172,9 +184,9 @@ class Kinds:
         return next((t for t in types if size_of(t) == 8), types[0])
 
 
-def _of_literal(written: str) -> Type:
-    if written in ("true", "false"):
-        return BOOL
-    if written.endswith("f") or written in ("INFINITY", "-INFINITY", "NAN"):
-        return FLOAT
-    return DOUBLE if "." in written or "e" in written else INT
+def _of_literal(node: Literal) -> Type:
+    if isinstance(node, Real):
+        return FLOAT if node.suffix else DOUBLE
+    if isinstance(node, Integer):
+        return INT
+    return BOOL if node in (TRUE, FALSE) else FLOAT

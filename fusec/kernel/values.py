@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import eq, ge, gt, le, lt, ne
 
 from fusec.kernel.device import CONSTANTS, NAMESPACE
 from fusec.kernel.nodes import (
+    FALSE,
+    TRUE,
     Binary,
     Call,
     Cast,
     Constexpr,
     Expression,
     Grouped,
+    Integer,
     Let,
-    Literal,
     Name,
     Select,
     Sum,
@@ -25,7 +26,6 @@ from fusec.kernel.nodes import (
 )
 
 CONFIG = "Config::"
-_INTEGER = re.compile(r"(-?\d+)(?:u|ll|ull)?")
 _COMPARED: Mapping[str, Callable[[float, float], bool]] = {
     "<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne,
 }  # fmt: skip
@@ -43,17 +43,18 @@ class Values:
         """Note the value of a constant; a later one of the same name takes its place."""
         if node.value is not None:
             self._declared[node.name] = node.value
+            if isinstance(node, Constexpr) and node.is_member:
+                self._declared[CONFIG + node.name] = node.value
 
     def number(self, value: Expression, *, whole: bool = False) -> float | None:
         """Return the number that an expression has; None where only data tells it.
 
         whole: whether `/` is the quotient of integers, not an average.
         """
-        if isinstance(value, Literal):
-            if value.written in ("true", "false"):
-                return value.written == "true"
-            found = _INTEGER.fullmatch(value.written)
-            return None if found is None else int(found[1])
+        if isinstance(value, Integer):
+            return value.value
+        if value in (TRUE, FALSE):
+            return value == TRUE
         if isinstance(value, Name):
             return self._named(value.name)
         if isinstance(value, Grouped):
@@ -66,10 +67,9 @@ class Values:
         return self._computed(value, whole)
 
     def _named(self, name: str) -> float | None:
-        own = name.removeprefix(CONFIG)
-        if own in self._declared:
-            return self.number(self._declared[own], whole=True)
-        return self.sizes.get(own, CONSTANTS.get(own.removeprefix(NAMESPACE)))
+        if name in self._declared:
+            return self.number(self._declared[name], whole=True)
+        return self.sizes.get(name, CONSTANTS.get(name))
 
     def _computed(self, value: Expression, whole: bool) -> float | None:
         if isinstance(value, Unary):

@@ -13,7 +13,7 @@ from fusec import driver
 from fusec.codegen.counted import counts_of
 from fusec.kernel.costs import COSTS, NOT_COUNTED, of_operations
 from fusec.kernel.counts import count
-from fusec.kernel.device import HEADERS, NAMESPACE, PURE, names_function
+from fusec.kernel.device import HEADERS, PURE, device_name, is_function
 from fusec.kernel.level_counts import LevelCounts
 from fusec.kernel.levels import Level
 from fusec.kernel.nodes import (
@@ -22,12 +22,13 @@ from fusec.kernel.nodes import (
     Constexpr,
     Declare,
     Element,
+    Integer,
     Let,
-    Literal,
     Loop,
     Name,
     Node,
     Pointer,
+    Real,
     Type,
     call,
     item,
@@ -75,8 +76,8 @@ def test_loops_of_templates_are_levels() -> None:
 
 
 def test_functions_of_devices_have_costs() -> None:
-    functions = {n for n in HEADERS if names_function(NAMESPACE + n)}
-    operations = {name.removeprefix(NAMESPACE) for name in of_operations()}
+    functions = {n for n in HEADERS if is_function(n)}
+    operations = {device_name(name) for name in of_operations()}
     assert len(functions) > 150
     assert functions - COSTS.keys() - NOT_COUNTED - operations == set()
     assert COSTS.keys() - HEADERS.keys() == set()
@@ -96,7 +97,7 @@ def counted(nodes: Iterable[Node], **sizes: int) -> LevelCounts:
 
 
 def test_products_that_are_added_are_one_instruction() -> None:
-    values = [Let(FLOAT, name, Literal("1.0f")) for name in "abc"]
+    values = [Let(FLOAT, name, Real("1.0", "f")) for name in "abc"]
     a, b, c = (Name(name) for name in "abc")
     assert counted([*values, Let(FLOAT, "d", a * b + c)]).counts == {"float": 1}
     assert counted([*values, Let(FLOAT, "d", (a + b) * c)]).counts == {"float": 2}
@@ -104,11 +105,11 @@ def test_products_that_are_added_are_one_instruction() -> None:
 
 
 def test_levels_multiply_what_is_in_them() -> None:
-    width = Constexpr(Type("int"), "kVec", Literal("4"))
+    width = Constexpr(Type("int"), "kVec", Integer(4))
     vector = Declare(vector_of(FLOAT), "vec")
     load = Let(AUTO, "loaded", call("fusec::load_readonly", Pointer(X, N), about=["kVec"]))
     lanes = Loop(
-        "v", Name("kVec"), (Assign(item("vec", "v"), item("loaded", "v") + Literal("1.0f")),)
+        "v", Name("kVec"), (Assign(item("vec", "v"), item("loaded", "v") + Real("1.0", "f")),)
     )
     rows = Level("row", Name("n"), body=(load, vector, lanes))
     kernel = counted([width, rows], n=10)
@@ -124,9 +125,9 @@ def test_levels_multiply_what_is_in_them() -> None:
 
 
 def test_addresses_of_unrolled_loops_are_computed_once() -> None:
-    store = Assign(Element(Y, V * Literal("32") + N), Literal("1.0f"))
-    unrolled = counted([Loop("v", Literal("8"), (store,))])
-    rolled = counted([Loop("v", Literal("8"), (store,), unroll=None)])
+    store = Assign(Element(Y, V * Integer(32) + N), Real("1.0", "f"))
+    unrolled = counted([Loop("v", Integer(8), (store,))])
+    rolled = counted([Loop("v", Integer(8), (store,), unroll=None)])
     assert unrolled.total()["store_global_32"] == rolled.total()["store_global_32"] == 8
     assert unrolled.total()["integer"] < 4
     assert rolled.total()["integer"] >= 16
