@@ -33,6 +33,7 @@ OTHER_WORDS = {
     "hostir/text.py": {"EXCHANGES"},
     "ir/dim.py": {"_FUNCTIONS"},
     "pages/schema.py": {"_SIZE", "_PARTS"},  # words of JSON Schema
+    "pages/stubs.py": {"_TYPES", "_LISTS", "_OPERATORS", "_COMPARISONS", "_UNARY"},  # of Python
     "ir/dim_text.py": {"_INFIX"},
     "ir/dtype.py": {"_CATEGORY"},
     "options.py": {"SCHEDULERS"},

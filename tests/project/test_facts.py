@@ -12,7 +12,10 @@ from jinja2 import Environment, nodes
 from paths import ROOT
 
 PACKAGE = ROOT / "fusec"
-STAGES = ("codegen", "emit", "explain", "hostir", "kernel", "run", "schedule")
+STAGES = (
+    "bench", "codegen", "driver", "emit", "explain", "hostir", "kernel", "lowering", "run",
+    "schedule", "tune/",
+)  # fmt: skip
 """Where a kernel's text, or a part of it, is at hand."""
 
 DOTS = "names of sizes: a dot is in those that are fusec's own, such as strides"
@@ -36,6 +39,10 @@ LEFT: Mapping[str, str] = {
     "codegen/views.py:head": "the first line of the user's description",
     "codegen/views.py:_line": "the user's line, for the banner",
     # Names.
+    "bench/figures.py": DOTS,
+    "bench/streaming.py": "a name of two words as that of a kernel",
+    "driver.py": "the program of a joint graph by the end of its name",
+    "lowering.py": "names of passes that an option asks for",
     "emit/c.py:_Printer._build": "names of targets: one with a letter is for one GPU alone",
     "emit/c.py:_Printer._sizes": DOTS,
     "explain/sizes.py:_step_of": DOTS,
@@ -74,15 +81,17 @@ LEFT: Mapping[str, str] = {
     "explain/highlight.py": "colours of a finished text",
     "explain/page.py:_detail": "how many lines a finished text has",
     "codegen/render.py:Body.text": "the place of what is known once a template is rendered",
-    "codegen/render.py:_noting.printed": "a string that is printed is noted if it is a name",
+    "codegen/render.py:_Notes.__call__": "a string that is printed is noted if it is a name",
     "codegen/render.py:DeviceNames.__getattr__": "Python's own attributes",
     # Text that fusec has not rendered, or not yet.
     "kernel/ctext.py:_digits": "the exponent of a number as Python prints it",
+    "kernel/costs.py:of_operations": "formulas of operations: those without operands have no hole",
     "kernel/formulas.py": "the formulas of operations, from which nodes are made",
     "run/headers.py:_INCLUDE": "includes of users' kernels and of the headers themselves",
     "emit/names.py:literal": "trigraphs in a C string",
     "escape.py": "comments and quotes in a text that is printed",
     # Others' text.
+    "bench/counters.py": TOOL,
     "run/compiler_log.py": TOOL,
     "run/device.py": TOOL,
     "run/nvrtc.py": TOOL,
