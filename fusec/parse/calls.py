@@ -37,7 +37,7 @@ from fusec.ops.size_operands import operand_of_size
 from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
-from fusec.parse.operators import NEEDING_INTEGERS
+from fusec.parse.operators import COMPARISONS, NEEDING_INTEGERS
 from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
@@ -389,7 +389,7 @@ class Calls:
             (result,) = self._builder.call(name, operands, {}, names=names, span=span)
         except FusecError as error:
             if error.code is NEEDS_INTEGERS and tree.operator in NEEDING_INTEGERS:
-                error = error.changed(help=NEEDING_INTEGERS[tree.operator])
+                error = error.changed(help=needing_integers(tree))
             op, trees = ops.TABLE[name], frameworks.parts_of(tree)
             given = {p.name: part for p, part in zip(op.operands, trees, strict=False)}
             raise self.words.mended(tree, op, given, error).at(span) from None
@@ -521,6 +521,17 @@ class Calls:
             return dtypes.find(name if owner in PREFIXES else tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
+
+
+def needing_integers(tree: Infix | Prefix) -> str:
+    """Return the help for an operator of integers that has floats as operands."""
+    compared = isinstance(tree, Prefix) or any(
+        isinstance(part, Infix) and part.operator in COMPARISONS for part in (tree.left, tree.right)
+    )
+    word = {"&": "logical_and", "|": "logical_or"}.get(tree.operator)
+    if compared or word is None:
+        return NEEDING_INTEGERS[tree.operator]
+    return f"for values that are not 0 write `{word}(a, b)`, for a condition compare them"
 
 
 def _divisors(tree: Tree) -> Sequence[Tree]:

@@ -40,7 +40,7 @@ from fusec.parse.fields import (
 )
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.scope import Scope, circle, circle_text
-from fusec.parse.trees import Items, Literal, Name, Tree
+from fusec.parse.trees import Items, Literal, Name, String, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
@@ -86,6 +86,15 @@ class Declarations:
     def _dim(self, name: str, entry: Entry) -> Dim:
         node, multiple_of, anonymous, buckets = entry.value, 1, False, ()
         help = f"write `{name}: 4096` or `{name}: {{default: 4096, multiple_of: 8}}`"
+        power = re.fullmatch(r"(\d+) *\*\* *(\d+)", node.text) if isinstance(node, Scalar) else None
+        if power is not None and int(power[2]) < 64:
+            size = int(power[1]) ** int(power[2])
+            raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: {size}`")
+        if isinstance(node, Scalar) and not node.plain and not node.text.strip().isdecimal():
+            raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: 4096`")
+        if isinstance(node, Scalar) and isinstance(node.value, float) and node.value.is_integer():
+            written = f"write `{name}: {int(node.value)}`"
+            raise wrong(node, f"the size of dim `{name}` (an integer)", written)
         if isinstance(node, Scalar) and isinstance(node.value, str):
             if node.text.strip().isdecimal():
                 raise wrong(node, f"the size of dim `{name}` (an integer), without quotes", help)
@@ -311,7 +320,9 @@ class Declarations:
                 raise FusecError(
                     "a default is a number or bool",
                     span=parser.span(tree),
-                    help=f"write it without quotes, as in `{name}: {dtype} = 1.0`",
+                    help=f"write it without quotes, as in `{name}: {dtype} = 1.0`"
+                    if isinstance(tree, String)
+                    else f"write a number, as in `{name}: {dtype} = 1e-5`",
                 )
             else:
                 default = tree

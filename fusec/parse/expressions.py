@@ -97,6 +97,8 @@ class Parser:
             help = "functions are called, not modules or results: `relu(x)`, `linear(x, w, b)`"
         if token.kind == "name" and help is None:
             help = WORDS.get(token.text)
+        if token.text in ("?", "...") and token.kind == "mark" and help is None:
+            help = "each size has a name, declared under `dims:`, as in `B: 4096`"
         return FusecError(
             f"expected {expected}, found {found}",
             span=self.span(token),
@@ -115,7 +117,7 @@ class Parser:
     def finish(self, after: str) -> None:
         """Check that nothing follows."""
         if self.token.kind != "end":
-            help = _second_line(self) or _comma(self) or _comment(self)
+            help = next((h for told in _AFTER if (h := told(self)) is not None), None)
             raise self.unexpected(f"nothing after the {after}", help)
 
     def op_line(self) -> OpLine:
@@ -133,17 +135,30 @@ class Parser:
         if first.kind == "name" and second.text == "(":
             return self._statement()
         names = [self.name("the name of a result")]
-        while self.take(","):
+        told = None
+        while self._sees(","):
+            comma = self.token
+            self._next += 1
+            if self._sees("="):
+                told = self._told("a single result has no `,`", comma)
+                break
             names.append(self.name("the name of a result"))
-        told = self._owned(names) or self._annotation(names)
+        told = told or self._owned(names) or self._annotation(names)
         keys = self._assigned_keys(names)
         sign = self._augmented(names)
+        told = told or self._arrow() or self._counted(names)
         help = "the result is assigned with one `=`" if self._sees("==") else None
-        if not self.take("="):
+        if told is not None and self.token.kind == "end":
+            one = Literal(1, names[0].start, names[0].start)
+            tree = Infix("+", names[0], one, names[0].start, names[0].end, names[0].start)
+            return OpLine(tuple(names), tree, told)
+        if not self.take("=") and told is None:
             raise self.unexpected("`=` after the result's name", help)
-        tree = self.expression()
+        tree = self._joined_conditions(self.expression())
         if self._sees(",") and len(names) > 1:
             raise self._several(names, tree)
+        if self._sees("=") and isinstance(tree, Name) and len(names) == 1:
+            raise self._chain(names[0], tree)
         self.finish("call" if isinstance(tree, CallTree) else "expression")
         told = told or self._python
         if sign is not None:
@@ -190,6 +205,56 @@ class Parser:
                 names[place] = replace(name, text=owner if rest == "data" else rest)
                 return self._told(f"op lines have no attributes: `{name.text}`", name)
         return None
+
+    def _arrow(self) -> FusecError | None:
+        """Step over the `<-` or `:=` of an assignment, and return its error."""
+        ahead = self._tokens[self._next : self._next + 2]
+        signs = "".join(token.text for token in ahead)
+        if signs not in ("<-", ":=") or ahead[0].end != ahead[1].start:
+            return None
+        self._next += 2
+        return self._told(f"op lines have no `{signs}`", ahead[0])
+
+    def _counted(self, names: list[Name]) -> FusecError | None:
+        """Step over the sign of `x++`, and return its error."""
+        ahead = [token.text for token in self._tokens[self._next : self._next + 3]]
+        if ahead != ["+", "+", ""] or len(names) > 1:
+            return None
+        at = self.token
+        self._next += 2
+        return self._told("op lines have no `++`", at)
+
+    def _chain(self, first: Name, second: Name) -> FusecError:
+        """Return the error of `a = b = x`, with a line for each."""
+        sign = self.token
+        self._next += 1
+        value = self.expression()
+        self.finish("expression")
+        text = self.source.text[value.start : value.end]
+        return Divided(
+            "an op line assigns once",
+            span=self.span(sign),
+            help=f"write `{second.text} = {text}` and `{first.text} = set({second.text})`",
+            code=UNEXPECTED_TOKEN,
+        )
+
+    def _joined_conditions(self, tree: Tree) -> Tree:
+        """Return an expression in which `a && b` of values that are no conditions is called."""
+        if self._python is None or not isinstance(tree, (Infix, Prefix, CallTree)):
+            return tree
+        if isinstance(tree, Prefix):
+            return replace(tree, operand=self._joined_conditions(tree.operand))
+        if isinstance(tree, CallTree):
+            values = [self._joined_conditions(a.value) for a in tree.arguments]
+            pairs = zip(tree.arguments, values, strict=True)
+            return replace(tree, arguments=tuple(replace(a, value=v) for a, v in pairs))
+        left, right = map(self._joined_conditions, (tree.left, tree.right))
+        doubled = self.source.text[tree.place - 1 : tree.place + 1] in ("&&", "||")
+        if not doubled or (is_condition(left) and is_condition(right)):
+            return replace(tree, left=left, right=right)
+        word = "logical_and" if tree.operator == "&" else "logical_or"
+        arguments = (Argument(None, left), Argument(None, right))
+        return CallTree(Name(word, tree.start, tree.start), arguments, tree.start, tree.end)
 
     def _several(self, names: list[Name], first: Tree) -> FusecError:
         """Return the error of `a, b = x, y`, with a line for each name."""
@@ -257,20 +322,37 @@ class Parser:
         """Read an expression."""
         self._deeper()
         word = self.token.text if self.token.kind == "name" else ""
-        tree = self._condition() if word == "not" and self._pasted else self._infix(0)
+        negated = word == "not" or self._sees("!")
+        tree = self._condition() if negated and self._pasted else self._infix(0)
         word = self.token.text if self.token.kind == "name" else ""
         if word in ("and", "or", "if") and self._pasted:
             tree = self._condition(tree)
+        if self._pasted and self._sees("?"):
+            tree = self._choice(tree)
         self._depth -= 1
         return tree
+
+    def _choice(self, condition: Tree) -> Tree:
+        """Read the rest of `condition ? a : b`."""
+        self._note_python("op lines have no `?`", self.token)
+        self._next += 1
+        first = self.expression()
+        self.expect(":")
+        other = self.expression()
+        name = Name("where", condition.start, condition.start)
+        arguments = tuple(Argument(None, part) for part in (condition, first, other))
+        return CallTree(name, arguments, condition.start, other.end)
 
     def _takes_word(self, word: str) -> bool:
         """Step over one of Python's operators that are words, and note it."""
         token = self.token
-        if token.kind != "name" or token.text != word:
+        said = token.text if token.kind == "name" else ""
+        if word == "not" and self._sees("!"):
+            said = "not"
+        if said != word:
             return False
         self._next += 1
-        self._note_python(f"op lines have no `{word}`", token)
+        self._note_python(f"op lines have no `{token.text}`", token)
         return True
 
     def _note_python(self, message: str, at: Token, code: Code = UNEXPECTED_TOKEN) -> None:
@@ -618,6 +700,47 @@ _STATEMENTS = {
 """Statements of Python, `print` among them, and what a file has for them."""
 
 
+def _too_many(parser: Parser) -> str | None:
+    """Return what to write where a call is closed too early, or twice."""
+    text, at = parser.source.text, parser.token.start
+    start = text.rfind("\n", 0, at) + 1
+    before, behind = text[start:at], text[at:].partition("\n")[0]
+    line = before + behind
+    if parser.token.text not in (",", ")") or line.count(")") != line.count("(") + 1:
+        return None
+    # The one that closed the call before the token, or the token itself.
+    place = max(before.rfind(")"), 0) if parser.token.text == "," else len(before)
+    depth = 0
+    for k, sign in enumerate(before if parser.token.text == "," else ""):
+        depth += (sign == "(") - (sign == ")")
+        if sign == ")" and depth == 0:
+            place = k
+            break
+    mended = (line[:place] + line[place + 1 :]).strip()
+    return f"one `)` too many: write `{mended.removeprefix('- ').rstrip()}`"
+
+
+def _unparenthesized(parser: Parser) -> str | None:
+    """Return what to write for `relu x`."""
+    text, at = parser.source.text, parser.token.start
+    words = re.search(r"(\w+)\s+\Z", text[:at])
+    if words is None or words[1] not in TABLE or parser.token.kind not in ("name", "number"):
+        return None
+    line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0]
+    before = line[: line.rfind(words[1], 0, at - text.rfind("\n", 0, at))]
+    rest = text[at:].partition("\n")[0].strip()
+    return f"operations are called: write `{before.lstrip().removeprefix('- ')}{words[1]}({rest})`"
+
+
+def _scalar(parser: Parser) -> str | None:
+    """Return what to write for `eps: f32 1e-5`."""
+    line = parser.source.text[: parser.token.start].rpartition("\n")[2]
+    found = re.fullmatch(r"\s*(\w+):\s+(\w+)\s+", line)
+    if found is None or parser.token.kind != "number":
+        return None
+    return f"a default stands after `=`: write `{found[1]}: {found[2]} = {parser.token.text}`"
+
+
 def _comma(parser: Parser) -> str | None:
     """Return what to write for a comma after a value: at its end, or in a number."""
     if parser.token.text != ",":
@@ -646,3 +769,7 @@ def _second_line(parser: Parser) -> str | None:
     if not line.strip() and parser.token.kind == "name":
         return "a new op begins with `- `"
     return None
+
+
+_AFTER = (_second_line, _too_many, _comma, _comment, _unparenthesized, _scalar)
+"""What may be said of a token where the line ought to end."""

@@ -15,6 +15,16 @@ from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 MAX_ERRORS = 20
 
 
+_OTHER_FIELDS = {
+    "return": "outputs", "returns": "outputs", "results": "outputs", "body": "ops",
+    "operations": "ops", "nodes": "ops", "graph": "ops", "args": "inputs", "arguments": "inputs",
+    "parameters": "inputs", "tensors": "inputs", "symbols": "dims", "sizes": "dims",
+    "shapes": "dims", "name": "fusion", "kernel": "fusion", "description": "doc",
+    "dtype": "type", "shape": "type",
+}  # fmt: skip
+"""What other formats call the fields of a file."""
+
+
 class Problems:
     """Collects errors, so that one run reports many."""
 
@@ -168,7 +178,9 @@ def check_fields(
     for entry in node.entries:
         if entry.key.text in known:
             continue
-        help = did_you_mean(entry.key.text, known) or "known: " + ", ".join(known)
+        meant = _OTHER_FIELDS.get(entry.key.text)
+        near = f"did you mean `{meant}`?" if meant in known else None
+        help = near or did_you_mean(entry.key.text, known) or "known: " + ", ".join(known)
         with problems.collect():
             raise FusecError(
                 f"unknown field `{entry.key.text}` in {where}",

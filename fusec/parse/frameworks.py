@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from fusec import ops
 from fusec.codes.calls import MISSING_ARGUMENT
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Type
@@ -140,9 +140,13 @@ def _misfit(
     ]
     if not possible:
         asked = {re.split("[=:<>]", c)[0] for _, conditions in entry.forms for c in conditions}
-        if "ndim" in asked and type is None:
+        first = entry.parameters[0].name
+        if "ndim" in asked and type is None and not isinstance(values[first], list):
             help = "give the first argument a name on a line above"
-            return FusecError(f"the shape of an argument of `{entry.name}` is not known", help=help)
+            return Unsupported(
+                f"`{entry.name}` of {entry.framework} of an expression: its shape is not known yet",
+                help=help,
+            )
         return without_place(entry, _listed(sorted(explicit & asked) or ["this shape"], values))
     if explicit <= {p.name for p in entry.parameters if p.default is NEEDED}:
         forms = " or ".join(f"`{text}`" for text, _ in possible)
@@ -176,9 +180,11 @@ def _holds(condition: str, values: Mapping[str, Any], type: Type | None) -> bool
     limit = values[wanted] if wanted in values else entry_value(wanted)
     if sign == "=":
         several = [*cast("list[Any]", value)] if isinstance(value, list) else [value]
-        return bool(several) and all(_is(v, limit) for v in several)
-    known = isinstance(value, int) and isinstance(limit, int)
-    return known and (value >= limit if sign == ">=" else value <= limit)
+        plain = [v.rpartition(".")[2] if isinstance(v, str) else v for v in several]
+        return bool(plain) and all(_is(v, limit) for v in plain)
+    if not isinstance(value, int) or not isinstance(limit, int):
+        return False
+    return value >= limit if sign == ">=" else value <= limit
 
 
 def _is(value: Any, default: Any) -> bool:

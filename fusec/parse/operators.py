@@ -41,7 +41,7 @@ WORDS: Mapping[str, str] = {
     "or": "write `a | b`, or `logical_or(a, b)`",
     "not": "write `~a`, or `logical_not(a)`",
     "if": "write `where(condition, a, b)`",
-    "is": "write `a == b`",
+    "is": "a value is never None: remove the condition; elements are compared by `a == b`",
     "for": "op lines have no comprehensions: list the elements, or write a Python script",
 }
 """Words of Python's expressions, and what an op line has instead."""

@@ -27,6 +27,7 @@ from fusec.parse.trees import (
     Argument,
     CallTree,
     Items,
+    Literal,
     Name,
     OpLine,
     String,
@@ -264,6 +265,10 @@ class OurWords:
             )
         if name.startswith("self."):
             help = "weights of a module are inputs, and its layers operations: `linear(x, w, b)`"
+            layer = replace(tree, name=replace(tree.name, text=name.rpartition(".")[2]))
+            entry = find_bare(layer.name.text)
+            written = None if entry is None else self._written(entry, tree, layer)
+            help = f"{help}; if it is `{layer.name.text}`, write {written}" if written else help
             return error.changed(help=help)
         entry, called = self._looked_up(tree)
         if called is not tree or name.startswith("."):
@@ -434,7 +439,7 @@ class OurWords:
         if self.line is not None and self.line.tree is tree and len(self.line.names) > 1:
             pairs = [*zip(self.line.names, parts, strict=False)]
             lines = [
-                _line_text(OpLine((n,), part_of(entry, text, called)))
+                _line_text(OpLine((n,), part_of(entry, text, called, self._type_of)))
                 for n, text in pairs
                 if text is not None and n.text != "_"
             ]
@@ -504,6 +509,12 @@ class OurWords:
         made = [a.value for a in called.arguments if a.keyword is None]
         needed = (p for p in op.params[len(made) :] if p.default is REQUIRED)
         lacking = next((p for p in needed if p.name not in words), None)
+        if lacking is not None and lacking.kind == "axis":
+            at = called.start
+            last = Argument(Name(lacking.name, at, at), Literal(-1, at, at))
+            name = Name(op.name, at, at)
+            call = replace(called, name=name, arguments=(*called.arguments, last))
+            return self.with_part(tree, call, error, "for the last dim")
         if lacking is None or lacking.kind != "size":
             return error
         values = [self._scope.meaning(n) for part in made for n in frameworks.names_in(part)]

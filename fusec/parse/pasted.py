@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import is_
 
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.shapes import AXIS_RANGE
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import BOOL, DTYPES, DType
-from fusec.ir.graph import Value
+from fusec.ir.graph import Type, Value
 from fusec.ops import TABLE
 from fusec.ops.frameworks import find_bare
 from fusec.ops.frameworks.entry import LIKE, PAIRS, PARTS
 from fusec.parse import frameworks
+from fusec.parse.einops import rearranged
 from fusec.parse.einsum import einsum
 from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
 from fusec.parse.modules import Modules
@@ -47,6 +49,8 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
     "ceil": math.ceil,
 }  # fmt: skip
+_JOINING = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
+_WITH_CORRECTION = frozenset({"var", "std", "var_mean", "std_mean"})
 _SPLITTING = {
     "tensor_split": "chunk", "hsplit": "chunk", "vsplit": "chunk", "dsplit": "chunk",
     "array_split": "chunk", "split_with_sizes": "split", "msort": "sort",
@@ -174,6 +178,10 @@ class Pasted:
         text = tree if isinstance(tree, str) else tree.text if isinstance(tree, Name) else ""
         found = self._scope.meaning(text) if text else None
         return found if isinstance(found, Value) else None
+
+    def _type_of(self, tree: Tree) -> Type | None:
+        value = self._value(tree)
+        return None if value is None else value.type
 
     def _shape(self, name: Tree | str) -> list[Dim] | None:
         value = self._value(name)
@@ -318,6 +326,21 @@ class Pasted:
             and (limit := self._limit(values, name)) is not None
         ):
             return Literal(limit, tree.start, tree.end)
+        summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
+        if summed and isinstance(values[0], Items) and values[0].items:
+            return _total(values[0])
+        if name in ("rearrange", "reduce") and (made := self._einops(tree, name)) is not None:
+            return made
+        if name == "arange" and (made := _counted(tree)) is not None:
+            return made
+        if name in _JOINING and (joined := self._joined(tree)) is not None:
+            return joined
+        if name == "where" and len(values) == 1 and self._holds_values(values[0]):
+            raise Unsupported(
+                "`where` of a condition alone: the shape of its result depends on the data",
+                span=self._span(tree),
+                help="`where(condition, x, 0)` keeps the shape",
+            )
         if name in PAIRS and self._is_of_two(tree):
             named = replace(tree.name, text=PAIRS[name][0])
             return replace(tree, name=named, arguments=_with_receiver(tree))
@@ -341,7 +364,8 @@ class Pasted:
                     span=self._span(call.name),
                     help=f"`{name}(x, dim)` returns the values alone",
                 )
-            return part_of(entry, text, replace(call, arguments=_with_receiver(call)))
+            called = replace(call, arguments=_with_receiver(call))
+            return part_of(entry, text, called, self._type_of)
         if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
             return None
         word = name if place == 0 else PAIRS[name][1]
@@ -363,8 +387,15 @@ class Pasted:
     def _arguments(self, tree: CallTree) -> tuple[Argument, ...] | None:
         """Return arguments without `*` and Python's keywords; None where there are none."""
         made: list[Argument] = []
+        name = tree.name.text.rpartition(".")[2]
         for argument in tree.arguments:
             word, value = argument.keyword.text if argument.keyword else "", argument.value
+            given = value.value if isinstance(value, Literal) else None
+            if not word and isinstance(given, bool) and name in _WITH_CORRECTION:
+                # The third positional argument is `unbiased` in PyTorch's older form.
+                value = Literal(int(given), value.start, value.end)
+                made.append(Argument(None, value))
+                continue
             if isinstance(value, Prefix) and value.operator == "*":
                 listed = self._quietly(value.operand)
                 if not isinstance(listed, Items):
@@ -375,7 +406,42 @@ class Pasted:
                 made.append(Argument(replace(argument.keyword, text="correction"), number))
             else:
                 made.append(argument)
-        return None if made == list(tree.arguments) else tuple(made)
+        same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
+        return None if same else tuple(made)
+
+    def _einops(self, tree: CallTree, name: str) -> Tree | None:
+        """Return what `rearrange(x, 'b s (h d) -> b h s d', h=4)` is."""
+        plain = [a.value for a in tree.arguments if a.keyword is None]
+        said = plain[1] if len(plain) > 1 else None
+        shape = self._shape(plain[0]) if plain else None
+        how = plain[2] if name == "reduce" and len(plain) > 2 else None
+        reduction = how.text if isinstance(how, (String, Name)) else ""
+        if not isinstance(said, String) or shape is None or len(plain) != 2 + bool(reduction):
+            return None
+        sizes: dict[str, Dim] = {}
+        for argument in tree.arguments:
+            number, value = integer_literal(argument.value), argument.value
+            if argument.keyword is not None and number is not None:
+                sizes[argument.keyword.text] = dim(number)
+            elif argument.keyword is not None and isinstance(value, Name):
+                meaning = self._scope.meaning(value.text)
+                if isinstance(meaning, Dim):
+                    sizes[argument.keyword.text] = meaning
+        text = rearranged(said.text, shape, sizes, reduction)
+        return (
+            None
+            if text is None
+            else frameworks.substituted(frameworks.parsed(text), {"x": plain[0]}, tree)
+        )
+
+    def _joined(self, tree: CallTree) -> Tree | None:
+        """Return `cat(x, y, dim=1)` with a list of the tensors; None of a call that has one."""
+        plain = [a for a in tree.arguments if a.keyword is None]
+        tensors = [a.value for a in plain if isinstance(a.value, Name) and self._value(a.value)]
+        if len(tensors) < 2 or [a.value for a in plain[: len(tensors)]] != tensors:
+            return None
+        listed = Argument(None, Items(tuple(tensors), tensors[0].start, tensors[-1].end))
+        return replace(tree, arguments=(listed, *tree.arguments[len(tensors) :]))
 
     def _is_of_two(self, tree: CallTree) -> bool:
         """Return whether a call of `max` or `min` is the elementwise one of two tensors."""
@@ -398,6 +464,11 @@ class Pasted:
             )
         receiver = _receiver(tree)
         rest = values if owner else values[1:]
+        known = None if receiver is None else self._shape(receiver)
+        if name == "squeeze" and known is not None and not rest:
+            ones = [axis for axis, size in enumerate(known) if size == 1]
+            made = frameworks.parsed(f"squeeze(x, {ones})" if ones else "x")
+            return frameworks.substituted(made, {"x": receiver}, tree) if receiver else None
         if name in ("cuda", "cpu", "numpy") and receiver is not None and not rest:
             return receiver
         if receiver is None or not rest:
@@ -416,6 +487,32 @@ class Pasted:
             return None
         dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
         return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
+
+
+def _counted(tree: CallTree) -> Tree | None:
+    """Return `arange(0, 1, 0.25)` as multiples of the step; None of one of integers."""
+    plain = [number_in(a.value) for a in tree.arguments if a.keyword is None]
+    numbers = [n for n in plain if n is not None]
+    if (
+        len(numbers) < len(plain)
+        or not 1 <= len(numbers) <= 3
+        or all(isinstance(n, int) for n in numbers)
+    ):
+        return None
+    start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    if step == 0 or (count := math.ceil((end - start) / step)) < 1:
+        return None
+    text = f"cast(arange({count}), f32)" + (f" * {step}" if step != 1 else "")
+    text += f" + {start}" if start > 0 else f" - {-start}" if start < 0 else ""
+    return frameworks.substituted(frameworks.parsed(text), {}, tree)
+
+
+def _total(listed: Items) -> Tree:
+    """Return the sum of the values of a list, as Python's `sum` adds them."""
+    whole = listed.items[0]
+    for item in listed.items[1:]:
+        whole = Infix("+", whole, item, listed.start, listed.end, listed.start)
+    return whole
 
 
 def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:

@@ -41,7 +41,8 @@ def phases_of(node: YamlNode, fusion: Fusion) -> tuple[Phase, ...]:
         if last is not None and last.inputs:
             given = f"inputs: [{', '.join(last.inputs)}], outputs: [{listed}]"
             help = f"list it in a phase, as in `{last.name}: {{{given}}}`"
-        raise FusecError(f"output `{missing[0]}` is in no phase", span=root.span, help=help)
+        where = root.span if last is None or last.span is None else last.span
+        raise FusecError(f"output `{missing[0]}` is in no phase", span=where, help=help)
     if len(phases) < 2:
         raise FusecError("a joint graph needs at least two phases", span=root.span, help=_HELP)
     return tuple(phases)

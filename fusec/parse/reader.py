@@ -15,6 +15,7 @@ from fusec.codes.document import (
     MISSING_FIELD,
     SPLIT_OP_LINES,
     UNEXPECTED_TOKEN,
+    WRONG_NODE,
 )
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
@@ -77,6 +78,7 @@ class _Reader:
 
     def read(self) -> Fusion:
         root = parse_yaml(self.source)
+        _refuse_python(self.source)
         root = fields.mapping(
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
@@ -370,7 +372,16 @@ class _Reader:
                 with self.problems.collect():
                     raise fields.wrong(item, "the name of an output", _OUTPUTS_HELP)
         if isinstance(node, Scalar):
-            raise fields.wrong(node, "a list of outputs", _OUTPUTS_HELP)
+            words = re.findall(r"\w+", node.text)
+            named = bool(words) and re.fullmatch(r"[\w\s,]+", node.text) is not None
+            help = f"write `outputs: [{', '.join(words)}]`" if named else _OUTPUTS_HELP
+            raise fields.wrong(node, "a list of outputs", help)
+        typed = [k.text for k, v in entries if isinstance(v, Scalar) and not fields.is_empty(v)]
+        if typed and len(typed) == len(entries):
+            first = entries[0][1]
+            assert first is not None
+            help = f"types follow from the operations: write `outputs: [{', '.join(typed)}]`"
+            raise fields.wrong(first, "the options of an output", help)
         if not entries:
             self.problems.check()
             raise FusecError(
@@ -410,7 +421,15 @@ class _Reader:
         return value
 
     def _value(self, key: Scalar, what: str) -> Operand:
-        found = self.scope.find(key.text, key.span, f"no line defines {what} of this name")
+        otherwise = f"no line defines {what} of this name"
+        parts = key.text.split()
+        if len(parts) > 1 and all(map(self.scope.knows, parts)):
+            otherwise = f"a comma is missing: write `{', '.join(parts)}`"
+        elif not re.fullmatch(r"[\w.]+", key.text):
+            otherwise = (
+                f"outputs are names: write `- y_2 = {key.text}` under `ops:`, and `y_2` here"
+            )
+        found = self.scope.find(key.text, key.span, otherwise)
         if isinstance(found, (Value, Const)):
             return found
         raise FusecError(
@@ -457,6 +476,21 @@ def _joined_line(item: Scalar) -> FusecError | None:
     )
 
 
+def _refuse_python(source: Source) -> None:
+    """Raise FusecError for a Python script in a file that is read as YAML."""
+    first = _PYTHON.search(source.text)
+    if first is not None:
+        raise FusecError(
+            "this is Python, not YAML",
+            span=source.span(first.start(), first.end()),
+            help="name the file `.py`: scripts with a `FusionDefinition` are read",
+            code=WRONG_NODE,
+        )
+
+
+_PYTHON = re.compile(
+    r"(?m)\A(?:\s*(?:#[^\n]*)?\n)*(?:def \w+\(|import \w|from \w+ import|class \w+[:(]|@\w)"
+)
 _OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write to an input"
 _SECTIONS = {
     "dims": ("dims (a mapping)", "write `dims: {B: 4096, H: 1024}`, or one `name: size` per line"),
@@ -488,6 +522,12 @@ def _became_mapping(item: Mapping) -> FusecError:
             help = "op lines have no blocks: write a line for each turn, or a Python script"
             return FusecError(f"`{first.key.text}:` is Python", span=item.span, help=help)
         line = "y = op(x)"
+        if first is not None and isinstance(body, Mapping):
+            called, given = body.get("op"), body.get("args")
+            items = given.items if isinstance(given, Listing) else ()
+            words = [item.text for item in items if isinstance(item, Scalar)]
+            if isinstance(called, Scalar):
+                line = f"{first.key.text} = {called.text}({', '.join(words)})"
         if first is not None and named and isinstance(body, Scalar) and body.text:
             line = f"{first.key.text} = {body.text}"
         return fields.wrong(item, "an op line", f"write `- {line}`")

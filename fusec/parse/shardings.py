@@ -166,6 +166,9 @@ class _Dims:
         return [(at, entry.value) for at, entry in zip(seen, entries, strict=True)]
 
     def _dim(self, node: Scalar) -> int:
+        if isinstance(node.value, str):
+            help = f"dims are numbered, as in `{{0: {node.text}}}`"
+            raise fields.wrong(node, "the number of a dim", help)
         return self._factors.dim(fields.integer(node, "the number of a dim"), node.span)
 
     def _factor(self, at: int, item: YamlNode) -> None:

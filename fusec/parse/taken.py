@@ -49,8 +49,9 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any]) -> Tree | None:
 
 def _counts(tree: Tree) -> bool:
     """Return whether an expression is `arange` of one argument."""
-    known = isinstance(tree, CallTree) and tree.name.text.rpartition(".")[2] in _COUNTING
-    return known and len([a for a in tree.arguments if a.keyword is None]) == 1
+    if not isinstance(tree, CallTree) or tree.name.text.rpartition(".")[2] not in _COUNTING:
+        return False
+    return len([a for a in tree.arguments if a.keyword is None]) == 1
 
 
 def _of_list(tree: Subscript, axis: int) -> Tree | None:

@@ -14,7 +14,7 @@ from fusec.parse.source import Source
 _TOKEN = re.compile(
     r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
-    r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
+    r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~!?])"
 )
 _LOOKALIKES = {
     **dict.fromkeys("×·∗⋅", "*"), **dict.fromkeys("–—−‐‑", "-"), "÷": "/", "∕": "/",
@@ -117,13 +117,8 @@ def _foreign(text: str, position: int) -> str | None:
         return "close the string, or remove the quote: dtypes and names are not quoted"
     if character == "\\":
         return "write the op line without escapes"
-    if character == "!":
-        return "write `~a`, or `logical_not(a)`"
-    before = text[text.rfind("\n", 0, position) + 1 : position]
-    if character == "?" and "=" not in before and "[" in before:
-        return "name the size under `dims:`, as in `B: 4096`"
-    if character == "?":
-        return "write `where(condition, a, b)`"
+    if character == "#":
+        return "a comment begins with a blank and `#`"
     if character in _LOOKALIKES:
         return f"write `{_LOOKALIKES[character]}`"
     plain = unicodedata.normalize("NFKC", character)

@@ -53,7 +53,7 @@ def translated(entry: Entry, called: CallTree, type_of: TypeOf) -> Tree:
     return _with_extents(frameworks.substituted(made, given, called), type_of)
 
 
-def part_of(entry: Entry, text: str, called: CallTree) -> Tree:
+def part_of(entry: Entry, text: str, called: CallTree, type_of: TypeOf) -> Tree:
     """Return an expression for one result of a call, with the arguments that it has a place for."""
     positional = [a.value for a in called.arguments if a.keyword is None]
     keywords = {a.keyword.text: a.value for a in called.arguments if a.keyword is not None}
@@ -61,7 +61,7 @@ def part_of(entry: Entry, text: str, called: CallTree) -> Tree:
     used = frameworks.names_in(frameworks.parsed(text))
     known = {name: value for name, value in given.items() if name in used}
     made = frameworks.instantiate(entry.of(text), known, value_of)
-    return frameworks.substituted(made, known, called)
+    return _with_extents(frameworks.substituted(made, known, called), type_of)
 
 
 def _takes(entry: Entry, word: str) -> bool:

@@ -17,6 +17,7 @@ _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _DASHED = re.compile(r"[ ]*-([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _FIELD_AND_LIST = re.compile(r"([a-z]+)[ ]+([\[{].*?)[ ]*")
 _ASSIGNED_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([A-Za-z]\w*\[[^\]:]*\])[ ]*")
+_REVERSED_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*:[ ]+(\[[^\]:]*\])[ ]*([a-z]\w*)[ ]*")
 _NESTED_ENTRY = re.compile(r"(dims|inputs|mesh): +(\w+: .*?)[ ]*")
 _WORD = re.compile(r"""[\w'"-]+""")
 _WORD_BEFORE = re.compile(r"(\w+)\s*\Z")
@@ -60,20 +61,37 @@ def _by_line(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> Fuse
     return None
 
 
-def _of_field(name: str, value: str) -> tuple[str, str] | None:
+Told = tuple[str, str] | None
+"""A message and its help."""
+
+
+def _dashed(line: str) -> Told:
+    return "no space after `-`", f"write `- {line}`"
+
+
+def _of_field(name: str, value: str) -> Told:
     known = name in ("dims", "inputs", "outputs", "mesh")
     return (f"no `:` after `{name}`", f"write `{name}: {value}`") if known else None
 
 
-_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., tuple[str, str] | None]]] = (
-    (_DASHED, lambda line: ("no space after `-`", f"write `- {line}`")),
-    (_FIELD_AND_LIST, _of_field),
-    (_ASSIGNED_TYPE, lambda name, type: (f"no `:` after `{name}`", f"write `{name}: {type}`")),
-    (_NESTED_ENTRY, lambda field, entry: (
-        f"`{field}:` has an entry on its own line",
-        f"write `{entry}` on a line below, indented by 2 spaces")),
+def _without_sign(name: str, type: str) -> Told:
+    return f"no `:` after `{name}`", f"write `{name}: {type}`"
+
+
+def _reversed(name: str, shape: str, dtype: str) -> Told:
+    return "the dtype comes before the shape", f"write `{name}: {dtype}{shape}`"
+
+
+def _nested(field: str, entry: str) -> Told:
+    told = f"write `{entry}` on a line below, indented by 2 spaces"
+    return f"`{field}:` has an entry on its own line", told
+
+
+_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
+    (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field), (_ASSIGNED_TYPE, _without_sign),
+    (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested),
 )  # fmt: skip
-"""Lines that YAML does not read, and the message and help of each."""
+"""Lines that YAML does not read, and what is said of each."""
 
 
 def without_dash(source: Source, start: int) -> FusecError:
@@ -101,9 +119,14 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     if here == "\t":
         return "a tab indents this line", "indent with spaces, not tabs"
     if "flow mapping" in context and here == "[" and _TYPE.search(text, 0, offset):
+        entry = re.search(r"(\w+): *(\w+)\Z", text[:offset])
+        shape = re.match(r"\[[^\]\n]*\]", text[offset:])
+        named = 'type: "bf16[B, H]"'
+        if entry is not None and shape is not None:
+            named = f'{entry[1]}: "{entry[2]}{shape[0]}"'
         return (
             "in `{...}`, a value ends at `[`",
-            'quote the type, as in `{type: "bf16[B, H]"}`, or write one entry per line',
+            f"quote the type, as in `{{{named}}}`, or write one entry per line",
         )
     if "flow" in context:
         closing = "`}`" if "mapping" in context else "`]`"
@@ -130,6 +153,9 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
                 "name several results without brackets: `a, b = op(x)`",
             )
         return "expected `- `", "write every op on its own line: `- y = op(x)`"
+    line = text[text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]
+    if re.match(r"\s*- .*=", line) and not re.search(r"(?m)^ops:", text):
+        return "op lines stand under `ops:`", "write `ops:` on a line before this one"
     if "did not find expected key" in (problem.problem or ""):
         return "expected a key", "check the indentation, and that brackets are balanced"
     return f"not YAML: {problem.problem or problem.context}", None
@@ -187,4 +213,6 @@ def colon_help(before: str) -> str:
         return "write slices without a blank after the colon: `x[0:3]`"
     if "?" in before:
         return "a choice is `where(condition, a, b)`"
+    if re.search(r"\blambda\b", before):
+        return "op lines have no `lambda`: write its body where it is called"
     return "write attributes with `=`, as in `pad(x, value=1)`"

@@ -25,6 +25,8 @@ PARTS: Mapping[str, tuple[str | None, ...]] = {
     "std_mean": ("std(input, dim, correction, keepdim)", "mean(input, dim, keepdim)"),
     "aminmax": ("min(input, dim, keepdim)", "max(input, dim, keepdim)"),
     "cummax": ("cummax(input, dim)", None), "cummin": ("cummin(input, dim)", None),
+    "meshgrid": ("expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)])",
+                 "expand(unsqueeze(b, 0), [size(a, 0), size(b, 0)])"),
     "modf": ("frac(x)", "trunc(x)"),
 }  # fmt: skip
 """Functions of several results that are an operation each; None: of no operation."""

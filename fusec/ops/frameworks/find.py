@@ -13,7 +13,8 @@ NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "prims", "aten
 """In the order in which a name without a prefix is looked up."""
 
 PREFIXES: Mapping[str, str] = {
-    "torch.nn.functional": "torch", "torch.special": "torch",
+    "torch.nn.functional": "torch", "torch.nn.utils": "torch", "nn.utils": "torch",
+    "torch.utils.checkpoint": "torch", "torch.special": "torch",
     "torch.linalg": "torch", "np.linalg": "numpy", "numpy.linalg": "numpy",
     "jnp.linalg": "numpy", "linalg": "torch", "LA": "torch", "torch.Tensor": "torch.Tensor",
     "torch.ops.aten": "aten", "torch.ops.prims": "prims", "torch": "torch",

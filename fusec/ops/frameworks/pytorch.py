@@ -206,8 +206,8 @@ native_channel_shuffle(input, groups) -> reshape(transpose(reshape(input, [size(
 poisson_nll_loss(input, target) -> mean(exp(input) - target * input)
 polar(abs, angle) -> complex(abs * cos(angle), abs * sin(angle))
 positive(input) = set(input)
-quantize_per_tensor(input, scale, zero_point, dtype) -> cast(clamp(round(input / scale) +
-    zero_point, -128, 127), i8)  # to i8
+quantize_per_tensor(input, scale, zero_point, dtype) -> {dtype=qint8} cast(clamp(round(input /
+    scale) + zero_point, -128, 127), i8)  # to qint8
 quantize_per_channel(input, scales, zero_points, axis, dtype) -> cast(clamp(round(input / scales)
     + zero_points, -128, 127), i8)  # to i8
 rand(*size, dtype=none) -> uniform(0, 1, size, dtype=dtype)
@@ -239,9 +239,12 @@ swapdims(input, dim0, dim1) = transpose(input, dim0, dim1)
 swish(input) = silu(input)
 t(input) = permute(input, [1, 0])
 take_along_dim(input, indices, dim) = take_along_axis(input, indices, dim)
-tensor(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
-as_tensor(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
-asarray(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
+tensor(data, dtype=none) -> {ndim>=0, dtype=none} set(data) | {ndim>=0} cast(data, dtype) |
+    {data:one} full([], data, dtype)  # of one number; other data is an input
+as_tensor(data, dtype=none) -> {ndim>=0, dtype=none} set(data) | {ndim>=0} cast(data, dtype) |
+    {data:one} full([], data, dtype)  # of one number; other data is an input
+asarray(data, dtype=none) -> {ndim>=0, dtype=none} set(data) | {ndim>=0} cast(data, dtype) |
+    {data:one} full([], data, dtype)  # of one number; other data is an input
 tensor_split(input, sections, dim=0) -> chunk(input, sections, dim)
 tile(input, dims) = repeat(input, dims)
 trace(input) -> sum(where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)), input,
@@ -354,6 +357,12 @@ interpolate(input, size=none, scale_factor=none, mode=nearest) -> {ndim=3, mode=
 softmax2d(input) -> softmax(input, dim=-3)
 linalg.norm(A, ord=none, dim=none, keepdim=false) -> {ord=none} norm(A, 2.0, dim, keepdim) |
     {ndim=1} norm(A, ord, dim, keepdim) | {dim>=-9} norm(A, ord, dim, keepdim)  # of vectors
+clip_grad_norm_(parameters, max_norm) -> parameters * minimum(max_norm / (norm(parameters) + 1e-6),
+    1.0)  # of one tensor
+clip_grad_value_(parameters, clip_value) -> clamp(parameters, -clip_value, clip_value)
+cartesian_prod(a, b) -> {ndim=1} reshape(stack([expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)]),
+    expand(unsqueeze(b, 0), [size(a, 0), size(b, 0)])], -1), [size(a, 0) * size(b, 0), 2])
+meshgrid(a, b, indexing=ij) -> {indexing=ij} expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)])
 """
 
 METHODS = """
