@@ -297,7 +297,8 @@ class Calls:
             raise self._quoted(tree)
         if isinstance(tree, Literal):
             if tree.value is None:
-                raise FusecError("none is not a tensor", span=self._span(tree))
+                help = "a value is never none: remove the condition, or the operand"
+                raise FusecError("none is not a tensor", span=self._span(tree), help=help)
             return self._constant(tree)
         if isinstance(tree, Name):
             return self._named(tree)
@@ -472,6 +473,12 @@ class Calls:
             return slice(low, high, step.value if step is not None and step.is_const else step)
         if isinstance(tree, Literal) and tree.value is None:
             return None
+        if isinstance(tree, Literal) and type(tree.value) is not int:
+            raise FusecError(
+                f"`{self._source.text[tree.start : tree.end]}` is not an index",
+                span=self._span(tree),
+                help="an index is an integer, a slice, `...`, `none` or a tensor",
+            )
         if not self.sizes.is_size(tree):
             return [] if isinstance(tree, Items) else self._value(tree)
         place = self.sizes.of(tree)
@@ -492,6 +499,13 @@ class Calls:
             message = f"`{param.name}` of `{op.name}` must be a bool, got a string"
             error = FusecError(message, span=self._span(tree), code=ARGUMENT_KIND)
             raise self.words.with_part(tree, bare, error, "")
+        if isinstance(tree, String) and param.kind in ("dims", "axis") and not tree.text.isdigit():
+            raise FusecError(
+                f"`{param.name}` of `{op.name}` must be a number, got a string",
+                span=self._span(tree),
+                help="dims are numbered from 0, and from the end: the last one is -1",
+                code=ARGUMENT_KIND,
+            )
         if isinstance(tree, String) and param.kind != "dtype":
             raise self._quoted(tree)
         if param.kind == "dtype":

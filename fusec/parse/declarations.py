@@ -38,7 +38,7 @@ from fusec.parse.fields import (
     number,
     wrong,
 )
-from fusec.parse.numbers import complex_number, typed_number
+from fusec.parse.numbers import complex_number, number_in, typed_number
 from fusec.parse.scope import Scope, circle, circle_text
 from fusec.parse.trees import Items, Literal, Name, String, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
@@ -50,6 +50,10 @@ INPUT_FIELDS = (
 )  # fmt: skip
 _TYPE_HELP = "a type is written `bf16[B, H]`; without brackets it is a scalar: `f32 = 1e-5`"
 SizeOf = Callable[[Tree], Dim]
+
+
+_ANY_SIZE = frozenset({"dynamic", "any", "auto", "none", "variable", "unknown", "symbolic", "?"})
+"""What other formats have for a size that varies."""
 
 
 @dataclass
@@ -95,6 +99,9 @@ class Declarations:
         if isinstance(node, Scalar) and isinstance(node.value, float) and node.value.is_integer():
             written = f"write `{name}: {int(node.value)}`"
             raise wrong(node, f"the size of dim `{name}` (an integer)", written)
+        if isinstance(node, Scalar) and node.text.lower() in _ANY_SIZE:
+            why = "all sizes vary at run time: a dim has a default"
+            raise wrong(node, f"the size of dim `{name}` (an integer)", f"{why}; {help}")
         if isinstance(node, Scalar) and isinstance(node.value, str):
             if node.text.strip().isdecimal():
                 raise wrong(node, f"the size of dim `{name}` (an integer), without quotes", help)
@@ -189,7 +196,12 @@ class Declarations:
         self.scope.coming = {name: symbol(name, extent=False) for name in names}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
-            with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
+            with self.problems.collect(span, lambda n=name, s=span: self._poison(n, s)):
+                if "," in name:
+                    words = [word.strip() for word in name.split(",")]
+                    type = entry.value.text if isinstance(entry.value, Scalar) else "bf16[B, H]"
+                    lines = " and ".join(f"`{word}: {type}`" for word in words)
+                    raise FusecError("one input per line", span=span, help=f"write {lines}")
                 self.scope.check_new(name, "value", span)
                 value = self._input(name, entry)
                 self.inputs.append(value)
@@ -197,6 +209,13 @@ class Declarations:
                 if isinstance(entry.value, Mapping):
                     self.divided.read(name, value, entry.value, span)
         self.scope.coming = {}
+
+    def _poison(self, name: str, span: Span) -> None:
+        """Keep uses of a wrongly declared input silent, and of the words of a wrong name."""
+        words = re.findall(r"[A-Za-z_]\w*", name)
+        for word in {name, *(words if "," in name else words[:1])}:
+            if not self.scope.knows(word):
+                self.scope.poison(word, span)
 
     def _input(self, name: str, entry: Entry) -> Value:
         node, span = entry.value, entry.key.span
@@ -309,18 +328,33 @@ class Declarations:
                 shape.append(self.size_of(tree))
                 if not parser.take(","):
                     break
+            if parser.token.text not in ("]", ",") and parser.token.kind != "end":
+                inner = re.match(r"\w+\s*\[([^\]]*)\]", node.text)
+                words = re.findall(r"\w+", inner[1]) if inner is not None else []
+                sizes = ", ".join(w for w in words if w != "x")
+                raise parser.unexpected("`]` or `,`", f"write `{word.text}[{sizes}]`")
             parser.expect("]", " or `,`")
-        elif parser.token.text == "(":
-            raise parser.unexpected("`[`", f"write the shape in brackets: `{word.text}[B, H]`")
+            if parser.token.text == "[":
+                shown = ", ".join(re.findall(r"\w+", node.text)[1:])
+                raise parser.unexpected("nothing after the type", f"write `{word.text}[{shown}]`")
+        elif parser.token.text in ("(", "<"):
+            inner = re.match(
+                r"[(<]\s*([\w, *+/-]*?)\s*[)>]", node.source.text[parser.token.start :]
+            )
+            sizes = inner[1] if inner is not None and inner[1] else "B, H"
+            raise parser.unexpected("`[`", f"write the shape in brackets: `{word.text}[{sizes}]`")
         if parser.take("="):
             tree = parser.expression()
             if isinstance(tree, Items) and dtype.is_complex:
                 default = tree
             elif not isinstance(tree, Literal) or tree.value is None:
+                number = number_in(tree)
                 raise FusecError(
                     "a default is a number or bool",
                     span=parser.span(tree),
-                    help=f"write it without quotes, as in `{name}: {dtype} = 1.0`"
+                    help=f"write `{name}: {dtype} = {number}`"
+                    if number is not None
+                    else f"write it without quotes, as in `{name}: {dtype} = 1.0`"
                     if isinstance(tree, String)
                     else f"write a number, as in `{name}: {dtype} = 1e-5`",
                 )

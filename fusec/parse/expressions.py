@@ -152,6 +152,7 @@ class Parser:
             one = Literal(1, names[0].start, names[0].start)
             tree = Infix("+", names[0], one, names[0].start, names[0].end, names[0].start)
             return OpLine(tuple(names), tree, told)
+        help = help or self._declared(names)
         if not self.take("=") and told is None:
             raise self.unexpected("`=` after the result's name", help)
         tree = self._joined_conditions(self.expression())
@@ -187,6 +188,8 @@ class Parser:
                 if is_op and isinstance(tree, Name)
                 else "a copy is a call, too"
                 if copied and len(names) == 1
+                else "`stack([a, b], 0)` makes a tensor of several, `cat` joins them"
+                if isinstance(tree, Items) and tree.items
                 else None,
                 code=NOT_A_CALL,
             )
@@ -205,6 +208,14 @@ class Parser:
                 names[place] = replace(name, text=owner if rest == "data" else rest)
                 return self._told(f"op lines have no attributes: `{name.text}`", name)
         return None
+
+    def _declared(self, names: list[Name]) -> str | None:
+        """Return what to write for `let y = x` and `float y = x`."""
+        following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        if self.token.kind != "name" or following.text != "=" or len(names) > 1:
+            return None
+        text = self.source.text[self.token.start :].partition("\n")[0].rstrip(" ;")
+        return f"a result has a name alone: write `{text}`"
 
     def _arrow(self) -> FusecError | None:
         """Step over the `<-` or `:=` of an assignment, and return its error."""
@@ -589,6 +600,8 @@ class Parser:
             tree = self.expression()
             if self._sees(","):
                 return self._items(")", token, tree)
+            if self.token.kind == "end":
+                raise self.unexpected("`)`", "close the `(` with `)`")
             self.expect(")")
             return tree
         if self.take("["):
@@ -749,7 +762,8 @@ def _comma(parser: Parser) -> str | None:
     before, behind = (re.compile(p) for p in (r"(\d+)\Z", r"(\d+(?:,\d{3})*)\b"))
     number, rest = before.search(text, 0, at), behind.match(text, at + 1)
     if number is None or rest is None:
-        return "remove the `,`"
+        rest = text[at + 1 :].partition("\n")[0].strip()
+        return "write a line for each result" if rest else "remove the `,`"
     plain = number[1] + rest[1].replace(",", "")
     if all(len(group) == 3 for group in rest[1].split(",")):
         return f"numbers have no separators: write `{plain}`"
@@ -771,5 +785,18 @@ def _second_line(parser: Parser) -> str | None:
     return None
 
 
-_AFTER = (_second_line, _too_many, _comma, _comment, _unparenthesized, _scalar)
+def _converted(parser: Parser) -> str | None:
+    """Return what to write for `x as f32` and `(f32)x`."""
+    text, at = parser.source.text, parser.token.start
+    line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip().removeprefix("- ")
+    for form in (r"(.*?=\s*)(\w+) as (\w+)\s*", r"(.*?=\s*)\((?P<dtype>\w+)\)\s*(?P<value>\w+)\s*"):
+        found = re.fullmatch(form, line)
+        if found is not None:
+            named = found.groupdict()
+            value, dtype = named.get("value") or found[2], named.get("dtype") or found[3]
+            return f"write `{found[1]}cast({value}, {dtype})`"
+    return None
+
+
+_AFTER = (_second_line, _converted, _too_many, _comma, _comment, _unparenthesized, _scalar)
 """What may be said of a token where the line ought to end."""

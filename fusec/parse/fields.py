@@ -20,7 +20,8 @@ _OTHER_FIELDS = {
     "operations": "ops", "nodes": "ops", "graph": "ops", "args": "inputs", "arguments": "inputs",
     "parameters": "inputs", "tensors": "inputs", "symbols": "dims", "sizes": "dims",
     "shapes": "dims", "name": "fusion", "kernel": "fusion", "description": "doc",
-    "dtype": "type", "shape": "type",
+    "dtype": "type", "shape": "type", "size": "default", "value": "default",
+    "hint": "default", "divisible_by": "multiple_of", "align": "multiple_of", "layout": "strides",
 }  # fmt: skip
 """What other formats call the fields of a file."""
 

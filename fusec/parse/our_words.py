@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from fusec.codes.calls import MISSING_ARGUMENT, RESULT_COUNT
 from fusec.codes.names import DEFINED_TWICE, DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError, Guess, Span, Unsupported
 from fusec.ir.dtype import DTYPES
+from fusec.ir.dtype import find as find_dtype
 from fusec.ir.graph import Type, Value
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import TABLE
@@ -320,6 +322,15 @@ class OurWords:
             help = "operations are called with operands, as in `relu(x)`"
             owner, _, name = tree.name.text.rpartition(".")
             near = near_operation(name, len(called.arguments))
+            with contextlib.suppress(FusecError):
+                made = (
+                    called.arguments[0],
+                    Argument(None, replace(tree.name, text=str(find_dtype(name)))),
+                )
+                cast = CallTree(replace(tree.name, text="cast"), made, tree.start, tree.end)
+                return FusecError(
+                    message, help=f"write {self._whole(tree, cast)}", code=METHOD_CALL
+                )
             help = f"did you mean `{owner}.{near}`?" if near else help
             return FusecError(message, help=help, code=METHOD_CALL)
         misfit = self._misfit(entry, called)
@@ -340,7 +351,10 @@ class OurWords:
             help = "name both results in the line that makes them: `values, indices = topk(x, k)`"
             message = f"op lines have no attributes: `{tree.text}`"
             return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
-        if method_entry(name) is not None and name not in _ATTRIBUTES:
+        method = method_entry(name)
+        if method is not None and method.kind == "unsupported" and not method.expressions:
+            return not_ours(tree.text, method).at(self._span(tree))
+        if method is not None and name not in _ATTRIBUTES:
             return _uncalled(tree.text).at(self._span(tree))
         if entry is not None:
             help = entry.note
@@ -509,7 +523,8 @@ class OurWords:
         made = [a.value for a in called.arguments if a.keyword is None]
         needed = (p for p in op.params[len(made) :] if p.default is REQUIRED)
         lacking = next((p for p in needed if p.name not in words), None)
-        if lacking is not None and lacking.kind == "axis":
+        alone = [p for p in needed if p.name not in words] == []
+        if lacking is not None and lacking.kind == "axis" and alone:
             at = called.start
             last = Argument(Name(lacking.name, at, at), Literal(-1, at, at))
             name = Name(op.name, at, at)
@@ -542,6 +557,9 @@ class OurWords:
         known = self._scope.knows(owner) or not isinstance(operand, Name)
         entry = find("torch.Tensor", name) if known else None
         meaning = self._scope.meaning(owner)
+        root, *chain = owner.split(".")
+        if isinstance(operand, CallTree) and {*chain} <= _OF_ONE_RANK:
+            meaning = self._scope.meaning(root)
         rank = len(meaning.type.shape or ()) if isinstance(meaning, Value) else 2
         if name == "T" and rank == 1:
             return operand  # as in PyTorch
@@ -573,6 +591,7 @@ def _with_arguments(tree: Tree, op: OpDef, given: Mapping[str, Tree]) -> CallTre
     return CallTree(name, tuple(made), tree.start, tree.end)
 
 
+_OF_ONE_RANK = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 _ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "shape", "ndim"})
 """What PyTorch's tensors have without a call."""
 

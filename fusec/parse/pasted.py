@@ -465,6 +465,8 @@ class Pasted:
         receiver = _receiver(tree)
         rest = values if owner else values[1:]
         known = None if receiver is None else self._shape(receiver)
+        if name == "transpose" and known is not None and receiver is not None and not rest:
+            return frameworks.reversed_dims(receiver, len(known), tree)  # NumPy's method
         if name == "squeeze" and known is not None and not rest:
             ones = [axis for axis, size in enumerate(known) if size == 1]
             made = frameworks.parsed(f"squeeze(x, {ones})" if ones else "x")

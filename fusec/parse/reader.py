@@ -142,6 +142,9 @@ class _Reader:
                 raise FusecError(
                     "the file has no `fusion` field", span=root.span, help=help, code=MISSING_FIELD
                 )
+            if not isinstance(name_node, Scalar):
+                help = "write `fusion: name`"
+                raise fields.wrong(name_node, "the name of the fusion", help)
             given = fields.text(name_node, "the name of the fusion")
             self.scope.check_new(given, "fusion", name_node.span)
             name = given
@@ -221,9 +224,13 @@ class _Reader:
             if isinstance(item, Mapping):
                 return self._line_with_colon(item)
             if not isinstance(item, Scalar):
-                raise fields.wrong(
-                    item, "an op line", "results are named without brackets: `a, b = op(x)`"
-                )
+                text = item.source.text[item.start : item.end].partition("\n")[0].strip()
+                line = text.removeprefix("[").removesuffix("]").removeprefix("- ").strip()
+                only = len(item.items) == 1 and "=" in line
+                help = "results are named without brackets: `a, b = op(x)`"
+                raise fields.wrong(item, "an op line", f"write `- {line}`" if only else help)
+            if not item.text.strip():
+                raise fields.wrong(item, "an op line", "remove this `-`")
             joined = _joined_line(item)
             if joined is not None:
                 raise joined
@@ -373,7 +380,7 @@ class _Reader:
                     raise fields.wrong(item, "the name of an output", _OUTPUTS_HELP)
         if isinstance(node, Scalar):
             words = re.findall(r"\w+", node.text)
-            named = bool(words) and re.fullmatch(r"[\w\s,]+", node.text) is not None
+            named = bool(words) and re.fullmatch(r"[\w\s,()]+", node.text) is not None
             help = f"write `outputs: [{', '.join(words)}]`" if named else _OUTPUTS_HELP
             raise fields.wrong(node, "a list of outputs", help)
         typed = [k.text for k, v in entries if isinstance(v, Scalar) and not fields.is_empty(v)]
@@ -425,6 +432,9 @@ class _Reader:
         parts = key.text.split()
         if len(parts) > 1 and all(map(self.scope.knows, parts)):
             otherwise = f"a comma is missing: write `{', '.join(parts)}`"
+        elif arrow := re.fullmatch(r"(\w+)\s*(?:->|=>|=|:)\s*(\w+)", key.text):
+            alias = f"`- {arrow[1]}: {{alias: {arrow[2]}}}`"
+            otherwise = f"to write an output into an input write {alias}"
         elif not re.fullmatch(r"[\w.]+", key.text):
             otherwise = (
                 f"outputs are names: write `- y_2 = {key.text}` under `ops:`, and `y_2` here"
@@ -433,7 +443,10 @@ class _Reader:
         if isinstance(found, (Value, Const)):
             return found
         raise FusecError(
-            f"`{key.text}` is a dim: {what} must be a value", span=key.span, code=DIM_AS_VALUE
+            f"`{key.text}` is a dim: {what} must be a value",
+            span=key.span,
+            help="the caller knows it: remove it",
+            code=DIM_AS_VALUE,
         )
 
 
@@ -500,6 +513,9 @@ _SECTIONS = {
 
 def _of_names(section: str, node: YamlNode) -> str | None:
     """Return the section as it is written with the names of a list; None of other nodes."""
+    pairs = re.findall(r"(\w+) *= *([\w*+/ -]+)", node.text) if isinstance(node, Scalar) else []
+    if pairs and section == "dims":
+        return f"write `dims: {{{', '.join(f'{name}: {size.strip()}' for name, size in pairs)}}}`"
     items = node.items if isinstance(node, Listing) else ()
     names = [i.text for i in items if isinstance(i, Scalar) and i.text.isidentifier()]
     if not names or len(names) != len(items):

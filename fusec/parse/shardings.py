@@ -44,6 +44,9 @@ def mesh_of(node: YamlNode) -> Mesh:
 
 
 def _extent(node: YamlNode) -> int:
+    if not isinstance(node, Scalar) or not isinstance(node.value, int):
+        help = "write the number of ranks, as in `tp: 2`"
+        raise fields.wrong(node, "the size of a mesh axis (an integer)", help)
     size = fields.integer(node, "the size of a mesh axis (an integer)")
     if size < 1:
         raise FusecError(f"a mesh axis has at least 1 rank, found {size}", span=node.span)

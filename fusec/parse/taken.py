@@ -26,6 +26,12 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any]) -> Tree | None:
 
     keys: the entries as Python has them. None of other subscripts.
     """
+    turned = [k for k, key in enumerate(tree.keys) if _is_turned(key)]
+    rest = (key for k, key in enumerate(tree.keys) if k not in turned)
+    if turned and all(map(_is_whole, rest)):
+        return frameworks.substituted(
+            frameworks.parsed(f"flip(x, {turned})"), {"x": tree.base}, tree
+        )
     lists = [k for k, key in enumerate(tree.keys) if isinstance(key, Items)]
     if len(lists) == 1:
         return _of_list(tree, lists[0])
@@ -73,6 +79,12 @@ def _of_list(tree: Subscript, axis: int) -> Tree | None:
         return frameworks.substituted(stack, {"parts": parts}, tree)
     end = Literal((numbers[0] or 0) + 1, at, at)
     return with_key(Range(literals[0], None if numbers[0] == -1 else end, None, at, at))
+
+
+def _is_turned(key: Tree) -> bool:
+    """Return whether an entry is `::-1`."""
+    step = integer_literal(key.step) if isinstance(key, Range) and key.step is not None else None
+    return isinstance(key, Range) and key.low is None and key.high is None and step == -1
 
 
 def _is_whole(key: Tree) -> bool:

@@ -117,6 +117,10 @@ def _foreign(text: str, position: int) -> str | None:
         return "close the string, or remove the quote: dtypes and names are not quoted"
     if character == "\\":
         return "write the op line without escapes"
+    if character == ";":
+        return "sizes and arguments are separated by commas"
+    if character in "$%":
+        return f"names have no `{character}`: remove it"
     if character == "#":
         return "a comment begins with a blank and `#`"
     if character in _LOOKALIKES:

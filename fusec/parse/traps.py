@@ -14,6 +14,12 @@ from fusec.parse.source import Source
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_BULLET = re.compile(r"\A(?:[*+–—•]|\d+[.)])\s*")
+"""What begins the entries of lists elsewhere."""
+_ASSIGNED_NUMBER = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([-+]?[0-9.][0-9.eE+-]*)[ ]*")
+_STARRED = re.compile(r"[ ]*[*%$]\s*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_SIGILED = re.compile(r"[ ]*- ([%$@]\w+\s*=[^=].*?)[ ]*")
+_LISTED_ENTRY = re.compile(r"[ ]*-[ ]+([A-Za-z_]\w*): (\w+\[[^\]]*\].*?)[ ]*")
 _DASHED = re.compile(r"[ ]*-([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _FIELD_AND_LIST = re.compile(r"([a-z]+)[ ]+([\[{].*?)[ ]*")
 _ASSIGNED_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([A-Za-z]\w*\[[^\]:]*\])[ ]*")
@@ -30,7 +36,9 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
     offset = min(mark.index if mark is not None else 0, len(source.text))
     if problem.context and problem.context_mark and "quoted scalar" in problem.context:
         return FusecError(
-            "the quoted text is never closed", span=source.span(problem.context_mark.index)
+            "the quoted text is never closed",
+            span=source.span(problem.context_mark.index),
+            help="close it with the same quote, on the same line",
         )
     for known in (_by_line, _without_blank, _without_colon, _without_dash):
         found = known(source, problem, offset)
@@ -69,6 +77,23 @@ def _dashed(line: str) -> Told:
     return "no space after `-`", f"write `- {line}`"
 
 
+def _starred(line: str) -> Told:
+    return "the op line is missing its `- `", f"write `- {line}`"
+
+
+def _sigiled(line: str) -> Told:
+    plain = re.sub(r"[%$@](?=\w)", "", line)
+    return "names are letters, digits and `_`", f"write `- {plain}`"
+
+
+def _listed_entry(name: str, type: str) -> Told:
+    return "entries of a section are not a list", f"write `{name}: {type}`, without the `- `"
+
+
+def _number(name: str, value: str) -> Told:
+    return f"no `:` after `{name}`", f"write `{name}: f32 = {value}`"
+
+
 def _of_field(name: str, value: str) -> Told:
     known = name in ("dims", "inputs", "outputs", "mesh")
     return (f"no `:` after `{name}`", f"write `{name}: {value}`") if known else None
@@ -89,7 +114,8 @@ def _nested(field: str, entry: str) -> Told:
 
 _FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
     (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field), (_ASSIGNED_TYPE, _without_sign),
-    (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested),
+    (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested), (_STARRED, _starred),
+    (_SIGILED, _sigiled), (_LISTED_ENTRY, _listed_entry), (_ASSIGNED_NUMBER, _number),
 )  # fmt: skip
 """Lines that YAML does not read, and what is said of each."""
 
@@ -98,6 +124,7 @@ def without_dash(source: Source, start: int) -> FusecError:
     """Return the error for an op line that begins there, without its `- `."""
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
+    first = _BULLET.sub("", first)
     return FusecError(
         "the op line is missing its `- `", span=span, help=f"write `- {first}`", code=MISSING_DASH
     )
@@ -128,6 +155,8 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
             "in `{...}`, a value ends at `[`",
             f"quote the type, as in `{{{named}}}`, or write one entry per line",
         )
+    if "flow" in context and here == "?":
+        return "a size is an integer", "write a default, as in `T: 4096`: sizes vary at run time"
     if "flow" in context:
         closing = "`}`" if "mapping" in context else "`]`"
         if here == "," and text[:offset].rstrip().endswith((",", "[", "{")):
@@ -156,9 +185,20 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     line = text[text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]
     if re.match(r"\s*- .*=", line) and not re.search(r"(?m)^ops:", text):
         return "op lines stand under `ops:`", "write `ops:` on a line before this one"
+    own, above = (len(t) - len(t.lstrip()) for t in (line, _line_above(text, offset)))
+    if "did not find expected key" in (problem.problem or "") and own < above:
+        return (
+            f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {above}",
+            "align it with the entries above, or with the section",
+        )
     if "did not find expected key" in (problem.problem or ""):
         return "expected a key", "check the indentation, and that brackets are balanced"
     return f"not YAML: {problem.problem or problem.context}", None
+
+
+def _line_above(text: str, offset: int) -> str:
+    lines = text[: text.rfind("\n", 0, offset) + 1].rstrip().rpartition("\n")
+    return lines[2]
 
 
 def _quoted(before: str, text: str, offset: int) -> str:

@@ -14,7 +14,8 @@ signbit sin sinh sqrt square stack sum tan tanh tril triu trunc where zeros zero
 
 NUMPY = """
 add(x1, x2) -> x1 + x2
-array(object) -> full([], object)  # of one number; other data is an input
+array(object) -> {ndim>=0} set(object) | {object:one} full([], object)  # of one number; other data
+    is an input
 array_split(ary, sections, axis=0) -> chunk(ary, sections, axis)
 around(a) = round(a)
 astype(x, dtype) = cast(x, dtype)
