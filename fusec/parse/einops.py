@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fusec.ir.dim import Dim, dim, floordiv, product
+from fusec.ir.graph import Type
+from fusec.parse import frameworks
+from fusec.parse.trees import CallTree, Name, String, Tree
 
 Group = tuple[str, ...]
 _PART = re.compile(r"\(([^()]*)\)|(\w+)")
@@ -63,3 +66,27 @@ def rearranged(
 
 def _listed(sizes: Iterable[Dim]) -> str:
     return f"[{', '.join(map(str, sizes))}]"
+
+
+def einops(
+    tree: CallTree, type_of: Callable[[Tree], Type | None], size_of: Callable[[Tree], Dim | None]
+) -> Tree | None:
+    """Return what `rearrange(x, 'b s (h d) -> b h s d', h=4)` is; None of what has no expression.
+
+    type_of: the type of an operand that has a name. size_of: the size that an argument is.
+    """
+    plain = [a.value for a in tree.arguments if a.keyword is None]
+    said = plain[1] if len(plain) > 1 else None
+    type = type_of(plain[0]) if plain else None
+    reduces = tree.name.text.rpartition(".")[2] == "reduce"
+    how = plain[2] if reduces and len(plain) > 2 else None
+    reduction = how.text if isinstance(how, (String, Name)) else ""
+    shape = None if type is None else type.shape
+    if not isinstance(said, String) or shape is None or len(plain) != 2 + bool(reduction):
+        return None
+    named = ((a.keyword.text, size_of(a.value)) for a in tree.arguments if a.keyword is not None)
+    sizes = {name: size for name, size in named if size is not None}
+    text = rearranged(said.text, shape, sizes, reduction)
+    if text is None:
+        return None
+    return frameworks.substituted(frameworks.parsed(text), {"x": plain[0]}, tree)

@@ -18,7 +18,7 @@ from fusec.ops import TABLE
 from fusec.ops.frameworks import find_bare
 from fusec.ops.frameworks.entry import LIKE, PAIRS, PARTS
 from fusec.parse import frameworks
-from fusec.parse.einops import rearranged
+from fusec.parse.einops import einops
 from fusec.parse.einsum import einsum
 from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
 from fusec.parse.modules import Modules
@@ -329,7 +329,10 @@ class Pasted:
         summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
         if summed and isinstance(values[0], Items) and values[0].items:
             return _total(values[0])
-        if name in ("rearrange", "reduce") and (made := self._einops(tree, name)) is not None:
+        if (
+            name in ("rearrange", "reduce")
+            and (made := einops(tree, self._type_of, self._size)) is not None
+        ):
             return made
         if name == "arange" and (made := _counted(tree)) is not None:
             return made
@@ -409,30 +412,283 @@ class Pasted:
         same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
         return None if same else tuple(made)
 
-    def _einops(self, tree: CallTree, name: str) -> Tree | None:
-        """Return what `rearrange(x, 'b s (h d) -> b h s d', h=4)` is."""
-        plain = [a.value for a in tree.arguments if a.keyword is None]
-        said = plain[1] if len(plain) > 1 else None
-        shape = self._shape(plain[0]) if plain else None
-        how = plain[2] if name == "reduce" and len(plain) > 2 else None
-        reduction = how.text if isinstance(how, (String, Name)) else ""
-        if not isinstance(said, String) or shape is None or len(plain) != 2 + bool(reduction):
+    def _size(self, tree: Tree) -> Dim | None:
+        """Return the size that an integer or the name of a dim is."""
+        number = integer_literal(tree)
+        if number is not None:
+            return dim(number)
+        meaning = self._scope.meaning(tree.text) if isinstance(tree, Name) else None
+        return meaning if isinstance(meaning, Dim) else None
+
+    def _joined(self, tree: CallTree) -> Tree | None:
+        """Return `cat(x, y, dim=1)` with a list of the tensors; None of a call that has one."""
+        plain = [a for a in tree.arguments if a.keyword is None]
+        tensors = [a.value for a in plain if isinstance(a.value, Name) and self._value(a.value)]
+        if len(tensors) < 2 or [a.value for a in plain[: len(tensors)]] != tensors:
             return None
-        sizes: dict[str, Dim] = {}
+        listed = Argument(None, Items(tuple(tensors), tensors[0].start, tensors[-1].end))
+        return replace(tree, arguments=(listed, *tree.arguments[len(tensors) :]))
+
+    def _is_of_two(self, tree: CallTree) -> bool:
+        """Return whether a call of `max` or `min` is the elementwise one of two tensors."""
+        arguments = _with_receiver(tree)
+        plain = len(arguments) == 2 and not any(a.keyword for a in arguments)
+        return plain and all(self._holds_values(a.value) for a in arguments)
+
+    def _method(self, tree: CallTree, owner: str, name: str, values: list[Tree]) -> Tree | None:
+        if not owner and name == "len" and len(values) == 1:
+            shape = self._shape(values[0])
+            return frameworks.size_tree(shape[0], tree) if shape else None
+        shape = self._shape(owner)
+        if shape is not None and name in ("size", "dim", "numel", "nelement") and not values:
+            if name == "size":
+                return _listed(shape, tree)
+            return (
+                frameworks.size_tree(_product(shape), tree)
+                if name != "dim"
+                else Literal(len(shape), tree.start, tree.end)
+            )
+        receiver = _receiver(tree)
+        rest = values if owner else values[1:]
+        known = None if receiver is None else self._shape(receiver)
+        if name == "transpose" and known is not None and receiver is not None and not rest:
+            return frameworks.reversed_dims(receiver, len(known), tree)  # NumPy's method
+        if name == "squeeze" and known is not None and not rest:
+            ones = [axis for axis, size in enumerate(known) if size == 1]
+            made = frameworks.parsed(f"squeeze(x, {ones})" if ones else "x")
+            return frameworks.substituted(made, {"x": receiver}, tree) if receiver else None
+        if name in ("cuda", "cpu", "numpy") and receiver is not None and not rest:
+            return receiver
+        if receiver is None or not rest:
+            return None
+        other = self._value(rest[0])
+        if name in LIKE and other is not None:
+            like = Name(other.type.dtype.name, rest[0].start, rest[0].end)
+            second = like if name == "type_as" else _listed(other.type.shape or (), rest[0])
+            arguments = (Argument(None, receiver), Argument(None, second))
+            return replace(tree, name=replace(tree.name, text=LIKE[name]), arguments=arguments)
+        if name != "to" or len(rest) != 1:
+            return None
+        if _is_device(rest[0]):
+            return receiver
+        if other is None:
+            return None
+        dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
+        return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
+
+
+def _counted(tree: CallTree) -> Tree | None:
+    """Return `arange(0, 1, 0.25)` as multiples of the step; None of one of integers."""
+    plain = [number_in(a.value) for a in tree.arguments if a.keyword is None]
+    numbers = [n for n in plain if n is not None]
+    if (
+        len(numbers) < len(plain)
+        or not 1 <= len(numbers) <= 3
+        or all(isinstance(n, int) for n in numbers)
+    ):
+        return None
+    start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    if step == 0 or (count := math.ceil((end - start) / step)) < 1:
+        return None
+    text = f"cast(arange({count}), f32)" + (f" * {step}" if step != 1 else "")
+    text += f" + {start}" if start > 0 else f" - {-start}" if start < 0 else ""
+    return frameworks.substituted(frameworks.parsed(text), {}, tree)
+
+
+def _total(listed: Items) -> Tree:
+    """Return the sum of the values of a list, as Python's `sum` adds them."""
+    whole = listed.items[0]
+    for item in listed.items[1:]:
+        whole = Infix("+", whole, item, listed.start, listed.end, listed.start)
+    return whole
+
+
+def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
+    """Return where a key of an assignment begins, and how many elements it has."""
+    if isinstance(key, Range) and key.step is None:
+        low = key.low or Literal(0, at.start, at.end)
+        high = key.high or frameworks.size_tree(size, at)
+        start, end = integer_literal(low), integer_literal(high)
+        if (start or 0) < 0 or (end or 0) < 0:
+            return None
+        if start is not None and end is not None:
+            return low, Literal(end - start, at.start, at.end)
+        return low, high if start == 0 else Infix("-", high, low, at.start, at.end, at.start)
+    number = integer_literal(key)
+    return (key, Literal(1, at.start, at.end)) if number is not None and number >= 0 else None
+
+
+def _folded(tree: Tree) -> Tree:
+    """Return the number that a function of Python's gives of numbers; other trees as they are."""
+    if not isinstance(tree, CallTree):
+        return tree
+    owner, _, name = tree.name.text.rpartition(".")
+    numbers = [number_in(a.value) for a in tree.arguments]
+    known = [n for n in numbers if n is not None]
+    if owner not in ("math", "np") or name not in _FUNCTIONS or len(known) != len(numbers):
+        return tree
+    try:
+        made = _FUNCTIONS[name](*known)
+        # NumPy's floor and ceil are floats, those of math are integers.
+        return Literal(float(made) if owner == "np" else made, tree.start, tree.end)
+    except (TypeError, ValueError, OverflowError):
+        return tree
+
+
+_STATIC = frozenset({"shape", "dtype", "device", "ndim", "size", "dim", "numel", "nelement"})
+"""Attributes and methods of a tensor that do not read its elements."""
+
+
+def values_read(tree: Tree) -> Sequence[str]:
+    """Return the names of values whose elements an expression reads."""
+    parts = [name.split(".") for name in names_used(tree)]
+    return [words[0] for words in parts if len(words) < 2 or words[1] not in _STATIC]
+
+
+def names_used(tree: Tree) -> Sequence[str]:
+    """Return the names that an expression uses, those of methods and functions with owners too."""
+    own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
+    if isinstance(tree, Name):
+        own = [tree.text]
+    return [*own, *(name for part in frameworks.parts_of(tree) for name in names_used(part))]
+
+
+def _number_said(tree: CallTree) -> Literal | None:
+    """Return the number of `float("-inf")`; None of other calls."""
+    said = tree.arguments[0].value if len(tree.arguments) == 1 else None
+    text = said.text.strip().lower() if isinstance(said, String) else ""
+    if tree.name.text != "float" or text.lstrip("+-") not in ("inf", "infinity", "nan"):
+        return None
+    return Literal(float(text), tree.start, tree.end)
+
+
+def _dtype(name: str) -> DType | None:
+    try:
+        return dtypes.find({"float": "float32", "long": "int64", "half": "float16"}.get(name, name))
+    except FusecError:
+        return None
+
+
+def _is_device(tree: Tree) -> bool:
+    """Return whether an expression is a device of PyTorch: all tensors are on the GPU."""
+    if isinstance(tree, String):
+        return tree.text.partition(":")[0] in ("cuda", "cpu")
+    if isinstance(tree, CallTree):
+        return tree.name.text == "torch.device"
+    return isinstance(tree, Name) and (tree.text == "device" or tree.text.endswith(".device"))
+
+
+def _listed(shape: Sequence[Dim], at: Tree) -> Items:
+    return Items(tuple(frameworks.size_tree(size, at) for size in shape), at.start, at.end)
+
+
+def _product(shape: Sequence[Dim]) -> Dim:
+    whole = shape[0]
+    for size in shape[1:]:
+        whole = whole * size
+    return whole
+
+
+def _receiver(tree: CallTree) -> Tree | None:
+    """Return what a method is called of."""
+    owner, dot, _ = tree.name.text.rpartition(".")
+    if not dot:
+        return None
+    if owner:
+        return Name(owner, tree.name.start, tree.name.start + len(owner))
+    return tree.arguments[0].value
+
+
+def _with_receiver(tree: CallTree) -> tuple[Argument, ...]:
+    owner = tree.name.text.rpartition(".")[0]
+    receiver = _receiver(tree) if owner and owner not in (*_MODULES, "F") else None
+    return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)        if name in ("rearrange", "reduce"):
+            return einops(tree, self._type_of, self._size)
+        if name == "arange" and (made := _counted(tree)) is not None:
+            return made
+        if name in _JOINING and (joined := self._joined(tree)) is not None:
+            return joined
+        if name == "where" and len(values) == 1 and self._holds_values(values[0]):
+            raise Unsupported(
+                "`where` of a condition alone: the shape of its result depends on the data",
+                span=self._span(tree),
+                help="`where(condition, x, 0)` keeps the shape",
+            )
+        if name in PAIRS and self._is_of_two(tree):
+            named = replace(tree.name, text=PAIRS[name][0])
+            return replace(tree, name=named, arguments=_with_receiver(tree))
+        if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
+            place = int(name == "indices")
+            found = self._result(values[0], place)
+            if found is not None or self.count_of(values[0]) != 2:
+                return found
+            key = Literal(place, tree.start, tree.end)
+            return Subscript(values[0], (key,), tree.start, tree.end)
+        return self._method(tree, owner, name, values)
+
+    def _result(self, call: CallTree, place: int) -> Tree | None:
+        """Return one result of a function of several that are an operation each."""
+        owner, dot, name = call.name.text.rpartition(".")
+        if name in PARTS and dot:
+            text, entry = PARTS[name][place], find_bare(name)
+            if text is None or entry is None:
+                raise Unsupported(
+                    f"the indices of `{name}` have no operation",
+                    span=self._span(call.name),
+                    help=f"`{name}(x, dim)` returns the values alone",
+                )
+            called = replace(call, arguments=_with_receiver(call))
+            return part_of(entry, text, called, self._type_of)
+        if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
+            return None
+        word = name if place == 0 else PAIRS[name][1]
+        return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))
+
+    def _limit(self, values: list[Tree], name: str) -> float | None:
+        """Return the number that `torch.finfo(dtype).min` is."""
+        inner = values[0] if len(values) == 1 else None
+        is_call = isinstance(inner, CallTree) and inner.name.text == "torch.finfo"
+        if not isinstance(inner, CallTree) or not is_call or not inner.arguments:
+            return None
+        said = inner.arguments[0].value
+        named = self._accepted(said) or said
+        dtype = _dtype(named.text) if isinstance(named, Name) else None
+        if dtype is None or not dtype.is_float:
+            return None
+        return dtype.largest if name == "max" else -dtype.largest
+
+    def _arguments(self, tree: CallTree) -> tuple[Argument, ...] | None:
+        """Return arguments without `*` and Python's keywords; None where there are none."""
+        made: list[Argument] = []
+        name = tree.name.text.rpartition(".")[2]
         for argument in tree.arguments:
-            number, value = integer_literal(argument.value), argument.value
-            if argument.keyword is not None and number is not None:
-                sizes[argument.keyword.text] = dim(number)
-            elif argument.keyword is not None and isinstance(value, Name):
-                meaning = self._scope.meaning(value.text)
-                if isinstance(meaning, Dim):
-                    sizes[argument.keyword.text] = meaning
-        text = rearranged(said.text, shape, sizes, reduction)
-        return (
-            None
-            if text is None
-            else frameworks.substituted(frameworks.parsed(text), {"x": plain[0]}, tree)
-        )
+            word, value = argument.keyword.text if argument.keyword else "", argument.value
+            given = value.value if isinstance(value, Literal) else None
+            if not word and isinstance(given, bool) and name in _WITH_CORRECTION:
+                # The third positional argument is `unbiased` in PyTorch's older form.
+                value = Literal(int(given), value.start, value.end)
+                made.append(Argument(None, value))
+                continue
+            if isinstance(value, Prefix) and value.operator == "*":
+                listed = self._quietly(value.operand)
+                if not isinstance(listed, Items):
+                    return None
+                made += [Argument(None, item) for item in listed.items]
+            elif word == "unbiased" and isinstance(value, Literal) and argument.keyword:
+                number = Literal(int(bool(value.value)), value.start, value.end)
+                made.append(Argument(replace(argument.keyword, text="correction"), number))
+            else:
+                made.append(argument)
+        same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
+        return None if same else tuple(made)
+
+    def _size(self, tree: Tree) -> Dim | None:
+        """Return the size that an integer or the name of a dim is."""
+        number = integer_literal(tree)
+        if number is not None:
+            return dim(number)
+        meaning = self._scope.meaning(tree.text) if isinstance(tree, Name) else None
+        return meaning if isinstance(meaning, Dim) else None
 
     def _joined(self, tree: CallTree) -> Tree | None:
         """Return `cat(x, y, dim=1)` with a list of the tensors; None of a call that has one."""

@@ -99,7 +99,7 @@ MEANINGS: dict[str, Any] = {
     "torch.relu_(x)|y = x": np.maximum(X, 0),
     "u, v = x[:, :H // 2], x[:, H // 2:]|y = u - v": X[:, :3] - X[:, 3:],
     "u, v = x[:, : H // 2], x[:, H // 2 :]|y = u - v": X[:, :3] - X[:, 3:],
-    "y = x.reshape(x.shape[:-1] + (2, 3))": X.reshape(4, 2, 3),
+    "y = x.reshape(x.shape[:-1] + (-1, 3))": X.reshape(4, 2, 3),
     "y = cast(f32, x)": X,
     # tensors and lists as indices
     "y = x[torch.arange(B), t]": X[np.arange(4), T],
