@@ -345,7 +345,10 @@ def main() -> int:
             else:
                 mutant.dies = trial.fate(place, text)
             found.append(mutant)
-            print(f"{number}: {mutant.file}:{mutant.line} {mutant.dies or 'LIVES'}", flush=True)
+            print(
+                f"{number}: {mutant.file}:{mutant.line} {mutant.dies or mutant.argued or 'LIVES'}",
+                flush=True,
+            )
             fates = Counter("died" if m.dies else "argued" if m.argued else "lived" for m in found)
             listed = [asdict(m) for m in found]
             record = {"seed": arguments.seed, **fates, "mutants": listed}
