@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fusec.ir.dim import Dim
@@ -21,7 +22,7 @@ class Condition:
     low: Dim
     end: Dim
 
-    @property
+    @cached_property
     def is_true(self) -> bool:
         """Return whether the condition always holds."""
         return self.position.within(self.low, self.end)
