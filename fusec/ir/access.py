@@ -22,6 +22,13 @@ class Condition:
     low: Dim
     end: Dim
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.position, self.low, self.end))
+
     @cached_property
     def is_true(self) -> bool:
         """Return whether the condition always holds."""
@@ -36,7 +43,7 @@ Conditions = tuple[Condition, ...]
 
 def needed(*conditions: Condition) -> Conditions:
     """Return the conditions that do not always hold, each once."""
-    return tuple(dict.fromkeys(c for c in conditions if not c.is_true))
+    return tuple(dict.fromkeys([c for c in conditions if not c.is_true])) if conditions else ()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,13 @@ class Var:
     name: str
     extent: Dim
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.extent))
+
     def __str__(self) -> str:
         return self.name
 
