@@ -2,8 +2,8 @@
 
 `python tests/package_mutants.py RECORD [--count N] [--seed SEED]`: each mutant is one place of a
 module or of a kernel's template changed by one rule, in a copy of the checkout. Tests that are near
-to it run until one fails that passes without the change. RECORD is written after each mutant and
-says by `argued` why one lives that does no harm; mutants that it has are not run again.
+to it run until one fails that passes without the change. RECORD is written after each mutant, and
+says by `argued` why one that lives does no harm; those that die or are argued do not run again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from paths import ROOT
@@ -33,8 +33,8 @@ FILES_AT_ONCE, ROUNDS = 3, 3
 SECONDS = 240
 """For the tests of one process; what takes longer hangs, if it does not without the mutant."""
 HANGS = "hangs"
-LAST = ("commands/test_cli_golden.py", "test_driver.py")
-"""Tests of all that the examples need, after those that are near."""
+LAST = ("schedule/test_spaces.py", "commands/test_golden.py::test_golden_files")
+"""Tests of all that kernels and examples need, after those that are near."""
 NOT_PACKAGED = "fusec/dev"
 
 COMPARED = {
@@ -152,33 +152,6 @@ def in_template(file: str, text: str) -> Iterator[Place]:
             yield Place(file, rule, start, start + len(match[0].encode()), new)
 
 
-@cache
-def places() -> tuple[Place, ...]:
-    """Return all places of the package, sorted."""
-    found: list[Place] = []
-    for path in sorted((ROOT / "fusec").rglob("*")):
-        file = str(path.relative_to(ROOT))
-        if path.suffix not in (".py", ".j2") or file.startswith(NOT_PACKAGED):
-            continue
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".j2":
-            found += in_template(file, text)
-            continue
-        visitor = Places(file, text)
-        visitor.visit(ast.parse(text))
-        found += visitor.found
-    return tuple(found)
-
-
-def drawn(count: int, seed: int) -> list[Place]:
-    """Return mutants: of random files, that large ones do not have all of them."""
-    by_file: dict[str, list[Place]] = {}
-    for place in places():
-        by_file.setdefault(place.file, []).append(place)
-    random, files = Random(seed), sorted(by_file)
-    return [random.choice(by_file[file]) for file in random.sample(files, count)]
-
-
 @dataclass
 class Mutant:
     """A mutant as it is recorded; dies: the test that notices it, empty where none does."""
@@ -206,6 +179,40 @@ def mutant_of(place: Place) -> tuple[Mutant, bytes]:
     return Mutant(place.file, place.rule, line + 1, *shown), new
 
 
+def files() -> list[str]:
+    """Return the modules of the package and the templates."""
+    found = [f for f in sorted((ROOT / "fusec").rglob("*")) if f.suffix in (".py", ".j2")]
+    names = [str(path.relative_to(ROOT)) for path in found]
+    return [name for name in names if not name.startswith(NOT_PACKAGED)]
+
+
+def places_of(file: str) -> list[Place]:
+    """Return the places of a file to which rules apply."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if file.endswith(".j2"):
+        return list(in_template(file, text))
+    visitor = Places(file, text)
+    visitor.visit(ast.parse(text))
+    return visitor.found
+
+
+def drawn(count: int, seed: int) -> Iterator[Place]:
+    """Yield a place of each of some files: large ones do not have all of them.
+
+    By digests of what they are: an edit elsewhere changes no other mutant.
+    """
+
+    def order(*parts: object) -> bytes:
+        return sha256(repr((seed, *parts)).encode()).digest()
+
+    left = count
+    for file in sorted(files(), key=order):
+        found = places_of(file)
+        if found and left:
+            yield min(found, key=lambda place: order(mutant_of(place)[0].key))
+            left -= 1
+
+
 @cache
 def tests() -> dict[str, str]:
     """Return the test files with their texts, and those of the helpers that they import."""
@@ -219,23 +226,37 @@ def tests() -> dict[str, str]:
     return found
 
 
+def words_of(test: str) -> frozenset[str]:
+    """Return the words that name a test file."""
+    return frozenset(Path(test).stem.split("_"))
+
+
+@cache
+def named_so() -> Counter[str]:
+    """Return how many test files have a word in their name: a rare one says more."""
+    return Counter(word for test in tests() for word in words_of(test))
+
+
 def nearest(place: Place) -> list[str]:
     """Return test files, those first that name the module or the function, or lie beside it."""
     module = place.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     path = Path(place.file)
-    words = {*re.split(r"[_/.]", place.file)} - {"fusec", "py", "j2", "cu", "", "templates"}
+    if path.suffix == ".j2":
+        module = path.name.partition(".")[0]
+    words = {*re.split(r"[_/.]", path.stem)}
     function = re.compile(rf"\b{place.around.strip('_')}\b") if len(place.around) > 4 else None
 
     def score(test: str) -> float:
-        text, own = tests()[test], {*re.split(r"[_/.]", test)}
-        imported = bool(re.search(rf"{re.escape(module)}\b", text))
+        text = tests()[test]
+        common = sum(12 / (1 + named_so()[word]) for word in words & words_of(test))
+        imported = bool(re.search(rf"\b{re.escape(module)}\b", text))
         named = function is not None and function.search(text) is not None
         beside = len(path.parts) > 2 and test.startswith(f"{path.parts[1]}/")
-        return 8 * imported + 4 * named + 2 * beside + 2 * len(words & own) - len(text) / 1e5
+        return 8 * imported + 4 * named + 2 * beside + common - len(text) / 1e5
 
-    ranked = sorted(tests(), key=score, reverse=True)
+    others = [test for test in tests() if test not in LAST and not test.startswith("gpu/")]
     most = FILES_AT_ONCE * ROUNDS - len(LAST)
-    return [*[test for test in ranked if test not in LAST][:most], *LAST]
+    return [*sorted(others, key=score, reverse=True)[:most], *LAST]
 
 
 def run(checkout: Path, names: list[str]) -> str:
@@ -287,7 +308,7 @@ class Trial:
             names = [n for n in near[first : first + FILES_AT_ONCE] if n not in self.broken]
             while names and (failed := self.failing(place, text, names)):
                 file = failed.partition("::")[0]
-                suspects = [file] if file in names else names
+                suspects = [n for n in names if n.partition("::")[0] == file] or names
                 if not run(self.checkout, suspects):
                     return failed
                 self.broken.update(suspects)
@@ -319,12 +340,15 @@ def main() -> int:
         trial = Trial(Path(folder))
         for number, place in enumerate(drawn(arguments.count, arguments.seed), start=1):
             mutant, text = mutant_of(place)
-            if mutant.key in known:
+            if mutant.key in known and (known[mutant.key].dies or known[mutant.key].argued):
                 mutant = known[mutant.key]
             else:
                 mutant.dies = trial.fate(place, text)
             found.append(mutant)
-            print(f"{number}: {mutant.file}:{mutant.line} {mutant.dies or 'LIVES'}", flush=True)
+            print(
+                f"{number}: {mutant.file}:{mutant.line} {mutant.dies or mutant.argued or 'LIVES'}",
+                flush=True,
+            )
             fates = Counter("died" if m.dies else "argued" if m.argued else "lived" for m in found)
             listed = [asdict(m) for m in found]
             record = {"seed": arguments.seed, **fates, "mutants": listed}

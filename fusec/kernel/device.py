@@ -127,6 +127,10 @@ HEADERS: Mapping[str, str] = {
 """The header that declares each name."""
 
 
+CONSTANTS: Mapping[str, int] = {f"{NAMESPACE}kComputed": 8, f"{NAMESPACE}kDigits": 256}
+"""The constants of headers that say how often something is done."""
+
+
 _PURE_HEADERS = (
     "classify.cuh", "fast_math.cuh", "math.cuh", "round_below.cuh", "rounding.cuh", "sequence.cuh",
     "tf32.cuh", "types.cuh", "vector.cuh", "wrap.cuh",
@@ -152,6 +156,12 @@ def header_of(name: str) -> str:
     if name not in HEADERS:
         raise InternalError(f"no device header is declared to have `{name}`")
     return HEADERS[name]
+
+
+def is_function(name: str) -> bool:
+    """Return whether a name that a header declares is a function's, not of a type or a constant."""
+    is_constant = name[0] == "k" and name[1].isupper()
+    return not (name[0].isupper() or is_constant or header_of(name) == "storage.cuh")
 
 
 class Access(Enum):

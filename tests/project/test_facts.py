@@ -81,10 +81,11 @@ LEFT: Mapping[str, str] = {
     "explain/highlight.py": "colours of a finished text",
     "explain/page.py:_detail": "how many lines a finished text has",
     "codegen/render.py:Body.text": "the place of what is known once a template is rendered",
-    "codegen/render.py:_noting.printed": "a string that is printed is noted if it is a name",
+    "codegen/render.py:_Notes.__call__": "a string that is printed is noted if it is a name",
     "codegen/render.py:DeviceNames.__getattr__": "Python's own attributes",
     # Text that fusec has not rendered, or not yet.
     "kernel/ctext.py:_digits": "the exponent of a number as Python prints it",
+    "kernel/costs.py:of_operations": "formulas of operations: those without operands have no hole",
     "kernel/formulas.py": "the formulas of operations, from which nodes are made",
     "run/headers.py:_INCLUDE": "includes of users' kernels and of the headers themselves",
     "emit/names.py:literal": "trigraphs in a C string",
