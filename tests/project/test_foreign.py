@@ -60,7 +60,6 @@ ALLOWED = {
     ("explain/facts.py", "loads"): "JSON that this process has just made",
     ("dev/site.py", "read_text"): "fusec's own documentation",
     ("pages/files.py", "read_text"): "fusec's own documentation",
-    ("dev/site.py", "read_text"): "fusec's own documentation and examples",
     ("commands/manifest.py", "loads"): "JSON that this process has just made",
     ("commands/calibrate.py", "loads"): "TOML that this process has just made",
     ("commands/several.py", "loads"): "JSON that a command of fusec has just made",
