@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from typing import Any
 
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Override
@@ -115,6 +117,22 @@ class SegmentedFusion:
             if i.value in origin and origin[i.value] != s.id
         )
         return tuple(sorted(found, key=lambda e: (e.producer, e.consumer)))
+
+    def graph(self) -> Any:
+        """Return the segments as a networkx DiGraph.
+
+        Nodes are the ids, with `segment`; edges have `values`, the names of what crosses.
+        """
+        import networkx
+
+        networks: Any = networkx  # its stubs leave the types of nodes open
+        graph = networks.DiGraph()
+        graph.add_nodes_from((s.id, {"segment": s}) for s in self.segments)
+        for (producer, consumer), edges in groupby(
+            self.edges, key=lambda e: (e.producer, e.consumer)
+        ):
+            graph.add_edge(producer, consumer, values=tuple(e.value.name for e in edges))
+        return graph
 
     def seconds(self, target: Target) -> float:
         """Return the predicted time of all segments, whatever runs before and after them."""
