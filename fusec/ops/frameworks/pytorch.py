@@ -382,7 +382,6 @@ to(self, dtype) = cast(self, dtype)
 type(self, dtype) = cast(self, dtype)
 type_as(self, other) -> cast(self, bf16)  # with the type of `other`
 contiguous(self) = set(self)
-numpy(self) = set(self)
 item(self) = reshape(self, [])
 view(self, *size) = reshape(self, size)
 reshape(self, *shape) = reshape(self, shape)

@@ -96,7 +96,7 @@ UNSUPPORTED = {
         as_strided as_strided_copy data_ptr dim_order element_size empty_permuted empty_strided
         is_contiguous is_set_to is_shared itemsize nbytes new_empty_strided pin_memory is_pinned
         resize resize_ resize_as resize_as_ set_ share_memory_ storage storage_offset
-        storage_type stride untyped_storage slice_inverse from_file from_numpy frombuffer
+        storage_type stride untyped_storage slice_inverse from_file from_numpy frombuffer numpy
         alias_copy expand_copy slice_copy view_copy squeeze_copy
     """,
     "dims are named under `dims:`, and shapes are checked by these names": """
