@@ -1,4 +1,4 @@
-"""How long generated graphs take to segment at n and 2n: `python -m benchmarks.segmentation_families`.
+"""Times to segment generated graphs at n and 2n: `python -m benchmarks.segmentation_families`.
 
 Each family grows in one way that has been more than linear once. Of several repeats the fastest
 counts; `asked` are the segments that schedulers were asked for.

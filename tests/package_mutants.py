@@ -108,6 +108,11 @@ class Places(ast.NodeVisitor):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Leave texts: before Python 3.12 their parts have no places."""
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """Leave `strict`: it asserts what holds."""
+        if node.arg != "strict":
+            self.generic_visit(node)
+
     def visit_Compare(self, node: ast.Compare) -> None:
         """Note a comparison of two values."""
         if len(node.ops) == 1:

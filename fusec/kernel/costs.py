@@ -134,6 +134,25 @@ def _multiplied_vectors(site: Site) -> Cost:
     return Cost({INTEGER: 16}, "part", site["K"] / 64 / site["Config::kWarps"], each)
 
 
+def _attended(site: Site) -> Cost:
+    """Return the cost of the loop over tiles of keys (attention.cuh), all of which are seen."""
+    keys, features = site["Config::kKeys"], site["Config::kFeatures"]
+    scores, sums = keys / 2, site["Config::kValueFeatures"] / 2
+    softmax = {FLOAT: 3 * scores + 30, SPECIAL: scores + 2, SHUFFLE: 4, CONVERT: scores / 2}
+    products = {TENSOR: features / 16 + keys / 16, FLOAT: sums, BARRIER: 4, INTEGER: 24}
+    tile = added(softmax, products)
+    return Cost(tile, "tile", ceil(site["N"] / keys) - 1, tile)
+
+
+def _loaded_attention(site: Site) -> Cost:
+    """Return the cost of the producer's loop over tiles of keys (attention.cuh)."""
+    features = site["Config::kFeatures"]
+    copies = (features + site["Config::kValueFeatures"]) / 64
+    each = {COPY: copies, BARRIER: 4, INTEGER: 16, BRANCH: 3}
+    trips = ceil(site["N"] / site["Config::kKeys"])
+    return Cost({COPY: features / 64, BARRIER: 2}, "tile", trips, each)
+
+
 def _stored_rows(site: Site) -> Counts:
     """Return the cost of storing 16 staged rows of a warp, of 16 bits (staged_rows.cuh)."""
     vectors = 16 * site["Config::kStagedColumns"] / 8 / WARP
@@ -210,6 +229,12 @@ COSTS: Mapping[str, Costs] = {
     "multiply_stages": _multiplied_stages,
     "multiply_steps": _multiplied_steps,
     "multiply_vectors": _multiplied_vectors,
+    "attend": _attended,
+    "load_attention": _loaded_attention,
+    "attention_tile": {INTEGER: 20},
+    "init_attention": {BARRIER: 10},
+    "key_tiles": {INTEGER: 8},
+    "visit_scores": {INTEGER: 4},
     "floor_divide": {INTEGER: 12},
     "combine": COMBINED["WelfordMerge"],
     "reciprocal": {FLOAT: 6, SPECIAL: 1},
@@ -234,8 +259,10 @@ METHODS: Mapping[str, Costs] = {
     "Welford.push": {FLOAT: 12, SPECIAL: 1},
     "Welford.variance": {FLOAT: 8, SPECIAL: 1},
     "Indexed.position": {INTEGER: 1},
+    ".begin_at": {INTEGER: 3},
+    ".end_at": {INTEGER: 3},
 }
-"""The cost of methods of accumulators."""
+"""The cost of methods, by the type of their object where statements declare it."""
 
 IN_C: Mapping[str, Counts] = {
     "fmaf": {FLOAT: 1},

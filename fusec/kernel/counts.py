@@ -231,7 +231,7 @@ class _Walk:
                 self._call(Call(f"{NAMESPACE}combine_each", node.arguments, (node.type,)))
         elif isinstance(node, Method):
             self._parts(node)
-            owner = _own_name(self.kinds.of(node.object).name)
+            owner = device_name(self.kinds.of(node.object).name)
             self._call(Call(f"{owner}.{node.name}", node.arguments))
         elif isinstance(node, Unary) and node.operator == "&":
             if isinstance(node.operand, Element):

@@ -38,6 +38,8 @@ from fusec.options import CompileOptions
 
 TEMPLATES = ROOT / "fusec" / "templates"
 TOKEN = re.compile(r"\bfor \(|(?<!\w)while \(|call level\(|endcall")
+PLAIN = re.compile(r"for \(int (\w+) = 0; \1 < (k\w+); \+\+\1\)")
+LEVEL = re.compile(r'call level\("(\w+)", cuda\.(k\w+)')
 WRAPPED_BY_CALLERS = {"_matmul_persistent.j2": 1}
 """Loops of macros whose callers have the level, since they end in them."""
 FLOAT, INT = Type("float"), Type("int")
@@ -73,6 +75,14 @@ def test_loops_of_templates_are_levels() -> None:
     )
     assert loops_outside(inline) == 0
     assert loops_outside(inline + bare) == 1
+
+
+def test_plain_loops_have_the_trips_of_their_heads() -> None:
+    lines = [line for p in TEMPLATES.glob("*.j2") for line in p.read_text("utf-8").splitlines()]
+    both = [(PLAIN.search(line), LEVEL.search(line)) for line in lines]
+    found = [(head.groups(), level.groups()) for head, level in both if head and level]
+    assert len(found) > 30
+    assert [head for head, level in found if head != level] == []
 
 
 def test_functions_of_devices_have_costs() -> None:

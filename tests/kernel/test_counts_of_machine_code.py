@@ -61,11 +61,12 @@ KERNELS = {
     "cross_entropy.yaml": (),
     "linear_gelu.yaml": ("barrier", "copy", "load_global", "store_global", "shared"),
     "layernorm_backward.yaml": ("shuffle", "shared"),
+    "attention.yaml": ("barrier",),
 }
 """Examples, and the classes in which loops that the compiler unrolls, or serves otherwise, differ.
 
-linear_gelu: waits for barriers are loops; the bias is loaded once for two rows; the rows that a
-warp stores are a loop. layernorm_backward: partial sums of 8 warps are combined by shuffles.
+linear_gelu, attention: waits for barriers are loops; the bias is loaded once for two rows; the rows
+that a warp stores are a loop. layernorm_backward: partial sums of 8 warps are combined by shuffles.
 """
 NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in list(KERNELS)[1:]]
 
