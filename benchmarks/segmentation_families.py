@@ -1,5 +1,6 @@
-"""Times to segment generated graphs at n and 2n: `python -m benchmarks.segmentation_families`.
+"""How long generated graphs take to segment at n and 2n.
 
+`python -m benchmarks.segmentation_families` measures them.
 Each family grows in one way that has been more than linear once. Of several repeats the fastest
 counts; `asked` are the segments that schedulers were asked for.
 """
