@@ -197,6 +197,16 @@ CASES = [
          tolerance=2e-5),
     Case("aten.conv1d.default", {"input": SEQ, "weight": DW, "bias": floats(4)},
          lambda input, weight, bias: depthwise(input, weight, bias, 3), CONV),
+    Case("aten.conv2d.padding", {"input": floats(2, 4, 5, 6), "weight": floats(4, 1, 3, 3)},
+         lambda input, weight: sum(
+             np.pad(input, ((0, 0), (0, 0), (1, 1), (1, 1)))[:, :, i : i + 5, j : j + 6]
+             * weight[:, 0, i, j, None, None] for i in range(3) for j in range(3)),
+         {"bias": None, "stride": [1, 1], "padding": "same", "groups": 4}),
+    Case("aten.embedding.default", {"weight": floats(9, 4), "indices": whole(0, 9, 2, 3)},
+         lambda weight, indices: weight[indices], {"padding_idx": 0, "sparse": True}),
+    Case("aten.scaled_dot_product_attention.default",
+         {"query": Q, "key": K[:1, :1], "value": V[:1, :1]},
+         lambda query, key, value: attention(query, key, value)[0], tolerance=1e-5),
     Case("aten.convolution.default", {"input": floats(2, 3, 4, 4), "weight": floats(5, 3, 1, 1),
                                       "bias": floats(5)},
          lambda input, weight, bias: patches(input, weight, bias),
