@@ -27,7 +27,7 @@ from fusec.run.transports.choice import GpuTransport, device_of
 from fusec.run.transports.nccl import nccl_problem
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.host import bytes_sent
-from fusec.schedule.pushed_sums import PUSHED_SUM, most_pushed
+from fusec.schedule.pushed_sums import PUSHED_SLICES, PUSHED_SUM, most_added
 from fusec.target import Target
 from fusec.target.table import Link
 
@@ -69,9 +69,11 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
         try:
             known = target(device)
             found = {
-                kind: probes.link(kind, known.link, link.crowding) if kind != PEER_VIEWS.name
                 # How far kernels get that read is not for an exchange to tell.
-                else replace(link, latency=probes.barriers())
+                kind: replace(link, latency=probes.barriers()) if kind == PEER_VIEWS.name
+                # Two GPUs send no slices, nor do more of them few bytes, which tell the latency.
+                else link if kind == PUSHED_SLICES
+                else probes.link(kind, known.link, link.crowding)
                 for kind, link in known.links.items()
             }  # fmt: skip
         finally:
@@ -102,7 +104,7 @@ class Probes:
         crowding: as of the link that is returned; it is not measured.
         """
         ranks = self.links.size
-        large = most_pushed(ranks) // (ranks - 1) if kind == PUSHED_SUM else LARGE
+        large = most_added(kind, ranks) if kind == PUSHED_SUM else LARGE
         latency, seconds = (self.seconds(kind, given) for given in (SMALL, large))
         # Of a slice in a loop a rank's own goes nowhere; here each goes to another rank.
         slices = kind in ("receive_slice", "send_slice")
