@@ -37,6 +37,8 @@ AT_ONCE, TIMES = 20, 3
 """Exchanges that are begun one after the other before a look at the clock, and how often."""
 REDUCING = ("reduce_scatter", "all_reduce")
 AXIS = "ranks"
+UNKNOWN = Link(1.0, 0.0)
+"""A link of which nothing is known."""
 FOUND = "links.json"
 
 
@@ -73,7 +75,7 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
                 kind: replace(link, latency=probes.barriers()) if kind == PEER_VIEWS.name
                 # Two GPUs send no slices, nor do more of them few bytes, which tell the latency.
                 else link if kind == PUSHED_SLICES
-                else probes.link(kind, known.link, link.crowding)
+                else probes.link(kind, known.link, link)
                 for kind, link in known.links.items()
             }  # fmt: skip
         finally:
@@ -98,10 +100,10 @@ class Probes:
     clock: Callable[[], float] = time.perf_counter
     _allocated: list[int] = field(default_factory=list[int])
 
-    def link(self, kind: str, rate: float, crowding: float = 0.0) -> Link:
+    def link(self, kind: str, rate: float, known: Link = UNKNOWN) -> Link:
         """Return what a kind of exchange makes of links of so many bytes per second.
 
-        crowding: as of the link that is returned; it is not measured.
+        known: a link whose crowding and serial latency it has, which are not measured.
         """
         ranks = self.links.size
         large = most_added(kind, ranks) if kind == PUSHED_SUM else LARGE
@@ -110,10 +112,13 @@ class Probes:
         slices = kind in ("receive_slice", "send_slice")
         more = large - SMALL  # what the few bytes take is a part of the latency
         sent = more if slices else bytes_sent(kind, ranks, more)
-        link = Link(1.0, float(f"{latency:.3g}"), crowding)
-        sent *= link.slowdown(1 if slices else ranks - 1)
-        reached = sent / max(seconds - latency, seconds / 2) / rate
-        return replace(link, reach=round(min(1.0, reached), 3))
+        peers = 1 if slices else ranks - 1
+        reached = known.slowdown(peers) * sent / max(seconds - latency, seconds / 2) / rate
+        of_one = max(latency - known.least(peers) + known.latency, latency / peers)
+        return replace(
+            known, latency=float(f"{of_one:.3g}"), reach=round(min(1.0, reached), 3),
+            serial=min(known.serial, float(f"{of_one:.3g}")),
+        )  # fmt: skip
 
     def barriers(self) -> float:
         """Return how long it takes the slowest rank to share memory and to have it back."""
