@@ -43,6 +43,10 @@ def _execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _describe(fusion: Fusion, what: str) -> str:
+    if what == "page":
+        from fusec.explain.notebook import embedded
+
+        return embedded(fusion)
     from fusec import immediate
 
     return immediate.describe(fusion, what)

@@ -178,7 +178,7 @@ def dump_command(
     "--all",
     "every",
     is_flag=True,
-    help="Print all refusals, including those of unrelated schedulers.",
+    help="Print all refusals, of unrelated schedulers too, and the instructions of kernels.",
 )
 @compile_options
 def explain_command(

@@ -94,7 +94,7 @@ def program(fusion: Fusion) -> Called:
 
 
 def describe(fusion: Fusion, what: str) -> str:
-    """Return what a fusion is compiled to, as text."""
+    """Return what a fusion is compiled to, as text, or as a `page` for notebooks."""
     return _describe[0](fusion, what)
 
 

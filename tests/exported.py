@@ -100,7 +100,7 @@ class Export:
         results: Sequence[tuple[str, Shape]],
         /,
         module: str = "",
-        source: str = "",
+        line: str = "",
         **arguments: Any,
     ) -> Any:
         """Add a call; return its result, or a list of several."""
@@ -115,7 +115,7 @@ class Export:
                 ],
                 "outputs": [{"as_tensor": {"name": n}} for n in names],
                 "metadata": {
-                    "stack_trace": f'  File "/home/me/model.py", line {source}, in forward\n    x',
+                    "stack_trace": f'  File "/home/me/model.py", line {line}, in forward\n    x',
                     "nn_module_stack": f"L__self__,,Model;L__self__{module},{module},Layer",
                 }
                 if module
@@ -227,16 +227,16 @@ def perceptron() -> tuple[Export, Any]:
     unread = export.weight("net.unread", bias)
     assert unread.shape == (8,)
     x = export.input("x", "f32", (3, 6))
-    at = {"module": "net.up", "source": "11"}
+    at = {"module": "net.up", "line": "11"}
     h = export.node("aten.linear.default", [("f32", (3, 8))], input=x, weight=w1, bias=b1, **at)
-    at = {"module": "net", "source": "12"}
+    at = {"module": "net", "line": "12"}
     h = export.node("aten.relu.default", [("f32", (3, 8))], self=h, **at)
     h = export.node(
         "aten.layer_norm.default", [("f32", (3, 8))], input=h, normalized_shape=[8], eps=1e-5,
         cudnn_enable=False, **at,
     )  # fmt: skip
     h = export.node("aten.dropout.default", [("f32", (3, 8))], input=h, p=0.1, train=False, **at)
-    at = {"module": "net.down", "source": "13"}
+    at = {"module": "net.down", "line": "13"}
     y = export.node("aten.linear.default", [("f32", (3, 4))], input=h, weight=w2, **at)
     export.output(y)
 

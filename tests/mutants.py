@@ -61,8 +61,8 @@ ORDERS: tuple[dict[str, Any], ...] = (
 SECONDS = 60
 """Of processor time, after which a loop without waits counts as a hang."""
 SYNCHRONISATION = (
-    r"__sync\w+\(\);|cluster_sync\(\);|named_barrier_sync<|fence_\w+\(\);|wgmma_(fence|commit|wait)"
-    r"|copy_(wait|commit)|commit_group|wait_group|\.wait\(|spin_until|\.arrive|wait_turn"
+    r"__sync\w+(?: \}\})?\(\);|cluster_sync\(\);|named_barrier_sync<|fence_\w+\(\);"
+    r"|wgmma_(fence|commit|wait)|copy_(wait|commit)|commit_group|wait_group|\.wait\(|spin_until|\.arrive|wait_turn"
     r"|release_turn|store_release"
 )
 # What a rule is called: where it applies in a line, and what stands there instead.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
 
+from fusec import executor
 from fusec.call.arrays import Kind, View, handle_of
 from fusec.call.fast import Fast, fast_call
 from fusec.call.frameworks import Torch
@@ -108,6 +109,10 @@ class Program:
         results = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
         built = "; ".join(v.covers for v in self.variants if v.covers)
         return f"<Program {self.name}({given}) -> {results}, {built or 'not compiled yet'}>"
+
+    def _repr_html_(self) -> str:
+        """Return the page of `fusec explain --html`, for notebooks; with default options."""
+        return executor.describe(self.fusion, "page")
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """Launch the kernels and return the output, or a tuple of several; does not wait for them.

@@ -15,18 +15,26 @@ from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.device import NAMESPACE, header_of
 from fusec.kernel.facts import uses
 from fusec.kernel.fold import folded
+from fusec.kernel.levels import Level, Typed, without_levels
 from fusec.kernel.nodes import (
     I64,
     INT,
     Call,
     Constexpr,
     Evaluate,
-    Literal,
+    Expression,
+    Grouped,
     Name,
     Node,
     Noted,
+    Operand,
+    Pointer,
     Statement,
     Type,
+    call,
+    item,
+    operand,
+    vector_of,
 )
 from fusec.kernel.numbering import Numbering
 from fusec.schedule.plan import (
@@ -99,12 +107,21 @@ def environment() -> Environment:
     )
     known: dict[str, object] = {
         "constant": _constant,
+        "cuda": CudaNames(),
+        "level": _level,
         "quoted": Quoted,
+        "typed": _typed,
+        "vector": vector_of,
+        "grouped": Grouped,
+        "item": item,
         "fn": DeviceNames(),
         "headers_here": HEADERS_HERE,
+        "invoke": _invoke,
         "parameters_here": PARAMETERS_HERE,
+        "pointer": _pointer,
     }
     found.globals.update(known)  # pyright: ignore[reportUnknownMemberType]
+    found.tests.update({"wide": I64.__eq__})  # pyright: ignore[reportUnknownMemberType]
     return found
 
 
@@ -158,20 +175,31 @@ class Quoted(str):
     __slots__ = ()
 
 
-def _noting(nodes: list[Node]) -> Printing:
-    """Note the nodes, and the names of variables, that a template prints.
+class _Notes:
+    """The nodes, and the names of variables, that a template prints, by level.
 
     What stands in comments is none: templates print it as `Quoted`.
     """
 
-    def printed(value: object) -> object:
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def __call__(self, value: object) -> object:
         if isinstance(value, Node):
-            nodes.append(value)
+            self.nodes.append(value)
         elif isinstance(value, str) and value.isidentifier() and not isinstance(value, Quoted):
-            nodes.append(Name(value))
+            self.nodes.append(Name(value))
         return value
 
-    return printed
+    def inside(self, level: Level, body: Callable[[], str]) -> str:
+        """Return what `body` prints, whose nodes are those of a level."""
+        around, self.nodes = self.nodes, []
+        try:
+            text = body()
+            around.append(replace(level, body=tuple(self.nodes)))
+        finally:
+            self.nodes = around
+        return text
 
 
 def _numbered(numbering: Numbering) -> Printing:
@@ -209,7 +237,7 @@ class Body:
     """What a kernel's text is made of.
 
     names: those that follow from names of the fusion; first: what it does first; headers: those
-    that it includes.
+    that it includes; nodes: what it does first, and what the template prints by level.
     """
 
     template: str
@@ -218,6 +246,7 @@ class Body:
     taken: tuple[Parameter, ...]
     first: tuple[Statement, ...]
     headers: tuple[str, ...]
+    nodes: tuple[Node, ...]
 
     def text(self, printed: str) -> str:
         """Return the whole text, of what the template has printed."""
@@ -236,9 +265,60 @@ class Body:
         return replace(self, taken=taken).text(body)
 
 
-def _constant(name: str, value: int) -> Constexpr:
-    """Return the declaration of a constant whose value tells what accesses ask."""
-    return Constexpr(INT, name, Literal(str(value)))
+def _constant(name: str, value: Operand, kind: Operand = INT) -> Constexpr:
+    """Return the declaration of a constant whose value tells what accesses ask, or how often."""
+    kind = Type(kind) if isinstance(kind, str) else kind
+    assert isinstance(kind, Type)
+    return Constexpr(kind, name, operand(value))
+
+
+def _invoke(function: Name, *arguments: Operand, about: Iterable[Operand] = ()) -> Call:
+    """Return a call of a function by its name; about: the arguments of its template."""
+    return call(function.name, *arguments, about=about)
+
+
+def _typed(kind: Type, name: str, extents: int = 0, place: str = "") -> Typed:
+    """Return a name where a template declares it, with the type of its elements."""
+    return Typed(Name(name), kind, extents, place)
+
+
+def _pointer(buffer: Operand, index: Operand) -> Pointer:
+    """Return where an element of a buffer lies."""
+    return Pointer(operand(buffer), operand(index))
+
+
+def _level(
+    name: str,
+    trips: Operand | None,
+    unroll: Operand | None = None,
+    when: object = True,
+    *,
+    caller: Callable[[], str],
+) -> str:
+    """Return the text of a loop or function of a template, whose nodes are those of a level.
+
+    `{% call level("c", cuda.kChunks) %}`, up to `{% endcall %}`. unroll: as the compiler is told:
+    "" for all trips, else how many; when: whether there is a loop.
+    """
+    notes = _PRINTING.get()
+    if not isinstance(notes, _Notes) or not when:
+        return caller()
+    count = None if trips is None else operand(trips)
+    copies = count if unroll == "" else None if unroll is None else operand(unroll)
+    return notes.inside(Level(name, count, copies), caller)
+
+
+class CudaNames:
+    """`cuda.NAME` in a template: a variable, a constant or a function of CUDA by its name."""
+
+    def __getitem__(self, name: str) -> Name:
+        return Name(name)
+
+    def __getattr__(self, name: str) -> Name:
+        return Name(name)
+
+    def __call__(self, value: Operand) -> Expression:
+        return operand(value)
 
 
 class DeviceNames:
@@ -263,13 +343,15 @@ def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
     view = folded(view, names)
-    nodes: list[Node] = []
-    printed, first = _filled(kernel.template, view, _noting(nodes)), _first(kernel)
+    notes = _Notes()
+    printed, first = _filled(kernel.template, view, notes), _first(kernel)
+    nodes = tuple(without_levels(notes.nodes))
     used = uses([*nodes, *first])
     taken = tuple(p for p in view.parameters if p.name in used.names or _is_in_place(p.argument))
     headers = {header_of(name) for name in used.device | uses(p.type for p in taken).device}
     included = tuple(sorted(headers - {"storage.cuh"} | {"types.cuh"}))
-    body = Body(kernel.template, view, names, taken, first, included)
+    own = (*first, *notes.nodes)
+    body = Body(kernel.template, view, names, taken, first, included, own)
     kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
     return KernelSource(kernel, laid_out(body.text(printed)), _alignments(taken, nodes), body)
 

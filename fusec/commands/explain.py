@@ -17,7 +17,8 @@ from fusec.options import CompileOptions
 class ExplainOptions:
     """How to answer: as JSON, as a page at a path; with ranges of sizes, with the exact bound.
 
-    build: whether kernels are built, for their registers. every: with all refusals.
+    build: whether kernels are built, for their registers. every: with all refusals, and the
+    instructions of kernels.
     """
 
     json: bool = False
@@ -52,7 +53,8 @@ def _explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) ->
 
     if chosen.html == "":
         raise FusecError("--html is empty", help="e.g. --html explain.html")
-    questions = Questions(ranges_of(chosen.ranges), chosen.exact, chosen.build)
+    counts = chosen.json or chosen.every
+    questions = Questions(ranges_of(chosen.ranges), chosen.exact, chosen.build, counts)
     programs = [p.on((t,)) for p in driver.programs(path, options) for t in options.targets]
     found = [(explain(program, questions), program) for program in programs]
     records = [record for record, _ in found]

@@ -44,8 +44,8 @@ def begin_run(report: Report, fusion: Fusion, sizes: Mapping[str, int]) -> Facts
         "device": None, "kernels": [], "segments": [], "edited": [], "copies": [],
         "seconds": None,
         "repeats": None, "predicted_seconds": None, "bytes": None, "fewest_bytes": None,
-        "share": None, "tensor_share": None, "verdict": None, "expected": None, "outputs": [],
-        "stages": {},
+        "l2_bytes": None, "share": None, "reads_l2": None, "tensor_share": None,
+        "verdict": None, "expected": None, "outputs": [], "stages": {},
     }  # fmt: skip
     report.facts.setdefault("runs", []).append(run)
     return run
@@ -89,7 +89,8 @@ def predicted_facts(record: Segmentation) -> Facts:
         {
             "name": s.name, "scheduler": s.scheduler, "seconds": None,
             "predicted_seconds": s.seconds, "bytes": s.bytes + s.workspace_bytes,
-            "fewest_bytes": s.floor_bytes, "share": None, "tensor_share": None, "bound": s.bound,
+            "fewest_bytes": s.floor_bytes, "l2_bytes": s.l2_bytes, "share": None,
+            "reads_l2": None, "tensor_share": None, "bound": s.bound,
         }
         for s in record.segments
     ]  # fmt: skip
@@ -114,12 +115,13 @@ def timed_facts(
     spent = defaultdict[tuple[str, str], float](float)
     for k in timing.kernels:
         spent[k.kernel, k.segment] += k.seconds
-    predicted = program.segmented.times(target.find(package.targets[0]))
+    gpu, segmented = target.find(package.targets[0]), program.segmented
+    predicted, left = segmented.times(gpu), segmented.left_in_l2(gpu)
     segments = list[Facts]()
-    for segment, guess in zip(program.segmented.segments, predicted, strict=True):
+    for segment, guess, stays in zip(segmented.segments, predicted, left, strict=True):
         seconds = sum(k.seconds for k in timing.kernels if k.segment == segment.name)
         estimate = segment.estimate
-        least = roofline.of_segment(segment) if known else None
+        least = roofline.of_segment(segment, stays) if known else None
         moved = None if estimate is None else estimate.bytes + estimate.workspace_bytes
         segments.append(
             {
@@ -147,10 +149,11 @@ def timed_facts(
 
 def _limits(least: Roofline | None, seconds: float, rates: Rates) -> Facts:
     if least is None:
-        return {"fewest_bytes": None, "share": None, "tensor_share": None}
+        return dict.fromkeys(("fewest_bytes", "l2_bytes", "share", "reads_l2", "tensor_share"))
+    share = least.share(seconds, rates)
     return {
-        "fewest_bytes": least.fewest_bytes, "share": least.share(seconds, rates),
-        "tensor_share": least.tensor_share(seconds, rates),
+        "fewest_bytes": least.fewest_bytes, "l2_bytes": least.l2_bytes, "share": share,
+        "reads_l2": share > 1, "tensor_share": least.tensor_share(seconds, rates),
     }  # fmt: skip
 
 

@@ -40,19 +40,23 @@ def print_table(
 
     That is told at the sizes that kernels were planned for alone.
     """
+    from fusec import target
     from fusec.segment import roofline
 
     program = package.program
     known = program.is_planned_for(sizes)
-    segments = {s.name: s for s in program.segmented.segments}
+    segmented = program.segmented
+    left = segmented.left_in_l2(target.find(package.targets[0]))
+    segments = {s.name: (s, each) for s, each in zip(segmented.segments, left, strict=True)}
     labels = launch_labels(program.host.launches)
     rows: list[tuple[str, ...]] = [HEADINGS]
     for name, kernels in groupby(timing.kernels, key=lambda k: k.segment):
-        least = roofline.of_segment(segments[name]) if known else None
+        segment = segments[name][0]
+        least = roofline.of_segment(*segments[name]) if known else None
         own = [(labels[k.kernel, name], k.seconds) for k in kernels]
-        rows += _rows(name, segments[name].scheduler, own, least, rates)
+        rows += _rows(name, segment.scheduler, own, least, rates)
     print("\n".join(aligned(rows, left=(0, 1))))
-    whole = roofline.of_fusion(program.segmented)
+    whole = roofline.of_fusion(segmented)
     least = "" if not known else (
         f" ({share_of(whole, timing.seconds, rates)}, "
         f"compulsory traffic {bytes_text(whole.fewest_bytes)})"
@@ -118,10 +122,14 @@ def _cells(least: Roofline, seconds: float, rates: Rates) -> tuple[str, str, str
 
 
 def share_of(least: Roofline, seconds: float, rates: Rates) -> str:
-    """Return how near to the nearer of its limits something runs: `48 % of bandwidth`."""
+    """Return how near to the nearer of its limits something runs: `48 % of bandwidth`.
+
+    More than memory can move came from L2, and is labelled so.
+    """
     share, tensor = least.share(seconds, rates), least.tensor_share(seconds, rates)
     limit = "tensor cores" if tensor > share else "bandwidth"
-    return f"{share_text(max(share, tensor), 1)} of {limit}"
+    found = " (partly from L2)" if share > 1 else ""
+    return f"{share_text(max(share, tensor), 1)} of {limit}{found}"
 
 
 def print_verdict(package: Package, verdict: Verdict) -> None:

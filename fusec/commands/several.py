@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import click
@@ -95,6 +92,9 @@ def _check(files: Sequence[str], given: dict[str, Any]) -> None:
 
 def _all(calls: Mapping[str, Callable[[], int]], at_once: int) -> Iterator[Done]:
     """Yield what becomes of each file, in order, as soon as those before it are done."""
+    # One file needs no processes, and each command loads this module.
+    from multiprocessing.connection import wait
+
     waiting, running, done = list(calls.items()), list[_Child](), dict[str, Done]()
     stack = ExitStack()
     try:
@@ -117,13 +117,15 @@ class _Child:
     """A process that begins as this one is, and what it prints."""
 
     def __init__(self, file: str, call: Callable[[], int], stack: ExitStack) -> None:
+        from multiprocessing import get_context
+        from tempfile import TemporaryFile
+
         sys.stdout.flush()
         sys.stderr.flush()
         self.file = file
         self._streams = [stack.enter_context(TemporaryFile()) for _ in range(2)]  # noqa: SIM115
         places = [stream.fileno() for stream in self._streams]
-        fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(target=_captured, args=(call, *places))
+        self.process = get_context("fork").Process(target=_captured, args=(call, *places))
         self.process.start()
 
     def done(self) -> Done:

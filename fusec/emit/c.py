@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from fusec.codegen.layout import filled
 from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
+from fusec.emit.code import field_of
 from fusec.emit.conditions import conditions
 from fusec.emit.expressions import Sizes
 from fusec.emit.local import check_program, local_bounds
@@ -203,7 +205,7 @@ class _Printer:
         self, program: Compilation, sizes: tuple[Size, ...], fields: tuple[Field, ...]
     ) -> PlanView:
         host, facts, mesh = program.host, program.local.dims, program.local.mesh
-        print_ = Sizes({s.symbol: f"s->{s.name}" for s in sizes})
+        print_ = Sizes({s.symbol: field_of("s", s.name) for s in sizes})
         free = frozenset(s.name for s in host.scalars)
         held = tuple(
             Condition(holds, self.texts.setdefault(text, len(self.texts)))
@@ -277,12 +279,17 @@ def _number(value: bool | int | float, dtype: DType) -> str:
     """Return a default as C; nothing for what is no finite number."""
     import numpy as np
 
+    from fusec.kernel import nodes
     from fusec.kernel.ctext import literal as number
     from fusec.run.launch import pack_scalar
 
     if dtype.is_half:
         return str(pack_scalar(value, dtype).value)
-    text = str(number(np.asarray(value).astype(dtype.numpy).item(), dtype))
-    if "NAN" in text or "INFINITY" in text:
+    own = np.asarray(value).astype(dtype.numpy).item()
+    if not math.isfinite(own):
         return ""
-    return text.rpartition("(")[2].rstrip(")")
+    match number(own, dtype):
+        case nodes.Call(arguments=(found,)) | nodes.Grouped(inside=found):  # of a type, and INT_MIN
+            return str(found)
+        case found:
+            return str(found)

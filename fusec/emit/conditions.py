@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from fusec.emit.code import Code, code, joined
 from fusec.emit.expressions import Bounds, Sizes, divisors, largest_terms
 from fusec.emit.local import sizes_of
 from fusec.emit.scratch import places
@@ -14,7 +15,7 @@ from fusec.ir.graph import DimFact
 from fusec.run.launch import GRID_LIMITS
 from fusec.schedule.plan import Guard, SizeArgument
 
-Held = tuple[str, str]
+Held = tuple[Code, str]
 """An expression that is true, and what to say where it is not."""
 _LARGEST = 2**62
 
@@ -35,18 +36,18 @@ def conditions(
     for product, factor in largest_terms(computed, bounds):
         print_.called.add("magnitude")
         ((atoms, _),) = product.terms
-        factors = " * ".join(f"magnitude({print_.text(symbol(str(a)))})" for a in atoms)
+        each = (code("magnitude({})", print_.text(symbol(str(a)))) for a in atoms)
         limit = f"{_LARGEST // factor}.0"
-        yield f"{factors} <= {limit}", f"`{product}` is too large for 64 bits"
+        yield code("{} <= {}", joined(" * ", each), limit), f"`{product}` is too large for 64 bits"
     for divisor in divisors(computed):
-        yield f"{print_.text(divisor)} != 0", f"division by zero: `{divisor}` is 0"
+        yield code("{} != 0", print_.text(divisor)), f"division by zero: `{divisor}` is 0"
     for guard in program.guards:
         reason = f": {guard.reason}" if guard.reason else ""
         yield _guard(guard, print_), f"`{guard}` does not hold{reason}"
     for check in program.checks:
         if check.index is not None:
             text, extent = print_.text(check.index), print_.text(check.extent)
-            yield f"{text} >= 0 && {text} < {extent}", f"`{check}` does not hold"
+            yield code("{0} >= 0 && {0} < {1}", text, extent), f"`{check}` does not hold"
     for instruction in every(program.instructions):
         if isinstance(instruction, EncodeTensorMap):
             yield from _strides(instruction, print_)
@@ -58,36 +59,36 @@ def _declared(facts: Iterable[DimFact], free: frozenset[str], print_: Sizes) -> 
     for fact in facts:
         field = print_.text(symbol(fact.name))
         if fact.name not in free:
-            yield f"{field} >= 0", f"`{fact.name}` is negative"
+            yield code("{} >= 0", field), f"`{fact.name}` is negative"
         if fact.multiple_of > 1:
             text = f"`{fact.name}` is not a multiple of {fact.multiple_of}, as declared"
-            yield f"{field} % {fact.multiple_of} == 0", text
+            yield code("{} % {} == 0", field, fact.multiple_of), text
 
 
-def _guard(guard: Guard, print_: Sizes) -> str:
+def _guard(guard: Guard, print_: Sizes) -> Code:
     if guard.relation == "%":
-        return f"{print_.factor(guard.value)} % {guard.bound} == 0"
-    return f"{print_.text(guard.value)} {guard.relation} {guard.bound}"
+        return code("{} % {} == 0", print_.factor(guard.value), guard.bound)
+    return code("{} {} {}", print_.text(guard.value), guard.relation, guard.bound)
 
 
 def _strides(encode: EncodeTensorMap, print_: Sizes) -> Iterator[Held]:
     for stride in encode.map.strides:
         if not stride.is_const:
             text = f"a stride of `{encode.map.buffer}`, {stride} bytes, is not a multiple of 16"
-            yield f"{print_.factor(stride)} % 16 == 0", text
+            yield code("{} % 16 == 0", print_.factor(stride)), text
 
 
 def _launch(launch: Launch, print_: Sizes) -> Iterator[Held]:
     for axis, blocks, limit in zip("xyz", launch.grid, GRID_LIMITS, strict=True):
         if not blocks.is_const:
             because = f"kernel `{launch.kernel}` needs more blocks in {axis} than {limit}"
-            yield f"{print_.text(blocks)} <= {limit}", because
+            yield code("{} <= {}", print_.text(blocks), limit), because
     for argument in launch.arguments:
         if isinstance(argument, SizeArgument) and not argument.wide and not argument.value.is_const:
             because = f"`{argument.value}` does not fit 32 bits"
-            yield f"{print_.text(argument.value)} <= INT32_MAX", because
+            yield code("{} <= INT32_MAX", print_.text(argument.value)), because
             if argument.value.lower_bound() is None:
-                yield f"{print_.text(argument.value)} >= INT32_MIN", because
+                yield code("{} >= INT32_MIN", print_.text(argument.value)), because
 
 
 def _expressions(program: HostProgram) -> Iterator[Dim]:

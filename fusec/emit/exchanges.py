@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import InternalError, Unsupported
-from fusec.emit.streams import StreamPrinter
+from fusec.emit.code import Code, code, field_of, joined
+from fusec.emit.streams import STREAMS, StreamPrinter
 from fusec.emit.variables import Variables
 from fusec.emit.view import Call, Step
 from fusec.hostir.instructions import (
@@ -52,7 +53,7 @@ class _Begin:
     """The stream on which an exchange begins, and the steps around it."""
 
     before: list[Step]
-    stream: str
+    stream: Code | str
     behind: list[Step]
 
 
@@ -67,7 +68,7 @@ class ExchangePrinter:
         self,
         variables: Variables,
         streams: StreamPrinter,
-        communicators: Mapping[str, str],
+        communicators: Mapping[str, Code],
         channel: int,
     ) -> None:
         """Begin without exchanges; channel: the number of the stream of exchanges."""
@@ -121,7 +122,7 @@ class ExchangePrinter:
         steps, on = self.streams.enter()
         yield from steps
         self._called("await")
-        yield Call(f"await(streams, {on}, {event})", f"wait {buffer}")
+        yield Call(code("await({}, {}, {})", STREAMS, on, event), f"wait {buffer}")
 
     def share(self, share: Share, room: str, step: Dim) -> Iterator[Step]:
         """Yield what brings together the parts of all ranks, `step` bytes apart in a room."""
@@ -139,14 +140,14 @@ class ExchangePrinter:
         event, self.events = self.events, self.events + 1
         self._events |= dict.fromkeys(buffers, event)
         self._called("mark")
-        behind: list[Step] = [Call(f"mark(streams, {self.channel}, {event})")]
+        behind: list[Step] = [Call(code("mark({}, {}, {})", STREAMS, self.channel, event))]
         return _Begin(
             [*before, *self.streams.fork(self.channel)],
-            f"streams->all[{self.channel}]",
+            field_of("streams", f"all[{self.channel}]"),
             behind,
         )
 
-    def _collective(self, exchange: Collective, on: str) -> str:
+    def _collective(self, exchange: Collective, on: Code | str) -> Code:
         source, target = (self._buffer(n) for n in (exchange.source, exchange.target))
         ends, text = (exchange.source, exchange.target), self.variables.text
         match exchange.kind:
@@ -154,7 +155,7 @@ class ExchangePrinter:
                 count = source.dense_bytes
                 return self._nccl("AllGather", ends, count, (_BYTES,), exchange.axis, on)
             case "broadcast" if exchange.root is not None:  # to all, also where few need it
-                rest = _BYTES, f"(int)({text(exchange.root)})"
+                rest = _BYTES, code("(int)({})", text(exchange.root))
                 return self._nccl("Broadcast", ends, target.dense_bytes, rest, exchange.axis, on)
             case "all_to_all":
                 block = text(floordiv(source.dense_bytes, exchange.ranks))
@@ -175,26 +176,28 @@ class ExchangePrinter:
         name: str,
         ends: tuple[str, str],
         count: Dim,
-        rest: tuple[str, ...],
+        rest: tuple[Code | str, ...],
         axis: str,
-        on: str,
-    ) -> str:
+        on: Code | str,
+    ) -> Code:
         source, target = map(self.variables.at, ends)
         pointers = f"(const void*){source}", f"(void*){target}"
         size = self.variables.cast(count, "size_t")
-        return f"nccl({self._call(f'nccl{name}', (*pointers, size, *rest), axis, on)})"
+        return code("nccl({})", self._call(f"nccl{name}", (*pointers, size, *rest), axis, on))
 
-    def _blocks(self, given: tuple[str, ...], axis: str, on: str) -> str:
+    def _blocks(self, given: tuple[Code | str, ...], axis: str, on: Code | str) -> Code:
         self._called("exchange_blocks")
         return self._call("exchange_blocks", given, axis, on)
 
-    def _end(self, buffer: str, place: Dim) -> tuple[str, str, str]:
+    def _end(self, buffer: str, place: Dim) -> tuple[str, Code, Code]:
         """Return where a slice lies, its bytes, and the place of the rank at its other end."""
         variables = self.variables
         return variables.at(buffer), variables.bytes(buffer), variables.text(place)
 
-    def _call(self, function: str, given: tuple[str, ...], axis: str, on: str) -> str:
-        return f"{function}({', '.join(given)}, {self.communicators[axis]}, {on})"
+    def _call(
+        self, function: str, given: tuple[Code | str, ...], axis: str, on: Code | str
+    ) -> Code:
+        return code("{}({})", function, joined(", ", (*given, self.communicators[axis], on)))
 
     def _buffer(self, name: str) -> Buffer:
         return self.variables.program.buffer[name]

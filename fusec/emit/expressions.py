@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fusec.emit.code import Code, code, reads_of
 from fusec.ir.dim import Atom, Call, Dim, Symbol, dim, symbol
 
 FUNCTIONS = {
@@ -14,18 +15,21 @@ FUNCTIONS = {
 
 
 class Sizes:
-    """Prints size expressions; `fields` has by symbol the C expression of its value.
+    """Prints size expressions; `fields` has by symbol the code of its value.
 
     called: the functions that what was printed so far calls.
     """
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
+    def __init__(self, fields: Mapping[str, Code]) -> None:
         """Start with nothing printed."""
         self.fields = dict(fields)
         self.called: set[str] = set()
 
-    def text(self, value: Dim) -> str:
+    def text(self, value: Dim) -> Code:
         """Return an expression of type int64_t."""
+        return Code(self._printed(value), reads_of(self.fields[s] for s in value.symbols))
+
+    def _printed(self, value: Dim) -> str:
         if value.is_const:
             return str(value.value)
         text = ""
@@ -40,16 +44,16 @@ class Sizes:
                 text = f"-{body}" if coefficient < 0 else body
         return text
 
-    def factor(self, value: Dim) -> str:
+    def factor(self, value: Dim) -> Code:
         """Return an expression that binds at least as a product does."""
-        return self.text(value) if len(value.terms) <= 1 else f"({self.text(value)})"
+        return self.text(value) if len(value.terms) <= 1 else code("({})", self.text(value))
 
     def _atom(self, atom: Atom) -> str:
         if isinstance(atom, Symbol):
-            return self.fields[atom.name]
+            return self.fields[atom.name].text
         function = FUNCTIONS[atom.function]
         self.called.add(function)
-        return f"{function}({self.text(atom.left)}, {self.text(atom.right)})"
+        return f"{function}({self._printed(atom.left)}, {self._printed(atom.right)})"
 
 
 def divisors(values: Iterable[Dim]) -> tuple[Dim, ...]:

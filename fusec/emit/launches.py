@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.codegen.layout import WIDTH
+from fusec.emit.code import Code, code, field_of, joined
 from fusec.emit.names import C_TYPES
 from fusec.emit.variables import Variables
 from fusec.emit.view import Field, LaunchKernel, Map
@@ -28,7 +29,7 @@ class LaunchPrinter:
         self.variables.sizes.called.add("encode")
         described = encode.map
         extents, strides = (
-            ", ".join(self.variables.cast(v, "cuuint64_t") for v in values)
+            joined(", ", (self.variables.cast(v, "cuuint64_t") for v in values))
             for values in (described.extents, described.strides)
         )
         kind, *modes = map_enumerators(described).values()
@@ -43,13 +44,13 @@ class LaunchPrinter:
             modes=", ".join(modes),
         )
 
-    def launch(self, launch: Launch, stream: str, *, overlapped: bool) -> LaunchKernel:
+    def launch(self, launch: Launch, stream: Code | str, *, overlapped: bool) -> LaunchKernel:
         """Return the launch on a stream; overlapped: with the end of the kernel before it."""
         sizes = self.variables.sizes
-        locals_, parameters = list[str](), list[str]()
+        locals_, parameters = list[Code](), list[Code]()
         for number, argument in enumerate(launch.arguments):
             declared, pointer = self._argument(argument, f"n{number}")
-            locals_ += [declared] if declared else []
+            locals_ += [] if declared is None else [declared]
             parameters.append(pointer)
         function = f"functions[{self.kernels[launch.kernel]}]"
         shape = [*map(sizes.text, launch.grid), *map(str, launch.block)]
@@ -61,33 +62,34 @@ class LaunchPrinter:
             name = "launch_overlapped"
         sizes.called.add(name)
         rest = (str(launch.shared_bytes), stream, "parameters")
-        call = f"{name}({', '.join((function, *shape, *rest))})"
-        locals_ += _array(parameters or ["NULL"])
+        call = code("{}({})", name, joined(", ", (function, *shape, *rest)))
+        locals_ += _array(parameters or [Code("NULL")])
         return LaunchKernel(launch.kernel, launch.segment, tuple(locals_), call)
 
-    def _argument(self, argument: Argument, local: str) -> tuple[str, str]:
-        """Return the declaration of a local variable, or nothing, and the pointer to a value."""
+    def _argument(self, argument: Argument, local: str) -> tuple[Code | None, Code]:
+        """Return the declaration of a local variable, None without one, and a value's pointer."""
+        own = Code(f"&{local}")
         if isinstance(argument, SizeArgument):
             value = self.variables.sizes.text(argument.value)
             if argument.wide:
-                return f"long long {local} = {value};", f"&{local}"
-            cast = value if argument.value.is_const else f"(int)({value})"
-            return f"int {local} = {cast};", f"&{local}"
+                return code("long long {} = {};", local, value), own
+            cast = value if argument.value.is_const else code("(int)({})", value)
+            return code("int {} = {};", local, cast), own
         if isinstance(argument, ScalarArgument):
             if argument.name in self.size_fields:
                 kind = C_TYPES[argument.dtype.name]
-                value = f"({kind})s->{self.size_fields[argument.name]}"
-                return f"{kind} {local} = {value};", f"&{local}"
-            return "", f"(void*)&a->{self.fields[argument.name].name}"
+                value = field_of("s", self.size_fields[argument.name])
+                return code("{0} {1} = ({0}){2};", kind, local, value), own
+            return None, code("(void*)&{}", field_of("a", self.fields[argument.name].name))
         if isinstance(argument, TensorMapArgument):
-            return "", f"&{self.variables.map(argument.name)}"
-        return "", f"&{self.variables.at(argument.name)}"
+            return None, Code(f"&{self.variables.map(argument.name)}")
+        return None, Code(f"&{self.variables.at(argument.name)}")
 
 
-def _array(parameters: list[str]) -> list[str]:
+def _array(parameters: list[Code]) -> list[Code]:
     """Return the array of pointers to parameters, one by one where they do not fit a line."""
-    line = f"void* parameters[] = {{{', '.join(parameters)}}};"
-    if len(line) <= WIDTH - 4:
+    line = code("void* parameters[] = {{{}}};", joined(", ", parameters))
+    if len(line.text) <= WIDTH - 4:
         return [line]
-    each = (f"parameters[{k}] = {pointer};" for k, pointer in enumerate(parameters))
-    return [f"void* parameters[{len(parameters)}];", *each]
+    each = (code("parameters[{}] = {};", k, pointer) for k, pointer in enumerate(parameters))
+    return [Code(f"void* parameters[{len(parameters)}];"), *each]

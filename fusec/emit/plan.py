@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusec.diagnostics import InternalError, Unsupported
+from fusec.emit.code import Code, code, field_of, joined, variable
 from fusec.emit.exchanges import HOST_ONLY, ExchangePrinter, is_waited_later, some_wait_later
 from fusec.emit.expressions import Sizes
 from fusec.emit.launches import LaunchPrinter
@@ -102,7 +103,7 @@ class PlanPrinter:
         count = streams_of(program)
         channel = count + 1 if some_wait_later(program) else 0
         self.streams = StreamPrinter(self.variables, channel or count)
-        communicators = {axis.source: f"a->ranks.{axis.name}" for axis in axes}
+        communicators = {x.source: field_of("a", f"ranks.{x.name}") for x in axes}
         self.exchanges = ExchangePrinter(self.variables, self.streams, communicators, channel)
         self._views = views_of(program)
         placed = {
@@ -132,13 +133,14 @@ class PlanPrinter:
             pointers,
             self._memory,
             tuple(_needed(made)),
-            tuple(Placed(self.variables.symbol(f"{a.source}.place"), a) for a in self.axes),
+            tuple(Placed(str(self.variables.symbol(f"{a.source}.place")), a) for a in self.axes),
             self.streams.count,
             self.exchanges.events,
         )
 
     def _input(self, name: str) -> _Made:
-        return self._address(name, f"(CUdeviceptr)a->{self.fields[name].name}")
+        given = field_of("a", self.fields[name].name)
+        return self._address(name, code("(CUdeviceptr){}", given))
 
     def _body(self, body: _Body) -> Iterator[_Made]:
         for place in range(len(body.instructions)):
@@ -151,7 +153,7 @@ class PlanPrinter:
             case Allocate(name) if is_given(self.program, name):
                 yield self._input(name)
             case Allocate(name):
-                yield self._address(name, f"memory + places->{self._placed[name].name}")
+                yield self._address(name, _in_workspace(self._placed[name]))
             case Alias(name):
                 yield from self._alias(instruction, body)
             case EncodeTensorMap(_, described):
@@ -184,7 +186,7 @@ class PlanPrinter:
         match instruction:
             case Memset(name):
                 self.sizes.called.add("fill")
-                yield _Made(Call(f"fill({at(name)}, {size_of(name)}, {on})"), (name,))
+                yield _Made(Call(code("fill({}, {}, {})", at(name), size_of(name), on)), (name,))
             case Copy(target, source):
                 yield _Made(Call(self._copy(target, source, on)), (target, source))
             case Launch():
@@ -194,22 +196,24 @@ class PlanPrinter:
                 step = self.launches.launch(instruction, on, overlapped=overlapped)
                 yield _Made(step, used)
 
-    def _copy(self, target: str, source: str, on: str) -> str:
+    def _copy(self, target: str, source: str, on: str) -> Code:
         """Return the call that copies a tensor, as one piece where both lie densely."""
         at, buffers = self.variables.at, (self.program.buffer[n] for n in (target, source))
         layouts = [b.strides for b in buffers]
         buffer = self.program.buffer[target]
         if all(strides == dense_strides(buffer.shape) for strides in layouts):
             self.sizes.called.add("copy")
-            return f"copy({at(target)}, {at(source)}, {self.variables.bytes(target)}, {on})"
+            size = self.variables.bytes(target)
+            return code("copy({}, {}, {}, {})", at(target), at(source), size, on)
         self.sizes.called |= {"copy", "copy_layout"}
-        dims = ", ".join(
-            f"{{{', '.join(map(self.variables.text, dim))}}}"
+        each = (
+            code("{{{}}}", joined(", ", map(self.variables.text, dim)))
             for dim in zip(buffer.shape, *layouts, strict=True)
         )
         rank, item = len(buffer.shape), buffer.dtype.size
-        given = at(target), at(source), str(rank), f"(const Dim[]){{{dims}}}", str(item), on
-        return f"copy_layout({', '.join(given)})"
+        dims = code("(const Dim[]){{{}}}", joined(", ", each))
+        given = at(target), at(source), rank, dims, item, on
+        return code("copy_layout({})", joined(", ", given))
 
     def _exchange(
         self, instruction: Collective | Send | Receive | Wait | Share, body: _Body, place: int
@@ -232,8 +236,8 @@ class PlanPrinter:
                 yield from map(_Made, self.exchanges.wait(buffer))
             case Share(source, views):
                 room, step = self.variables.room(source), part_bytes(self.program, source)
-                where = f"memory + places->{self._placed[room_of(source)].name}"
-                yield _Made(Statement(f"CUdeviceptr {room} = {where};"))
+                where = _in_workspace(self._placed[room_of(source)])
+                yield _Made(Statement(code("CUdeviceptr {} = {};", room, where)))
                 for each in self.exchanges.share(instruction, room, step):
                     yield _Made(each, (source,))
                 for k, view in enumerate(views):
@@ -246,14 +250,13 @@ class PlanPrinter:
         made = list[_Made]()
         owns = dict[str, tuple[str, OwnSlice]]()
         for each in own_slices(loop, self.program.buffers, self.program.instructions):
-            variable = self.variables.own(self._owns)
+            own = self.variables.own(self._owns)
             self._owns += 1
-            owns[each.own_alias.buffer] = variable, each
+            owns[each.own_alias.buffer] = own, each
             place = self.variables.symbol(f"{each.send.axis}.place")
             to, origin = (self.variables.text(i.place) for i in (each.send, each.receive))
-            made.append(
-                _Made(Statement(f"bool {variable} = {to} == {place} && {origin} == {place};"))
-            )
+            both = code("{0} == {2} && {1} == {2}", to, origin, place)
+            made.append(_Made(Statement(code("bool {} = {};", own, both))))
         made += self._body(_Body(loop.body, owns))
         if self.exchanges.pending != pending:
             raise Unsupported(
@@ -265,7 +268,7 @@ class PlanPrinter:
             raise InternalError(f"`{loop}` ends on another stream")
         self.streams.end_loop(loop)
         uses = tuple(dict.fromkeys(name for each in made for name in each.uses))
-        index = self.variables.text(symbol(loop.index, extent=False))
+        index = str(self.variables.text(symbol(loop.index, extent=False)))
         count, comment = self.variables.text(loop.count), c_comment(str(loop).rstrip(":"))
         yield _Made(Loop(comment, index, count, tuple(_needed(made))), uses)
 
@@ -275,17 +278,23 @@ class PlanPrinter:
         yield self._address(name, self._address_of(alias), alias.of)
         if name in body.own:
             own, each = body.own[name]
-            kept = f"if ({own}) {self.variables.at(name)} = {self._address_of(each.own_alias)};"
+            where = self.variables.at(name), self._address_of(each.own_alias)
+            kept = code("if ({}) {} = {};", own, *where)
             yield _Made(Statement(kept), (each.own_alias.of,), name)
         if name in self._views:
             yield _Made(SetView(self.fields[name].name, self.variables.at(name)), (name,))
 
-    def _address_of(self, alias: Alias) -> str:
+    def _address_of(self, alias: Alias) -> Code:
         size = self.program.buffer[alias.buffer].dtype.size
         return self.variables.part(self.variables.at(alias.of), alias.offset * size)
 
-    def _address(self, name: str, value: str, *uses: str) -> _Made:
-        return _Made(Statement(f"CUdeviceptr {self.variables.at(name)} = {value};"), uses, name)
+    def _address(self, name: str, value: Code, *uses: str) -> _Made:
+        declared = code("CUdeviceptr {} = {};", self.variables.at(name), value)
+        return _Made(Statement(declared), uses, name)
+
+
+def _in_workspace(memory: PlacedMemory) -> Code:
+    return code("{} + {}", variable("memory"), field_of("places", memory.name))
 
 
 def _follows_a_kernel(body: _Body, place: int) -> bool:

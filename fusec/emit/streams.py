@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fusec.emit.code import Code, code, variable
 from fusec.emit.variables import Variables
 from fusec.emit.view import Call, Statement, Step
 from fusec.hostir.instructions import For, SetStream, Synchronize
 from fusec.ir.dim import Dim, dim
 
 CALLER = dim(0)
+STREAMS = variable("streams")
 
 
 class StreamPrinter:
@@ -58,7 +60,7 @@ class StreamPrinter:
         """Return what lets a stream wait for what the current one was given."""
         steps, _ = self.enter()
         self._called("use")
-        return [*steps, self._follow(f"use(streams, {number})", self.current)]
+        return [*steps, self._follow(code("use({}, {})", STREAMS, number), self.current)]
 
     def begin_loop(self, loop: For) -> list[Step]:
         """Return the steps before a loop; `on` may differ from one iteration to the next."""
@@ -83,13 +85,14 @@ class StreamPrinter:
             return []
         self._shown = self.current
         if self.current == CALLER:
-            return [Statement("on = stream;")]
+            return [Statement(Code("on = stream;"))]
         self._called("use")
-        return [Statement(f"on = use(streams, {self.variables.text(self.current)});")]
+        return [Statement(code("on = use({}, {});", STREAMS, self.variables.text(self.current)))]
 
-    def _follow(self, stream: str, other: Dim, comment: str = "") -> Step:
+    def _follow(self, stream: Code | str, other: Dim, comment: str = "") -> Step:
         self._called("follow")
-        return Call(f"follow(streams, {stream}, {self.variables.text(other)})", comment)
+        ends = stream, self.variables.text(other)
+        return Call(code("follow({}, {}, {})", STREAMS, *ends), comment)
 
     def _called(self, helper: str) -> None:
         self.variables.sizes.called.add(helper)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fusec.diagnostics import Unsupported
 from fusec.emit.c import rendered
+from fusec.emit.code import Code, joined
 from fusec.emit.expressions import Sizes
 from fusec.emit.names import C_TYPES, literal
 from fusec.emit.view import Field, ProgramView, Size
@@ -35,8 +36,8 @@ class Tensor:
     number: int
     dtype: str
     rank: int
-    shape: str
-    strides: str
+    shape: Code
+    strides: Code
 
 
 @dataclass(frozen=True)
@@ -70,24 +71,6 @@ class FunctionView:
     scalars: tuple[Value, ...]
     streams: int
 
-    def _calls(self, function: str) -> bool:
-        return any(function in v.value for v in (*self.bound, *self.scalars))
-
-    @property
-    def has_integers(self) -> bool:
-        """Return whether an integer is read."""
-        return self._calls("integer_of(")
-
-    @property
-    def has_numbers(self) -> bool:
-        """Return whether a number is read."""
-        return self._calls("number_of(")
-
-    @property
-    def has_halves(self) -> bool:
-        """Return whether a number is rounded to a type that C lacks."""
-        return self._calls("bits_of(")
-
 
 def source_of(view: ProgramView, fusion: Fusion, host: HostProgram) -> bytes:
     """Return the C++ source of the function; Unsupported for what it cannot pass on."""
@@ -104,7 +87,7 @@ class _Printer:
     sizes: Sizes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sizes = Sizes({s.symbol: f"s.{s.name}" for s in self.view_.sizes})
+        self.sizes = Sizes({s.symbol: Code(f"s.{s.name}") for s in self.view_.sizes})
 
     def view(self) -> FunctionView:
         name = self.view_.name
@@ -181,8 +164,8 @@ class _Printer:
                 number=number,
                 dtype=f"{{{code_of(buffer.dtype)}, {buffer.dtype.size * 8}, 1}}",
                 rank=len(buffer.shape),
-                shape=", ".join(self.sizes.text(d) for d in buffer.shape),
-                strides=", ".join(self.sizes.text(d) for d in buffer.strides),
+                shape=joined(", ", map(self.sizes.text, buffer.shape)),
+                strides=joined(", ", map(self.sizes.text, buffer.strides)),
             )
 
     def _bound(self, size: Size, tensors: tuple[Tensor, ...], order: tuple[str, ...]) -> str:
@@ -212,6 +195,7 @@ class _Printer:
         most = f"INT{dtype.bits}_MAX"
         if dtype.kind == "uint":
             least, most = "0", "INT64_MAX" if dtype.bits == 64 else f"UINT{dtype.bits}_MAX"
+        self.sizes.called.add("integer_of")
         return f"integer_of(given[{number}], about_{field_}, {least}, {most})"
 
     def _scalars(self, order: tuple[str, ...]) -> Iterator[Value]:
@@ -225,6 +209,7 @@ class _Printer:
         kind = C_TYPES.get(dtype.name)
         if dtype.is_integer:
             return f"static_cast<{kind}>({self._integer(dtype, field_, number)})"
+        self.sizes.called.add("number_of")
         read = f"number_of(given[{number}], about_{field_})"
         if dtype.kind == "bool":
             return f"{read} != 0"
@@ -236,6 +221,7 @@ class _Printer:
                 "not passed to it"
             )
         exponent, fraction, largest = _HALVES[dtype.name]
+        self.sizes.called.add("bits_of")
         bits = f"bits_of({read}, {exponent}, {fraction}, {largest})"
         return bits if dtype.size == 2 else f"static_cast<uint8_t>({bits})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fusec.emit.code import Code, code, variable
 from fusec.emit.expressions import Sizes
 from fusec.emit.names import FieldNames
 from fusec.hostir.program import HostProgram
@@ -17,9 +18,9 @@ class Variables:
         """Name the symbols that only a run knows."""
         self.program, self.sizes = program, sizes
         self._names = FieldNames()
-        sizes.fields |= {symbol: self._names.add(symbol, "of") for symbol in local}
+        sizes.fields |= {symbol: variable(self._names.add(symbol, "of")) for symbol in local}
 
-    def symbol(self, name: str) -> str:
+    def symbol(self, name: str) -> Code:
         """Return the variable of a symbol that only a run knows."""
         return self.sizes.fields[name]
 
@@ -31,7 +32,7 @@ class Variables:
         """Return the variable that says whether a rank exchanges a slice with itself."""
         return self._names.add(f"own_{number}", "of")
 
-    def text(self, value: Dim) -> str:
+    def text(self, value: Dim) -> Code:
         """Return a size as an expression."""
         return self.sizes.text(value)
 
@@ -43,17 +44,19 @@ class Variables:
         """Return the variable of a tensor map."""
         return self._names.add(f"map_{name}", "of")
 
-    def bytes(self, name: str) -> str:
+    def bytes(self, name: str) -> Code:
         """Return how many bytes the elements of a buffer take."""
         return self.sizes.text(self.program.buffer[name].dense_bytes)
 
-    def part(self, whole: str, offset: Dim) -> str:
+    def part(self, whole: str, offset: Dim) -> Code:
         """Return the address that lies an offset in bytes behind another one."""
         if offset.is_const:
-            return whole if offset == 0 else f"{whole} + {offset}"
+            return Code(whole if offset == 0 else f"{whole} + {offset}")
         self.sizes.called.add("part")
-        return f"part({whole}, {self.text(offset)})"
+        return code("part({}, {})", whole, self.text(offset))
 
-    def cast(self, value: Dim, kind: str) -> str:
+    def cast(self, value: Dim, kind: str) -> Code:
         """Return a size as a factor of a C type."""
-        return self.sizes.factor(value) if value.is_const else f"({kind})({self.sizes.text(value)})"
+        if value.is_const:
+            return self.sizes.factor(value)
+        return code("({})({})", kind, self.sizes.text(value))

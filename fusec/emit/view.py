@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
+from fusec.emit.code import Code, reads, reads_of
 from fusec.emit.scratch import Place
 from fusec.ir.dtype import DType
 from fusec.ir.graph import DimFact
@@ -45,7 +45,7 @@ class Pointer:
     """A pointer that is checked, and the number of its text; elements: of its tensor."""
 
     field: str
-    elements: str
+    elements: Code
     alignment: int
     number: int
 
@@ -54,7 +54,7 @@ class Pointer:
 class Condition:
     """A condition on sizes as an expression, and the number of its text."""
 
-    holds: str
+    holds: Code
     number: int
 
 
@@ -64,11 +64,11 @@ class PlacedMemory:
 
     name: str
     comment: str
-    bytes: str
+    bytes: Code
     zeroed: bool
 
     @classmethod
-    def of(cls, name: str, place: Place, size: str) -> PlacedMemory:
+    def of(cls, name: str, place: Place, size: Code) -> PlacedMemory:
         """Return a place under a name, of a size that is an expression."""
         return cls(name, ", then ".join(place.buffers), size, place.zeroed)
 
@@ -77,8 +77,13 @@ class PlacedMemory:
 class Statement:
     """A statement that cannot fail, such as the declaration of a buffer's address."""
 
-    code: str
+    code: Code
     kind: str = "statement"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the variables of the function around it that it reads."""
+        return self.code.reads
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class SetView:
     address: str
     kind: str = "view"
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the variables of the function around it that it reads."""
+        return frozenset(("a",))
+
 
 @dataclass(frozen=True)
 class Call:
@@ -97,10 +107,15 @@ class Call:
     unless: the variable that says whether there is nothing to do.
     """
 
-    code: str
+    code: Code
     comment: str = ""
     unless: str = ""
     kind: str = "call"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the variables of the function around it that it reads."""
+        return self.code.reads
 
 
 @dataclass(frozen=True)
@@ -111,11 +126,16 @@ class Map:
     address: str
     type: str
     rank: int
-    extents: str
-    strides: str
+    extents: Code
+    strides: Code
     box: str
     modes: str
     kind: str = "map"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the variables of the function around it that it reads."""
+        return self.extents.reads | self.strides.reads
 
 
 @dataclass(frozen=True)
@@ -127,9 +147,14 @@ class LaunchKernel:
 
     kernel: str
     segment: str
-    locals: tuple[str, ...]
-    function: str
+    locals: tuple[Code, ...]
+    function: Code
     kind: str = "launch"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the variables of the function around it that it reads."""
+        return reads_of((*self.locals, self.function))
 
 
 @dataclass(frozen=True)
@@ -138,9 +163,14 @@ class Loop:
 
     comment: str
     index: str
-    count: str
+    count: Code
     body: tuple[Step, ...]
     kind: str = "loop"
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the variables of the function around it that it reads."""
+        return self.count.reads.union(*(step.reads for step in self.body))
 
 
 Step = Statement | SetView | Call | Map | LaunchKernel | Loop
@@ -175,11 +205,6 @@ class Placed:
     axis: Axis
 
 
-def _reads(printed: object, struct: str) -> bool:
-    """Return whether what is printed reads a field of a struct that it has a pointer to."""
-    return re.search(rf"\b{struct}->", str(printed)) is not None
-
-
 @dataclass(frozen=True)
 class PlanView:
     """What is launched for some targets, at some sizes.
@@ -211,12 +236,12 @@ class PlanView:
     @property
     def sizes_unread(self) -> bool:
         """Return whether the places do not depend on sizes."""
-        return not _reads([p.bytes for p in self.places], "s")
+        return not reads((p.bytes for p in self.places), "s")
 
     @property
     def conditions_unread(self) -> bool:
         """Return whether the conditions do not depend on sizes."""
-        return not _reads([c.holds for c in self.conditions], "s")
+        return not reads((c.holds for c in self.conditions), "s")
 
     @property
     def launches(self) -> bool:
@@ -248,7 +273,7 @@ class PlanView:
         memory = ("memory", "places") if self.places else ()
         streams = ("streams",) if self.streams else ()
         placed = (p.variable for p in self.ranks)
-        read = (name for name in placed if re.search(rf"\b{name}\b", str(self.steps)))
+        read = (name for name in placed if self._reads(name))
         return ("functions", "stream", "a", *memory, *streams, *read)
 
     @property
@@ -257,22 +282,26 @@ class PlanView:
         read = {
             "functions": self.launches,
             "stream": self.streams > 0 or self.on_stream,
-            "a": _reads(self.steps, "a") or not self.step_sizes_unread,
-            "memory": "memory + places->" in str(self.steps),
-            "places": _reads(self.steps, "places"),
-            "streams": "streams" in str(self.steps),
+            "a": self._reads("a", "s"),
+            "memory": self._reads("memory"),
+            "places": self._reads("places"),
+            "streams": self._reads("streams"),
         }
         return tuple(name for name in self._passed if not read.get(name, True))
 
     @property
     def run_sizes_unread(self) -> bool:
         """Return whether what a run checks and places does not depend on sizes."""
-        return not self.places and not _reads(self.pointers, "s")
+        return not self.places and not reads((p.elements for p in self.pointers), "s")
 
     @property
     def step_sizes_unread(self) -> bool:
         """Return whether the steps do not depend on sizes."""
-        return not _reads(self.steps, "s")
+        return not self._reads("s")
+
+    def _reads(self, *names: str) -> bool:
+        """Return whether a step reads one of some parameters and variables."""
+        return any(not step.reads.isdisjoint(names) for step in self.steps)
 
 
 @dataclass(frozen=True)

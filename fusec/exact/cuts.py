@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 from fusec.exact.conflicts import Conflicts
 from fusec.exact.space import Space, bits
+from fusec.segment.flow import Flow, Unbounded
 
 
 class Cuts:
@@ -50,49 +51,49 @@ class Cuts:
 
     def _read(self, node: int) -> int:
         """Return the smallest cut between a node and what is computed elsewhere, as it is read."""
-        space, graph, seen, stack = self.space, _graph(), set[int](), [node]
+        space, graph, seen, stack = self.space, Flow(), set[int](), [node]
         while stack:
             current = stack.pop()
             for value in bits(space.reads[current]):
                 stored = not space.made >> value & 1 or space.storable >> value & 1
-                graph.add_edge(("out", value), current, capacity=float("inf"))
+                graph.add_edge(("out", value), current)
                 if value in seen:
                     continue
                 seen.add(value)
-                most = space.least[value] if stored else float("inf")
-                graph.add_edge(("in", value), ("out", value), capacity=most)
+                most = space.least[value] if stored else None
+                graph.add_edge(("in", value), ("out", value), most)
                 maker = space.maker[value] if space.made >> value & 1 else None
                 if maker is None or self._elsewhere(node, maker):
-                    graph.add_edge("source", ("in", value), capacity=float("inf"))
+                    graph.add_edge("source", ("in", value))
                 else:
-                    graph.add_edge(maker, ("in", value), capacity=float("inf"))
+                    graph.add_edge(maker, ("in", value))
                     if not space.reads[maker]:
-                        graph.add_edge("source", maker, capacity=0)
+                        graph.add_edge("source", maker, 0)
                     stack.append(maker)
         return _least_cut(graph, "source", node)
 
     def _written(self, node: int) -> int:
         """Return the smallest cut between a node and what follows elsewhere, as it is written."""
-        space, graph, seen, stack = self.space, _graph(), set[int](), [node]
+        space, graph, seen, stack = self.space, Flow(), set[int](), [node]
         while stack:
             current = stack.pop()
             for value in bits(space.results[current]):
                 if value in seen:
                     continue
                 seen.add(value)
-                most = space.roots[value][1] if space.storable >> value & 1 else float("inf")
-                graph.add_edge(current, ("in", value), capacity=float("inf"))
-                graph.add_edge(("in", value), ("out", value), capacity=most)
+                most = space.roots[value][1] if space.storable >> value & 1 else None
+                graph.add_edge(current, ("in", value))
+                graph.add_edge(("in", value), ("out", value), most)
                 if space.outputs >> value & 1:
-                    graph.add_edge(("out", value), "sink", capacity=float("inf"))
+                    graph.add_edge(("out", value), "sink")
                 for user in space.fusion.users.get(space.values[value], ()):
                     after = space.number.get(user)
                     if after is None:
                         continue
                     if self._elsewhere(node, after):
-                        graph.add_edge(("out", value), "sink", capacity=float("inf"))
+                        graph.add_edge(("out", value), "sink")
                     else:
-                        graph.add_edge(("out", value), after, capacity=float("inf"))
+                        graph.add_edge(("out", value), after)
                         stack.append(after)
         return _least_cut(graph, node, "sink")
 
@@ -100,20 +101,11 @@ class Cuts:
         return other != node and self.conflicts.separated(node, other)
 
 
-def _graph() -> Any:
-    import networkx
-
-    flow: Any = networkx
-    return flow.DiGraph()
-
-
-def _least_cut(graph: Any, source: Any, sink: Any) -> int:
-    import networkx
-
-    flow: Any = networkx
+def _least_cut(graph: Flow, source: Hashable, sink: Hashable) -> int:
+    """Return the capacity of the minimum cut; 0 where nothing, or no bound, separates the ends."""
     if source not in graph or sink not in graph:
         return 0
     try:
-        return int(flow.maximum_flow_value(graph, source, sink))
-    except flow.NetworkXUnbounded:
+        return graph.minimum_cut(source, sink)[0]
+    except Unbounded:
         return 0

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from fusec.explain.facts import Operation, Segmentation, SegmentFacts
 from fusec.explain.layout import Layout, Point, arrange, shelved
+from fusec.explain.repeats import Repeat, folded, repeats_of
 from fusec.explain.text import count, crossing_text
 from fusec.explain.units import bytes_text, time_text
 
@@ -21,6 +22,10 @@ LONGEST = 22
 MOST_NODES = 160
 """Segments with more operations show how many of each kind they have."""
 MOST_SEGMENTS = 250
+MOST_UNFOLDED = 12
+"""Segments up to which each is drawn, also those of layers that repeat."""
+LARGE = 2400.0
+"""Height from which a picture has an overview without operations, in pixels."""
 PAD = 14.0
 HEAD = 44.0
 ROW = 34.0
@@ -61,43 +66,69 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A segment: its frame, and what is inside of it."""
+    """A segment: its frame, and what is inside; stands_for: numbers of it and its repeats."""
 
     id: int
     frame: Box
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
+    stands_for: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """The whole picture in pixels."""
+    """The whole picture in pixels; repeats: layers that are drawn once."""
 
     segments: tuple[Drawn, ...]
     lines: tuple[Line, ...]
     width: float
     height: float
+    repeats: tuple[Repeat, ...] = ()
 
 
-def draw(record: Segmentation) -> Drawing | None:
-    """Return the picture of a segmentation; None where there is too much to draw."""
-    if len(record.segments) > MOST_SEGMENTS:
+def draw(record: Segmentation, *, operations: bool = True) -> Drawing | None:
+    """Return the picture of a segmentation; None where there is too much to draw.
+
+    Of many segments, layers that repeat are drawn once. operations: whether segments show what is
+    inside.
+    """
+    segments = record.segments
+    folds = len(segments) > MOST_UNFOLDED
+    repeats = repeats_of(segments) if folds else ()
+    shown = folded(segments) if folds else {s.id: s.id for s in segments}
+    drawn = [s for s in segments if shown[s.id] == s.id]
+    if len(drawn) > MOST_SEGMENTS:
         return None
-    inner = {s.id: _inside(s, record) for s in record.segments}
+    alike: dict[int, list[int]] = {}
+    for number, first in shown.items():
+        alike.setdefault(first, []).append(number)
+    inside = _inside if operations else _outside
+    inner = {s.id: inside(s, record, tuple(alike[s.id])) for s in drawn}
     sizes: dict[Hashable, tuple[float, float]] = {k: _frame_size(d) for k, d in inner.items()}
+    between, moved = _crossing(record, shown)
+    outer = shelved(sizes, between, (40.0, 80.0 if operations else 40.0))
+    placed = tuple(_moved(inner[s.id], _corner(outer.places[s.id], sizes[s.id])) for s in drawn)
+    lines = _between(outer, between, moved)
+    return Drawing(placed, lines, outer.width + 2 * PAD, outer.height + 2 * PAD, repeats)
+
+
+def _crossing(
+    record: Segmentation, shown: Mapping[int, int]
+) -> tuple[dict[tuple[int, int], list[str]], Counter[tuple[int, int]]]:
+    """Return the tensors between drawn segments as text, and their bytes.
+
+    Of a layer that repeats, those of its first run; none that lead to its next run.
+    """
     between: dict[tuple[int, int], list[str]] = {}
     moved = Counter[tuple[int, int]]()
+    origin: dict[tuple[int, int], int] = {}
     for tensor in record.crossing:
         for consumer in tensor.consumers:
-            pair = (tensor.producer, consumer)
-            between.setdefault(pair, []).append(crossing_text(tensor))
-            moved[pair] += tensor.bytes
-    outer = shelved(sizes, between, (40.0, 80.0))
-    drawn = tuple(
-        _moved(inner[s.id], _corner(outer.places[s.id], sizes[s.id])) for s in record.segments
-    )
-    lines = _between(outer, between, moved)
-    return Drawing(drawn, lines, outer.width + 2 * PAD, outer.height + 2 * PAD)
+            pair = (shown[tensor.producer], shown[consumer])
+            if pair[0] < pair[1] and origin.setdefault(pair, tensor.producer) == tensor.producer:
+                between.setdefault(pair, []).append(crossing_text(tensor))
+                moved[pair] += tensor.bytes
+    return between, moved
 
 
 def _corner(middle: Point, size: tuple[float, float]) -> Point:
@@ -159,15 +190,28 @@ def _moved(drawn: Drawn, by: Point) -> Drawn:
     return replace(drawn, frame=replace(drawn.frame, x=by.x, y=by.y))
 
 
-def _inside(segment: SegmentFacts, record: Segmentation) -> Drawn:
+def _outside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, ...]) -> Drawn:
+    """Return a segment as a frame with its name and figures."""
+    del record
+    return Drawn(segment.id, _frame(segment, stands_for, 0.0, HEAD + 4), (), (), stands_for)
+
+
+def _frame(segment: SegmentFacts, stands_for: tuple[int, ...], width: float, height: float) -> Box:
+    """Return the frame of a segment, at least `width` wide inside, with its name and figures."""
+    times = f" ×{len(stands_for)}" if len(stands_for) > 1 else ""
+    figures = f"{bytes_text(segment.bytes)}, {time_text(segment.seconds)}"
+    title = f"{segment.name} {segment.scheduler}{times}"
+    width = max(width, LETTER * 1.15 * max(len(title), len(figures))) + 2 * PAD
+    return Box("frame", 0.0, 0.0, width, height, (title, figures), title, segment.id % HUES)
+
+
+def _inside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, ...]) -> Drawn:
     hue = segment.id % HUES
     boxes = _boxes(segment, record)
     sizes = {key: (b.width, b.height) for key, b in boxes.items()}
     layout = arrange(sizes, _lines(segment, boxes), (12.0, 20.0))
-    figures = f"{bytes_text(segment.bytes)}, {time_text(segment.seconds)}"
-    title = f"{segment.name} {segment.scheduler}"
-    width = max(layout.width, LETTER * 1.15 * max(len(title), len(figures))) + 2 * PAD
-    left = (width - layout.width) / 2
+    frame = _frame(segment, stands_for, layout.width, layout.height + HEAD + 2 * PAD)
+    left = (frame.width - layout.width) / 2
     placed = {
         key: replace(
             box,
@@ -181,9 +225,7 @@ def _inside(segment: SegmentFacts, record: Segmentation) -> Drawn:
         for line, way in layout.ways.items()
     )
     lines = tuple(Line(_path(way), "data", _line_title(boxes, line), hue) for line, way in ways)
-    height = layout.height + HEAD + 2 * PAD
-    frame = Box("frame", 0.0, 0.0, width, height, (title, figures), title, hue)
-    return Drawn(segment.id, frame, tuple(placed.values()), lines)
+    return Drawn(segment.id, frame, tuple(placed.values()), lines, stands_for)
 
 
 def _line_title(boxes: Mapping[Hashable, Box], line: tuple[Hashable, Hashable]) -> str:

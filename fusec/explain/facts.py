@@ -35,11 +35,40 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class LevelFacts:
+    """Instructions of one trip of a loop, without those of loops in it; the first is the kernel.
+
+    loop: its variable, or the function that it is; depth: how many loops are around it; trips: on
+    average over threads, each time that it is reached, null where data decides; expression: the
+    same in the constants of the kernel; per_trip: by class.
+    """
+
+    loop: str
+    depth: int
+    trips: float | None
+    expression: str
+    per_trip: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class InstructionFacts:
+    """Instructions of a thread that takes every branch, counted in the nodes of a kernel.
+
+    not_counted: the device functions that are not in them.
+    """
+
+    per_thread: Mapping[str, float]
+    levels: tuple[LevelFacts, ...]
+    not_counted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class KernelFacts:
     """A kernel of a segment, by how many blocks of it an SM holds, predicted from its plan.
 
     registers: of a thread; spills: whether it would hold more than its launch bounds leave it.
-    built_registers: what the compiler gave it, where that was asked for.
+    built_registers: what the compiler gave it, instructions: what it executes, where that was asked
+    for.
     """
 
     name: str
@@ -49,6 +78,7 @@ class KernelFacts:
     shared_bytes: int
     resident_blocks: int
     built_registers: int | None = None
+    instructions: InstructionFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +169,7 @@ class SegmentFacts:
     outputs: tuple[str, ...]
     bytes: int
     floor_bytes: int
+    l2_bytes: int
     workspace_bytes: int
     seconds: float
     time: Mapping[str, float]

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
 from fusec.explain import refusals, text, units
-from fusec.explain.drawing import HUES, Drawing, draw
+from fusec.explain.charts import HEIGHT, WIDTH, Charts, charts
+from fusec.explain.drawing import HUES, LARGE, Drawing, draw
 from fusec.explain.facts import Crossing, Segmentation, SegmentFacts, Taken
 from fusec.explain.highlight import highlighted
+from fusec.segment.protocol import Estimate
+from fusec.target import find
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -49,11 +52,16 @@ class Detail:
 
 @dataclass(frozen=True)
 class View:
-    """What the template shows of one fusion for one target."""
+    """What the template shows of one fusion for one target.
+
+    full: the drawing with operations, where `drawing` has none because it is large.
+    """
 
     record: Segmentation
     anchor: str
     drawing: Drawing | None
+    full: Drawing | None
+    charts: Charts
     details: tuple[Detail, ...]
     unfused: tuple[Taken, ...]
     saved: tuple[Taken, ...]
@@ -83,7 +91,7 @@ def page(found: Sequence[Explained]) -> str:
     views = [_view(*each, f"f{number}") for number, each in enumerate(found)]
     names = ", ".join(dict.fromkeys(record.fusion for record, _ in found))
     template = _environment().get_template("page.html.j2")
-    said = {"text": text, "units": units, "refusals": refusals}
+    said = {"text": text, "units": units, "refusals": refusals, "plot": (WIDTH, HEIGHT)}
     return template.render(views=views, title=names, hues=HUES, **said)
 
 
@@ -104,10 +112,17 @@ def _view(record: Segmentation, program: Compilation, anchor: str) -> View:
         _detail(record, program, segment, f"{anchor}-{segment.name}") for segment in record.segments
     )
     rest = [d for d in record.decisions if d.action != "boundary"]
+    full = draw(record)
+    is_large = full is None or full.height > LARGE or bool(full.repeats)
+    overview = draw(record, operations=False) if is_large else None
+    nothing = Estimate(bytes=0, ctas=0, kernels=0)
+    estimates = [s.estimate or nothing for s in program.segmented.segments]
     return View(
         record,
         anchor,
-        draw(record),
+        overview if is_large else full,
+        full if is_large else None,
+        charts(record, estimates, find(program.options.target)),
         details,
         tuple(d for d in record.decisions if d.action == "boundary"),
         tuple(d for d in rest if d.action in text.SAVING),

@@ -129,7 +129,8 @@ def _segment(
 ) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
-    least, rates = roofline.of_segment(segment), rates_of(target)
+    left = 0 if segment.estimate is None else int(max(0, estimate.left_in_l2(target, dirty)))
+    least, rates = roofline.of_segment(segment, left), rates_of(target)
     seconds, times = estimate.seconds(target, dirty), segment.iterations
     resources = time_by_resource(estimate, target, dirty)
     return SegmentFacts(
@@ -142,6 +143,7 @@ def _segment(
         outputs=tuple(o.value.name for o in segment.fusion.outputs),
         bytes=times * estimate.bytes,
         floor_bytes=times * least.fewest_bytes,
+        l2_bytes=times * least.l2_bytes,
         workspace_bytes=times * estimate.workspace_bytes,
         seconds=times * seconds,
         time={name: times * alone for name, alone in resources.items()},

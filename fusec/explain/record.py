@@ -18,6 +18,7 @@ from fusec.keywords import Options, options_of
 from fusec.options import DEFAULT_TARGET, CompileOptions
 
 if TYPE_CHECKING:
+    from fusec.explain.instructions import Counted
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.run.build import Artifact
@@ -31,11 +32,15 @@ EXACT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked besides the segmentation: ranges of dims, the exact bound, real registers."""
+    """What is asked besides the segmentation: ranges of dims, the exact bound, real registers.
+
+    instructions: whether those of kernels are counted, which renders them.
+    """
 
     ranges: Mapping[str, tuple[int, int]]
     exact: bool = False
     build: bool = False
+    instructions: bool = False
 
 
 def explain(program: Compilation, questions: Questions | None = None) -> Segmentation:
@@ -43,11 +48,12 @@ def explain(program: Compilation, questions: Questions | None = None) -> Segment
     from fusec.explain.sizes import choices
 
     options, segmented = program.options, program.segmented
+    counts = questions is not None and questions.instructions
     if questions is not None and questions.build:
         package = driver.build(program)
-        record = record_of(package.program, options.target, package.artifacts)
+        record = record_of(package.program, options.target, package.artifacts, counts=counts)
     else:
-        record = record_of(program, options.target)
+        record = record_of(program, options.target, counts=counts)
     if questions is not None:
         found = (choices(program, n, *r) for n, r in questions.ranges.items())
         record = replace(record, choices=tuple(c for each in found for c in each))
@@ -59,8 +65,13 @@ def explain(program: Compilation, questions: Questions | None = None) -> Segment
 Built = Mapping[tuple[str, str], "Artifact"]
 
 
-def record_of(program: Compilation, arch: str, built: Built | None = None) -> Segmentation:
-    """Return a program's segmentation as data, for what it costs on a target."""
+def record_of(
+    program: Compilation, arch: str, built: Built | None = None, *, counts: bool = False
+) -> Segmentation:
+    """Return a program's segmentation as data, for what it costs on a target.
+
+    counts: whether the instructions of its kernels are in it.
+    """
     from fusec import target
     from fusec.explain.specialised import specialised_sizes
     from fusec.hostir.expand import expand
@@ -69,6 +80,7 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
     division = lowering.division(program.original, program.options)
     peak = peak_bytes(expand(program.posts, segmented, program.plans), segmented.fusion.hints)
     registers = {} if built is None else _registers(program, arch, built)
+    instructions: Counted = _instructions(program) if counts else {}
     with activity(f"explain {program.original.name}"):
         return describe(
             segmented,
@@ -76,7 +88,7 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
             divisions=division.decisions,
             streams=program.options.streams,
             peak_bytes=peak,
-            occupancy=[_kernels(plan, gpu, registers) for plan in program.plans],
+            occupancy=[_kernels(plan, gpu, registers, instructions) for plan in program.plans],
             orders=[_orders(plan) for plan in program.plans],
             hosts=["" if plan.host is None else str(plan.host) for plan in program.plans],
             specialised=[
@@ -98,8 +110,16 @@ def _registers(program: Compilation, arch: str, built: Built) -> dict[str, int]:
     return {name: built[own, arch].registers for name, own in program.kernels_launched.items()}
 
 
+def _instructions(program: Compilation) -> Counted:
+    """Return the instructions of a program's kernels, by their names."""
+    from fusec.explain.instructions import counted
+
+    sources = (source for each in program.sources for source in each)
+    return counted(sources, program.segmented.fusion.hints)
+
+
 def _kernels(
-    plan: KernelPlan, target: Target, registers: Mapping[str, int]
+    plan: KernelPlan, target: Target, registers: Mapping[str, int], instructions: Counted
 ) -> tuple[KernelFacts, ...]:
     from fusec.schedule.segments import occupancies
 
@@ -114,6 +134,7 @@ def _kernels(
                 told.shared_bytes,
                 told.blocks,
                 registers.get(kernel.name),
+                instructions.get(kernel.name),
             )
         )
     return tuple(found)
@@ -163,7 +184,7 @@ def segmentation(
     options.setdefault("target", DEFAULT_TARGET)
     programs = _programs_of(fusion, options_of("segmentation", options))
     chosen = choose("segmentation", {p.original.name: p for p in programs}, part)
-    return explain(chosen, Questions(ranges or {}, exact))
+    return explain(chosen, Questions(ranges or {}, exact, instructions=True))
 
 
 def _programs_of(given: Any, options: CompileOptions) -> Sequence[Compilation]:

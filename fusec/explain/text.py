@@ -18,6 +18,7 @@ from fusec.explain.facts import (
     SegmentFacts,
     Taken,
 )
+from fusec.explain.instructions import instructions
 from fusec.explain.refusals import alike, reasons, takers_of, told
 from fusec.explain.units import bytes_text, share_text, time_text
 
@@ -33,7 +34,8 @@ SAVING = ("region", "merge", "shift", "rematerialise", "redefine")
 def explanation(record: Segmentation, *, every: bool = False) -> str:
     """Return the explanation of one fusion for one target.
 
-    every: with the refusals of schedulers that take no segments of such a kind, too.
+    every: with the refusals of schedulers that take no segments of such a kind, too, and with the
+    instructions of kernels where they were counted.
     """
     text = _Text(record, every)
     blocks = [
@@ -58,6 +60,9 @@ class _Text:
 
     def segment(self, segment: SegmentFacts) -> Iterator[str]:
         yield from _segment(segment)
+        if self._every:
+            for kernel in segment.occupancy:
+                yield from _rows("instructions", instructions(kernel))
         yield from _rows("refused", self._texts(segment.refusals))
 
     def boundaries(self) -> Iterator[str]:
@@ -277,7 +282,9 @@ def reached(facts: SegmentFacts | Segmentation) -> str:
     binds = isinstance(facts, SegmentFacts) and facts.bound == "tensor_cores"
     if binds or facts.tensor_share > facts.share:
         return f"{share_text(facts.tensor_share, 1)} of peak tensor-core throughput (GEMMs)"
-    return f"{share_text(facts.share, 1)} of peak bandwidth (compulsory traffic)"
+    left = facts.l2_bytes if isinstance(facts, SegmentFacts) else 0
+    stays = f" except {bytes_text(left)} that stays in L2" if left else ""
+    return f"{share_text(facts.share, 1)} of peak bandwidth (compulsory traffic{stays})"
 
 
 def rivals(segment: SegmentFacts) -> str:

@@ -7,7 +7,7 @@ from math import log2
 
 from fusec.diagnostics import FusecError
 from fusec.hostir.program import HostProgram
-from fusec.ir.dim import dim, symbol
+from fusec.ir.dim import Call, Dim, dim, symbol
 from fusec.ir.graph import DimFact
 from fusec.schedule.plan import Guard
 
@@ -86,7 +86,7 @@ def _limits(
         names = sorted(value.symbols)
         if not names:
             continue
-        if len(names) > 1 or guard.relation != "<=" or "%" in str(value):
+        if len(names) > 1 or guard.relation != "<=" or _has_remainder(value):
             others[str(rest)] = None
             continue
         (name,) = names
@@ -95,6 +95,10 @@ def _limits(
         most[name] = min(high, most.get(name, LARGEST))
     ranges = {name: _between(least[name], most[name]) for name in least}
     return [f"{name} {text}" for name, text in ranges.items() if text] + list(others)
+
+
+def _has_remainder(value: Dim) -> bool:
+    return any(isinstance(atom, Call) and atom.function == "mod" for atom in value.atoms())
 
 
 def _between(low: int, high: int) -> str:

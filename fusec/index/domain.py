@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
-from fusec.index.movement import pull, pull_elementwise, push
-from fusec.ir.access import Condition, Conditions, Coordinates, needed
+from fusec.index.spread import Home, Spread
+from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import dim, maximum, product
-from fusec.ir.expression import Index, Quotient, Remainder, Var, index, of_var
+from fusec.ir.expression import Index, Quotient, Remainder, Var, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.recent import Recent
 
@@ -37,26 +35,6 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.because}"
-
-
-@dataclass(frozen=True)
-class Home:
-    """Where a value sits on the domain: coordinates at an iteration point, where conditions hold.
-
-    `complete` says that the points reach every element of the value.
-    """
-
-    coordinates: Coordinates
-    conditions: Conditions = ()
-    complete: bool = True
-
-    @property
-    def variables(self) -> frozenset[Var]:
-        """Return the axes on which the value depends."""
-        found: frozenset[Var] = frozenset()
-        for coordinate in self.coordinates:
-            found |= coordinate.variables
-        return found
 
 
 @dataclass(frozen=True)
@@ -94,25 +72,44 @@ def find_domain(
     is that of the likeliest reference.
     """
     if reference is not None:
-        return _spread(fusion, reference, siblings)
+        return _of_spread(_spread(fusion, reference, siblings), reference)
     return _RECENT.of(fusion, None, lambda: _likeliest(fusion))
 
 
 def _likeliest(fusion: Fusion) -> Domain | Refusal:
-    """Return the domain of the first reference that has one, or why the likeliest has none."""
+    """Return the domain of the first reference that has one, or why the likeliest has none.
+
+    A reference is not tried that has fewer elements than an output, or the axes of one that failed:
+    it reaches the same values.
+    """
     refusal: Refusal | None = None
     tries = max(LEAST_TRIES, MOST_STEPS // max(1, len(fusion.nodes)))
-    for reference in islice(_candidates(fusion), tries):
-        found = _spread(fusion, reference)
+    changed = fusion.effects.updates
+    least = max(
+        (_elements(o.value, fusion) for o in fusion.outputs if o.value not in changed), default=0
+    )
+    same: set[Value] = set()
+    for reference in _candidates(fusion):
+        if refusal is not None and (reference in same or _elements(reference, fusion) < least):
+            continue
+        spread = _spread(fusion, reference)
+        found = _of_spread(spread, reference)
         if isinstance(found, Domain):
             return found
-        refusal = refusal or found
+        refusal, tries = refusal or found, tries - 1
+        if not tries:
+            break
+        same.update(v for v, home in spread.homes.items() if home == spread.own)
     return refusal or Refusal("domain", "the segment has no output")
+
+
+def _elements(value: Value, fusion: Fusion) -> int:
+    return product(value.shape).evaluate(fusion.hints)
 
 
 def _candidates(fusion: Fusion) -> Iterable[Value]:
     def size(value: Value) -> int:
-        return -product(value.shape).evaluate(fusion.hints)
+        return -_elements(value, fusion)
 
     reductions = [n for n in fusion.nodes if n.op.family == "reduction"]
     if reductions:
@@ -132,18 +129,24 @@ def _candidates(fusion: Fusion) -> Iterable[Value]:
                 yield value
 
 
-def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) -> Domain | Refusal:
+def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) -> Spread:
+    """Return the homes of all values that a reference reaches."""
     axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(reference.shape))
-    own = Home(tuple(of_var(a) for a in axes))
-    spread = _Spread(fusion, dict.fromkeys((reference, *siblings), own), axes)
+    spread = Spread(fusion, (reference, *siblings), axes)
     spread.run()
     for output in fusion.outputs:
         # An output of the reference's shape that no map reaches is a sibling on the same domain.
         update = fusion.effects.updates.get(output.value)
         value = output.value if update is None or update.source is None else update.source
         if value not in spread.homes and value.shape == reference.shape:
-            spread.settle(value, Home(tuple(of_var(a) for a in axes)))
+            spread.settle(value, spread.own)
             spread.run()
+    return spread
+
+
+def _of_spread(spread: Spread, reference: Value) -> Domain | Refusal:
+    """Return the domain of a reference, or the first output or reduction that it does not reach."""
+    fusion = spread.fusion
     for output in fusion.outputs:
         home = spread.homes.get(output.value)
         if home is None:
@@ -163,7 +166,7 @@ def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) ->
                 "reduction_axes",
                 spread.trouble.get(node, f"`{node.output.name}` reduces another domain"),
             )
-    domain = Domain(reference, axes, spread.homes, spread.reduced)
+    domain = Domain(reference, spread.axes, spread.homes, spread.reduced)
     for value in dict.fromkeys(o.value for o in fusion.outputs):
         if None in stored_at(value, domain, reduced=True).values():
             return Refusal("store_map", f"`{value.name}` would be stored repeatedly")
@@ -261,138 +264,3 @@ def _within(atom: Remainder, conditions: Conditions) -> Iterable[tuple[Index, Co
         if offset.is_const and (bound.end - bound.low - atom.divisor).at_least(1):
             yield atom.inner, Condition(bound.position, bound.low, bound.low + atom.divisor)
             return
-
-
-class _Spread:
-    """Carries homes from value to value until nothing changes; complete homes first."""
-
-    def __init__(self, fusion: Fusion, homes: dict[Value, Home], axes: tuple[Var, ...]) -> None:
-        self.fusion = fusion
-        self.axes = axes
-        self.homes = homes
-        self.reduced: dict[Node, frozenset[Var]] = {}
-        self.trouble: dict[Node, str] = {}
-        self.queue: deque[Value] = deque(homes)
-        self.later: list[tuple[Value, Home]] = []
-
-    def settle(self, value: Value, home: Home) -> None:
-        """Give a value its home if it has none yet."""
-        if value.is_scalar or value in self.homes:
-            return
-        if not home.complete:
-            self.later.append((value, home))
-            return
-        self.homes[value] = home
-        self.queue.append(value)
-
-    def run(self) -> None:
-        """Visit values until no home is left to give."""
-        while self.queue or self.later:
-            if not self.queue:
-                value, home = self.later.pop(0)
-                if value in self.homes:
-                    continue
-                self.homes[value] = home
-                self.queue.append(value)
-                continue
-            value = self.queue.popleft()
-            producer = self.fusion.producer.get(value)
-            if producer is not None:
-                self.pull(producer, value)
-            for user in self.fusion.users.get(value, ()):
-                self.push(user, value)
-
-    def pull(self, node: Node, value: Value) -> None:
-        """Give the operands of `node` homes from its result."""
-        home = self.homes[value]
-        if node.op.family == "pointwise":
-            for operand in node.inputs:
-                at = pull_elementwise(operand, home.coordinates)
-                self.settle(operand, Home(at, home.conditions, home.complete))
-            for sibling in node.outputs:
-                self.settle(sibling, home)
-        elif node.op.access is not None:
-            partial = node.op.access.partial(node)
-            for branch in pull(node, home.coordinates).branches:
-                if isinstance(branch.operand, Value):
-                    where = needed(*home.conditions, *branch.conditions)
-                    complete = home.complete and not partial
-                    self.settle(branch.operand, Home(branch.coordinates, where, complete))
-        elif node.op.family == "reduction":
-            for sibling in node.outputs:
-                self.settle(sibling, home)
-            self.align(node, home)
-
-    def align(self, node: Node, home: Home) -> None:
-        """Give a reduction's input, reached through its result, the axes that the result lacks."""
-        tensor, dims = node.inputs[0], set(node.attributes["dims"])
-        free = [a for a in self.axes if a not in home.variables and a.extent != 1]
-        extents = [e for i, e in enumerate(tensor.shape) if i in dims and e != 1]
-        if extents != [a.extent for a in free]:
-            return
-        kept, new = iter(home.coordinates), iter(free)
-        at = tuple(
-            (index(0) if e == 1 else of_var(next(new))) if i in dims else next(kept)
-            for i, e in enumerate(tensor.shape)
-        )
-        self.settle(tensor, Home(at, home.conditions, home.complete))
-
-    def push(self, node: Node, value: Value) -> None:
-        """Give the results of `node` homes from one operand."""
-        home = self.homes[value]
-        if node.op.family == "pointwise":
-            if value.shape == node.output.shape:
-                for result in node.outputs:
-                    self.settle(result, home)
-        elif node.op.family == "reduction":
-            self.reduce(node, home)
-        elif node.op.access is not None:
-            places = [k for k, o in enumerate(node.operands) if o is value]
-            pushed = push(node, home.coordinates, places[0]) if len(places) == 1 else None
-            if pushed is not None:
-                where = needed(*home.conditions, *pushed.conditions)
-                complete = home.complete and pushed.complete
-                self.settle(node.output, Home(pushed.coordinates, where, complete))
-
-    def reduce(self, node: Node, home: Home) -> None:
-        """Give a reduction's results their home, if it reduces whole axes of the domain."""
-        dims = set(node.attributes["dims"])
-        kept = tuple(c for i, c in enumerate(home.coordinates) if i not in dims)
-        gone = [c for i, c in enumerate(home.coordinates) if i in dims]
-        kept_axes = frozenset[Var]().union(*(c.variables for c in kept))
-        gone_axes = frozenset[Var]().union(*(c.variables for c in gone))
-        all_axes = {a for a in self.axes if a.extent != 1}
-        name = node.output.name
-        if kept_axes & gone_axes:
-            shared = ", ".join(sorted(a.name for a in kept_axes & gone_axes))
-            self.trouble[node] = f"`{name}` both keeps and reduces parts of axis {shared}"
-        elif not home.complete:
-            self.trouble[node] = f"the domain does not cover all elements that `{name}` reduces"
-        elif (kept_axes | gone_axes) < all_axes and not self._nested(node, kept_axes | gone_axes):
-            self.trouble[node] = f"`{name}` reduces a value that does not span the domain"
-        elif not home.conditions and product(
-            e for i, e in enumerate(node.inputs[0].shape) if i in dims
-        ) != product(a.extent for a in gone_axes):
-            # The points reach every element, so where there are more of them, some reach it again.
-            self.trouble[node] = f"the domain visits elements that `{name}` reduces more than once"
-        else:
-            self.reduced[node] = gone_axes
-            for result in node.outputs:
-                self.settle(result, Home(kept, home.conditions, home.complete))
-
-    def _nested(self, node: Node, axes: frozenset[Var]) -> bool:
-        """Return whether the input is itself the result of reducing the axes that it lacks."""
-        missing = {a for a in self.axes if a.extent != 1 and a not in axes}
-        seen: set[Value] = set()
-        stack = [node.inputs[0]]
-        while stack:
-            value = stack.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            producer = self.fusion.producer.get(value)
-            if producer in self.reduced and missing <= self.reduced[producer]:
-                return True
-            if producer is not None and producer.op.family != "reduction":
-                stack.extend(producer.inputs)
-        return False

@@ -137,6 +137,7 @@ class Lowering:
         self.binding = binding
         self.made: dict[Key, Instance] = {}
         self._homes: dict[Value, tuple[Coordinates, Conditions]] = {}
+        self._bound: dict[Index, Index] = {}
 
     def home(self, value: Value) -> tuple[Coordinates, Conditions]:
         """Return a value's home coordinates and conditions in loop variables.
@@ -145,7 +146,7 @@ class Lowering:
         """
         if value not in self._homes:
             home = self.domain.homes[value]
-            at = tuple(c.substitute(self.binding) for c in home.coordinates)
+            at = tuple(map(self._bind, home.coordinates))
             in_place = value in self.fusion.effects.into
             where = (*home.conditions, *(self._once(value) if in_place else ()))
             self._homes[value] = (at, self.bind(where))
@@ -167,8 +168,15 @@ class Lowering:
 
     def bind(self, conditions: Conditions) -> Conditions:
         """Return conditions in loop variables."""
-        moved = (Condition(c.position.substitute(self.binding), c.low, c.end) for c in conditions)
+        moved = (Condition(self._bind(c.position), c.low, c.end) for c in conditions)
         return needed(*moved)
+
+    def _bind(self, at: Index) -> Index:
+        """Return an index in loop variables: of the few that there are, many homes are made."""
+        bound = self._bound.get(at)
+        if bound is None:
+            bound = self._bound[at] = at.substitute(self.binding)
+        return bound
 
     def at_home(self, value: Value) -> Instance:
         """Return a value at its home."""

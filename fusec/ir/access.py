@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fusec.ir.dim import Dim
@@ -21,7 +22,14 @@ class Condition:
     low: Dim
     end: Dim
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.position, self.low, self.end))
+
+    @cached_property
     def is_true(self) -> bool:
         """Return whether the condition always holds."""
         return self.position.within(self.low, self.end)
@@ -35,7 +43,7 @@ Conditions = tuple[Condition, ...]
 
 def needed(*conditions: Condition) -> Conditions:
     """Return the conditions that do not always hold, each once."""
-    return tuple(dict.fromkeys(c for c in conditions if not c.is_true))
+    return tuple(dict.fromkeys([c for c in conditions if not c.is_true])) if conditions else ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import Union
 
@@ -68,6 +68,8 @@ class Dim:
     terms: tuple[tuple[Monomial, int], ...]
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if isinstance(other, int):
             return self.is_const and self.value == other
         return isinstance(other, Dim) and self.terms == other.terms
@@ -109,7 +111,7 @@ class Dim:
             return self
         right = dim(other)
         if self.is_const and right.is_const:
-            return dim(self.value + right.value)
+            return _constant(self.value + right.value)
         return _sum(self, right)
 
     __radd__ = __add__
@@ -125,10 +127,11 @@ class Dim:
 
     def __mul__(self, other: DimLike) -> Dim:
         right = dim(other)
-        if self.is_const and right.is_const:
-            return dim(self.value * right.value)
-        if right.is_const and right.value == 1:
-            return self
+        if right.is_const:
+            if right.value == 1:
+                return self
+            if self.is_const:
+                return _constant(self.value * right.value)
         return _multiple(self, right)
 
     __rmul__ = __mul__
@@ -410,7 +413,13 @@ def _holds(function: str, value: Dim, part: Dim) -> bool:
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """Return the product of dims; 1 for none."""
-    return reduce(lambda a, b: a * b, (dim(d) for d in dims), dim(1))
+    number, rest = 1, dim(1)
+    for size in dims:
+        if isinstance(size, Dim) and not size.is_const:
+            rest = rest * size
+        else:
+            number *= size if isinstance(size, int) else size.value
+    return rest * number
 
 
 Shape = tuple[Dim, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Union
 
-from fusec.ir.dim import Dim, DimLike, dim, floordiv, mod
+from fusec.ir.dim import Dim, DimLike, Shape, dim, floordiv, mod
 from fusec.ir.graph import Value
 
 
@@ -17,6 +17,13 @@ class Var:
 
     name: str
     extent: Dim
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.extent))
 
     def __str__(self) -> str:
         return self.name
@@ -73,6 +80,8 @@ class Index:
     constant: Dim
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         mine = (self.terms, self.constant)
         return isinstance(other, Index) and mine == (other.terms, other.constant)
 
@@ -115,7 +124,10 @@ class Index:
         return direct
 
     def __add__(self, other: IndexLike) -> Index:
-        return _sum(self, index(other))
+        right = index(other)
+        if not right.terms and right.constant == 0:
+            return self
+        return _sum(self, right)
 
     __radd__ = __add__
 
@@ -123,7 +135,8 @@ class Index:
         return self + index(other) * -1
 
     def __mul__(self, factor: DimLike) -> Index:
-        return _multiple(self, dim(factor))
+        by = dim(factor)
+        return self if by == 1 else _multiple(self, by)
 
     def __floordiv__(self, divisor: DimLike) -> Index:
         return _divide(self, dim(divisor))
@@ -351,6 +364,11 @@ def _substitute_atom(atom: Atom, values: Mapping[Var, Index]) -> Index:
 
 def linearize(indices: Iterable[Index], strides: Iterable[DimLike]) -> Index:
     """Return the address: the sum of index * stride."""
+    return _linearized(tuple(indices), tuple(strides))
+
+
+@lru_cache(1 << 14)
+def _linearized(indices: tuple[Index, ...], strides: tuple[DimLike, ...]) -> Index:
     total = index(0)
     for position, stride in zip(indices, strides, strict=True):
         total = total + position * stride
@@ -359,8 +377,13 @@ def linearize(indices: Iterable[Index], strides: Iterable[DimLike]) -> Index:
 
 def contiguous_strides(shape: Iterable[DimLike]) -> tuple[Dim, ...]:
     """Return row-major strides in elements."""
+    return _contiguous(tuple(shape))
+
+
+@lru_cache(4096)
+def _contiguous(shape: tuple[DimLike, ...]) -> tuple[Dim, ...]:
     strides, size = list[Dim](), dim(1)
-    for extent in reversed(tuple(shape)):
+    for extent in reversed(shape):
         strides.append(size)
         size = size * extent
     return tuple(reversed(strides))
@@ -368,7 +391,11 @@ def contiguous_strides(shape: Iterable[DimLike]) -> tuple[Dim, ...]:
 
 def delinearize(position: Index, shape: Iterable[DimLike]) -> tuple[Index, ...]:
     """Return the row-major coordinates of a linear position in `shape`; 0 where nothing lies."""
-    extents = tuple(dim(e) for e in shape)
+    return _delinearized(position, tuple(dim(e) for e in shape))
+
+
+@lru_cache(1 << 14)
+def _delinearized(position: Index, extents: Shape) -> tuple[Index, ...]:
     if any(e == 0 for e in extents):
         return (index(0),) * len(extents)
     coordinates: list[Index] = []

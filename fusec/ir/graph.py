@@ -139,7 +139,7 @@ class Node:
         """Return the first result."""
         return self.outputs[0]
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Value, ...]:
         """Return the operands that are values."""
         return tuple(o for o in self.operands if isinstance(o, Value))

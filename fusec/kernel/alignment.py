@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from fusec.kernel.device import ACCESSES, NAMESPACE, Access
+from fusec.kernel.device import ACCESSES, Access, device_name
 from fusec.kernel.nodes import (
     Anywhere,
     Braced,
@@ -13,7 +13,7 @@ from fusec.kernel.nodes import (
     Declare,
     Element,
     Expression,
-    Literal,
+    Integer,
     Name,
     Node,
     Pointer,
@@ -71,8 +71,8 @@ class _Widths:
 
     def number(self, value: Expression) -> int | None:
         """Return the number that an expression is."""
-        if isinstance(value, Literal) and value.written.isdigit():
-            return int(value.written)
+        if isinstance(value, Integer):
+            return value.value
         return self._constants.get(value.name) if isinstance(value, Name) else None
 
     def of(self, stored: Expression) -> int | None:
@@ -98,7 +98,7 @@ def _uses(node: Node, known: _Widths) -> Iterator[tuple[str, int | None]]:
     else:
         access = None
         if isinstance(node, Call):
-            access = ACCESSES.get(node.function.removeprefix(NAMESPACE))
+            access = ACCESSES.get(device_name(node.function))
         if isinstance(node, Call) and access is not None:
             for argument in node.arguments:
                 yield from _used(argument, _elements(node, access, known), known)

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
+from string import digits as DIGITS
 
 from fusec.diagnostics import InternalError
 from fusec.ir.dim import Call as Function
 from fusec.ir.dim import Dim, Symbol
 from fusec.ir.dtype import DType
 from fusec.kernel.nodes import (
+    FALSE,
     I64,
     INT,
+    TRUE,
     Binary,
     Call,
     Expression,
     Grouped,
-    Literal,
+    Integer,
     Name,
+    Real,
     Select,
     Sum,
     Type,
     Unary,
+    Word,
 )
 
+NAN, INFINITY = Word("NAN"), Word("INFINITY")
 _STORAGE = {name: Type(text) for name, text in {
     "f64": "double", "f32": "float", "f16": "fusec::f16", "bf16": "fusec::bf16",
     "f8e4m3": "fusec::f8e4m3", "f8e5m2": "fusec::f8e5m2", "i64": "fusec::i64", "i32": "int",
@@ -53,19 +59,15 @@ def literal(value: bool | int | float, dtype: DType) -> Expression:
     """Return a constant as a person would write it: `0.5f`, `-INFINITY`, `1e-5f`."""
     kind = dtype.compute
     if kind.kind == "bool":
-        return Literal("true" if value else "false")
+        return TRUE if value else FALSE
     if kind.is_integer:
         return _integer(value, kind)
     number = float(value) if kind.name != "f32" else _to_f32(float(value))
     if not math.isfinite(number):
-        text = Literal("NAN" if math.isnan(number) else "-INFINITY" if number < 0 else "INFINITY")
+        text = NAN if math.isnan(number) else Unary("-", INFINITY) if number < 0 else INFINITY
         # Those of C are floats, which templates tell from doubles.
         return Call("double", (text,)) if kind.name == "f64" else text
-    text = _shortest(number, kind)
-    if "e" not in text and "." not in text:
-        text += ".0"
-    text = re.sub(r"e([+-]?)0*(\d)", lambda m: f"e{m[1].replace('+', '')}{m[2]}", text)
-    return Literal(text + ("f" if kind.name == "f32" else ""))
+    return Real(_digits(_shortest(number, kind)), "f" if kind.name == "f32" else "")
 
 
 def _integer(value: bool | int | float, kind: DType) -> Expression:
@@ -75,10 +77,10 @@ def _integer(value: bool | int | float, kind: DType) -> Expression:
     suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
     number = int(value)
     if kind.bits < 32:
-        return Call(compute_type(kind).text, (Literal(str(number)),))
+        return Call(compute_type(kind).name, (Integer(number),))
     if number == kind.integers.start and kind.kind == "int":  # C has no literal of its magnitude
-        return Grouped(Binary("-", Literal(f"{number + 1}{suffix}"), Literal("1")))
-    return Literal(f"{number}{suffix}")
+        return Grouped(Binary("-", Integer(number + 1, suffix), Integer(1)))
+    return Integer(number, suffix)
 
 
 def converted(value: bool | int | float, to: DType) -> bool | int | float:
@@ -105,13 +107,20 @@ def is_reciprocal(value: float, size: int, dtype: DType) -> bool:
     return dtype.compute.name == "f32" and _to_f32(value) == _to_f32(1.0 / _to_f32(size))
 
 
-def _shortest(number: float, kind: DType) -> str:
+def _digits(number: float) -> str:
+    """Return the digits of a number as C has them, with a point or an exponent: `1e-5`."""
+    mantissa, has_exponent, exponent = repr(number).partition("e")
+    return f"{mantissa}e{int(exponent)}" if has_exponent else mantissa
+
+
+def _shortest(number: float, kind: DType) -> float:
+    """Return the number of the fewest digits that a type rounds to a number of its own."""
     if kind.name != "f32":
-        return repr(number)
+        return number
     for digits in range(1, 10):
-        text = f"{number:.{digits}g}"
-        if _to_f32(float(text)) == number:
-            return repr(float(text))
+        shorter = float(f"{number:.{digits}g}")
+        if _to_f32(shorter) == number:
+            return shorter
     raise AssertionError(f"nine digits tell {number} from its neighbours")
 
 
@@ -127,16 +136,16 @@ def dim_text(value: Dim, *, wide: bool = False) -> Expression:
     """Return a Dim as C, its symbols kernel parameters; `wide` adds 64-bit suffixes to literals."""
     if value.is_const:
         number = value.value
-        return Literal(str(number) + ("ll" if wide and abs(number) >= 2**31 else ""))
+        return Integer(number, "ll" if wide and abs(number) >= 2**31 else "")
     terms: list[Expression] = []
     for monomial, coefficient in value.terms:
         factors = [_atom(a) for a in monomial]
         if abs(coefficient) != 1 or not factors:
-            factors.append(Literal(str(abs(coefficient))))
+            factors.append(Integer(abs(coefficient)))
         if coefficient < 0:
             first = factors[0]
-            negative = isinstance(first, Literal)
-            factors[0] = Literal(f"-{first}") if negative else Unary("-", first)
+            is_number = isinstance(first, Integer)
+            factors[0] = replace(first, value=-first.value) if is_number else Unary("-", first)
         term = factors[0]
         for factor in factors[1:]:
             term = Binary("*", term, factor)
@@ -153,7 +162,7 @@ def _atom(atom: Symbol | Function) -> Expression:
     if atom.function == "mod":
         return Binary("%", left, right)
     if atom.function == "ceildiv":
-        return Binary("/", Binary("-", Binary("+", left, right), Literal("1")), right)
+        return Binary("/", Binary("-", Binary("+", left, right), Integer(1)), right)
     order = "<" if atom.function == "min" else ">"
     return Grouped(Select(Binary(order, left, right), left, right))
 
@@ -193,8 +202,6 @@ C_NAMES = frozenset([
 ])  # fmt: skip
 """Macros, and the functions that kernels call without a namespace."""
 
-_STRIDE = re.compile(r"_stride\d+_*$")
-
 
 def identifier(name: str) -> str:
     """Return a name as a C identifier: `x.stride0` becomes `x_stride0`, and `row` `row_`.
@@ -204,13 +211,19 @@ def identifier(name: str) -> str:
     text = word(name)
     plain = text == name  # a name with a dot is fusec's own
     root = text.rstrip("_")
-    taken = plain and (root in TEMPLATE_NAMES or root in C_NAMES or _STRIDE.search(text))
+    taken = plain and (root in TEMPLATE_NAMES or root in C_NAMES or _is_of_stride(root))
     return f"{text}_" if taken else text
+
+
+def _is_of_stride(name: str) -> bool:
+    """Return whether a name is what the identifier of a stride may be: `x_stride0`."""
+    stem = name.rstrip(DIGITS)
+    return stem != name and stem.endswith("_stride")
 
 
 def word(name: str) -> str:
     """Return a name with what no C identifier may contain replaced."""
-    return re.sub(r"\W", "_", name)
+    return "".join(c if c.isalnum() else "_" for c in name)
 
 
 def template_of(cuda: Mapping[str, str], kind: DType) -> str:

@@ -127,12 +127,25 @@ HEADERS: Mapping[str, str] = {
 """The header that declares each name."""
 
 
+CONSTANTS: Mapping[str, int] = {f"{NAMESPACE}kComputed": 8, f"{NAMESPACE}kDigits": 256}
+"""The constants of headers that say how often something is done."""
+
+
 _PURE_HEADERS = (
     "classify.cuh", "fast_math.cuh", "math.cuh", "round_below.cuh", "rounding.cuh", "sequence.cuh",
     "tf32.cuh", "types.cuh", "vector.cuh", "wrap.cuh",
 )  # fmt: skip
 PURE = frozenset(n for h in _PURE_HEADERS for n in DECLARED[h].split()) - {"store"}
 """The functions that do no more than compute, or load, what they return."""
+
+
+def device_name(name: str) -> str:
+    """Return the name of fusec's own that a qualified one begins with; empty for one of C.
+
+    `convert` for `fusec::convert`, and `SortedTile` for `fusec::SortedTile::first`.
+    """
+    namespace, _, rest = name.partition("::")
+    return rest.partition("::")[0] if f"{namespace}::" == NAMESPACE else ""
 
 
 def header_of(name: str) -> str:
@@ -143,6 +156,12 @@ def header_of(name: str) -> str:
     if name not in HEADERS:
         raise InternalError(f"no device header is declared to have `{name}`")
     return HEADERS[name]
+
+
+def is_function(name: str) -> bool:
+    """Return whether a name that a header declares is a function's, not of a type or a constant."""
+    is_constant = name[0] == "k" and name[1].isupper()
+    return not (name[0].isupper() or is_constant or header_of(name) == "storage.cuh")
 
 
 class Access(Enum):

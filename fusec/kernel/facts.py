@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusec.kernel.device import NAMESPACE
+from fusec.kernel.device import device_name
 from fusec.kernel.nodes import Call, Item, Name, Node, Type, walk
 
 
@@ -46,6 +46,7 @@ def uses(nodes: Iterable[Node]) -> Uses:
             names.add(node.name)
         name = node.function if isinstance(node, Call) else ""
         name = node.name if isinstance(node, Name | Type) else name
-        if name.startswith(NAMESPACE):
-            device.add(name.removeprefix(NAMESPACE).partition("::")[0])
+        own = device_name(name)
+        if own:
+            device.add(own)
     return Uses(frozenset(names), frozenset(device))

@@ -15,18 +15,22 @@ from fusec.kernel.nodes import (
     Binary,
     Call,
     Expression,
+    Integer,
     Literal,
     Name,
     Node,
+    Real,
     Select,
     Type,
     Unary,
+    operand,
 )
 
 _TOKEN = re.compile(
     r"\s*(?:\{(?P<hole>\w+)\}|(?P<number>\d(?:[eE][-+]|[\w.])*)|(?P<name>(?:::)?[A-Za-z_]\w*(?:::\w+)*)"
     r"|(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&^|?:,()!~]))"
 )
+_NUMBER = re.compile(r"(?P<digits>\d+(?P<real>\.\d*(?:e-?\d+)?|e-?\d+)?)(?P<suffix>[a-z]*)")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,14 @@ def parsed(formula: str) -> Expression:
     if reader.word:
         raise InternalError(f"the formula `{formula}` continues with `{reader.word}`")
     return found
+
+
+def _number(word: str) -> Literal:
+    match = _NUMBER.fullmatch(word)
+    if match is None:
+        raise InternalError(f"`{word}` is not a decimal number")
+    digits, suffix = match["digits"], match["suffix"]
+    return Real(digits, suffix) if match["real"] else Integer(int(digits), suffix)
 
 
 class _Reader:
@@ -109,7 +121,7 @@ class _Reader:
         if kind == "hole":
             return Hole(word)
         if kind == "number":
-            return Literal(word)
+            return _number(word)
         if word == "(":
             inside = self.select()
             self._expect(")")
@@ -122,7 +134,7 @@ class _Reader:
             template = self._list(">")
         if self.word != "(":
             if word in ("true", "false"):
-                return Literal(word)
+                return operand(word == "true")
             return Type(word, template) if template else Name(word)
         self._next()
         return Call(word, self._list(")"), template)

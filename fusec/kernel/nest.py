@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 from operator import mul
@@ -18,13 +18,14 @@ from fusec.kernel.names import Names
 from fusec.kernel.nodes import (
     BINARY,
     INT,
+    TRUE,
     ZERO,
     Binary,
     Cast,
     Expression,
     If,
+    Integer,
     Let,
-    Literal,
     Loop,
     Name,
     Pointer,
@@ -170,8 +171,8 @@ class Nest:
     @property
     def store_test(self) -> Expression | str:
         """Return what keeps threads past the end from storing; empty where there are none."""
-        part = ", ".join(each.text for each in self.part)
-        return self.guard or self.stored_under or self.in_range or part
+        inside = self.part[0] if self.part else ""
+        return self.guard or self.stored_under or self.in_range or inside
 
     @property
     def store_kind(self) -> StoreKind:
@@ -289,8 +290,8 @@ class Nest:
         if alias.scale != 1:
             exact = coefficient.divide(alias.scale)
             if exact is None:
-                width = self.width_name if alias.scale == self.width else str(alias.scale)
-                found = Binary("/", found, Name(width))
+                width = self.width_name if alias.scale == self.width else alias.scale
+                found = Binary("/", found, operand(width))
             else:
                 coefficient = exact
         return found if coefficient == 1 else Binary("*", found, self._factor(coefficient, strides))
@@ -307,9 +308,8 @@ class Nest:
             assert sizes is not None
             return dim_text(sizes) * strides[known]
         factor = dim_text(coefficient, wide=self.wide)
-        if not self.wide or not isinstance(factor, Literal) or factor.written.endswith("ll"):
-            return factor
-        return Literal(f"{factor.written}ll")
+        is_int = isinstance(factor, Integer) and not factor.suffix
+        return replace(factor, suffix="ll") if self.wide and is_int else factor
 
     def _atom(self, atom: Atom, phase: int) -> Expression:
         assert not isinstance(atom, Var)
@@ -324,7 +324,8 @@ class Nest:
             if not atom.divisor.is_const and not self.wide:  # sizes are passed in 64 bits
                 divisor = Cast(INT, divisor)
             base = inner.name if isinstance(inner, Name) else "part"
-            tail = divisor.text if divisor.text.isalnum() else "size"
+            known = str(divisor) if isinstance(divisor, Integer | Name) else ""
+            tail = known if known.isalnum() else "size"
             name = self.fresh(f"{base}_{word}_{tail}", "part", home, number)
             line = Let(self.index_type, name, Binary(sign, inner, divisor))
             self.add(home, self.scopes[number].name, line)
@@ -348,7 +349,7 @@ class Nest:
                 tests.append(Binary(">=", position, dim_text(condition.low)))
             if most is None or not (condition.end - 1).at_least(most):
                 tests.append(Binary("<", position, dim_text(condition.end)))
-        return both(tests) or Literal("true")
+        return both(tests) or TRUE
 
     def load_test(
         self, buffer: str, variables: frozenset[Var], conditions: Conditions, phase: int

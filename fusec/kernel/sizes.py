@@ -55,7 +55,7 @@ Constants = tuple[tuple[str, Quantity, str], ...]
 
 def size(value: Quantity) -> Size:
     """Return a number as a size, by its digits."""
-    return value if isinstance(value, Size) else Size(value, _nodes().Literal(str(value)))
+    return value if isinstance(value, Size) else Size(value, _nodes().Integer(value))
 
 
 class Listing:

@@ -22,7 +22,7 @@ from fusec.models.graph import (
     node_error,
     type_of,
 )
-from fusec.models.sizes import size_of
+from fusec.models.sizes import size_of, symbol_of
 
 SCHEMA = 8
 """The major version of torch.export's schema that is read."""
@@ -102,11 +102,12 @@ class _Reader:
                 size: dict[str, Any] = part  # pyright: ignore[reportUnknownVariableType]
                 waiting += size.values()
                 text = size.get("expr_str")
-                if isinstance(text, str) and _is_symbol(text):
+                name = symbol_of(text) if isinstance(text, str) else None
+                if name is not None and _is_symbol(name):
                     hint: dict[str, Any] = size.get("hint") or {}
                     known = hint.get("as_int")
                     if type(known) is int:
-                        self.symbols[text] = known
+                        self.symbols[name] = known
 
     # -- sizes and types
 

@@ -1,4 +1,8 @@
-"""Symbolic sizes of exported models: SymPy's text, parsed and never evaluated."""
+"""Symbolic sizes of exported models: SymPy's text, parsed and never evaluated.
+
+Recordings have its short form, `2*s77 + 1`; archives the long one, `Add(Mul(Integer(2),
+Symbol('s77', positive=True, integer=True)), Integer(1))`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.parse.expressions import Parser
 from fusec.parse.source import source_of_text
-from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, Tree
+from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, String, Tree
 
 _FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "Mod": mod, "PythonMod": mod, "FloorDiv": floordiv, "CleanDiv": floordiv,
-    "Max": maximum, "Min": minimum,
+    "Max": maximum, "Min": minimum, "Add": lambda a, b: a + b, "Mul": lambda a, b: a * b,
 }  # fmt: skip
 _OPERATORS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "+": lambda a, b: a + b,
@@ -44,28 +48,58 @@ def _dim(tree: Tree, text: str, symbols: Collection[str]) -> Dim:
 
     if isinstance(tree, Literal) and type(tree.value) is int:
         return dim(tree.value)
-    if isinstance(tree, Name):
-        if tree.text in symbols:
-            return symbol(tree.text)
-        if tree.text.startswith("u"):
-            raise Unsupported(
-                f"the size `{text}` depends on data",
-                help="export the model with a fixed size there, or with a mask in its place",
-            )
-        raise FusecError(f"the size `{text}` has the unknown symbol `{tree.text}`")
+    name = _symbol_in(tree)
+    if name is not None:
+        return _known_symbol(name, text, symbols)
     if isinstance(tree, Prefix) and tree.operator == "-":
         return -of(tree.operand)
     if isinstance(tree, Infix) and tree.operator == "**":
         return _power(of(tree.left), tree.right, text)
     if isinstance(tree, Infix) and tree.operator in _OPERATORS:
         return _applied(_OPERATORS[tree.operator], [of(tree.left), of(tree.right)], text)
+    if isinstance(tree, CallTree) and tree.name.text == "Integer" and len(tree.arguments) == 1:
+        return of(tree.arguments[0].value)
+    if isinstance(tree, CallTree) and tree.name.text == "Pow" and len(tree.arguments) == 2:
+        base, exponent = (a.value for a in tree.arguments)
+        return _power(of(base), exponent, text)
     if isinstance(tree, CallTree) and tree.name.text in _FUNCTIONS and len(tree.arguments) > 1:
         values = [of(a.value) for a in tree.arguments]
         return _applied(_FUNCTIONS[tree.name.text], values, text)
     raise Unsupported(f"the size `{text}` has a function or a number that sizes do not have")
 
 
+def symbol_of(text: str) -> str | None:
+    """Return the symbol that a text of SymPy is, None of anything else."""
+    if len(text) > MOST_TEXT:
+        return None
+    try:
+        return _symbol_in(Parser(source_of_text(text, "<size>"), 0, len(text)).expression())
+    except FusecError:
+        return None
+
+
+def _symbol_in(tree: Tree) -> str | None:
+    if isinstance(tree, Name):
+        return tree.text
+    is_call = isinstance(tree, CallTree) and tree.name.text == "Symbol" and bool(tree.arguments)
+    first = tree.arguments[0].value if is_call else None
+    return first.text if isinstance(first, String) else None
+
+
+def _known_symbol(name: str, text: str, symbols: Collection[str]) -> Dim:
+    if name in symbols:
+        return symbol(name)
+    if name.startswith("u"):
+        raise Unsupported(
+            f"the size `{text}` depends on data",
+            help="export the model with a fixed size there, or with a mask in its place",
+        )
+    raise FusecError(f"the size `{text}` has the unknown symbol `{name}`")
+
+
 def _power(base: Dim, exponent: Tree, text: str) -> Dim:
+    if isinstance(exponent, CallTree) and exponent.name.text == "Integer" and exponent.arguments:
+        exponent = exponent.arguments[0].value
     if not isinstance(exponent, Literal) or type(exponent.value) is not int:
         raise Unsupported(f"the size `{text}` has an exponent that is not an integer")
     if not 0 <= exponent.value <= MOST_POWER:

@@ -14,6 +14,7 @@ from fusec.ops import TABLE
 from fusec.ops.frameworks import Entry, aliases
 from fusec.ops.frameworks.find import entries
 from fusec.parse.dsl.handles import Tensor
+from fusec.parse.dsl.operations import RETURNED
 
 FILE = Path(__file__).parents[1] / "parse" / "dsl" / "typed.pyi"
 
@@ -26,11 +27,6 @@ _TYPES = {
 """The annotation of each kind of parameter."""
 _LISTS = ("dims", "shape", "ints", "operands")
 """Kinds whose elements a method also takes one by one: `x.permute(0, 2, 1)`."""
-_RESULTS = {
-    "shape": "Vector", "size": "Scalar", "scaled_mm": "tuple[Tensor, None, None]",
-    "grouped_mm": "Any",
-}  # fmt: skip
-"""What operations return that do not return a tensor for each result."""
 _HEAD = '''\
 # Generated from the operations by `python -m fusec.pages.stubs`.
 """What operations add to `fd.ops` and to values, for type checkers and editors."""
@@ -128,8 +124,8 @@ def _parameter(param: Param) -> str:
 
 
 def _returned(op: OpDef) -> str:
-    if op.name in _RESULTS:
-        return _RESULTS[op.name]
+    if op.name in RETURNED:
+        return RETURNED[op.name]
     if op.many:
         return "tuple[Tensor, ...]"
     return "Tensor" if len(op.results) == 1 else f"tuple[{', '.join(['Tensor'] * len(op.results))}]"

@@ -39,6 +39,18 @@ MULTIPLIED = 0.25
 """Of one product in a contraction: five matrix products with doubles."""
 JUDGED = 40.0
 """Of an element of an output."""
+SERIAL = 0.15
+"""Share of an evaluation in which a thread holds the interpreter's lock, so that others wait."""
+
+
+def useful_threads(processors: int) -> int:
+    """Return how many threads evaluate on some processors: as many as the lock leaves busy."""
+    return max(1, min(processors, round(1 / SERIAL)))
+
+
+def speedup(processors: int) -> float:
+    """Return how many times as fast some processors are as one, by Amdahl's law."""
+    return 1 / (SERIAL + (1 - SERIAL) / useful_threads(processors))
 
 
 class Costs:
@@ -47,6 +59,8 @@ class Costs:
     def __init__(self, fusion: Fusion, sizes: Sizes) -> None:
         """Find which values have errors."""
         self._fusion, self._sizes = fusion, sizes
+        self._count: dict[Operand, int] = {}
+        self._seconds: dict[Node, float] = {}
         self._exact: set[Operand] = {entry.value for entry in fusion.inputs}
         for node in fusion.nodes:
             kept = node.op.family == "movement" or node.op.converts
@@ -68,8 +82,11 @@ class Costs:
         return self.evaluated([*sweep.nodes, *sweep.sums]) + self.judged(sweep.outputs)
 
     def _of_node(self, node: Node) -> float:
-        count = max(self._elements(o) for o in (*node.outputs, *node.operands))
-        return count * self._of_element(node) + sum(map(self._of_rounding, node.outputs))
+        if node not in self._seconds:
+            count = max(self._elements(o) for o in (*node.outputs, *node.operands))
+            own = count * self._of_element(node)
+            self._seconds[node] = own + sum(map(self._of_rounding, node.outputs))
+        return self._seconds[node]
 
     def _of_element(self, node: Node) -> float:
         op = node.op
@@ -96,4 +113,6 @@ class Costs:
         return self._elements(value) * HALF if is_read else 0.0
 
     def _elements(self, operand: Operand) -> int:
-        return prod(extents(operand.type, self._sizes))
+        if operand not in self._count:
+            self._count[operand] = prod(extents(operand.type, self._sizes))
+        return self._count[operand]

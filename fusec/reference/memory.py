@@ -1,9 +1,11 @@
-"""How much memory an evaluation takes, and how much there is."""
+"""How much memory an evaluation takes, how much there is, and that freed memory is reused."""
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fusec.diagnostics import EnvironmentProblem
@@ -15,6 +17,12 @@ DOUBLE = 8
 PLAIN, WITH_ERRORS = 3, 8
 """Arrays of doubles that an element takes while it is computed: the value, what it comes from
 and what lies between; with errors two variances of each, and values at both ends of the error."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's mallopt (malloc.h)."""
+LARGEST_MMAP_THRESHOLD = 32 << 20
+"""Of glibc on 64 bits; where the threshold ends by itself when arrays this large are freed."""
+KEPT = 1 << 30
+"""Bytes at the end of a heap that are kept while blocks are evaluated."""
 SHARE = 0.8
 """Of the memory that is free, the part that an evaluation may take."""
 
@@ -66,3 +74,23 @@ def require(fusion: Fusion, needed: float) -> None:
 
 def _gigabytes(size: float) -> str:
     return f"{size / 1e9:.2g} GB"
+
+
+@contextmanager
+def keep_freed() -> Generator[None]:
+    """Let malloc keep what is freed inside for the next arrays, and return it at the end.
+
+    Else glibc returns the memory of each array to the system, and gets it back zeroed page by page:
+    threads wait for each other there. Nothing is done where the C library is not glibc.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        yield
+        return
+    library.mallopt(M_MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD)
+    library.mallopt(M_TRIM_THRESHOLD, KEPT)
+    try:
+        yield
+    finally:
+        library.mallopt(M_TRIM_THRESHOLD, 2 * LARGEST_MMAP_THRESHOLD)
+        library.malloc_trim(0)

@@ -18,7 +18,8 @@ from fusec.ir.evaluate import Array, Sizes, apply_reference, evaluate_attributes
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
 from fusec.reference import contractions, memory, reductions
-from fusec.reference.cost import Costs
+from fusec.reference.axes import Band
+from fusec.reference.cost import Costs, speedup, useful_threads
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import input_array, last_uses, widen_input
 from fusec.reference.nodes import Environment, Model, Nodes, operand_of
@@ -134,10 +135,13 @@ class Part:
 
         limit: predicted seconds beyond which slices of the last sweep are sampled.
         """
-        band = self.plan.band
-        if band is None:
+        if self.plan.band is None:
             self._run_whole(consume)
             return Coverage()
+        with memory.keep_freed():
+            return self._run_blocks(self.plan.band, consume, limit, seed)
+
+    def _run_blocks(self, band: Band, consume: Consume, limit: float, seed: int) -> Coverage:
         coverage = Coverage()
         for number, sweep in enumerate(self.sweeps):
             for node in self.nodes:
@@ -178,7 +182,7 @@ class Part:
         band, step = self.plan.band, self.plan.step
         assert band is not None
         each = Costs(self.fusion, self.sizes).of_sweep(sweep)
-        share = min(1.0, limit * usable_processors() / each) if each else 1.0
+        share = min(1.0, limit * speedup(usable_processors()) / each) if each else 1.0
         if share < 1:
             # None of the few blocks takes long, on whichever processor.
             step = int(min(step, max(1.0, limit / IN_LIMIT / each * band.extent)))
@@ -219,7 +223,7 @@ class Part:
         room = min(MEMORY, memory.SHARE * memory.available())
         fitting = int(room // max(slab * self.plan.step * 2 * self.each, 1))
         # What a GPU computes it computes on all of it.
-        return 1 if on_gpu() else max(1, min(usable_processors(), 32, fitting))
+        return 1 if on_gpu() else max(1, min(useful_threads(usable_processors()), fitting))
 
     def _block(self, low: int, high: int, sweep: Sweep, consume: Consume) -> dict[Node, Started]:
         band = self.plan.band

@@ -17,7 +17,7 @@ from fusec.ir.arrays import host, np
 from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
-from fusec.reference.cost import Costs
+from fusec.reference.cost import Costs, speedup
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
 from fusec.reference.gpu import chosen, on_the_host
@@ -94,16 +94,16 @@ class Stream:
         self, nodes: Sequence[Node], values: Sequence[Value], plan: Plan
     ) -> tuple[float, float]:
         """Return the predicted seconds of what is evaluated in full, and of what can be sampled."""
-        band, processors = plan.band, usable_processors()
+        band, times = plan.band, speedup(usable_processors())
         if band is None:
-            return self._costs.evaluated(nodes) + self._costs.judged(values) / processors, 0.0
+            return self._costs.evaluated(nodes) + self._costs.judged(values) / times, 0.0
         sweeps = find_sweeps(nodes, values, plan)
         last = sampled_sweep(sweeps)
         seconds = self._costs.judged([v for v in values if v not in band.axes])
         seconds += sum(self._costs.of_sweep(s) for s in sweeps if s is not last)
         whole = [n for n in nodes if not streamed(plan, n) and n not in band.summing]
         sampled = 0.0 if last is None else self._costs.of_sweep(last)
-        return self._costs.evaluated(whole) + seconds / processors, sampled / processors
+        return self._costs.evaluated(whole) + seconds / times, sampled / times
 
     def _divided(self, group: _Group) -> list[_Group]:
         """Return the values of a group in groups of which as much as possible can be sampled.

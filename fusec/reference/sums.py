@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
-from typing import Any
 
 from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, storage
 from fusec.ir.totals import total
+from fusec.reference.arrangements import arrangements
 from fusec.reference.estimate import Estimate, add, overflowing, power_below, squared, unit
 from fusec.reference.order import Order, as_terms, performed, roundings
 from fusec.reference.repeats import REPEATED, alike, repeats
@@ -38,12 +38,6 @@ TAKEN = "taken"
 """Name of the sums that were really taken, in every order."""
 OFF = "off"
 """Name of how far sums of squares, really taken, are off in every order."""
-ARRANGED = 128
-"""Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
-ARRANGED_TERMS = 1 << 21
-"""Terms that are arranged otherwise, at most."""
-NUDGE = 2.0**-10
-"""Part of themselves by which such terms are moved, at most."""
 SPACED_AT_ONCE = 1 << 17
 """Elements whose spacing is found at once: some ten arrays as large lie between."""
 PARTS = 64
@@ -99,39 +93,25 @@ def taken(x: Array, axes: tuple[int, ...], dtype: DType, rules: Rules, name: str
     """Return the sum in the type that a kernel takes it in, in the orders that it may have.
 
     First over the terms as they lie; where terms repeat and there are few sums, also over terms in
-    other places and nudged. Roundings repeat as the terms do, and are others where a kernel's terms
-    are a little off: the part of 0.13 below a unit of 100 is as good as random. What a nudge adds
-    is taken off.
+    other places and nudged (`arrangements`). What a nudge adds is taken off.
     """
     compute = dtype.compute
     kind = compute.numpy if x.dtype.kind == "c" else compute.part.numpy
     terms = as_terms(x.astype(kind, copy=False), axes)
     kept = [e for a, e in enumerate(x.shape) if a not in axes]
-    nudged = _nudged(terms) if alike(x, axes) > REPEATED else []
-    state: State = {}
-    for number, order in enumerate(rules.orders):
-        found = [performed(terms, order)]
-        found += [performed(a, order) - more for a, more in nudged]
-        state[f"{name} {number}"] = np.stack([f.reshape(kept) for f in found])
-    return state
+    found = [[performed(terms, order).reshape(1, *kept)] for order in rules.orders]
+    if alike(x, axes) > REPEATED:
+        for arranged, added in arrangements(terms):
+            for sums, order in zip(found, rules.orders, strict=True):
+                more = _each_performed(arranged, order) - added
+                sums.append(np.moveaxis(more, 1, 0).reshape(-1, *kept))
+    return {f"{name} {number}": np.concatenate(sums) for number, sums in enumerate(found)}
 
 
-def _nudged(terms: Array) -> list[tuple[Array, Array]]:
-    """Return the terms in other places and a little larger or smaller, with what that adds.
-
-    They are so many that there are enough sums.
-    """
-    before, count, after = terms.shape
-    times = min(ARRANGED // max(before * after, 1), ARRANGED_TERMS // max(terms.size, 1))
-    rng = np.random.default_rng(0)
-    found = list[tuple[Array, Array]]()
-    wide: Any = np.complex128 if terms.dtype.kind == "c" else np.float64
-    whole: Array = np.sum(terms, axis=1, dtype=wide)
-    for _ in range(times):
-        factor = 1 + rng.uniform(-NUDGE, NUDGE)
-        moved = (terms[:, rng.permutation(count)] * factor).astype(terms.dtype)
-        found.append((moved, np.sum(moved, axis=1, dtype=wide) - whole))
-    return found
+def _each_performed(terms: Array, order: Order) -> Array:
+    """Return the sums over axis 2 of several arrangements [before, arrangements, count, after]."""
+    before, times, count, after = terms.shape
+    return performed(terms.reshape(-1, count, after), order).reshape(before, times, after)
 
 
 def merged(a: State, b: State) -> State:

@@ -22,6 +22,7 @@ from fusec.reference.gpu import chosen, on_the_host
 from fusec.reference.judge import Judged, agree, judge, judge_beside
 from fusec.reference.nodes import Model
 from fusec.reference.part import Coverage, Index
+from fusec.reference.simulation import simulate
 from fusec.reference.stream import Stream
 from fusec.reference.views import View, find_view
 
@@ -306,11 +307,29 @@ def _compared(
     coverage = stream.run(consume, seed)
     verdicts = {v: tallies[v].verdict() for v in values}
     undecided = [v for v in values if verdicts[v].word == NOT_DECIDED]
+    evaluated = (fusion, inputs, sizes, model or Model())
     if undecided:
-        evaluated = (fusion, inputs, sizes, model or Model())
+        tried = [tallies[v] for v in undecided]
+        roots = list(dict.fromkeys(tally.view.root for tally in tried))
+        verdicts |= _judged_by(simulate(*evaluated, roots, budget, seed), tried)
+        undecided = [v for v in values if verdicts[v].word == NOT_DECIDED]
+    if undecided:
         for value, cause in find_causes(*evaluated, undecided, budget, seed).items():
             verdicts[value] = replace(verdicts[value], cause=cause)
     return Verdict(tuple(verdicts.values()), coverage, time.perf_counter() - began)
+
+
+def _judged_by(
+    simulated: Mapping[Value, Estimate], tallies: Collection[_Tally]
+) -> dict[Value, OutputVerdict]:
+    """Return how outputs compare with simulated errors; none for those that have not any."""
+    found = dict[Value, OutputVerdict]()
+    for old in tallies:
+        if old.view.root in simulated:
+            tally = _Tally(old.value, old.view, old.found, old.given, old.poison)
+            tally.add((), simulated[old.view.root], threading.Lock())
+            found[old.value] = tally.verdict()
+    return found
 
 
 def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:

@@ -41,15 +41,17 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
     """
     leading: set[str] = set()
     inner: set[str] = set()
+    for shape in {v.shape for v in fusion.values}:
+        for position, extent in enumerate(shape):
+            if extent.symbols:
+                bare = len(extent.terms) == 1 and extent == _symbol_of(extent)
+                (leading if position == 0 and bare else inner).update(extent.symbols)
     for value in fusion.values:
-        for position, extent in enumerate(value.shape):
-            bare = len(extent.terms) == 1 and extent == _symbol_of(extent)
-            (leading if position == 0 and bare else inner).update(extent.symbols)
         if value.dim is not None:
             leading |= value.dim.symbols
     for given in (*fusion.inputs, *fusion.outputs):
         for stride in given.strides or ():
-            known = stride.symbols & set(fusion.hints)
+            known = stride.symbols & fusion.hints.keys()
             inner |= {s for s in known if "." not in s}
             leading |= {s for s in known if "." in s}
     for node in fusion.nodes:
@@ -61,9 +63,11 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
                 "tuple[object, ...]", attribute if isinstance(attribute, tuple) else single
             )
             for item in items:
-                if isinstance(item, Dim) and item not in [
-                    v.shape[0] for v in node.outputs if v.shape
-                ]:
+                if (
+                    isinstance(item, Dim)
+                    and item.symbols
+                    and item not in [v.shape[0] for v in node.outputs if v.shape]
+                ):
                     inner |= item.symbols
     return frozenset(leading - inner)
 

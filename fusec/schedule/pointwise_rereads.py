@@ -6,16 +6,17 @@ holds it; the rest comes from L2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from itertools import product as pairs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fusec.diagnostics import FusecError
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
+from fusec.index.places import Place, compile_index
 from fusec.index.windows import find_pick
-from fusec.ir.dim import product
-from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index, variables_of
+from fusec.ir.dim import Dim, dim, product
+from fusec.ir.expression import Atom, Index, Var, index, variables_of
 from fusec.ir.graph import Fusion
 from fusec.schedule.pointwise_choice import (
     MOST_OPERATIONS,
@@ -32,7 +33,8 @@ from fusec.segment.protocol import Estimate
 from fusec.target import Target
 
 TURNS = POWERS[:4]
-At = Mapping[Var, int]
+Along = tuple[Var, range]
+"""A loop variable and its values in a block."""
 
 
 def with_rereads(
@@ -90,20 +92,68 @@ def reread_bytes(problem: FlatProblem, p: PointwiseParameters) -> int:
     held = {i.value.name: product(i.value.shape) * i.value.dtype.size for i in fusion.inputs}
     for name, runs in places.items():
         try:
-            compiled = [_compiled(base, sizes) for base in runs]
+            count = _count_places(list(runs), (row, down), (chunk, across), sizes)
         except FusecError:
             continue  # places in an empty part are divided by its extents
-        atoms = (variables_of(atom) for base in runs for atom, _ in base.terms)
-        if len(runs) > 1 or any({row, chunk} <= v for v in atoms):
-            points = [{row: r, chunk: c} for r, c in pairs(down, across)]
-            count = len({at(point) for at in compiled for point in points})
-        else:
-            (at,) = compiled
-            count = len({at({row: r, chunk: across[0]}) for r in down})
-            count *= len({at({row: down[0], chunk: c}) for c in across})
         loaded = count * max(runs.values())
         again += max(0, loaded * blocks - held[name].evaluate(sizes))
     return again
+
+
+def _count_places(
+    bases: Sequence[Index], rows: Along, columns: Along, sizes: Mapping[str, int]
+) -> int:
+    """Return how many places some indices have in a block."""
+    offsets: dict[tuple[tuple[Atom, Dim], ...], _Offsets] = {}
+    found: set[int] = set()
+    for base in bases:
+        if base.terms not in offsets:
+            offsets[base.terms] = _offsets(base, rows, columns, sizes)
+        if len(bases) == 1 and not offsets[base.terms].mixed:
+            down, across = offsets[base.terms].alone
+            return len(set(down)) * len(set(across))
+        constant = base.constant.evaluate(sizes)
+        found.update([constant + offset for offset in offsets[base.terms].sums])
+    return len(found)
+
+
+@dataclass(frozen=True)
+class _Offsets:
+    """What the terms of an index add in a block.
+
+    alone: by rows and by columns, of terms that depend on one of them; mixed: of each row and
+    column, of terms that depend on both, if there are any.
+    """
+
+    alone: tuple[list[int], list[int]]
+    mixed: list[list[int]]
+
+    @cached_property
+    def sums(self) -> set[int]:
+        """Return all offsets, each once."""
+        down, across = self.alone
+        if not self.mixed:
+            across = set(across)
+            return {a + b for a in set(down) for b in across}
+        rows = zip(down, self.mixed, strict=True)
+        return {a + b + c for a, both in rows for b, c in zip(across, both, strict=True)}
+
+
+def _offsets(base: Index, rows: Along, columns: Along, sizes: Mapping[str, int]) -> _Offsets:
+    (row, down), (chunk, across) = rows, columns
+    kinds = [variables_of(atom) & {row, chunk} for atom, _ in base.terms]
+
+    def part(wanted: frozenset[Var]) -> Place:
+        terms = (t for t, kind in zip(base.terms, kinds, strict=True) if kind == wanted)
+        return compile_index(Index(tuple(terms), dim(0)), sizes)
+
+    of_row, of_chunk = part(frozenset({row})), part(frozenset({chunk}))
+    alone = [of_row({row: r}) for r in down], [of_chunk({chunk: c}) for c in across]
+    both = frozenset({row, chunk})
+    if both not in kinds:
+        return _Offsets(alone, [])
+    of_both = part(both)
+    return _Offsets(alone, [[of_both({row: r, chunk: c}) for c in across] for r in down])
 
 
 def _most_bytes(problem: FlatProblem) -> int:
@@ -140,21 +190,3 @@ def _run(fusion: Fusion, load: Instance, lane: Var, width: int) -> tuple[Index, 
     if pick is not None:
         return pick.window.base, pick.window.width * load.dtype.size
     return load.address.substitute({lane: index(0)}), width * load.dtype.size
-
-
-def _compiled(value: Index, sizes: Mapping[str, int]) -> Callable[[At], int]:
-    """Return what computes an index from loop variables; integers that are loaded count as 0."""
-    constant = value.constant.evaluate(sizes)
-    terms = [(_compiled_atom(a, sizes), c.evaluate(sizes)) for a, c in value.terms]
-    return lambda at: constant + sum(c * atom(at) for atom, c in terms)
-
-
-def _compiled_atom(atom: Atom, sizes: Mapping[str, int]) -> Callable[[At], int]:
-    if isinstance(atom, Var):
-        return lambda at: at[atom]
-    if isinstance(atom, Loaded):
-        return lambda at: 0
-    inner, by = _compiled(atom.inner, sizes), max(1, atom.divisor.evaluate(sizes))
-    if isinstance(atom, Quotient):
-        return lambda at: inner(at) // by
-    return lambda at: inner(at) % by

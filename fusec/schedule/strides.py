@@ -10,8 +10,9 @@ from math import prod
 from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering
+from fusec.index.places import compile_index
 from fusec.ir.dim import product
-from fusec.ir.expression import Index, Var, delinearize, index, linearize, of_var
+from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.rows.domain import Rows
@@ -106,18 +107,20 @@ def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> in
 
 def _counted_lines(address: Index, domain: Domain, sizes: Mapping[str, int], size: int) -> int:
     """Return from how many lines the warp in the middle of the domain reads; WARP if unknown."""
+    if address.loaded:
+        return WARP  # where integers lead that are data
     extents = [a.extent.evaluate(sizes) for a in domain.axes]
     start = prod(extents) // 2 // WARP * WARP
+    try:
+        place = compile_index(address, sizes)
+    except FusecError:
+        return WARP  # places in an empty part are divided by its extents
     lines: set[int] = set()
     for point in range(start, min(start + WARP, prod(extents))):
-        place = delinearize(index(point), extents)
-        at = address.substitute(dict(zip(domain.axes, place, strict=True)))
-        if not at.is_const:
-            return WARP  # where integers lead that are data
-        try:
-            lines.add(at.constant.evaluate(sizes) * size // LINE)
-        except FusecError:
-            return WARP  # places in an empty part are divided by its extents
+        at: dict[Var, int] = {}
+        for axis, extent in zip(reversed(domain.axes), reversed(extents), strict=True):
+            point, at[axis] = divmod(point, extent)
+        lines.add(place(at) * size // LINE)
     return max(1, len(lines))
 
 
@@ -167,15 +170,15 @@ def side_by_side(fusion: Fusion, value: Value) -> int:
 
 def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
     """Return whether most steps along an axis are steps in memory, as in parts put together."""
-    others = {v: index(v.extent.evaluate(sizes) // 2) for v in address.variables}
-    places = range(min(PLACES, axis.extent.evaluate(sizes)))
-    at = [address.substitute({**others, axis: index(k)}) for k in places]
-    if any(not a.is_const for a in at):
+    if address.loaded:
         return False
     try:
-        steps = [(b - a).constant.evaluate(sizes) for a, b in pairwise(at)]
+        place = compile_index(address, sizes)
     except FusecError:
         return False  # places in an empty part are divided by its extents
+    at = {v: v.extent.evaluate(sizes) // 2 for v in address.variables}
+    places = range(min(PLACES, axis.extent.evaluate(sizes)))
+    steps = [b - a for a, b in pairwise([place({**at, axis: k}) for k in places])]
     return 4 * steps.count(1) >= 3 * len(steps)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Phase
@@ -18,6 +17,7 @@ from fusec.ir.graph import Fusion, Input, Node, Value, needed_nodes
 from fusec.ir.overrides import check_overrides
 from fusec.options import SCHEDULERS
 from fusec.segment.cheap import is_injective
+from fusec.segment.flow import Flow, Unbounded
 from fusec.segment.segmented import extract, tensor_bytes
 
 
@@ -125,10 +125,7 @@ def _minimum_cut(
     results: Collection[str],
 ) -> tuple[Value, ...]:
     """Return the values to save: the cheapest that part earlier inputs from later results."""
-    import networkx
-
-    networks: Any = networkx  # its stubs leave the types of nodes open
-    graph = networks.DiGraph()
+    graph = Flow()
     in_memory = {i.value for i in fusion.inputs} | {
         o.value for o in fusion.outputs if o.value.name in phase.outputs
     }
@@ -140,10 +137,8 @@ def _minimum_cut(
         size = max(1, tensor_bytes(value, fusion.hints))
         # Of two cuts that move as much, the one that keeps less memory.
         cost = (size if value in in_memory else 2 * size) * 1024 + min(size, 1023)
-        if value.name in results or value in overwritten:
-            graph.add_edge((value, "made"), (value, "read"))
-        else:
-            graph.add_edge((value, "made"), (value, "read"), capacity=cost)
+        must_cross = value.name in results or value in overwritten
+        graph.add_edge((value, "made"), (value, "read"), None if must_cross else cost)
         node = fusion.producer.get(value)
         if node is None or (value in needed and not is_injective(node)):
             graph.add_edge("earlier", (value, "made"))
@@ -157,13 +152,12 @@ def _minimum_cut(
     if "later" not in graph or "earlier" not in graph:
         return ()
     try:
-        cut: Any = networks.minimum_cut(graph, "earlier", "later")
-    except networkx.NetworkXUnbounded:
+        _, before = graph.minimum_cut("earlier", "later")
+    except Unbounded:
         name = next(iter(overwritten)).name
         raise FusecError(
             f"a later phase needs `{name}`, which phase `{phase.name}` overwrites", span=phase.span
         ) from None
-    before: set[Any] = cut[1][0]
     return tuple(
         v
         for v in fusion.values

@@ -95,6 +95,14 @@ class Estimate:
         written = self.bytes / 2 if self.written is None else self.written
         return written + self.workspace_bytes / 2
 
+    def left_in_l2(self, target: Target, dirty: int) -> float:
+        """Return the bytes of its results that it leaves in L2, less those of others that leave it.
+
+        Memory sees so many bytes less than are moved, or more where that is negative. dirty: as for
+        `parts`.
+        """
+        return min(self.stored, target.write_back) - min(self.moved, dirty)
+
     def parts(self, target: Target, dirty: int | None = None) -> Mapping[str, float]:
         """Return the seconds that each resource needs by itself.
 
@@ -110,7 +118,7 @@ class Estimate:
         moved, stored = self.moved, self.stored
         weighed = moved + (target.write_cost - 1) * (stored - moved / 2)
         if dirty is not None:
-            weighed = max(0.0, weighed + min(moved, dirty) - min(stored, target.write_back))
+            weighed = max(0.0, weighed - self.left_in_l2(target, dirty))
         parts = {
             "memory": weighed / (target.bandwidth * self.efficiency * draw),
             "L2": (moved + self.l2_bytes) / (target.l2_bandwidth * draw),

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from fusec.index.demanded import Demand
 from fusec.index.regions import Demanded
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.cheap import distinct_bytes
+from fusec.segment.flow import Flow
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Piece
 from fusec.segment.price import demanded_bytes
@@ -88,13 +88,9 @@ def before(groups: Groups, piece: Piece) -> Before:
 
 def cheapest(seen: Before, sharers: Sharers, allowed: Collection[Value]) -> frozenset[Node]:
     """Return the nodes that the piece had better compute again, for the `allowed` of its leaves."""
-    import networkx
-
-    library: Any = networkx
     groups, fusion = seen.groups, seen.groups.graph.fusion
     repeatable = frozenset(seen.nodes)
-    flow: Any = library.DiGraph()
-    flow.add_nodes_from(("source", "sink"))
+    flow = Flow()
     stack: list[Value] = []
     known: set[Value] = set()
 
@@ -110,24 +106,20 @@ def cheapest(seen: Before, sharers: Sharers, allowed: Collection[Value]) -> froz
         value = stack.pop()
         node, again = fusion.producer.get(value), ("again", value)
         cost = _reading(groups, seen.piece, value, sharers)
-        if cost is None:
-            flow.add_edge(("needed", value), again)
-        else:
-            flow.add_edge(("needed", value), again, capacity=cost * SCALE)
+        flow.add_edge(("needed", value), again, None if cost is None else cost * SCALE)
         free = value in allowed or value not in seen.leaves
         if node is None or node not in repeatable or not free:
             flow.add_edge(again, "sink")
             continue
-        flow.add_edge(again, "sink", capacity=1)
+        flow.add_edge(again, "sink", 1)
         for operand in node.inputs:
             part = _part_bytes(seen, node, operand)
             if part is None:
                 flow.add_edge(again, need(operand))
             else:
-                flow.add_edge(again, "sink", capacity=1 + part * SCALE)
-    near: set[str | tuple[str, Value]] = library.minimum_cut(flow, "source", "sink")[1][0]
-    chosen = (k[1] for k in near if isinstance(k, tuple) and k[0] == "again")
-    return frozenset(fusion.producer[value] for value in chosen)
+                flow.add_edge(again, "sink", part * SCALE)
+    near = flow.minimum_cut("source", "sink")[1]
+    return frozenset(fusion.producer[value] for value in known if ("again", value) in near)
 
 
 def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> int | None:

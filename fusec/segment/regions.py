@@ -195,9 +195,20 @@ def _add(regions: dict[Chosen, None], region: Chosen | None) -> None:
 
 
 def _add_around(regions: dict[Chosen, None], groups: Groups, core: Chosen) -> None:
-    """Add a core with its surroundings, with the views among them, and alone."""
+    """Add a core with its surroundings, with the views among them, and alone.
+
+    Views that are outputs (a training step keeps the queries) may stay outside: they are stored
+    anyway, and a kernel may have no way to store them.
+    """
+    final = groups.graph.final
+
+    def is_kept(piece: Piece) -> bool:
+        return any(v in final for n in piece.nodes for v in n.outputs)
+
     _add(regions, _surrounded(groups, core))
     _add(regions, _surrounded(groups, core, _is_view))
+    if any(is_kept(p) for p in groups):
+        _add(regions, _surrounded(groups, core, lambda p: _is_view(p) and not is_kept(p)))
     _add(regions, core)
 
 

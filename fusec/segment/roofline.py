@@ -27,25 +27,32 @@ class Roofline:
     """What any kernels for some nodes must do: bytes to move, operations for tensor cores.
 
     tensor_flops: those of 10 bits of f32 count twice, as they take twice as long as of halves, and
-    those of 8 bits half.
+    those of 8 bits half. l2_bytes: those of the bytes that stay in L2: memory sees the others.
     """
 
     fewest_bytes: int
     tensor_flops: int = 0
+    l2_bytes: int = 0
 
     def share(self, seconds: float, rates: Rates) -> float:
-        """Return which part of `seconds` the compulsory traffic takes at peak bandwidth."""
-        return self.fewest_bytes / (rates.bandwidth * seconds) if seconds else 0.0
+        """Return which part of `seconds` the compulsory traffic takes at peak bandwidth.
+
+        Bytes that stay in L2 are excluded. At most 1 of a prediction; of a measured time more where
+        what is read lies in L2.
+        """
+        bytes = self.fewest_bytes - self.l2_bytes
+        return bytes / (rates.bandwidth * seconds) if seconds else 0.0
 
     def tensor_share(self, seconds: float, rates: Rates) -> float:
         """Return which part of `seconds` the products take at the full rate of tensor cores."""
         return self.tensor_flops / (rates.tensor * seconds) if seconds and rates.tensor else 0.0
 
 
-def of_segment(segment: Segment) -> Roofline:
+def of_segment(segment: Segment, left_in_l2: int = 0) -> Roofline:
     """Return what any kernels for a segment's operations must do, at hint sizes."""
     moved = 0 if segment.estimate is None else segment.estimate.bytes
-    return Roofline(min(floor_bytes(segment.fusion), moved), _needed_flops(segment))
+    fewest = min(floor_bytes(segment.fusion), moved)
+    return Roofline(fewest, _needed_flops(segment), min(fewest, left_in_l2))
 
 
 def of_fusion(segmented: SegmentedFusion) -> Roofline:

@@ -34,6 +34,7 @@ from fusec.segment.regions import (
     softmax_regions,
 )
 from fusec.segment.segmented import Decision, Refusals, Segment, SegmentedFusion
+from fusec.segment.softmaxes import Softmax, find_softmaxes, separate_softmaxes
 from fusec.segment.split import Splits, Splitter
 from fusec.segment.views import view_nodes
 from fusec.target import Target
@@ -105,6 +106,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
         if start.host is not None and not offers.schedulers:
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
         merges = Merges(start.groups, offers, ways.may_merge)
+        softmaxes: list[Softmax] = []
         if ways.whole is not None or not _take_whole(merges, start):
             if start.groups.cyclic:
                 work, more = _order_aliases(start.groups.graph.fusion)
@@ -112,7 +114,9 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
                 continue
             for island in islands(merges.groups) if start.alone else ():
                 _take(merges, island)
-            merges.take(softmax_regions(merges.groups))
+            regions = softmax_regions(merges.groups)
+            softmaxes = find_softmaxes(merges, regions)
+            merges.take(regions)
             merges.take(backward_regions(merges.groups))
             # Reductions take what only they need before elementwise nodes find each other.
             merges.take(reduction_regions(merges.groups))
@@ -124,6 +128,8 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             splitter = Splitter(ways.splits, partial(_in_parts, ways=ways), ways.whole)
             refine(merges, splitter, rematerialise=ways.rematerialise)
             found = _finish(merges, start, (*decisions, *start.decisions))
+            separate = tuple(separate_softmaxes(softmaxes, found))
+            found = replace(found, decisions=(*found.decisions, *separate))
             return replace(found, fusion=as_defined(found.fusion, fusion))
         uncopied |= blocked
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from typing import Any
 
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Override
@@ -116,6 +118,22 @@ class SegmentedFusion:
         )
         return tuple(sorted(found, key=lambda e: (e.producer, e.consumer)))
 
+    def graph(self) -> Any:
+        """Return the segments as a networkx DiGraph.
+
+        Nodes are the ids, with `segment`; edges have `values`, the names of what crosses.
+        """
+        import networkx
+
+        networks: Any = networkx  # its stubs leave the types of nodes open
+        graph = networks.DiGraph()
+        graph.add_nodes_from((s.id, {"segment": s}) for s in self.segments)
+        for (producer, consumer), edges in groupby(
+            self.edges, key=lambda e: (e.producer, e.consumer)
+        ):
+            graph.add_edge(producer, consumer, values=tuple(e.value.name for e in edges))
+        return graph
+
     def seconds(self, target: Target) -> float:
         """Return the predicted time of all segments, whatever runs before and after them."""
         estimates = ((s.iterations, s.estimate) for s in self.segments)
@@ -134,6 +152,13 @@ class SegmentedFusion:
                 rest = max(0, waiting - segment.estimate.moved)
                 waiting = min(target.write_back, rest + int(segment.estimate.stored))
         return tuple(found)
+
+    def left_in_l2(self, target: Target) -> tuple[int, ...]:
+        """Return how many bytes of each segment never reach memory while it runs, at least 0."""
+        return tuple(
+            0 if s.estimate is None else max(0, int(s.estimate.left_in_l2(target, dirty)))
+            for s, dirty in zip(self.segments, self.dirty(target), strict=True)
+        )
 
     def times(self, target: Target) -> tuple[float, ...]:
         """Return the predicted time of each segment, of all iterations, run alone in this order."""

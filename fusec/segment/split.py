@@ -9,6 +9,7 @@ from math import inf
 from fusec.ir.graph import Fusion, Node
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
+from fusec.segment.floor import Floor
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Fragment, Piece
 from fusec.segment.price import bytes_written, elements, traffic, work
@@ -103,28 +104,34 @@ def least_seconds(fusion: Fusion, target: Target) -> float:
     """Return seconds below which no two or more kernels compute a fusion.
 
     Together they read each input and write each output, compute each value, and are launched each.
+    Where some only make views, at least one is launched that moves the compulsory traffic.
     """
+    made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
+    if any(elements(v, fusion.hints) == 0 for v in made):
+        return 0.0  # what is empty needs no kernel
+    moved, written, kernels = traffic(fusion), bytes_written(fusion), 2
     if _has_views(fusion):
+        floor = Floor(fusion)
+        moved, written, kernels = floor.bytes, sum(floor.written.values()), 1
+    if not moved:
         return 0.0
     flops, sfu = work(fusion)
     best = max(rate for rates in target.rates.values() for rate in rates.values())
     least = Estimate(
-        bytes=traffic(fusion),
-        written=bytes_written(fusion),
+        bytes=moved,
+        written=written,
         flops=flops,
         sfu=sfu,
         efficiency=best,
         ctas=target.sms,
-        kernels=2,
+        kernels=kernels,
     )
     return least.seconds(target)
 
 
 def _has_views(fusion: Fusion) -> bool:
-    """Return whether a fragment might need no kernel, since it would only be a view, or empty."""
+    """Return whether a fragment might need no kernel, since it would only be a view."""
     made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
-    if any(elements(v, fusion.hints) == 0 for v in made):
-        return True
     moved = {v for v in made if fusion.producer[v].op.family == "movement"}
     given = frozenset(i.value for i in fusion.inputs)
     computed = given | (frozenset(made) - moved)

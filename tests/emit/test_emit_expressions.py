@@ -10,6 +10,7 @@ import pytest
 from emitted import STRICT, compile_c
 
 from fusec.codegen.render import environment
+from fusec.emit.code import Code
 from fusec.emit.expressions import FUNCTIONS, Sizes, divisors, largest_terms
 from fusec.emit.scratch import places
 from fusec.hostir.instructions import Allocate, Free, Instruction, Memset
@@ -36,7 +37,7 @@ def test_expressions_have_the_same_values_in_c(tmp_path: Path) -> None:
     dims = [drawn(generator, 4) for _ in range(300)]
     called = {a.function for d in dims for a in d.atoms() if isinstance(a, Call)}
     assert called == FUNCTIONS.keys()
-    printer = Sizes(FIELDS)
+    printer = Sizes({name: Code(field) for name, field in FIELDS.items()})
     parameters = ", ".join(f"int64_t {f}" for f in FIELDS.values())
     unused = " ".join(f"(void){f};" for f in FIELDS.values())
     lines = [

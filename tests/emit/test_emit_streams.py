@@ -28,6 +28,7 @@ from test_parallel_examples import FOLDER, SIZES, small
 from fusec import driver
 from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported
+from fusec.emit.code import Code
 from fusec.emit.expressions import Sizes
 from fusec.emit.local import check_program
 from fusec.emit.plan import PlanPrinter
@@ -354,7 +355,7 @@ def test_an_exchange_ends_in_the_loop_in_which_it_begins() -> None:
     fields = {"x": Field("x", "const void*", "", "x", F32)}
     sizes = {"B": "B"}
     axes = (Axis("mesh", 2, 1, "mesh"),)
-    printer = PlanPrinter("p", "", program, fields, sizes, {}, Sizes(sizes), MESH, axes)
+    printer = PlanPrinter("p", "", program, fields, sizes, {}, Sizes({"B": Code("B")}), MESH, axes)
     with pytest.raises(Unsupported, match="is waited for outside of the loop") as error:
         printer.view((), ())
     assert error.value.diagnostic.help == "--without late_waits"

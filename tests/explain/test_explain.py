@@ -49,12 +49,14 @@ outputs: [y]
 KEYS = {
     "": "schema fusion target mesh sizes aliases segments crossing rematerialised saved "
     "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
-    "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
-    "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why orders "
-    "overrides chosen tuned iterations exchange specialised host",
+    "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes l2_bytes "
+    "workspace_bytes seconds time bound share tensor_share ctas efficiency kernels occupancy "
+    "refusals why orders overrides chosen tuned iterations exchange specialised host",
     "segments.specialised": "dim size rule because way_out",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
-    "built_registers",
+    "built_registers instructions",
+    "segments.occupancy.instructions": "per_thread levels not_counted",
+    "segments.occupancy.instructions.levels": "loop depth trips expression per_trip",
     "segments.nodes": "op inputs outputs text",
     "segments.refusals": "scheduler rule reason near",
     "crossing": "name shape dtype producer consumers is_output bytes bytes_expr",
@@ -63,6 +65,10 @@ KEYS = {
     "choices.segments": "scheduler outputs",
     "exact": "fewest_bytes lower_bytes proven gap method segments",
 }
+
+
+BY_NAME = ("sizes", "time", "target", "aliases", "per_thread", "per_trip")
+"""Keys whose values have keys that follow from the program."""
 
 
 class Explained(NamedTuple):
@@ -102,7 +108,7 @@ def keys_in(data: Any) -> set[str]:
         return {k for item in data for k in keys_in(item)}
     if not isinstance(data, dict):
         return set()
-    inner = {k: v for k, v in data.items() if k not in ("sizes", "time", "target", "aliases")}
+    inner = {k: v for k, v in data.items() if k not in BY_NAME}
     return {*data} | {k for v in inner.values() for k in keys_in(v)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from draws import times
@@ -16,6 +17,7 @@ from fusec.dev.draw import ALL, draw_fusion
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.record import record_of
+from fusec.explain.text import explanation
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -38,6 +40,11 @@ def assert_possible(program: Compilation) -> None:
         assert 0 <= facts.tensor_share <= 1, facts.name
         if facts.scheduler in ("no_op", "placement"):
             continue  # views: no kernel
+        estimate, bytes = segment.estimate, facts.bytes + facts.workspace_bytes - facts.l2_bytes
+        assert estimate is not None
+        assert bytes <= H200.read_bandwidth * facts.seconds, facts.name
+        from_l2 = estimate.moved + estimate.l2_bytes
+        assert segment.iterations * from_l2 <= H200.l2_bandwidth * facts.seconds, facts.name
         flops, special = work(segment.fusion)
         assert flops <= H200.flops * facts.seconds, facts.name
         assert special <= H200.special * facts.seconds, facts.name
@@ -89,6 +96,50 @@ def test_random_fusions() -> None:
         except FusecError:
             continue
         assert_possible(program)
+
+
+READS = (
+    "sum(x, dims=[1], keepdim=true)",
+    "sum(mul(x, {0}), dims=[0], keepdim=true)",
+    "sum(mul(x, {0}), dims=[0, 1], keepdim=true)",
+    "mul(x, {0})",
+    "exp(add({0}, x))",
+)
+
+
+def chain(number: int) -> Fusion:
+    """Return segments that read one input and each other's results, some of which fit in L2."""
+    rng = Random(number)
+    rows, columns = (2 ** rng.randint(11, 13) for _ in range(2))
+    lines = [f"v0 = {READS[0]}"]
+    for place in range(1, rng.randint(2, 5)):
+        before = f"v{place - 1}"
+        if rng.random() < 0.7:
+            before = f"segment_set({before})"
+        lines.append(f"v{place} = {rng.choice(READS[1:]).format(before)}")
+    names = [line.partition(" ")[0] for line in lines]
+    kept = sorted({*rng.sample(names, rng.randint(0, 2)), "y"})
+    lines.append(f"y = div(x, {names[-1]})")
+    ops = "".join(f"  - {line}\n" for line in lines)
+    dtype = rng.choice(("f32", "f16"))
+    text = f'fusion: chain\ninputs: {{x: "{dtype}[{rows}, {columns}]"}}\nops:\n{ops}'
+    return read_text(f"{text}outputs: [{', '.join(kept)}]\n")
+
+
+def test_results_that_stay_in_l2_do_not_count_for_memory() -> None:
+    """A segment that writes 67 MB and is not charged for the last of them: 103 % of the peak."""
+    line = "y = div(x, sum(mul(x, sum(x, dims=[1], keepdim=true)), dims=[0, 1], keepdim=true))"
+    text = f'fusion: f\ninputs: {{x: "f32[4096, 4096]"}}\nops:\n  - {line}\noutputs: [y]\n'
+    program = driver.plan(read_text(text), CompileOptions())
+    assert_possible(program)
+    record = record_of(program, "sm_90a")
+    assert record.segments[-1].l2_bytes == pytest.approx(H200.write_back, rel=1e-5)
+    assert "that stays in L2)" in " ".join(explanation(record).split())
+
+
+def test_segments_of_which_results_stay_in_l2() -> None:
+    for number in range(times(4)):
+        assert_possible(driver.plan(chain(number), CompileOptions()))
 
 
 @pytest.mark.nightly

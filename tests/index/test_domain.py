@@ -367,3 +367,13 @@ def test_addresses_of_homes() -> None:
     rows, columns = (of_var(a) for a in domain.axes)
     assert lowering.address(value, contiguous_strides(value.shape)) == rows * 4 + columns
     assert lowering.address(x, contiguous_strides(x.shape)) == columns * 5 + rows
+
+
+@QUICK
+@given(fusions())
+def test_no_other_value_has_a_domain_where_none_is_found(fusion: Fusion) -> None:
+    if isinstance(find_domain(fusion), Domain):
+        return
+    reductions = [n.inputs[0] for n in fusion.nodes if n.op.family == "reduction"]
+    for value in reductions or [v for v in fusion.values if not v.is_scalar]:
+        assert not isinstance(find_domain(fusion, value), Domain), value

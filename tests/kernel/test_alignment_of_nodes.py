@@ -16,7 +16,7 @@ from fusec.kernel.nodes import (
     Declare,
     Element,
     Evaluate,
-    Literal,
+    Integer,
     Name,
     Node,
     Pointer,
@@ -39,7 +39,7 @@ def required(*nodes: Node) -> int:
 
 def test_elements_and_vectors() -> None:
     element, pointer = Element(X, AT), Pointer(X, AT)
-    wide = Constexpr(INT, "kVec", Literal("4"))
+    wide = Constexpr(INT, "kVec", Integer(4))
     assert required(Assign(Name("y"), element)) == 2
     assert required(call("fusec::load", pointer, about=[8])) == 16
     assert required(wide, call("fusec::load", pointer, about=["kVec"])) == 8
@@ -73,7 +73,7 @@ def test_any_other_use_requires_the_widest(use: Node) -> None:
 
 def test_a_name_that_is_declared_twice_has_no_width() -> None:
     load = call("fusec::load", Pointer(X, AT), about=["kVec"])
-    twice = [Constexpr(INT, "kVec", Literal(n)) for n in ("1", "2")]
+    twice = [Constexpr(INT, "kVec", Integer(n)) for n in (1, 2)]
     assert required(*twice, load) == 16
     vectors = [Declare(vector_of(F16, n), "v") for n in (1, 2)]
     assert required(*vectors, Evaluate(call("fusec::store", Pointer(X, AT), "v"))) == 16

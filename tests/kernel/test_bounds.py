@@ -33,7 +33,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.ir.access import Pulled
 from fusec.kernel.nest import Nest
-from fusec.kernel.nodes import Literal
+from fusec.kernel.nodes import TRUE
 from fusec.ops import access
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -245,7 +245,7 @@ def test_an_edited_template_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_condition_that_codegen_drops_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     padded = ADDED.replace("add(x, w)", "neg(pad(x, [2, 3], value=0))")
     assert is_inside(plan_of("pointwise", read_text(padded)))
-    monkeypatch.setattr(Nest, "condition", lambda self, conditions, phase: Literal("true"))
+    monkeypatch.setattr(Nest, "condition", lambda self, conditions, phase: TRUE)
     assert not is_inside(plan_of("pointwise", read_text(padded)))
 
 

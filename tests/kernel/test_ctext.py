@@ -18,14 +18,18 @@ from fusec.kernel.ctext import dim_text, identifier, is_reciprocal, literal
 from fusec.kernel.formulas import fill
 from fusec.kernel.names import Names
 from fusec.kernel.nodes import (
+    ZERO,
     Binary,
     Call,
     Element,
     Expression,
-    Literal,
+    Integer,
     Name,
     Pointer,
+    Real,
     Select,
+    Sum,
+    Unary,
 )
 from fusec.run.nvrtc import compile_ptx
 
@@ -128,7 +132,7 @@ SUM = Binary("+", Name("x"), Name("y"))
         ("{a} + {b}", SUM, "x + y + (x + y)"),
         ("{a} - {b}", SUM, "x + y - (x + y)"),
         ("{a} * {b}", Name("x"), "x * x"),
-        ("-{a}", Literal("-1.0f"), "-(-1.0f)"),
+        ("-{a}", Real("-1.0", "f"), "-(-1.0f)"),
         ("fmaxf({a}, {b})", SUM, "fmaxf(x + y, x + y)"),
         ("{a} < {b} ? {a} : {b}", SUM, "x + y < x + y ? x + y : x + y"),
     ],
@@ -137,6 +141,28 @@ def test_no_parentheses_that_are_not_needed(
     template: str, operand: Expression, expected: str
 ) -> None:
     assert fill(template, {"a": operand, "b": operand}).text == expected
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        (Integer(-2), "a - 2"),
+        (Real("-0.0", "f"), "a - 0.0f"),
+        (Unary("-", Name("b")), "a - b"),
+        (Unary("-", SUM), "a - (x + y)"),
+        (Unary("-", Integer(-2)), "a - (-2)"),
+        (Unary("!", Name("b")), "a + !b"),
+        (Integer(-2) * Name("b"), "a - 2 * b"),
+        (Unary("-", Name("b")) * "c", "a - b * c"),
+        (Name("b") * Integer(-2), "a + b * -2"),
+        (Binary("*", Sum((Integer(-2), Name("b"))), Name("c")), "a + (-2 + b) * c"),
+        (Sum((Integer(-2), Name("b"))), "a - 2 + b"),
+        (Binary(">>", Integer(-2), Name("b")), "a + (-2 >> b)"),
+        (Select(Integer(-2), Name("b"), Name("c")), "a + (-2 ? b : c)"),
+    ],
+)
+def test_a_sum_subtracts_what_begins_with_a_minus(term: Expression, expected: str) -> None:
+    assert Sum((Name("a"), term)).text == expected
 
 
 def test_numbers_and_types_in_formulas() -> None:
@@ -150,7 +176,7 @@ def test_pointers_and_template_arguments_bind_as_tightly_as_they_must() -> None:
     a, b, c = map(Name, "abc")
     chosen = Select(a, b, c)
     assert Pointer(chosen, Name("i")).text == "(a ? b : c) + i"
-    assert Element(Pointer(chosen, Literal("0")), Name("i")).text == "(a ? b : c)[i]"
+    assert Element(Pointer(chosen, ZERO), Name("i")).text == "(a ? b : c)[i]"
     assert Call("f", (a,), (Binary(">", a, b),)).text == "f<(a > b)>(a)"
 
 

@@ -19,7 +19,9 @@ from fusec.kernel.ctext import storage_type
 from fusec.kernel.fold import folded
 from fusec.kernel.formulas import parsed
 from fusec.kernel.nodes import (
+    FALSE,
     INT,
+    TRUE,
     Assign,
     Binary,
     Call,
@@ -27,18 +29,20 @@ from fusec.kernel.nodes import (
     Expression,
     Grouped,
     If,
+    Integer,
     Item,
     Let,
-    Literal,
     Loop,
     Name,
     Node,
+    Real,
     Select,
     Statement,
     Sum,
     Type,
     Unary,
     Widened,
+    Word,
     call,
     operand,
     walk,
@@ -114,11 +118,12 @@ def evaluate(node: Expression, values: Mapping[str, Any]) -> Any:
     match node:
         case Name():
             return values[node.name]
-        case Literal("true" | "false"):
-            return node.written == "true"
-        case Literal():
-            text = node.written
-            return F32(float(text.removesuffix("f"))) if "." in text else int(text)
+        case Word("true" | "false"):
+            return node == TRUE
+        case Integer():
+            return node.value
+        case Real():
+            return F32(node.value)
         case Grouped():
             return of(node.inside)
         case Unary("!"):
@@ -166,10 +171,10 @@ class Draw:
     """Random expressions: `m` and `n` are integers, `x` and `y` floats, `h` a bf16 in memory."""
 
     LEAVES: Mapping[str, tuple[Expression, ...]] = {
-        "integer": (Name("m"), Name("n"), *(Literal(str(k)) for k in (0, 0, 1, 1, 2, 7))),
-        "float": (Name("x"), Name("y"), *map(Literal, ("0.0f", "-0.0f", "2.5f", "3.0f"))),
+        "integer": (Name("m"), Name("n"), *map(Integer, (0, 0, 1, 1, 2, 7))),
+        "float": (Name("x"), Name("y"), *(Real(d, "f") for d in ("0.0", "-0.0", "2.5", "3.0"))),
         "half": (Name("h"),),
-        "test": (Literal("true"), Literal("false"), Name("is_row")),
+        "test": (TRUE, FALSE, Name("is_row")),
     }
 
     def __init__(self, seed: int) -> None:
@@ -310,7 +315,7 @@ def test_indices_are_integers() -> None:
     zero, one, a = operand(0), operand(1), Name("a")
     assert str(folded(Element(Name("x"), (a + zero) * one))) == "x[a]"
     assert str(folded(Element(Name("x"), Sum((zero, a, zero))))) == "x[a]"
-    assert str(folded(Element(Name("x"), a + Literal("0ll")))) == "x[a + 0ll]", "it is wider"
+    assert str(folded(Element(Name("x"), a + Integer(0, "ll")))) == "x[a + 0ll]", "it is wider"
     assert str(folded(Element(Name("x"), call("f", a + zero)))) == "x[f(a + 0)]"
     assert folded((Let(INT, "i", a - zero),)) == (Let(INT, "i", a),)
     assert folded((Let(FLOAT, "v", a - zero),)) == (Let(FLOAT, "v", a - zero),)

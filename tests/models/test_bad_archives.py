@@ -15,7 +15,7 @@ from cli_tools import fusec
 from exported import Export, Word, perceptron, write_archive
 
 Capture = pytest.CaptureFixture[str]
-AT = {"module": "layers.0", "source": "25"}
+AT = {"module": "layers.0", "line": "25"}
 
 
 def of_node(target: str, shape: tuple[int | str, ...] = (4,), **arguments: Any) -> Export:

@@ -223,6 +223,63 @@ CASES = [
     Case("aten.scaled_dot_product_attention.default",
          {"query": Q[0], "key": K[0], "value": V[0]},
          lambda query, key, value: attention(query, key, value)[0], tolerance=1e-5),
+    Case("aten.max.dim", {"self": floats(3, 5)}, lambda self: [self.max(1), self.argmax(1)],
+         {"dim": 1, "keepdim": False}),
+    Case("aten.outer.default", {"self": floats(3), "vec2": floats(4)},
+         lambda self, vec2: np.outer(self, vec2)),
+    Case("aten.where.Scalar", {"condition": whole(0, 2, 5) > 0},
+         lambda condition: np.where(condition, np.float32(1.5), np.float32(-2)),
+         {"self": 1.5, "other": -2.0}),
+    Case("aten.pixel_shuffle.default", {"self": floats(2, 8, 3, 2)},
+         lambda self: (
+             self.reshape(2, 2, 2, 2, 3, 2).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 6, 4)),
+         {"upscale_factor": 2}),
+    Case("aten.meshgrid.indexing", {"one": floats(3), "two": floats(4)},
+         lambda one, two: [*np.meshgrid(one, two, indexing="xy")],
+         {"tensors": ["one", "two"], "indexing": "xy"}),
+    *(
+        Case("aten.einsum.default", {"one": floats(*shapes[0]), "two": floats(*shapes[1])},
+             lambda one, two, e=equation: np.einsum(e, one, two),
+             {"tensors": ["one", "two"], "equation": equation}, tolerance=1e-5)
+        for equation, shapes in {
+            "bqhd,bkhd->bhqk": ((2, 3, 4, 5), (2, 6, 4, 5)),
+            "abc,cde->abde": ((2, 3, 4), (4, 5, 6)),
+            "abc,abc->b": ((2, 3, 4), (2, 3, 4)),
+            "i,j->ij": ((3,), (4,)),
+            "bij,kj->kbi": ((2, 3, 4), (5, 4)),
+        }.items()
+    ),
+    Case("aten.max_pool2d.default", {"self": floats(2, 3, 5, 6)},
+         lambda self: windows(self, 2).max((4, 5)).transpose(0, 3, 1, 2), {"kernel_size": [2, 2]}),
+    Case("aten.avg_pool2d.default", {"self": floats(2, 3, 5, 6)},
+         lambda self: windows(self, 2).mean((4, 5)).transpose(0, 3, 1, 2),
+         {"kernel_size": [2], "stride": [2, 2]}),
+    Case("aten.adaptive_avg_pool2d.default", {"self": floats(2, 3, 4, 6)},
+         lambda self: self.reshape(2, 3, 2, 2, 1, 6).mean((3, 5)), {"output_size": [2, 1]}),
+    Case("aten.upsample_nearest2d.vec", {"input": floats(1, 2, 3, 2)},
+         lambda input: input.repeat(2, 2).repeat(3, 3), {"output_size": [6, 6]}),
+    Case("aten.batch_norm.default",
+         {"input": floats(4, 3, 5), "weight": floats(3), "bias": floats(3),
+          "running_mean": floats(3), "running_var": floats(3) ** 2},
+         lambda input, weight, bias, running_mean, running_var: (
+             (input - running_mean[:, None]) / np.sqrt(running_var + 1e-5)[:, None]
+             * weight[:, None] + bias[:, None]),
+         {"training": False, "momentum": 0.1, "eps": 1e-5, "cudnn_enabled": True},
+         tolerance=1e-5),
+    Case("aten.linalg_vector_norm.default", {"self": floats(3, 4)},
+         lambda self: np.sqrt((self * self).sum(1, keepdims=True)),
+         {"ord": 2, "dim": [1], "keepdim": True}),
+    Case("aten.index_copy.default", {"self": floats(3, 5), "index": np.array([4, 0]),
+                                     "source": floats(3, 2)},
+         lambda self, index, source: put(self, np.s_[:, index], source), {"dim": 1}),
+    Case("aten.cross_entropy_loss.default", {"self": floats(4, 6), "target": whole(0, 6, 4)},
+         lambda self, target: np.array(
+             (np.log(np.exp(self).sum(1)) - self[np.arange(4), target]).mean()),
+         {"weight": None, "reduction": 1, "ignore_index": -100}),
+    Case("aten.nll_loss_forward.default", {"self": floats(4, 6), "target": whole(0, 6, 4)},
+         lambda self, target: [
+             np.array(-self[np.arange(4), target].sum()), np.array(np.float32(4.0))],
+         {"weight": None, "reduction": 2, "ignore_index": -100}),
 ]  # fmt: skip
 
 

@@ -22,8 +22,10 @@ MOST_ENTRIES = 14
 OTHER_WORDS = {
     "__init__.py": {"__all__", "name"},  # functions of sizes
     "call/fast.py": {"_CODES", "_FORMATS"},  # types
+    "kernel/costs.py": {"COSTS", "IN_C", "NOT_COUNTED"},  # device functions, functions of CUDA
+    "kernel/kinds.py": {"_OF_INTEGERS"},  # functions of C
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
-    "kernel/fold.py": {"_EXTREMES"},
+    "kernel/fold_rules.py": {"_EXTREMES"},
     "codegen/dispatch.py": {"VIEWS"},  # families
     "schedule/attention/kernel/forward.py": {"RESERVED"},
     "schedule/attention/kernel/backward.py": {"RESERVED"},
@@ -33,6 +35,7 @@ OTHER_WORDS = {
     "hostir/text.py": {"EXCHANGES"},
     "ir/dim.py": {"_FUNCTIONS"},
     "pages/schema.py": {"_SIZE", "_PARTS"},  # words of JSON Schema
+    "pages/stubs.py": {"_TYPES", "_LISTS", "_OPERATORS", "_COMPARISONS", "_UNARY"},  # of Python
     "ir/dim_text.py": {"_INFIX"},
     "ir/dtype.py": {"_CATEGORY"},
     "options.py": {"SCHEDULERS"},

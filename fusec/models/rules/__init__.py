@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from fusec.models.rules import (  # each declares its rules
     attention,
+    composed,
     convolution,
     creation,
     indices,
     movement,
     norms,
     pointwise,
+    pooling,
 )
 from fusec.models.rules.build import RULES as RULES
 
 __all__ = [
-    "RULES", "attention", "convolution", "creation", "indices", "movement", "norms", "pointwise",
+    "RULES", "attention", "composed", "convolution", "creation", "indices", "movement", "norms",
+    "pointwise", "pooling",
 ]  # fmt: skip

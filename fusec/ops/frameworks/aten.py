@@ -138,6 +138,8 @@ index.Tensor(self, indices) -> index_select(self, index, 0)  # of one index for 
     more indices: reshape, and number the elements
 index_add.default(self, dim, index, source, alpha=1) = index_add(self, index, source, dim) |
     index_add(self, index, alpha * source, dim)
+index_copy.default(self, dim, index, source) -> scatter(self, index, source, dim)  # the index in
+    the shape of the source
 index_put.default(self, indices, values, accumulate=false) -> index_put_accumulate(self, index,
     values)  # with accumulate; else scatter
 index_select.default(self, dim, index) = index_select(self, index, dim)
@@ -152,6 +154,8 @@ leaky_relu.default(self, negative_slope=0.01) = leaky_relu(self, negative_slope)
 lerp.Scalar(self, end, weight) = lerp(self, end, weight)
 lerp.Tensor(self, end, weight) = lerp(self, end, weight)
 lift_fresh_copy.default(self) = set(self)
+linalg_vector_norm.default(self, ord=2, dim=none, keepdim=false, dtype=none) = norm(self, ord, dim,
+    keepdim)
 linear.default(input, weight, bias=none) = linear(input, weight, bias)
 log.default(self) = log(self)
 log10.default(self) = log10(self)
@@ -175,17 +179,21 @@ matmul.default(self, other) = matmul(self, other)
 max.default(self) = max(self)
 max.dim(self, dim, keepdim=false) -> max(self, [dim], keepdim)  # and argmax(self, [dim], keepdim)
     for the indices
+max.other(self, other) = maximum(self, other)
 maximum.default(self, other) = maximum(self, other)
 mean.default(self, dtype=none) = mean(self, dtype=dtype)
 mean.dim(self, dim=none, keepdim=false, dtype=none) = mean(self, dim, keepdim, dtype)
+mH.default(self) = transpose(self, -2, -1)
 min.default(self) = min(self)
 min.dim(self, dim, keepdim=false) -> min(self, [dim], keepdim)  # and argmin(self, [dim], keepdim)
     for the indices
+min.other(self, other) = minimum(self, other)
 minimum.default(self, other) = minimum(self, other)
 mish.default(self) = mish(self)
 mm.default(self, mat2) = matmul(self, mat2)
 movedim.int(self, source, destination) = movedim(self, source, destination)
 mse_loss.default(self, target, reduction=1) = mse_loss(self, target)
+mT.default(self) = transpose(self, -2, -1)
 mul.Scalar(self, other) = self * other
 mul.Tensor(self, other) = self * other
 multiply.Tensor(self, other) = self * other
@@ -222,8 +230,10 @@ ones_like.default(self, dtype=none, layout=none, device=none, pin_memory=none, m
     = ones_like(self, dtype)
 __or__.Scalar(self, other) = bitwise_or(self, other)
 __or__.Tensor(self, other) = bitwise_or(self, other)
+outer.default(self, vec2) -> unsqueeze(self, 1) * vec2
 pad.default(self, pad, mode=constant, value=none) = pad(self, pad) | pad(self, pad, value)
 permute.default(self, dims) = permute(self, dims)
+polar.default(abs, angle) = complex(abs * cos(angle), abs * sin(angle))
 pow.Scalar(self, exponent) = self ** exponent
 pow.Tensor_Scalar(self, exponent) = self ** exponent
 pow.Tensor_Tensor(self, exponent) = self ** exponent
@@ -306,8 +316,11 @@ sum.default(self, dtype=none) = sum(self, dtype=dtype)
 sum.dim_IntList(self, dim=none, keepdim=false, dtype=none) = sum(self, dim, keepdim, dtype)
 swapaxes.default(self, axis0, axis1) = transpose(self, axis0, axis1)
 t.default(self) = permute(self, [1, 0])
+take_along_dim.default(self, indices, dim) = take_along_axis(self, indices, dim)
 tan.default(self) = tan(self)
 tanh.default(self) = tanh(self)
+tensor_split.sections(self, sections, dim=0) = chunk(self, sections, dim)
+tile.default(self, dims) = repeat(self, dims)
 to.device(self, device, dtype, non_blocking=false, copy=false, memory_format=none) = cast(self,
     dtype)
 to.dtype(self, dtype, non_blocking=false, copy=false, memory_format=none) = cast(self, dtype)
@@ -332,6 +345,8 @@ var.dim(self, dim, unbiased=true, keepdim=false) = var(self, dim, keepdim=keepdi
 var_mean.correction(self, dim=none, correction=1, keepdim=false) = var_mean(self, dim, correction,
     keepdim)
 view.default(self, size) = reshape(self, size)
+view_as_complex.default(self) = complex(select(self, 0, dim=-1), select(self, 1, dim=-1))
+view_as_real.default(self) = stack([real(self), imag(self)], dim=-1)
 where.ScalarOther(condition, self, other) = where(condition, self, other)
 where.ScalarSelf(condition, self, other) = where(condition, self, other)
 where.self(condition, self, other) = where(condition, self, other)

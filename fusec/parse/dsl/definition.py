@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from fusec import executor
 from fusec.codes.calls import MISSING_ARGUMENT
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT
 from fusec.diagnostics import FusecError, Span, WrongType
@@ -77,6 +78,10 @@ class FusionDefinition(Executed):
         if adopt is not None:
             adopt(self)
         current().definitions.append(self)
+
+    def _repr_html_(self) -> str | None:
+        """Return the page of `fusec explain --html`, for notebooks; None before any output."""
+        return executor.describe(self.graph(), "page") if self.is_complete else None
 
     def __enter__(self) -> Self:
         return self

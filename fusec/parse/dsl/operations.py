@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 else:
     Functions = object  # the operations are in typed.pyi alone
 
+RETURNED = {
+    "shape": "Vector", "size": "Scalar", "scaled_mm": "tuple[Tensor, None, None]",
+    "grouped_mm": "Any",
+}  # fmt: skip
+"""Types of what the methods return, where that is not one tensor for each result."""
+
 
 class Operations(Functions):
     """One method for every operation of the table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusec.index.instances import Instance, instances_under
+from fusec.kernel.ctext import INFINITY, NAN
 from fusec.kernel.emit import Emitter
 from fusec.kernel.nodes import (
     SELECT,
@@ -12,10 +13,11 @@ from fusec.kernel.nodes import (
     Binary,
     Expression,
     If,
-    Literal,
     Name,
     Noted,
+    Real,
     Select,
+    Unary,
     grouped,
     operand,
 )
@@ -24,10 +26,9 @@ from fusec.schedule.attention.kernel.records import RowNodes
 from fusec.schedule.attention.kernel.scores import taken
 from fusec.schedule.attention_problem import Softmax
 
-_NAN = Literal("NAN")
-_IS_EMPTY = Binary("==", Name("top"), Literal("-INFINITY"))
+_IS_EMPTY = Binary("==", Name("top"), Unary("-", INFINITY))
 _EMPTY = Noted(
-    If(_IS_EMPTY, (Assign(Name("total"), _NAN),), braces=False),
+    If(_IS_EMPTY, (Assign(Name("total"), NAN),), braces=False),
     "exp(-INFINITY + INFINITY)",
 )
 
@@ -43,14 +44,14 @@ def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan])
     factor = softmax.factor
     roots = [p.instance for p in plans] + ([] if factor is None else [factor])
     emitter.count(roots)
-    value: Expression = Literal("1.0f")
+    value: Expression = Real("1.0", "f")
     if factor is not None:
         value = emitter.ref(factor, 0)
         if softmax.divides:
-            value = Binary("/", Literal("1.0f"), value)
+            value = Binary("/", Real("1.0", "f"), value)
     empty = not softmax.is_safe and (bool(plans) or not _divides_by(softmax))
     if empty and (factor is None or not _reads(factor, softmax)):
-        value = Select(_IS_EMPTY, _NAN, grouped(value, SELECT + 1))
+        value = Select(_IS_EMPTY, NAN, grouped(value, SELECT + 1))
     for plan in plans:
         emit_store(emitter, plan, 0)
     lines = taken(emitter, "kernel", "batch", "row")

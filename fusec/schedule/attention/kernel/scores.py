@@ -14,7 +14,7 @@ from fusec.kernel.nodes import (
     Assign,
     Cast,
     Expression,
-    Literal,
+    Real,
     Statement,
     call,
     item,
@@ -67,7 +67,7 @@ def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
 
 def scale_of(emitter: Emitter, factor: Instance | None) -> Expression:
     """Return what all scores are to be multiplied by."""
-    return Literal("1.0f") if factor is None else emitter.convert(factor, F32, 0)
+    return Real("1.0", "f") if factor is None else emitter.convert(factor, F32, 0)
 
 
 def emit_outputs(emitter: Emitter, part: Part, lowering: Lowering) -> GraphNodes:

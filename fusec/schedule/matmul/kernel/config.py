@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
 from fusec.kernel.ctext import compute_type, storage_type
-from fusec.kernel.nodes import Grouped, Literal, Name, Statement, Type, operand, vector_of
+from fusec.kernel.nodes import Grouped, Integer, Name, Statement, Type, operand, vector_of
 from fusec.kernel.products import THREADS, boolean, integer, shared_memory, using
 from fusec.schedule.matmul.kernel.scales import lift
 from fusec.schedule.matmul_access import is_chunked
@@ -121,8 +121,8 @@ def _weights(p: MatmulParameters, problem: Product) -> list[Statement]:
     if not p.converted:
         return []
     b, lifted = problem.b, lift(problem) != 0
-    name, flip = ("Nibbles", "0x88888888u") if b.packed else ("Bytes", "0x80808080u")
-    flips = (Literal(flip),) if b.flipped else ()
+    name, flip = ("Nibbles", 0x88888888) if b.packed else ("Bytes", 0x80808080)
+    flips = (Integer(flip, "u", is_hex=True),) if b.flipped else ()
     kind = Type(f"fusec::{'Lifted' if lifted else name}", (Name("T"), *flips))
     raised = 0 if b.zeros is None or lifted else b.zeros.raised
     zeros = [] if b.zeros is None else [
@@ -166,9 +166,8 @@ def _hopper(p: MatmulParameters, consumers: str) -> list[Statement]:
 
 def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
     rows = 64 * p.row_blocks
-    how = f"with tiles of {rows} rows" if p.ping_pong else f"that multiply {rows} rows each"
-    if p.swapped:
-        how = how.replace("rows", "columns")
+    own = f"{rows} {'columns' if p.swapped else 'rows'}"
+    how = f"with tiles of {own}" if p.ping_pong else f"that multiply {own} each"
     consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:

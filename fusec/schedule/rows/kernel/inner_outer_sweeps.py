@@ -17,7 +17,6 @@ from fusec.kernel.nodes import (
     Evaluate,
     Expression,
     Let,
-    Literal,
     Name,
     Statement,
     Type,
@@ -123,6 +122,6 @@ def copy_lines(emitter: Emitter, ring: tuple[Ring, ...], width: int) -> tuple[St
             target = Unary("&", vector if size == step else item(vector, first))
             copy = call("fusec::copy_async_16", target, pointer)
             if step < 16:
-                copy = call("fusec::copy_async", target, pointer, Literal("true"), about=(step,))
+                copy = call("fusec::copy_async", target, pointer, True, about=(step,))
             emitter.add(0, "vector", Evaluate(copy))
     return emitter.take(0, "vector")

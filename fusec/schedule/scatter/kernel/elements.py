@@ -24,9 +24,9 @@ from fusec.kernel.nodes import (
     Evaluate,
     Expression,
     If,
+    Integer,
     Leave,
     Let,
-    Literal,
     Name,
     Operand,
     Pointer,
@@ -44,7 +44,7 @@ from fusec.schedule.scatter.kernel.beside import BesideBody, beside_body
 TARGET, WRITE = 0, 1
 """Numbers of the parts that find an element's place, and that make and write its value."""
 
-CLAIM = Name("element") + Literal("1u")
+CLAIM = Name("element") + Integer(1, "u")
 """How an element is noted where it claims a place; 0 is no claim."""
 
 
@@ -196,7 +196,7 @@ class _Making:
     def claim(self) -> None:
         """Emit the statement that claims an element's place, or clears the claims on it."""
         claims = Pointer(self._workspace(), self._claim())
-        noted = call("fusec::store_relaxed", claims, Literal("0u"))
+        noted = call("fusec::store_relaxed", claims, Integer(0, "u"))
         if self.step == "claim":
             noted = call("fusec::atomic_max", claims, CLAIM)
         self.emitter.add(WRITE + 1, "element", Evaluate(noted))

@@ -1,0 +1,48 @@
+"""C code that knows which variables of the function around it it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Code:
+    """C code; reads: the parameters and variables of the function around it that it reads."""
+
+    text: str
+    reads: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def code(form: str, *parts: Code | str | int) -> Code:
+    """Return code: a form with its parts put in for `{}`, which reads what they read."""
+    return Code(form.format(*parts), reads_of(parts))
+
+
+def joined(separator: str, parts: Iterable[Code | str | int]) -> Code:
+    """Return parts one after the other, with a separator between them."""
+    listed = tuple(parts)
+    return Code(separator.join(map(str, listed)), reads_of(listed))
+
+
+def variable(name: str) -> Code:
+    """Return the code that reads a variable of the function around it."""
+    return Code(name, frozenset((name,)))
+
+
+def field_of(struct: str, field: str) -> Code:
+    """Return the code that reads a field of a struct to which there is a pointer."""
+    return Code(f"{struct}->{field}", frozenset((struct,)))
+
+
+def reads(parts: Iterable[Code | str | int], name: str) -> bool:
+    """Return whether one of some parts reads a variable of the function around it."""
+    return name in reads_of(parts)
+
+
+def reads_of(parts: Iterable[Code | str | int]) -> frozenset[str]:
+    """Return what parts read."""
+    return frozenset[str]().union(*(part.reads for part in parts if isinstance(part, Code)))

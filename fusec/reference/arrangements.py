@@ -1,0 +1,62 @@
+"""The terms of a sum in other places and a little larger or smaller.
+
+Roundings of terms that repeat are not independent. They repeat as the terms do, and are others
+where a kernel's terms are a little off: the part of 0.13 below a unit of 100 is as good as random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy
+
+from fusec.ir.arrays import np
+from fusec.ir.evaluate import Array
+
+ARRANGED = 128
+"""Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
+ARRANGED_TERMS = 1 << 21
+"""Terms that are arranged otherwise, at most."""
+AT_ONCE = 1 << 20
+"""Terms that are arranged at once: few calls for many arrangements, in little memory."""
+NUDGE = 2.0**-10
+"""Part of themselves by which such terms are moved, at most."""
+
+
+def arrangements(terms: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield arrangements of terms [before, count, after], several at once, and what nudges add.
+
+    They are [before, arrangements, count, after], and the sums of what is added [before,
+    arrangements, after]. There are so many that there are enough sums; the same for all terms of
+    one count.
+    """
+    before, count, after = terms.shape
+    times = min(ARRANGED // max(before * after, 1), ARRANGED_TERMS // max(terms.size, 1))
+    if times < 1:
+        return
+    wide: Any = np.complex128 if terms.dtype.kind == "c" else np.float64
+    whole = np.sum(terms, axis=1, dtype=wide)[:, None]
+    places, factors = _places(count, times)
+    at_once = max(1, AT_ONCE // max(terms.size, 1))
+    for low in range(0, times, at_once):
+        part = slice(low, low + at_once)
+        moved = terms[:, np.asarray(places[part])]
+        moved *= np.asarray(factors[part].astype(terms.dtype))[:, None, None]
+        yield moved, np.sum(moved, axis=2, dtype=wide) - whole
+
+
+@lru_cache(maxsize=4)
+def _places(count: int, times: int) -> tuple[Any, Any]:
+    """Return where the terms of each arrangement come from, and the factors of its nudges.
+
+    Blocks of one sum ask for the same ones; to find them takes five times as long as to add.
+    """
+    rng = numpy.random.default_rng(0)
+    places = numpy.empty((times, count), numpy.intp)
+    factors = numpy.empty(times)
+    for number in range(times):
+        factors[number] = 1 + rng.uniform(-NUDGE, NUDGE)
+        places[number] = rng.permutation(count)
+    return places, factors
