@@ -14,6 +14,7 @@ from zlib import crc32
 
 import paths  # noqa: F401
 import pytest
+from hypothesis import HealthCheck, settings
 
 DRY = "FUSEC_GPU_DRY"
 """Set to run the GPU tests without a GPU; see gpu_check.DRY."""
@@ -30,6 +31,10 @@ TREES = "FUSEC_TREES"
 os.environ["FUSEC_TUNED"] = "0"
 # Small products take longer in two threads than in one, of which each test process has its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# How long an example takes depends on what else the machine does; no test is about time.
+settings.register_profile("fusec", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fusec")
 
 OUTCOMES: dict[str, str] = {}
 
