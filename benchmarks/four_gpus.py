@@ -37,6 +37,8 @@ TIMED = {
 """Parts of `benchmarks.two_gpus`, with their seconds at most."""
 VERIFIED = 150
 """Seconds for a fusion that is verified, at most: the reference takes longest."""
+NVFUSER = 240
+"""Seconds for nvFuser's tests of several devices, by their names, at most."""
 FAILURES = 560
 SHOWN = 12
 """Lines of what a part printed last, in the record."""
@@ -93,6 +95,8 @@ def parts(ranks: int, device: str, out: Path, folder: Path) -> Iterator[Part]:
         for name, limit in TIMED.items():
             asked = "-m", "benchmarks.two_gpus", "--only", name, "--out", str(out)
             yield Part(name, (sys.executable, *launcher, *asked), limit)
+        scripts = str(ROOT / "tests" / "ranks_of_nvfuser.py")
+        yield Part("nvfuser", (sys.executable, *launcher, scripts), NVFUSER)
     script = str(ROOT / "tests" / "gpu_rank_failures.py")
     failures = sys.executable, script, "--device", device, "--ranks"
     yield Part("failures", (*failures, str(ranks)), FAILURES)

@@ -81,8 +81,14 @@ def norm(ranks: int, rows: int) -> str:
     )
 
 
-def mlp(ranks: int, tokens: int = TOKENS, depth: int = DEPTH, wide: int = WIDE) -> str:
-    """Return a gated MLP, whose weights are divided where there are ranks."""
+def mlp(
+    ranks: int, tokens: int = TOKENS, depth: int = DEPTH, wide: int = WIDE, *, slices: int = 0
+) -> str:
+    """Return a gated MLP, whose weights are divided where there are ranks.
+
+    slices: of its rows, whose sums over ranks are taken while other slices are computed.
+    """
+    stream = f": {{stream: {{0: {slices}}}}}" if slices else ""
     mesh = f"mesh: [{ranks}]\n" if ranks else ""
 
     def shard(at: int) -> str:
@@ -94,7 +100,7 @@ def mlp(ranks: int, tokens: int = TOKENS, depth: int = DEPTH, wide: int = WIDE) 
         f'  gate: {{type: "bf16[F, D]"{shard(0)}}}\n  up: {{type: "bf16[F, D]"{shard(0)}}}\n'
         f'  down: {{type: "bf16[D, F]"{shard(1)}}}\n'
         "ops:\n  - g = linear(x, gate)\n  - u = linear(x, up)\n  - h = mul(silu(g), u)\n"
-        "  - y = linear(h, down)\noutputs: [y]\n"
+        f"  - y = linear(h, down)\noutputs:\n  - y{stream}\n"
     )
 
 

@@ -43,6 +43,8 @@ OUT = ROOT / "benchmarks" / "results" / "two-gpus.json"
 SEED, RANDOM = 20261128, 10
 PIECES = (1, 2)
 """Of each rank's part, of which loops are measured that the cost model may select."""
+MLP_SLICES = (0, 2, 4)
+"""Of rows of the MLP whose sums over ranks overlap with what is computed; 0: one sum of all."""
 NORM_ROWS = (1, 8, 64, 512)
 BYTES = tuple(1 << k for k in (10, 15, 20, 22, 24, 26, 28, 30))
 LOOPED = ("loops_by_price",)
@@ -115,6 +117,9 @@ def programs(ranks: int, parts: Sequence[str]) -> Iterator[tuple[str, Sequence[s
         yield stages.stage_text(), ()
     if "experts" in parts:
         yield stages.expert_text(), ()
+    if "mlp" in parts:
+        yield from ((texts.mlp(ranks, slices=n), ()) for n in MLP_SLICES)
+        yield texts.mlp(0), ()
     if "norm" in parts:
         yield from ((texts.norm(n, rows), ()) for rows in NORM_ROWS for n in (0, ranks))
 
@@ -329,11 +334,13 @@ def mlps(ranks: Ranks) -> dict[str, Any]:
     down = ranks.shared(texts.DEPTH, texts.WIDE)
     own = slice(rank * wide, (rank + 1) * wide)
     parts = gate[own].clone(), up[own].clone(), down[:, own].contiguous()
-    divided, single = fusec.compile(texts.mlp(size)), fusec.compile(texts.mlp(0))
-    ways: Mapping[str, Way] = {
-        f"{size} ranks": lambda: divided(x, *parts),
-        "one GPU": lambda: single(x, gate, up, down),
+    single = fusec.compile(texts.mlp(0))
+    divided = {
+        f"{size} ranks{f', {n} slices' if n else ''}": fusec.compile(texts.mlp(size, slices=n))
+        for n in MLP_SLICES
     }
+    ways: dict[str, Way] = {n: (lambda way=way: way(x, *parts)) for n, way in divided.items()}
+    ways["one GPU"] = lambda: single(x, gate, up, down)
     wrong = errors(ranks, ways, single(x, gate, up, down))
     return {"errors": wrong, "call": medians(rounds(ranks, ways, 2))}
 

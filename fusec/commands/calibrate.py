@@ -155,7 +155,8 @@ def as_toml(target: Target, about: str) -> str:
         lines += [f"{blocks} = {count}" for blocks, count in target.clusters.items()]
     for kind, link in target.links.items():
         lines += ["", f"[links.{kind}]", f"reach = {link.reach!r}", f"latency = {link.latency!r}"]
-        lines += [f"crowding = {link.crowding!r}"] if link.crowding else []
+        optional = {"crowding": link.crowding, "serial": link.serial}
+        lines += [f"{name} = {value!r}" for name, value in optional.items() if value]
     for family, known in target.rates.items():
         lines += ["", f"[reach.{family}]"]
         lines += [f"{access} = {rate!r}" for access, rate in known.items()]

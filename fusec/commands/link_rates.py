@@ -27,7 +27,7 @@ from fusec.run.transports.choice import GpuTransport, device_of
 from fusec.run.transports.nccl import nccl_problem
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.host import bytes_sent
-from fusec.schedule.pushed_sums import PUSHED_SUM, most_pushed
+from fusec.schedule.pushed_sums import PUSHED_SLICES, PUSHED_SUM, most_added
 from fusec.target import Target
 from fusec.target.table import Link
 
@@ -37,6 +37,8 @@ AT_ONCE, TIMES = 20, 3
 """Exchanges that are begun one after the other before a look at the clock, and how often."""
 REDUCING = ("reduce_scatter", "all_reduce")
 AXIS = "ranks"
+UNKNOWN = Link(1.0, 0.0)
+"""A link of which nothing is known."""
 FOUND = "links.json"
 
 
@@ -69,9 +71,11 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
         try:
             known = target(device)
             found = {
-                kind: probes.link(kind, known.link, link.crowding) if kind != PEER_VIEWS.name
                 # How far kernels get that read is not for an exchange to tell.
-                else replace(link, latency=probes.barriers())
+                kind: replace(link, latency=probes.barriers()) if kind == PEER_VIEWS.name
+                # Two GPUs send no slices, nor do more of them few bytes, which tell the latency.
+                else link if kind == PUSHED_SLICES
+                else probes.link(kind, known.link, link)
                 for kind, link in known.links.items()
             }  # fmt: skip
         finally:
@@ -96,22 +100,25 @@ class Probes:
     clock: Callable[[], float] = time.perf_counter
     _allocated: list[int] = field(default_factory=list[int])
 
-    def link(self, kind: str, rate: float, crowding: float = 0.0) -> Link:
+    def link(self, kind: str, rate: float, known: Link = UNKNOWN) -> Link:
         """Return what a kind of exchange makes of links of so many bytes per second.
 
-        crowding: as of the link that is returned; it is not measured.
+        known: a link whose crowding and serial latency it has, which are not measured.
         """
         ranks = self.links.size
-        large = most_pushed(ranks) // (ranks - 1) if kind == PUSHED_SUM else LARGE
+        large = most_added(kind, ranks) if kind == PUSHED_SUM else LARGE
         latency, seconds = (self.seconds(kind, given) for given in (SMALL, large))
         # Of a slice in a loop a rank's own goes nowhere; here each goes to another rank.
         slices = kind in ("receive_slice", "send_slice")
         more = large - SMALL  # what the few bytes take is a part of the latency
         sent = more if slices else bytes_sent(kind, ranks, more)
-        link = Link(1.0, float(f"{latency:.3g}"), crowding)
-        sent *= link.slowdown(1 if slices else ranks - 1)
-        reached = sent / max(seconds - latency, seconds / 2) / rate
-        return replace(link, reach=round(min(1.0, reached), 3))
+        peers = 1 if slices else ranks - 1
+        reached = known.slowdown(peers) * sent / max(seconds - latency, seconds / 2) / rate
+        of_one = max(latency - known.least(peers) + known.latency, latency / peers)
+        return replace(
+            known, latency=float(f"{of_one:.3g}"), reach=round(min(1.0, reached), 3),
+            serial=min(known.serial, float(f"{of_one:.3g}")),
+        )  # fmt: skip
 
     def barriers(self) -> float:
         """Return how long it takes the slowest rank to share memory and to have it back."""

@@ -20,7 +20,7 @@ class Stage:
     seconds: of the links, for one slice; latency: of the flags around its copy, which a stream
     waits for one after the other. slows: the seconds that kernels lose in an iteration to what it
     reads and writes. ranks, pieces: of an exchange with one other rank at a time, as its operation
-    has them; 1 of others. crowding: as of `Link`.
+    has them; 1 of others. crowding, serial: as of `Link`.
     """
 
     seconds: float
@@ -30,6 +30,7 @@ class Stage:
     ranks: int = 1
     pieces: int = 1
     crowding: float = 0.0
+    serial: float = 0.0
 
     @classmethod
     def of(cls, segment: Segment, target: Target) -> Stage:
@@ -44,8 +45,9 @@ class Stage:
         ranks, pieces = node.attributes["ranks"], node.attributes["pieces"]
         # The estimate is the mean of all iterations; with its own slice a rank moves nothing.
         others = ranks / (ranks - 1) if ranks > 1 else 0.0
-        sends, crowding = node.op is SEND_SLICE, target.links[estimate.exchange].crowding
-        return cls(seconds * others, latency, slows, sends, ranks, pieces, crowding)
+        sends, link = node.op is SEND_SLICE, target.links[estimate.exchange]
+        seconds *= others
+        return cls(seconds, latency, slows, sends, ranks, pieces, link.crowding, link.serial)
 
     def peer(self, index: int, *, own_first: bool) -> int | None:
         """Return which other rank an iteration exchanges with, None for the rank's own slice."""
@@ -105,6 +107,7 @@ class _Loop:
                     self.exchanged[index][number] = None
         self.queues = [*queues.values()]
         self.free = [0.0] * len(self.queues)
+        self.flagged = 0.0
 
     def end(self) -> float:
         """Return when all iterations are over."""
@@ -150,17 +153,21 @@ class _Loop:
             self.computed.append(max(last - self.launch, *known) + self.kernel)
 
     def _heads(self) -> Iterator[tuple[int, _Copy]]:
-        """Yield the first copy of each queue, by its number, that is known when to begin."""
-        for number, queue in enumerate(self.queues):
-            if not queue:
-                continue
-            copy = queue[0]
-            if copy.begins is None:
-                ready = self._ready(copy)
-                if ready is None:
-                    continue
-                copy.begins = max(ready, self.free[number]) + copy.stage.latency
-            yield number, copy
+        """Yield the first copy of each queue, by its number, that is known when to begin.
+
+        Flags of several copies are partly handled one after the other, except at the start.
+        """
+        first = [(number, queue[0]) for number, queue in enumerate(self.queues) if queue]
+        ready = [
+            (max(at, self.free[number]), number, copy)
+            for number, copy in first
+            if copy.begins is None and (at := self._ready(copy)) is not None
+        ]
+        for at, _, copy in sorted(ready, key=lambda found: found[:2]):
+            serial = copy.stage.serial if at else 0.0
+            self.flagged = max(at, self.flagged) + serial
+            copy.begins = self.flagged + copy.stage.latency - serial
+        yield from ((number, copy) for number, copy in first if copy.begins is not None)
 
     def _ready(self, copy: _Copy) -> float | None:
         """Return when a copy's stream comes to it, None where that is not known yet."""

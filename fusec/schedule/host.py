@@ -20,7 +20,7 @@ from fusec.ops.communication import (
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Plan
 from fusec.schedule.problem import Problem
-from fusec.schedule.pushed_sums import PUSHED_SUM, pushes_sum
+from fusec.schedule.pushed_sums import PUSHED_SLICES, PUSHED_SUM, pushed_kind, pushes_sum
 from fusec.schedule.redefinitions import reads_of_peers
 from fusec.schedule.space import Parameters
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
@@ -71,7 +71,7 @@ def bytes_sent(kind: str, ranks: int, given: int) -> int:
     others = ranks - 1
     if kind in ("all_gather", PEER_VIEWS.name, PUSHED_SUM):
         return others * given
-    return (2 if kind == "all_reduce" else 1) * others * given // ranks
+    return (2 if kind in ("all_reduce", PUSHED_SLICES) else 1) * others * given // ranks
 
 
 class Communication(Family[Problem, Exchanged, ExchangePlan]):
@@ -107,7 +107,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             plan.parameters.reduction, node.output.dtype, given, ranks
         )
         if pushed:
-            kind = PUSHED_SUM
+            kind = pushed_kind(given, ranks)
         receivers = ranks - 1
         if kind == BROADCAST.name:
             # The root copies to each, as in an all-gather; others have nothing to do.

@@ -4,24 +4,41 @@ from __future__ import annotations
 
 from fusec.ir.dtype import DType
 
-PUSHED_SUM = "pushed_sum"
-"""The kind of such an exchange in a target's `links`, and for who carries it."""
-PUSHED_BYTES, PUSHED_BYTES_TO_SEVERAL = 16 << 20, 9 << 19
-"""Bytes that a rank sends to one other, and to several, at most: of more, NCCL's rate counts.
+PUSHED_SUM, PUSHED_SLICES = "pushed_sum", "pushed_slices"
+"""The kinds of such exchanges in a target's `links`, and for who carries them.
 
-By replay on four H200, where each sends to three, sums of 3 MiB took 0.91 of NCCL's time, and of
-12 MiB 1.21 (2026-11).
+Each rank sends all its elements to all others, or adds one slice and sends the result.
+"""
+PUSHED_BYTES, PUSHED_BYTES_IN_SLICES = 16 << 20, 12 << 20
+"""Bytes that a rank sends to one other, and in slices to several, at most.
+
+Of more, NCCL's rate counts. By replay on four H200 NCCL adds 8 MiB in 60 us; a kernel sends these
+12 MiB in 52 (2026-11).
+"""
+SENT_AT_ONCE = 2 << 20
+"""Bytes that a rank sends to several others at most where it sends them all its elements.
+
+In slices fewer are sent, and arrive in two steps. custom_all_reduce.cuh of vLLM takes two stages
+from 512 KiB on four GPUs and from 256 KiB on eight; 2 MiB here are 683 and 292 KiB.
 """
 MOST_RANKS = 8
 _TYPES = ("f32", "f16", "bf16")
 
 
-def most_pushed(ranks: int) -> int:
-    """Return the bytes that a rank sends to the others at most."""
-    return PUSHED_BYTES if ranks == 2 else PUSHED_BYTES_TO_SEVERAL
+def most_added(kind: str, ranks: int) -> int:
+    """Return the bytes of each rank that a kind of pushed sum adds at most."""
+    if kind == PUSHED_SLICES:
+        return PUSHED_BYTES_IN_SLICES * ranks // (2 * (ranks - 1))
+    return (PUSHED_BYTES if ranks == 2 else SENT_AT_ONCE) // (ranks - 1)
+
+
+def pushed_kind(size: int, ranks: int) -> str:
+    """Return how `size` bytes of each rank are pushed."""
+    return PUSHED_SLICES if ranks > 2 and size > most_added(PUSHED_SUM, ranks) else PUSHED_SUM
 
 
 def pushes_sum(reduction: str, dtype: DType, size: int, ranks: int) -> bool:
     """Return whether a kernel adds `size` bytes of each rank, where their GPUs reach each other."""
-    few = 1 < ranks <= MOST_RANKS and size * (ranks - 1) <= most_pushed(ranks)
-    return few and reduction == "sum" and dtype.name in _TYPES
+    if not (1 < ranks <= MOST_RANKS and reduction == "sum" and dtype.name in _TYPES):
+        return False
+    return size <= most_added(pushed_kind(size, ranks), ranks)

@@ -82,7 +82,7 @@ class Estimate:
 
     def latency(self, target: Target) -> float:
         """Return the seconds that an exchange takes however little is sent; 0 of a kernel."""
-        return target.links[self.exchange].latency if self.exchange else 0.0
+        return target.links[self.exchange].least(self.peers) if self.exchange else 0.0
 
     @property
     def moved(self) -> int:

@@ -27,12 +27,18 @@ class Link:
     """How one kind of exchange between GPUs uses their links.
 
     reach: the part of `Target.link` at which a GPU sends; latency: seconds that it takes at least.
-    crowding: by how much each further GPU that it sends to at the same time slows it down.
+    crowding: by how much each further GPU that it sends to at the same time slows it down. serial:
+    seconds of the latency that it takes for one GPU after the other.
     """
 
     reach: float
     latency: float
     crowding: float = 0.0
+    serial: float = 0.0
+
+    def least(self, peers: int) -> float:
+        """Return the seconds that it takes at least to send to so many GPUs at the same time."""
+        return self.latency + self.serial * max(peers - 1, 0)
 
     def slowdown(self, peers: int) -> float:
         """Return how many times as long it takes to send to so many GPUs at the same time."""

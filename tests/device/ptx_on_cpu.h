@@ -68,16 +68,18 @@ static void load_once(u32& a, u32& b, const u32* words) {
   b = words[1];
 }
 static void load_once(u32& a, const u32* words) { a = words[0]; }
-static void load_acquire(u32& value, const u32* flag) {
+template <class T>
+static void load_acquire(T& value, const T* flag) {
   value = *flag;
   note_acquire(flag);
-  note_flag(flag);
+  note_flag(reinterpret_cast<const u32*>(flag));  // of 64 bits the lower ones change
 }
 static void store_relaxed(u32* target, u32 value) {
   *target = value;
   note_atomic(target, sizeof *target);
 }
-static void store_release(u32* flag, u32 value) {
+template <class T>
+static void store_release(T* flag, T value) {
   *flag = value;
   note_atomic(flag, sizeof *flag);
   note_release(flag);

@@ -1,30 +1,28 @@
 """Loops around ranks against recorded times of H200s: predictions, and what is selected.
 
-`loop_times.json`: microseconds on two H200 (torch 2.11, CUDA 13), by replay where rows are gathered
-and by call where sums are scattered, in a run of `benchmarks/two_gpus.py` before kernels of loops
-that send had a stream of their own; the shape that calls from Python bound then is left out.
-`two-gpus.json`, `four-gpus.json` of `benchmarks/results`: by
-call and by replay, of loops that the C launch helper issued. Nothing is timed here.
+The times and their sources are those of `benchmarks.loop_times`. Nothing is timed here.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from statistics import mean, median
 from typing import Any
 
 import pytest
 from nightly import mostly_nightly
-from paths import ROOT
 
+from benchmarks.loop_times import (
+    OPTIONS,
+    Times,
+    microseconds,
+    recorded,
+    segmented,
+    shape_of,
+)
 from benchmarks.paired import ratio
-from benchmarks.two_gpus import KNOWN, LOOPED, Matmul, sampled
+from benchmarks.two_gpus import KNOWN, sampled
 from fusec import lowering
-from fusec.driver import Compilation
 from fusec.hostir.overlap import ProgramTime, program_time
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -38,49 +36,6 @@ NEAR = 0.2
 """By which a prediction may be wrong."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """Recorded microseconds of one shape, by slices; 0: of the sequence. way: call or replay."""
-
-    record: str
-    way: str
-    ranks: int
-    name: str
-    by_slices: dict[int, float]
-
-    def __str__(self) -> str:
-        return f"{self.record} {self.way} {self.name}"
-
-
-def shape_of(name: str) -> Matmul:
-    kind, rows, depth, columns = re.split("[ x]", name)
-    return Matmul(kind, int(rows), int(depth), int(columns))
-
-
-def by_slices(times: dict[str, float]) -> dict[int, float]:
-    """Return times by slices, of loops and the sequence alone."""
-    loops = {int(n.split()[0]): t for n, t in times.items() if n.endswith("slices")}
-    return {0: times["sequence"], **loops}
-
-
-def recorded() -> Iterator[Times]:
-    old = json.loads((ROOT / "tests" / "loop_times.json").read_text())
-    for name, times in old.items():
-        way = "replay" if name.startswith("gather") else "call"
-        yield Times("loop_times", way, 2, name, by_slices(times))
-    for record, ranks in (("two-gpus", 2), ("four-gpus", 4)):
-        parts = json.loads((ROOT / "benchmarks" / "results" / f"{record}.json").read_text())
-        shapes: list[tuple[str, Any]] = [
-            (name, found)
-            for part in ("known", "sampled")
-            for name, found in parts.get(part, {}).items()
-            if re.match(r"(gather|scatter) \d", name)
-        ]
-        for name, found in shapes:
-            for way in ("call", "replay"):
-                yield Times(record, way, ranks, name, by_slices(found[way]))
-
-
 TIMES = [*recorded()]
 TRIED = [
     *(t for t in TIMES if t.ranks == 2),
@@ -90,15 +45,13 @@ NAMES: list[Any] = [
     *{(t.record, t.name): None for t in TIMES if t.ranks == 2},
     *mostly_nightly({(t.record, t.name): None for t in TIMES if t.ranks == 4}, 3),
 ]
-RECORDS = ["loop_times", "two-gpus", pytest.param("four-gpus", marks=pytest.mark.nightly)]
+EACH_RECORD = ["loop_times", "two-gpus", pytest.param("four-gpus", marks=pytest.mark.nightly)]
 
 
 @cache
 def predicted(name: str, ranks: int, slices: int) -> ProgramTime:
     """Return the predicted time of a loop of so many slices, or of the sequence."""
-    options = CompileOptions(without=LOOPED)
-    segmented = Compilation(read_text(shape_of(name).text(ranks, slices)), options).segmented
-    return program_time(segmented, H200, options.streams)
+    return program_time(segmented(name, ranks, slices), H200, OPTIONS.streams)
 
 
 @cache
@@ -110,12 +63,10 @@ def selected(name: str, ranks: int) -> int:
 
 def errors(times: Times) -> dict[int, float]:
     """Return by which part each prediction is too long."""
-
-    def microseconds(slices: int) -> float:
-        found = predicted(times.name, times.ranks, slices)
-        return 1e6 * (found.call if times.way == "call" else found.seconds)
-
-    return {s: microseconds(s) / took - 1 for s, took in times.by_slices.items()}
+    return {
+        slices: microseconds(predicted(times.name, times.ranks, slices), times.way) / took - 1
+        for slices, took in times.by_slices.items()
+    }
 
 
 def test_records_have_each_shape_by_call_and_by_replay() -> None:
@@ -149,7 +100,7 @@ def test_predictions_are_near(times: Times) -> None:
     assert max(map(abs, errors(times).values())) <= NEAR
 
 
-@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("record", EACH_RECORD)
 def test_predictions_are_right_in_the_median(record: str) -> None:
     found = [e for t in TIMES if t.record == record for e in errors(t).values()]
     assert abs(median(found)) < 0.04

@@ -34,6 +34,7 @@ from fusec.run.transports.carriers import NCCL, PUSHES
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.run.transports.pushes import pushes
+from fusec.schedule import pushed_sums
 from fusec.schedule.plan import Kernel, TensorArgument
 from fusec.schedule.pushed_sums import PUSHED_BYTES
 
@@ -41,7 +42,7 @@ from fusec.schedule.pushed_sums import PUSHED_BYTES
 
 PLACES, BLOCKS, THREADS, CAPACITY = 3, 2, 32, 4096
 FLAGS, PITCH = 256, 64
-LINES = FLAGS + PLACES * PITCH
+LINES = FLAGS + 2 * PLACES * PITCH
 DATA = LINES + 2 * (PLACES - 1) * 2 * CAPACITY
 BOX = DATA + 2 * (PLACES - 1) * CAPACITY
 ORDERS = [Order(seed, backwards=bool(seed % 2)) for seed in range(4)]
@@ -50,10 +51,10 @@ ORDERS = [Order(seed, backwards=bool(seed % 2)) for seed in range(4)]
 def text(kind: str, dtype: DType, count: int, shift: int) -> str:
     """Return a kernel whose ranks add `count` elements, that begin `shift` behind a vector.
 
-    kind: `few`, or `sum` with a flag behind each vector of a thread.
+    kind: `few`, or `sum` and `slices` with a flag behind each vector of a thread.
     """
     element = {"f32": "float", "bf16": "fusec::bf16", "f16": "fusec::f16"}[dtype.name]
-    return f"""#include "push_sum.cuh"
+    return f"""#include "push_slices.cuh"
 extern "C" __global__ void kernel({element}* x, {element}* y, int* boxes) {{
   const int rank = blockIdx.x / {BLOCKS};
   fusec::PushSum how{{}};
@@ -70,14 +71,16 @@ extern "C" __global__ void kernel({element}* x, {element}* y, int* boxes) {{
 
 def summed(
     kind: str, dtype: DType, count: int, folder: Path, order: Order = FIRST, shift: int = 0,
-    edit: Callable[[str], str] = str, turns: int = 3,
+    edit: Callable[[str], str] = str, turns: int = 3, turn: int = 0,
 ) -> None:  # fmt: skip
     """Assert that all ranks have the sum of what they have now, turn after turn."""
     memory, draw = Guarded(), np.random.default_rng(0)
     whole = (PLACES, count + shift)
     memory.add("x", np.zeros(whole, dtype.numpy))
     memory.add("y", np.zeros(whole, dtype.numpy))
-    memory.add("boxes", np.zeros(PLACES * BOX // 4, np.int32))
+    boxes = np.zeros((PLACES, BOX // 8), np.int64)
+    boxes[:, 0] = turn
+    memory.add("boxes", boxes.reshape(-1).view(np.int32))
     arguments = (
         TensorArgument("x", dtype, written=True, restrict=False),
         TensorArgument("y", dtype, written=True, restrict=False),
@@ -99,7 +102,7 @@ def summed(
             np.testing.assert_array_equal(found, total.astype(dtype.numpy)[shift:])
 
 
-@pytest.mark.parametrize("kind", ["sum", "few"])
+@pytest.mark.parametrize("kind", ["sum", "few", "slices"])
 @pytest.mark.parametrize(
     ("dtype", "count", "shift"),
     [(F32, 1000, 0), (BF16, 1001, 0), (BF16, 64, 3), (DTYPES["f16"], 7, 0), (F32, 513, 1)],
@@ -112,19 +115,42 @@ def test_all_ranks_have_the_sum_in_order_of_place(
         summed(kind, dtype, count, tmp_path, order, shift)
 
 
+@pytest.mark.parametrize("kind", ["sum", "slices", "few"])
+@pytest.mark.parametrize("turn", [1 << 25, (1 << 26) - 1, (1 << 32) - 1])
+def test_old_flags_are_old_after_many_turns_without(kind: str, turn: int, tmp_path: Path) -> None:
+    """After so many sums of few bytes that 32 bits do not count the turns, or chunks of them."""
+    for order in ORDERS:
+        summed(kind, BF16, 1000, tmp_path, order, turn=turn)
+
+
 LEFT_OUT = {
-    "nobody waits": ("sum", "while (static_cast<i32>(load", "while (false && (load"),
-    "a chunk is waited for too early": ("sum", "(base + c)) < 0", "(base + c - 1)) < 0"),
+    "nobody waits": ("sum", "while (load_acquire", "while (false && load_acquire"),
+    "a chunk is waited for too early": ("sum", "flags.wait(base + c)", "flags.wait(base + c - 1)"),
     "one thread alone has waited": (
         "sum", "patience.wait();\n    }\n    __syncthreads();", "patience.wait();\n    }",
     ),
     "flags are written too early": (
-        "sum", "__syncthreads();\n      if (signals) store", "if (signals) store",
+        "sum", "__syncthreads();\n    if (signals) store", "if (signals) store",
     ),
-    "the turn stays": ("sum", "== blocks - 1) state[0] = turn + 1;", "== blocks - 1) {}"),
+    "the turn stays": ("sum", "== blocks - 1) turns[0] = turn + 1;", "== blocks - 1) {}"),
     "few are not waited for": ("few", "if (numbers[0] == number && numbers[1] == number) return;",
                                "return;"),
-    "the turn of few stays": ("few", "== blocks - 1) state[0] = turn + 1;", "== blocks - 1) {}"),
+    "parts are waited for too early": (
+        "slices", "parts.wait(base + c)", "parts.wait(base + c - 1)",
+    ),
+    "results are waited for too early": (
+        "slices", "results.wait(base + c - 1)", "results.wait(base + c - 2)",
+    ),
+    "results have the flags of parts": (
+        "slices", "results(how, block, 1)", "results(how, block, 0)",
+    ),
+    "results lie among the parts": (
+        "slices", "sizeof(PushedWords) / 2;", "sizeof(PushedWords) * 0;",
+    ),
+    "the turn of slices stays": (
+        "slices", "== blocks - 1) turns[0] = turn + 1;", "== blocks - 1) {}",
+    ),
+    "the turn of few stays": ("few", "== blocks - 1) turns[0] = turn + 1;", "== blocks - 1) {}"),
 }  # fmt: skip
 
 
@@ -197,9 +223,34 @@ def issued(seed: int, calls: int = 6) -> None:
     assert in_threads(RANKS, work) == [1] * RANKS
 
 
+@pytest.mark.parametrize("sent_at_once", [2 << 20, 0], ids=["at once", "in slices"])
 @pytest.mark.parametrize("seed", range(6))
-def test_programs_of_a_stream_share_a_mailbox(seed: int) -> None:
+def test_programs_of_a_stream_share_a_mailbox(
+    seed: int, sent_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushed_sums, "SENT_AT_ONCE", sent_at_once)
     issued(seed)
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_each_place_has_room_for_what_is_pushed(ranks: int) -> None:
+    """Of all sums that are pushed: all elements of a rank, or a part and a result of a slice."""
+    group, kinds = tuple(range(ranks)), set[str]()
+    for size in (*(2**k + d for k in range(18, 25) for d in (-2, 2)), 12582912, 5592406):
+        memory = DeviceMemory(0, size // 2, BF16, 0)
+        exchange = Collective("all_reduce", "z", "x", "mesh", ranks, "sum")
+        begin = Begin(exchange, memory, memory, group, 0, waited_at_once=True)
+        if not pushes(begin):
+            continue
+        kind, threads = transport._kind(begin)
+        vectors = -(-size // transport.VECTOR)
+        kinds.add(kind)
+        if kind == "slices":
+            assert 2 * -(-vectors // ranks) * transport.VECTOR <= transport._capacity(begin)
+        elif kind == "sum":
+            assert vectors * transport.VECTOR <= transport._capacity(begin)
+        assert threads >= ranks
+    assert kinds == ({"sum"} if ranks == 2 else {"sum", "slices"})
 
 
 @pytest.mark.nightly
@@ -231,8 +282,8 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
     ):  # fmt: skip
         assert not pushes(other)
 
-    # To several ranks at once less is sent: on four, sums of 1 MiB and not of 2.
-    for size, is_pushed in ((1 << 20, True), (2 << 20, False)):
+    # To several ranks less is sent: four add 8 MiB, of which each sends three quarters twice.
+    for size, is_pushed in ((8 << 20, True), ((8 << 20) + 4, False)):
         assert pushes(replace(begin(size), group=(0, 1, 2, 3))) == is_pushed
 
     def work(links: Links) -> tuple[str, str]:

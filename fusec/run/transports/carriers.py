@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusec.hostir.instructions import Collective
 from fusec.run.transports.protocol import Exchange
-from fusec.schedule.pushed_sums import PUSHED_SUM
+from fusec.schedule.pushed_sums import PUSHED_SLICES, PUSHED_SUM
 
 PEERS, NCCL, READS, PUSHES = "peer copies", "NCCL", "peer reads", "pushed sums"
 MOVING = (
@@ -36,7 +36,7 @@ def carrier_of(
     barriers: whether all ranks can build the kernel of barriers, for as many ranks. Where this is
     not known yet, it is what is to be expected on one host.
     """
-    if kind == PUSHED_SUM and one_host and access:
+    if kind in (PUSHED_SLICES, PUSHED_SUM) and one_host and access:
         return Carrier(PUSHES, "small: one kernel per GPU pushes to the others and adds")
     if kind not in MOVING:
         return Carrier(NCCL, "it is a reduction, which copy engines cannot do")

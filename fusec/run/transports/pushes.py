@@ -17,13 +17,16 @@ from fusec.run.device import Device
 from fusec.run.links import Links
 from fusec.run.operations import LaunchKernel, Operation
 from fusec.run.transports.kernels import TransportKernels
-from fusec.run.transports.mapped import WORD, MappedMemory
+from fusec.run.transports.mapped import MappedMemory
 from fusec.run.transports.protocol import Begin, DeviceMemory
-from fusec.schedule.pushed_sums import MOST_RANKS, pushes_sum
+from fusec.schedule.pushed_sums import MOST_RANKS, PUSHED_SLICES, pushed_kind, pushes_sum
 
 SOURCE = Path(__file__).with_name("push_sum.cu")
-THREADS, MOST_BLOCKS = 512, 256
-"""Of the kernel. Each block waits for its like on other ranks: SMs have room for all of them."""
+THREADS, THREADS_OF_FEW, MOST_BLOCKS = 512, 128, 256
+"""Of the kernel. Each block waits for its like on other ranks: SMs have room for all of them.
+
+Few bytes are spread over more SMs, each of which sends its part sooner.
+"""
 CHUNK_STEPS, MOST_CHUNKS = 1, 64
 """Vectors of a thread between two flags, at least, and flags of a block, at most."""
 FEW_BYTES = 1 << 17
@@ -32,7 +35,7 @@ VECTOR = 16
 """Bytes that a thread moves at once."""
 _FLAGS = 256
 """Where flags begin in a mailbox, behind the turn and the counter."""
-_PITCH = WORD * MOST_BLOCKS
+_PITCH = 8 * MOST_BLOCKS
 
 
 class PushSum(ctypes.Structure):
@@ -97,17 +100,19 @@ class PushTransport:
         target: DeviceMemory = begin.target
         source: DeviceMemory = target if begin.source is None else begin.source
         ranks = len(begin.group)
-        steps = -(-target.size // (VECTOR * THREADS * MOST_BLOCKS))
+        kind, threads = _kind(begin)
+        pushed = -(-target.size // ranks) if kind == "slices" else target.size
+        steps = -(-pushed // (VECTOR * threads * MOST_BLOCKS))
         how = PushSum(
             boxes=(ctypes.c_uint64 * MOST_RANKS)(*box.addresses), capacity=box.capacity,
             count=target.elements, rank=rank, ranks=ranks, flags=_FLAGS, flag_pitch=_PITCH,
             lines=_lines(ranks), line_pitch=2 * FEW_BYTES, data=_data(ranks),
             chunk_steps=max(CHUNK_STEPS, -(-steps // MOST_CHUNKS)),
         )  # fmt: skip
-        blocks = min(-(-target.size // (VECTOR * THREADS)), MOST_BLOCKS)
+        blocks = min(-(-pushed // (VECTOR * threads)), MOST_BLOCKS)
         name, function = self._function(begin)
         ends = source.place, target.place
-        return [LaunchKernel(name, function, blocks, THREADS, ends, (how,), target.stream)]
+        return [LaunchKernel(name, function, blocks, threads, ends, (how,), target.stream)]
 
     def close(self) -> None:
         """Unmap the others' mailboxes."""
@@ -126,8 +131,7 @@ class PushTransport:
 
     def _function(self, begin: Begin) -> tuple[str, Any]:
         """Return the kernel of an exchange, by name and loaded."""
-        kind = "few" if begin.target.size <= FEW_BYTES else "sum"
-        name = f"push_{kind}_{begin.target.dtype.name}"
+        name = f"push_{_kind(begin)[0]}_{begin.target.dtype.name}"
         return name, self._kernels.load(SOURCE, name)
 
 
@@ -147,15 +151,27 @@ def _key(begin: Begin) -> Any:
     return begin.group, begin.order
 
 
+def _kind(begin: Begin) -> tuple[str, int]:
+    """Return the kind of kernel that adds, as its name has it, and its threads."""
+    size = begin.target.size
+    if size <= FEW_BYTES:
+        return "few", THREADS_OF_FEW
+    is_divided = pushed_kind(size, len(begin.group)) == PUSHED_SLICES
+    return "slices" if is_divided else "sum", THREADS
+
+
 def _capacity(begin: Begin) -> int:
-    """Return the bytes of a place for a rank's elements, with room to grow: a power of two."""
+    """Return the bytes of a place for a rank's elements, with room to grow: a power of two.
+
+    Of slices it has room for one to be added and one that was.
+    """
     size = begin.target.size
     return 0 if size <= FEW_BYTES else 1 << (size - 1).bit_length()
 
 
 def _lines(ranks: int) -> int:
     """Return where elements that are sent with numbers begin in a mailbox."""
-    return _FLAGS + ranks * _PITCH
+    return _FLAGS + 2 * ranks * _PITCH
 
 
 def _data(ranks: int) -> int:

@@ -1,6 +1,6 @@
 // Sums over the GPUs of one host: each GPU writes its elements into the memory of all others and
 // adds what has arrived, in order of place. A mailbox lies in the memory of each rank: its turn, a
-// counter of blocks, a flag for each block of each rank, and for either of two turns places for the
+// counter of blocks, two flags for each block of each rank, and for either of two turns places for the
 // elements of each other rank. Turns grow, so a launch may be replayed; all launches with one
 // mailbox come one after the other. push_few sends each 4 bytes with the number of the turn, so
 // that nothing else is to be waited for; push_sum sends elements as they are, and flags behind
@@ -95,8 +95,8 @@ struct PushedSum {
   T* y;
   const PushSum& how;
   char* own;
-  u32* state;
-  u32 turn;
+  u64* turns;
+  u64 turn;
   i64 vectors, first, step;
   bool loads_aligned, stores_aligned;
 
@@ -105,13 +105,28 @@ struct PushedSum {
         y(y),
         how(how),
         own(reinterpret_cast<char*>(how.boxes[how.rank])),
-        state(reinterpret_cast<u32*>(own)),
-        turn(state[0]),
+        turns(reinterpret_cast<u64*>(own)),
+        turn(turns[0]),
         vectors((how.count + Vector::kLanes - 1) / Vector::kLanes),
         first(static_cast<i64>(block) * blockDim.x + threadIdx.x),
         step(static_cast<i64>(blocks) * blockDim.x),
         loads_aligned(is_vector_aligned(x)),
         stores_aligned(is_vector_aligned(y)) {}
+
+  // Of so many vectors; between two chunks flags are set.
+  __device__ __forceinline__ i32 chunks(i64 count) const {
+    const i64 in_chunk = step * how.chunk_steps;
+    return static_cast<i32>((count + in_chunk - 1) / in_chunk);
+  }
+
+  // Calls `work` with each of the thread's vectors, of so many, that lie in a chunk of steps.
+  template <class Work>
+  __device__ __forceinline__ void for_chunk(i64 count, i32 chunk, Work work) const {
+    for (i32 s = chunk * how.chunk_steps; s < (chunk + 1) * how.chunk_steps; ++s) {
+      const i64 v = first + s * step;
+      if (v < count) work(v);
+    }
+  }
 
   // Which of a rank's places is that of a sender: it has none for itself.
   __device__ __forceinline__ u64 place(int receiver, int sender) const {
@@ -133,12 +148,13 @@ struct PushedSum {
 
   // One thread of each block calls it, when all threads of the block know the turn.
   __device__ __forceinline__ void finish_turn(int blocks) const {
-    if (take_ticket(&state[1], blocks) == blocks - 1) state[0] = turn + 1;
+    u32* const finished = reinterpret_cast<u32*>(&turns[1]);
+    if (take_ticket(finished, blocks) == blocks - 1) turns[0] = turn + 1;
   }
 
-  // Adds a vector of all ranks; `arrived` returns that of another rank.
+  // The sum of a vector of all ranks; `arrived` returns that of another rank.
   template <class Arrived>
-  __device__ __forceinline__ void add(i64 v, Arrived arrived) const {
+  __device__ __forceinline__ Vector added(i64 v, Arrived arrived) const {
     float sums[Vector::kLanes] = {};
     for (int each = 0; each < how.ranks; ++each) {
       const Vector part = each == how.rank ? load(v) : arrived(each);
@@ -149,7 +165,43 @@ struct PushedSum {
     }
     Vector total;
     for (int lane = 0; lane < Vector::kLanes; ++lane) total.lanes[lane] = convert<T>(sums[lane]);
-    total.store(y, v, how.count, stores_aligned);
+    return total;
+  }
+  template <class Arrived>
+  __device__ __forceinline__ void add(i64 v, Arrived arrived) const {
+    added(v, arrived).store(y, v, how.count, stores_aligned);
+  }
+};
+
+// The flags of one block: chunks that others have pushed, and that it has pushed to them. Threads
+// below the number of ranks signal and wait, one for each other rank.
+struct PushedFlags {
+  u64* there;
+  const u64* here;
+  bool signals;
+
+  // group: which of the flags of all ranks.
+  __device__ __forceinline__ PushedFlags(const PushSum& how, int block, int group) {
+    const int thread = threadIdx.x;
+    signals = thread < how.ranks && thread != how.rank;
+    const i64 row = group * how.ranks * static_cast<i64>(how.flag_pitch);
+    const i64 first = how.flags + row + block * static_cast<i64>(sizeof(u64));
+    const u64 other = signals ? how.boxes[thread] : 0;
+    there = reinterpret_cast<u64*>(other + first + how.rank * how.flag_pitch);
+    here = reinterpret_cast<const u64*>(how.boxes[how.rank] + first + thread * how.flag_pitch);
+  }
+
+  // All threads of the block call both: what they stored before is visible to those that waited.
+  __device__ __forceinline__ void signal(u64 number) const {
+    __syncthreads();
+    if (signals) store_release_system(there, number);
+  }
+  __device__ __forceinline__ void wait(u64 number) const {
+    if (signals) {
+      Patience patience;
+      while (load_acquire_system(here) < number) patience.wait();
+    }
+    __syncthreads();
   }
 };
 
@@ -160,43 +212,30 @@ __device__ __forceinline__ void push_sum(const T* x, T* y, const PushSum& how, i
                                          int blocks) {
   using Vector = PushedVector<T>;
   const PushedSum<T> sum(x, y, how, block, blocks);
-  const int thread = threadIdx.x, last = blockDim.x - 1, rank = how.rank;
-  const bool signals = thread < how.ranks && thread != rank;
-  const i64 here = how.flags + block * static_cast<i64>(sizeof(u32));
-  const u64 there = signals ? how.boxes[thread] + here + rank * how.flag_pitch : 0;
-  const u32* const arrived = reinterpret_cast<u32*>(sum.own + here + thread * how.flag_pitch);
-  const i32 steps = static_cast<i32>((sum.vectors + sum.step - 1) / sum.step);
-  const i32 chunk = how.chunk_steps, chunks = (steps + chunk - 1) / chunk;
-  const u32 base = sum.turn * kMostChunks;
+  const PushedFlags flags(how, block, 0);
+  const int last = blockDim.x - 1, rank = how.rank;
+  const i32 chunks = sum.chunks(sum.vectors);
+  const u64 base = sum.turn * kMostChunks;
 
   for (i32 c = 0; c <= chunks; ++c) {
     if (c < chunks) {
-      for (i32 s = c * chunk; s < steps && s < (c + 1) * chunk; ++s) {
-        const i64 v = sum.first + s * sum.step;
-        if (v >= sum.vectors) break;
+      sum.for_chunk(sum.vectors, c, [&](i64 v) {
         const Vector sent = sum.load(v);
         for (int other = 0; other < how.ranks; ++other)
           if (other != rank) sum.data(other, rank)[v] = sent.words;
-      }
-      __syncthreads();
-      if (signals) store_release_system(reinterpret_cast<u32*>(there), base + c + 1);
-      if (c == 0 && thread == last) sum.finish_turn(blocks);
+      });
+      flags.signal(base + c + 1);
+      if (c == 0 && threadIdx.x == last) sum.finish_turn(blocks);
     }
     if (c == 0) continue;
-    if (signals) {
-      Patience patience;
-      while (static_cast<i32>(load_acquire_system(arrived) - (base + c)) < 0) patience.wait();
-    }
-    __syncthreads();
-    for (i32 s = (c - 1) * chunk; s < steps && s < c * chunk; ++s) {
-      const i64 v = sum.first + s * sum.step;
-      if (v >= sum.vectors) break;
+    flags.wait(base + c);
+    sum.for_chunk(sum.vectors, c - 1, [&](i64 v) {
       sum.add(v, [&](int each) {
         Vector part;
         part.words = sum.data(rank, each)[v];
         return part;
       });
-    }
+    });
   }
 }
 
@@ -206,7 +245,8 @@ __device__ __forceinline__ void push_few(const T* x, T* y, const PushSum& how, i
                                          int blocks) {
   using Vector = PushedVector<T>;
   const PushedSum<T> sum(x, y, how, block, blocks);
-  const u32 number = sum.turn + 1;
+  // Never 0, which lines have that nobody has written.
+  const u32 number = static_cast<u32>(sum.turn % 0xffffffffu) + 1;
   const int last = blockDim.x - 1, rank = how.rank;
   for (i64 v = sum.first; v < sum.vectors; v += sum.step) {
     const Vector sent = sum.load(v);

@@ -11,8 +11,18 @@ __device__ __forceinline__ u32 load_acquire_system(const u32* flag) {
   return value;
 }
 
+__device__ __forceinline__ u64 load_acquire_system(const u64* flag) {
+  u64 value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ void store_release_system(u32* flag, u32 value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(flag), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_release_system(u64* flag, u64 value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
 }
 
 }  // namespace fusec
