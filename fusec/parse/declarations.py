@@ -214,7 +214,7 @@ class Declarations:
         """Keep uses of a wrongly declared input silent, and of the words of a wrong name."""
         words = re.findall(r"[A-Za-z_]\w*", name)
         for word in {name, *(words if "," in name else words[:1])}:
-            if not self.scope.knows(word):
+            if word == name or not self.scope.knows(word):
                 self.scope.poison(word, span)
 
     def _input(self, name: str, entry: Entry) -> Value:

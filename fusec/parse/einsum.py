@@ -68,7 +68,7 @@ def _is_plain(term: str) -> bool:
 def _matmul(terms: Sequence[str], output: str, names: Sequence[str]) -> str | None:
     """Return the matmul of two operands with one row, one column and one summed index."""
     left, right = terms
-    if len(right) == 2 and output[:-1] == left[:-1] and output[-1:] in right:
+    if left and output and len(right) == 2 and output[:-1] == left[:-1] and output[-1:] in right:
         column, last = output[-1], left[-1]
         if right == column + last and column not in left:
             return f"linear({names[0]}, {names[1]})"

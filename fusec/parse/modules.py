@@ -50,13 +50,14 @@ class Modules:
 
     def call(self, tree: CallTree) -> Tree:
         """Return a call of a module as one of its function; FusecError of other results."""
-        inner, x = (a.value for a in tree.arguments[:2])
+        inner, *given = (a.value for a in tree.arguments)
         assert isinstance(inner, CallTree)
+        x = given[0] if given else None
         module = inner.name.text.rpartition(".")[2]
         made = None
         if isinstance(x, Name) and module in _WEIGHTS:
             made = self._with_weights(module, inner, x)
-        elif module in _FUNCTIONALS:
+        elif module in _FUNCTIONALS and given:
             name = Name(_FUNCTIONALS[module], tree.start, tree.start)
             words = [a for a in inner.arguments if not a.keyword or a.keyword.text != "inplace"]
             made = CallTree(name, (*tree.arguments[1:], *words), tree.start, tree.end)

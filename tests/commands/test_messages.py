@@ -67,7 +67,7 @@ DECLARED = {
     "a multiple": ("{B: {default: 510, multiple_of: 8}}", "f32[B]", "504 and 512 are"),
     "a negative size": ("{B: -64}", "f32[B]", "did you mean 64?"),
     "an undeclared size": ("{B: 64}", "f32[B, K]", "declare the size under `dims:`, as in `K: 64`"),
-    "brackets": ("{B: 64}", "bf16(B)", "write the shape in brackets: `bf16[B, H]`"),
+    "brackets": ("{B: 64}", "bf16(B)", "write the shape in brackets: `bf16[B]`"),
     "a number for a type": ("{B: 64}", "1e-5", "is written `x: f32 = 1e-5`"),
 }
 
@@ -163,7 +163,7 @@ OPS = {
     "y = x.summ(1)": "did you mean `x.sum`?",
     "y = x.float": "write `x.float()`, with its arguments",
     "y = (x + w).sum": "write `.sum()`, with its arguments",
-    "y = x.squeeze()": "write `squeeze(input, dim)`",
+    "y = x.squeeze()": "write `y = set(x)`",
     "y = nn.ReLU()(x)": "write `y = relu(x)`",
     "y = relu(x)(w)": "functions are called, not modules",
     "y = nn.Linear(16, 4)(x)": "write `y = linear(x, w)`, and declare `w: f32[4, 16]` under",
@@ -181,7 +181,7 @@ OPS = {
     "a = x + y\n  - y = exp(a)": "one of these lines must use an input",
     "y = x[:, :B] * zeros([B])": "where H is never less, write `H: B + P` with `P: 8` before it",
     "y = torch.relux(x)": "did you mean `relu`?",
-    "y = torch.linalg.norm(x)": "did you mean `norm`?",
+    "y = torch.linalg.norm(x)": "write `y = norm(x, 2.0)`",
     "y = var(x, 1, unbiased=false)": "write `y = var(x, 1, correction=0)`",
     "y = x.std(1, unbiased=false)": "write `y = std(x, 1, 0)`",
     "y = where(x > 0, x, float('-info'))": "not quoted",

@@ -108,6 +108,13 @@ MEANINGS: dict[str, Any] = {
     "y = x[:, [-1]]": X[:, [-1]],
     "y = x[:, [2]]": X[:, [2]],
     "y = x[:, [0, 2, 3]]": X[:, [0, 2, 3]],
+    "u, v = torch.var_mean(x, [1], 0, True)|y = u * v":
+        X.var(1, keepdims=True) * X.mean(1, keepdims=True),
+    "y = torch.var(x, 1, False, True)": X.var(1, keepdims=True),
+    "y = x.std(1, True)": X.std(1, ddof=1),
+    "y = torch.einsum('a,ab->', p, q)": (P[:, None] * Q).sum(),
+    "y = torch.einsum('bh,oh->bo', x, r)": X @ R.T,
+    "y = torch.einsum('bh,bo->bo', x, q)": X.sum(1)[:, None] * Q,
     # by the number of dims
     "y = F.prelu(img, s)": np.where(IMG > 0, IMG, S[:, None, None] * IMG),
     "y = F.prelu(img, s[:1])": np.where(IMG > 0, IMG, S[0] * IMG),

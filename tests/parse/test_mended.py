@@ -54,6 +54,8 @@ LINES = {
     "y = x > 0 ? r : w": "write `y = where(x > 0, r, w)`",
     "y = F.cross_entropy(target, logits)": "write `y = cross_entropy(logits, target)`",
     "y = nn.LayerNorm(H)(x)": "write `y = layer_norm(x, [H], w)`",
+    "y = nn.LayerNorm(H)()": "functions are called, not modules or results",
+    "y = nn.ReLU()()": "functions are called, not modules or results",
     "y = self.dropout(x)": "if it is `dropout`, write `y, _ = dropout(x, 0.5)`",
     "y = x + self.w": "write `w`",
     "y = x + self.bias": "declare `bias` under `inputs:`",
