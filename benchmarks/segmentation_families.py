@@ -1,5 +1,6 @@
-"""Times to segment generated graphs at n and 2n: `python -m benchmarks.segmentation_families`.
+"""How long generated graphs take to segment at n and 2n.
 
+`python -m benchmarks.segmentation_families` measures them.
 Each family grows in one way that has been more than linear once. Of several repeats the fastest
 counts; `asked` are the segments that schedulers were asked for.
 """
@@ -86,20 +87,33 @@ def slices(count: int) -> Fusion:
     return fd.finish()
 
 
+def shifts(count: int) -> Fusion:
+    """Return a chain of `count` sums of two neighbours each, one element shorter every time."""
+    fd, x = _start("shifts")
+    for k in range(count):
+        width = COLUMNS - k
+        left = fd.apply("slice", x, start_indices=[0, 1], end_indices=[ROWS, width])
+        right = fd.apply("slice", x, start_indices=[0, 0], end_indices=[ROWS, width - 1])
+        x = fd.apply("add", left, fd.apply("tanh", right))
+    fd.output(x)
+    return fd.finish()
+
+
 def _start(name: str) -> tuple[GraphBuilder, Operand]:
     fd = GraphBuilder(name)
     return fd, fd.input("x", F32, (ROWS, COLUMNS))
 
 
 FAMILIES: Mapping[str, tuple[Callable[[int], Fusion], int]] = {
-    "hub": (hub, 40),
-    "many_outputs": (many_outputs, 100),
+    "hub": (hub, 80),
+    "many_outputs": (many_outputs, 200),
     "many_inputs": (many_inputs, 100),
     "alternating_axes": (alternating_axes, 40),
-    "diamonds": (diamonds, 50),
-    "slices": (slices, 40),
+    "diamonds": (diamonds, 100),
+    "slices": (slices, 80),
+    "shifts": (shifts, 20),
 }
-"""Each family with its n."""
+"""Each family with an n at which one kernel is too long, where that comes: at 2n there are more."""
 
 
 def count_asked(fusion: Fusion, options: CompileOptions) -> int:

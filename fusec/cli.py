@@ -416,6 +416,8 @@ def _no_command(name: str, context: click.Context) -> FusecError:
     meant = _OTHER_WORDS.get(name.lower()) or nearest(name, known)
     if meant not in (*known, "--help"):
         meant = None
+    if name.endswith((".yaml", ".yml", ".py")):
+        return FusecError(f"no such command {name!r}", help=f"write `fusec run {name}`")
     help = f"did you mean `fusec {meant}`?" if meant else f"commands: {', '.join(known)}"
     return FusecError(f"no such command {name!r}", help=help)
 

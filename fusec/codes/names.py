@@ -49,5 +49,5 @@ FOREIGN_NAME = op_line(
     "E0209", "the name of another framework",
     "The name has no exact equivalent here, or is written without its prefix (`torch.`, `F.`, "
     "`np.`); the help says what to write.",
-    "y = prelu(x, 0.25)", "y = where(x > 0.0, x, 0.25 * x)",
+    "y = erfcx(x)", "y = exp(x * x) * erfc(x)",
 )  # fmt: skip

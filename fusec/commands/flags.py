@@ -64,7 +64,8 @@ def _set_help(name: str, text: str) -> str:
     if number.is_integer() and "e" in text.lower():
         return f"write --set {name}={int(number)}"
     return (
-        f"only sizes are set: change a scalar's default in the file, as in `{name}: f32 = {text}`"
+        f"sizes are integers; if `{name}` is a scalar, change its default in the file: "
+        f"`{name}: f32 = {text}`"
     )
 
 

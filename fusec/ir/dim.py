@@ -370,7 +370,12 @@ def ceildiv(a: DimLike, b: DimLike) -> Dim:
     if left.is_const and right.is_const and right.value:
         return dim(-(-left.value // right.value))
     exact = left.divide(right)
-    return exact if exact is not None else _of_atom(Call("ceildiv", left, right))
+    if exact is not None:
+        return exact
+    whole, rest = _split(left, right)
+    if whole is not None and right.is_const and right.value > 0:
+        return whole - (-rest // right.value)
+    return _of_atom(Call("ceildiv", left, right))
 
 
 def mod(a: DimLike, b: DimLike) -> Dim:
@@ -380,6 +385,9 @@ def mod(a: DimLike, b: DimLike) -> Dim:
         return dim(left.value % right.value)
     if left.divide(right) is not None:
         return dim(0)
+    whole, rest = _split(left, right)
+    if whole is not None and right.is_const and right.value > 0:
+        return dim(rest % right.value)
     return _of_atom(Call("mod", left, right))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd
 
-from fusec.ir.dim import Atom, Call, Dim, Symbol, dim
+from fusec.ir.dim import Atom, Call, Dim, Symbol, dim, symbol
 from fusec.ir.quotients import is_quotient, numerator, with_divisor
 
 Multiples = Mapping[str, int]
@@ -24,9 +24,26 @@ def _of(atom: Atom, multiples: Multiples) -> Dim:
     left = with_exact_quotients(atom.left, multiples)
     right = with_exact_quotients(atom.right, multiples)
     if atom.function in ("floordiv", "ceildiv", "mod") and right.is_const and right.value > 0:
-        quotient = _divided(left, right.value, multiples)
+        rest = next((c for m, c in left.terms if not m), 0)
+        quotient = _divided(left - rest, right.value, multiples)
         if quotient is not None:
-            return dim(0) if atom.function == "mod" else quotient
+            # The multiple is divided exactly, and the constant as the function rounds it.
+            own = Call(atom.function, dim(rest), right).of(dim(rest), right)
+            return own if atom.function == "mod" else quotient + own
+    if atom.function in ("min", "max"):
+        return _limited(atom, left, right, multiples)
+    return atom.of(left, right)
+
+
+def _limited(atom: Call, left: Dim, right: Dim, multiples: Multiples) -> Dim:
+    """Return the min or max of two sizes; an extent is at least what it is a multiple of."""
+    names = left.symbols | right.symbols
+    units = {name: dim(n) * symbol(name) for name, n in multiples.items() if name in names}
+    low, high = (size.substitute(units) for size in (left, right))
+    if low.at_least(high):
+        low, high, left, right = high, low, right, left
+    if high.at_least(low):
+        return left if atom.function == "min" else right
     return atom.of(left, right)
 
 

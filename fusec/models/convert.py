@@ -135,6 +135,12 @@ def _texts(build: Build, node: ModelNode) -> Texts:
         with decoding(misfit):
             return call_rule(build, known, node)
     entry = find_dotted(node.target) if "." in node.target else None
+    namespace = node.target.partition(".")[0]
+    if entry is None and namespace not in ("aten", "prims"):
+        raise build.unsupported(
+            f"it is a custom operation of `{namespace}`",
+            "export the model with operations of PyTorch in its place",
+        )
     if entry is None:
         raise build.unsupported(
             "fusec has no such operation",

@@ -22,12 +22,21 @@ from fusec.models.graph import (
 _SAME = frozenset({"alias", "detach", "detach_", "lift_fresh_copy"})
 _RESHAPED = frozenset({"view", "unsqueeze", "squeeze", "_unsafe_view", "unsqueeze_", "squeeze_"})
 _VIEWS = _SAME | _RESHAPED | frozenset({"slice", "select", "transpose", "permute", "t", "narrow"})
-_PERHAPS = frozenset({
-    "reshape", "contiguous", "flatten", "to", "expand", "split", "split_with_sizes", "chunk",
-    "unbind", "diagonal", "unflatten", "expand_as", "movedim", "as_strided",
+_READ_ONLY = frozenset({
+    "expand", "expand_as", "broadcast_to", "split", "split_with_sizes", "chunk", "tensor_split",
+    "hsplit", "vsplit", "dsplit", "unbind", "diagonal", "unflatten", "movedim", "moveaxis",
+    "swapaxes", "swapdims", "numpy_T", "mT", "mH", "adjoint", "matrix_H", "view_as", "unfold",
+    "as_strided", "real", "imag", "view_as_real", "view_as_complex", "_conj", "_neg_view",
+    "positive", "_reshape_alias",
 })  # fmt: skip
-"""Views through which nothing can be written here, and what may be a copy."""
-_SHARED = _VIEWS | _PERHAPS
+"""Views through which nothing can be written here."""
+_PERHAPS = frozenset({
+    "reshape", "reshape_as", "contiguous", "flatten", "ravel", "resolve_conj", "resolve_neg",
+})  # fmt: skip
+"""Views or copies: strides decide, which the graph has not."""
+_SHARED = _VIEWS | _READ_ONLY | _PERHAPS
+_CONVERSIONS = frozenset({"to", "type_as"})
+"""The operand itself where it has the type already, else a copy."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +96,20 @@ class _Functional:
         """Keep a node that writes nothing; note what it is a view of."""
         operand = _first(node)
         self._nodes.append(node.with_references(self._fresh))
-        if operand is not None and node.operation in _SHARED:
+        view = None if operand is None else self._view_of(node, operand)
+        if view is not None:
             for result in node.results:
-                self._views[result.name] = _View(operand, node)
-                self._seen[result.name] = self._writes.get(self._base(operand), 0)
+                self._views[result.name] = view
+                self._seen[result.name] = self._writes.get(self._base(view.parent), 0)
+
+    def _view_of(self, node: ModelNode, operand: str) -> _View | None:
+        """Return how the results of a node are seen in its operand; None where they are copies."""
+        if node.operation in _CONVERSIONS:
+            is_same = node.results[0].type == self._types.get(operand)
+            if not is_same or node.named.get("copy") is True:
+                return None
+            return _View(operand, replace(node, target="aten.alias.default"))
+        return _View(operand, node) if node.operation in _SHARED else None
 
     def _write(self, node: ModelNode) -> None:
         """Make the new tensor of a write, and put it where the old one is."""
@@ -121,6 +140,12 @@ class _Functional:
         parent = self._fresh(view.parent)
         if view.node.operation in _SAME:
             found = parent
+        elif view.node.operation in _PERHAPS:
+            raise node_error(
+                self._graph.file, view.node,
+                "it is read after its operand was written, of which it may be a copy or a view",
+                "clone the operand before the write",
+            )  # fmt: skip
         elif len(view.node.results) == 1:
             found = self._made(view.node, lambda n: parent if n == view.parent else self._fresh(n))
         else:

@@ -81,8 +81,9 @@ def symbol_of(text: str) -> str | None:
 def _symbol_in(tree: Tree) -> str | None:
     if isinstance(tree, Name):
         return tree.text
-    is_call = isinstance(tree, CallTree) and tree.name.text == "Symbol" and bool(tree.arguments)
-    first = tree.arguments[0].value if is_call else None
+    if not isinstance(tree, CallTree) or tree.name.text != "Symbol" or not tree.arguments:
+        return None
+    first = tree.arguments[0].value
     return first.text if isinstance(first, String) else None
 
 

@@ -240,6 +240,10 @@ def advised_of_sizes(
         merged = " * ".join(f"({e})" if len(e.terms) > 1 else str(e) for e in after)
         declared = words.input(x, _sizes(x, place, merged))
         return error.changed(help=f"{why}: write {declared}")
+    if str(old) in hints and not new.is_const and str(old) not in new.symbols:
+        later = [*hints][[*hints].index(str(old)) :]
+        below = [name for name in later if name in new.symbols]
+        return error.changed(help=f"{why}: {words.derived(str(old), new, ''.join(below[-1:]))}")
     known = [k for k, e in enumerate(shape) if e.is_const and e in after]
     if known and not old.is_const:
         texts = ["-1" if k == known[-1] else str(e) for k, e in enumerate(shape)]

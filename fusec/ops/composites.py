@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,28 @@ def softmax(x: Array, dim: Axis) -> Array:
     """Return exp(x) divided by its sum along `dim`."""
     powers = np.exp(x - np.max(x, axis=dim, keepdims=True))
     return powers / np.sum(powers, axis=dim, keepdims=True)
+
+
+def _expand_prelu(builder: GraphBuilder, x: Operand, weight: Operand) -> Operand:
+    rank, own = len(tensor_shape("prelu", x)), weight.type.shape or ()
+    if len(own) == 1 and rank > 2:
+        kept = [False, *[True] * (rank - 2)]
+        weight = builder.apply("broadcast", weight, is_broadcast_dim=kept)
+    positive = builder.apply("gt", x, 0)
+    return builder.apply("where", positive, x, builder.apply("mul", weight, x))
+
+
+def _channels(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    shape, own = operands[0].shape, operands[1].type.shape or ()
+    if len(own) == 1 and own[0] != 1 and len(shape) > 1:
+        yield shape[1], own[0]
+
+
+@composite(expand=_expand_prelu, equal=_channels)
+def prelu(x: Array, weight: Array) -> Array:
+    """Return x where it is above 0, else x times the weight: one, or one per channel (dim 1)."""
+    own = np.reshape(weight, (*np.shape(weight), *[1] * builtins.max(np.ndim(x) - 2, 0)))
+    return np.where(np.greater(x, 0), x, np.multiply(own, x))
 
 
 def _expand_log_softmax(builder: GraphBuilder, x: Operand, dim: int) -> Operand:

@@ -55,9 +55,13 @@ def not_ours(
 
 def without_place(entry: Entry, arguments: str) -> FusecError:
     """Return the error for arguments that nothing here takes."""
-    what = f"`{entry.name}` of {entry.framework} with {arguments}"
+    what = f"`{entry.name}` of {entry.framework} with {arguments} has no equivalent"
+    only = (
+        entry.note.removeprefix("results: ") if entry.conditions and any(entry.conditions) else ""
+    )
     forms = " or ".join(f"`{e}`" for e in entry.expressions)
-    return Unsupported(what, notes=[f"it is {entry.title}"], help=f"without them it is {forms}")
+    help = f"fusec has it {only}" if only.startswith(("of ", "by ")) else f"other calls are {forms}"
+    return Unsupported(what, notes=[f"it is {entry.title}"], help=help)
 
 
 def near_operation(name: str, count: int | None = None) -> str | None:

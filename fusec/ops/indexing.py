@@ -171,6 +171,13 @@ def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...
             notes=[described(operands)],
             help="`index_select` takes a 1-dim index",
         )
+    place, extent = index.type.dim, shape[axis]
+    if place is not None and not place.is_const and place.at_least(extent):
+        raise FusecError(
+            f"`select`: index {place} is out of bounds for dim {axis} of extent {extent}",
+            notes=[described(operands)],
+            help=f"elements are numbered from 0: the last one is {extent - 1}",
+        )
     return (Type(dtype_of(operands[0]), (*shape[:axis], *shape[axis + 1 :])),)
 
 

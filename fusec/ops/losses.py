@@ -48,8 +48,14 @@ def _check(
     """Raise FusecError unless scores, given for `param`, and target fit; soft: probabilities."""
     scores, target = operands
     if not dtype_of(scores).is_float or not tensor_shape(name, scores):
+        turned = dtype_of(scores).is_integer and dtype_of(target).is_float
+        swapped = {param: "{target}", "target": f"{{{param}}}"}
         raise FusecError(
-            f"`{name}` needs scores [N, C, ...] or [C] of a float type", notes=[described([scores])]
+            f"`{name}` needs scores [N, C, ...] or [C] of a float type",
+            notes=[described([scores])],
+            instead=Instead(arguments=swapped, why="the scores come before the classes")
+            if turned
+            else None,
         )
     if reduction not in REDUCTIONS:
         raise FusecError(

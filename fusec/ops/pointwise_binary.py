@@ -198,6 +198,7 @@ def mod(a: Array, b: Array) -> Array:
     cost=Cost(18, 1),
     domain=(0.25, 4.0),
     discontinuous=True,
+    sizes=sizes.mod,
     accuracy=0.5,
     between=between.remainder,
 )

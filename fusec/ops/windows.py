@@ -12,7 +12,7 @@ from fusec.codes.shapes import RANK
 from fusec.diagnostics import FusecError, Instead
 from fusec.ir.access import sample
 from fusec.ir.dim import Call, Dim, ceildiv, dim, maximum, minimum
-from fusec.ir.graph import Operand, Type
+from fusec.ir.graph import Const, Operand, Type
 from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Axis, Ints, Shape, movement
 from fusec.ops.dtypes import dtype_of
@@ -239,6 +239,12 @@ def _cat_instead(operands: Operands, axis: int) -> Instead | None:
     return None
 
 
+def _fewest(operands: Operands) -> str:
+    """Return the name of the operand that has the fewest dims."""
+    least = min(operands, key=lambda o: len(o.shape))
+    return "x" if isinstance(least, Const) else least.name
+
+
 def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     axis: int = attributes["dim"]
     first = tensor_shape("cat", operands[0])
@@ -247,7 +253,8 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
             raise FusecError(
                 f"the tensors of `cat` have {len(first)} and {len(operand.shape)} dims",
                 notes=[described(operands)],
-                help="all need the same number: `unsqueeze(x, 0)` inserts a dim; `stack` a new one",
+                help=f"all need the same number: `unsqueeze({_fewest(operands)}, 0)` "
+                "inserts a dim; `stack` a new one",
                 code=RANK,
                 instead=_with_dim(operands, axis),
             )

@@ -31,6 +31,10 @@ class Wording(Protocol):
         """
         ...
 
+    def derived(self, name: str, size: Dim, below: str = "") -> str:
+        """Return what to do to declare a dim as an expression of others; below: as in `product`."""
+        ...
+
     def input(self, value: Value, shape: Sequence[str]) -> str:
         """Return the declaration of an input with another shape."""
         ...
@@ -58,6 +62,11 @@ class FileWording:
             f"declare `{name}: {_factor(factor)} * {spare}` with `{spare}: {default}` before it "
             f"under `dims:`{place}"
         )
+
+    def derived(self, name: str, size: Dim, below: str = "") -> str:
+        """Return the declaration under `dims:`."""
+        place = f", below `{below}`" if below else ""
+        return f"declare `{name}: {size}` under `dims:`{place}"
 
     def input(self, value: Value, shape: Sequence[str]) -> str:
         """Return the declaration under `inputs:`."""
@@ -88,6 +97,10 @@ class PythonWording:
             f'write `{spare} = fd.define_dim("{spare}", {default})` and '
             f"`{name} = {_factor(factor)} * {spare}`{place}"
         )
+
+    def derived(self, name: str, size: Dim, below: str = "") -> str:
+        """Return the assignment."""
+        return f"write `{name} = {size}`" + (f", below `{below}`" if below else "")
 
     def input(self, value: Value, shape: Sequence[str]) -> str:
         """Return the argument of `define_tensor`."""
@@ -177,8 +190,9 @@ def equating(dims: Mapping[str, DimFact], left: Dim, right: Dim) -> Declaration 
     for atom in (a for size in (left, right) for a in size.atoms() if isinstance(a, Call)):
         if atom.function not in ("floordiv", "ceildiv", "mod"):
             continue
+        whole = atom.left - sum(c for monomial, c in atom.left.terms if not monomial)
         found = (
-            multiple(dims, atom.left, atom.right.value)
+            multiple(dims, whole, atom.right.value)
             if atom.right.is_const and atom.right.value > 0
             else multiple_of(dims, atom.left, atom.right)
         )

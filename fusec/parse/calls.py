@@ -20,11 +20,11 @@ from fusec.codes.calls import (
     UNKNOWN_ARGUMENT,
 )
 from fusec.codes.document import UNEXPECTED_TOKEN
-from fusec.codes.names import UNDEFINED_NAME
+from fusec.codes.names import DTYPE_CALLED, UNDEFINED_NAME
 from fusec.codes.shapes import NEEDS_INTEGERS
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, Shape, mod
 from fusec.ir.dtype import BOOL, DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
@@ -37,12 +37,13 @@ from fusec.ops.size_operands import operand_of_size
 from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.numbers import complex_number, typed_number
-from fusec.parse.operators import NEEDING_INTEGERS
+from fusec.parse.operators import COMPARISONS, NEEDING_INTEGERS
 from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
 from fusec.parse.subscripts import steps_of
+from fusec.parse.taken import as_calls
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -123,6 +124,9 @@ class Calls:
             given = self._bind(op, tree)
             operands, attributes = self._arguments(op, given, tree)
         except FusecError as error:
+            if error.code is DTYPE_CALLED and op.name == "cast" and len(tree.arguments) == 2:
+                made = replace(tree, arguments=tree.arguments[::-1])
+                raise self.words.with_part(tree, made, error, "the tensor comes first") from None
             raise self.words.reordered(op, tree, error) from None
         if op.name in PAIRS and names is not None and len(names) == 2:
             raise self.words.of_pair(tree, op).at(span)
@@ -269,6 +273,13 @@ class Calls:
         return self._single(tree, op, param)
 
     def _single(self, tree: Tree, op: OpDef, param: Param) -> Operand:
+        if isinstance(tree, Name) and tree.text in DTYPES and not self._scope.knows(tree.text):
+            raise FusecError(
+                f"`{tree.text}` is a dtype, not a value",
+                span=self._span(tree),
+                help=signature(op),
+                code=DTYPE_CALLED,
+            )
         if isinstance(tree, Items):
             raise FusecError(
                 f"`{param.name}` of `{op.name}` must be one tensor, not a list",
@@ -286,7 +297,8 @@ class Calls:
             raise self._quoted(tree)
         if isinstance(tree, Literal):
             if tree.value is None:
-                raise FusecError("none is not a tensor", span=self._span(tree))
+                help = "a value is never none: remove the condition, or the operand"
+                raise FusecError("none is not a tensor", span=self._span(tree), help=help)
             return self._constant(tree)
         if isinstance(tree, Name):
             return self._named(tree)
@@ -378,7 +390,7 @@ class Calls:
             (result,) = self._builder.call(name, operands, {}, names=names, span=span)
         except FusecError as error:
             if error.code is NEEDS_INTEGERS and tree.operator in NEEDING_INTEGERS:
-                error = error.changed(help=NEEDING_INTEGERS[tree.operator])
+                error = error.changed(help=needing_integers(tree))
             op, trees = ops.TABLE[name], frameworks.parts_of(tree)
             given = {p.name: part for p, part in zip(op.operands, trees, strict=False)}
             raise self.words.mended(tree, op, given, error).at(span) from None
@@ -389,7 +401,8 @@ class Calls:
         value = self._builder.resolve(self._value(tree.base))
         shape, keys = value.type.shape or (), [self._key(key) for key in tree.keys]
         try:
-            steps = steps_of(keys, len(shape), shape.__getitem__, f"it is {value.type}")
+            what = f"it is {value.type}"
+            steps = steps_of(keys, len(shape), shape.__getitem__, what, self._divides(shape))
             for place, (name, arguments) in enumerate(steps or [("set", list[Any]())], 1):
                 if name == "select" and isinstance(arguments[0], Dim):
                     arguments[0] = operand_of_size(self._builder, arguments[0], span)
@@ -400,6 +413,15 @@ class Calls:
             raise self._indexed(tree, value, keys, error).at(span) from None
         return value
 
+    def _divides(self, shape: Shape) -> Callable[[int, int], bool]:
+        """Return what says whether a dim of a shape is known to be a multiple of a number."""
+        known = self._builder.bindings
+
+        def is_multiple(axis: int, step: int) -> bool:
+            return not shape[axis].is_const and known.size(mod(shape[axis], step)) == 0
+
+        return is_multiple
+
     def _indexed(
         self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError
     ) -> FusecError:
@@ -407,6 +429,12 @@ class Calls:
         axes = [k for k, key in enumerate(keys) if key != slice(None)]
         index = keys[axes[0]] if len(axes) == 1 else None
         rank = len(value.type.shape or ())
+        made = as_calls(tree, value.type.shape or (), keys)
+        if made is not None:
+            return self.words.with_part(tree, made, error, "")
+        if isinstance(index, Value) and index.shape and index.dtype.is_float:
+            help = f"an index is an integer or a mask: `{index.name}` is {index.type}"
+            return error.changed(help=help)
         if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
             zero = Literal(0, tree.start, tree.start)
             parts = (tree.keys[0], tree.base, zero)
@@ -445,6 +473,12 @@ class Calls:
             return slice(low, high, step.value if step is not None and step.is_const else step)
         if isinstance(tree, Literal) and tree.value is None:
             return None
+        if isinstance(tree, Literal) and type(tree.value) is not int:
+            raise FusecError(
+                f"`{self._source.text[tree.start : tree.end]}` is not an index",
+                span=self._span(tree),
+                help="an index is an integer, a slice, `...`, `none` or a tensor",
+            )
         if not self.sizes.is_size(tree):
             return [] if isinstance(tree, Items) else self._value(tree)
         place = self.sizes.of(tree)
@@ -465,6 +499,13 @@ class Calls:
             message = f"`{param.name}` of `{op.name}` must be a bool, got a string"
             error = FusecError(message, span=self._span(tree), code=ARGUMENT_KIND)
             raise self.words.with_part(tree, bare, error, "")
+        if isinstance(tree, String) and param.kind in ("dims", "axis") and not tree.text.isdigit():
+            raise FusecError(
+                f"`{param.name}` of `{op.name}` must be a number, got a string",
+                span=self._span(tree),
+                help="dims are numbered from 0, and from the end: the last one is -1",
+                code=ARGUMENT_KIND,
+            )
         if isinstance(tree, String) and param.kind != "dtype":
             raise self._quoted(tree)
         if param.kind == "dtype":
@@ -494,6 +535,17 @@ class Calls:
             return dtypes.find(name if owner in PREFIXES else tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
+
+
+def needing_integers(tree: Infix | Prefix) -> str:
+    """Return the help for an operator of integers that has floats as operands."""
+    compared = isinstance(tree, Prefix) or any(
+        isinstance(part, Infix) and part.operator in COMPARISONS for part in (tree.left, tree.right)
+    )
+    word = {"&": "logical_and", "|": "logical_or"}.get(tree.operator)
+    if compared or word is None:
+        return NEEDING_INTEGERS[tree.operator]
+    return f"for values that are not 0 write `{word}(a, b)`, for a condition compare them"
 
 
 def _divisors(tree: Tree) -> Sequence[Tree]:

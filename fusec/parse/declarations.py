@@ -16,7 +16,7 @@ from fusec.codes.declarations import (
     STRIDE_ORDER,
     TENSOR_DEFAULT,
 )
-from fusec.codes.document import MISSING_FIELD
+from fusec.codes.document import MISSING_FIELD, UNKNOWN_FIELD
 from fusec.codes.names import USED_BEFORE_DEFINITION
 from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
 from fusec.diagnostics import FusecError, Span
@@ -38,9 +38,9 @@ from fusec.parse.fields import (
     number,
     wrong,
 )
-from fusec.parse.numbers import complex_number, typed_number
+from fusec.parse.numbers import complex_number, number_in, typed_number
 from fusec.parse.scope import Scope, circle, circle_text
-from fusec.parse.trees import Items, Literal, Name, Tree
+from fusec.parse.trees import Items, Literal, Name, String, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
@@ -50,6 +50,10 @@ INPUT_FIELDS = (
 )  # fmt: skip
 _TYPE_HELP = "a type is written `bf16[B, H]`; without brackets it is a scalar: `f32 = 1e-5`"
 SizeOf = Callable[[Tree], Dim]
+
+
+_ANY_SIZE = frozenset({"dynamic", "any", "auto", "none", "variable", "unknown", "symbolic", "?"})
+"""What other formats have for a size that varies."""
 
 
 @dataclass
@@ -86,6 +90,18 @@ class Declarations:
     def _dim(self, name: str, entry: Entry) -> Dim:
         node, multiple_of, anonymous, buckets = entry.value, 1, False, ()
         help = f"write `{name}: 4096` or `{name}: {{default: 4096, multiple_of: 8}}`"
+        power = re.fullmatch(r"(\d+) *\*\* *(\d+)", node.text) if isinstance(node, Scalar) else None
+        if power is not None and int(power[2]) < 64:
+            size = int(power[1]) ** int(power[2])
+            raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: {size}`")
+        if isinstance(node, Scalar) and not node.plain and not node.text.strip().isdecimal():
+            raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: 4096`")
+        if isinstance(node, Scalar) and isinstance(node.value, float) and node.value.is_integer():
+            written = f"write `{name}: {int(node.value)}`"
+            raise wrong(node, f"the size of dim `{name}` (an integer)", written)
+        if isinstance(node, Scalar) and node.text.lower() in _ANY_SIZE:
+            why = "all sizes vary at run time: a dim has a default"
+            raise wrong(node, f"the size of dim `{name}` (an integer)", f"{why}; {help}")
         if isinstance(node, Scalar) and isinstance(node.value, str):
             if node.text.strip().isdecimal():
                 raise wrong(node, f"the size of dim `{name}` (an integer), without quotes", help)
@@ -180,7 +196,12 @@ class Declarations:
         self.scope.coming = {name: symbol(name, extent=False) for name in names}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
-            with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
+            with self.problems.collect(span, lambda n=name, s=span: self._poison(n, s)):
+                if "," in name:
+                    words = [word.strip() for word in name.split(",")]
+                    type = entry.value.text if isinstance(entry.value, Scalar) else "bf16[B, H]"
+                    lines = " and ".join(f"`{word}: {type}`" for word in words)
+                    raise FusecError("one input per line", span=span, help=f"write {lines}")
                 self.scope.check_new(name, "value", span)
                 value = self._input(name, entry)
                 self.inputs.append(value)
@@ -189,12 +210,20 @@ class Declarations:
                     self.divided.read(name, value, entry.value, span)
         self.scope.coming = {}
 
+    def _poison(self, name: str, span: Span) -> None:
+        """Keep uses of a wrongly declared input silent, and of the words of a wrong name."""
+        words = re.findall(r"[A-Za-z_]\w*", name)
+        for word in {name, *(words if "," in name else words[:1])}:
+            if not self.scope.knows(word):
+                self.scope.poison(word, span)
+
     def _input(self, name: str, entry: Entry) -> Value:
         node, span = entry.value, entry.key.span
         if isinstance(node, Scalar):
             given: dict[str, YamlNode] = {}
             type_node: YamlNode = node
         elif isinstance(node, Mapping):
+            _check_shape_and_dtype(name, node)
             check_fields(node, INPUT_FIELDS, f"input `{name}`")
             given = {e.key.text: e.value for e in node.entries}
             if "type" not in given:
@@ -299,18 +328,35 @@ class Declarations:
                 shape.append(self.size_of(tree))
                 if not parser.take(","):
                     break
+            if parser.token.text not in ("]", ",") and parser.token.kind != "end":
+                inner = re.match(r"\w+\s*\[([^\]]*)\]", node.text)
+                words = re.findall(r"\w+", inner[1]) if inner is not None else []
+                sizes = ", ".join(w for w in words if w != "x")
+                raise parser.unexpected("`]` or `,`", f"write `{word.text}[{sizes}]`")
             parser.expect("]", " or `,`")
-        elif parser.token.text == "(":
-            raise parser.unexpected("`[`", f"write the shape in brackets: `{word.text}[B, H]`")
+            if parser.token.text == "[":
+                shown = ", ".join(re.findall(r"\w+", node.text)[1:])
+                raise parser.unexpected("nothing after the type", f"write `{word.text}[{shown}]`")
+        elif parser.token.text in ("(", "<"):
+            inner = re.match(
+                r"[(<]\s*([\w, *+/-]*?)\s*[)>]", node.source.text[parser.token.start :]
+            )
+            sizes = inner[1] if inner is not None and inner[1] else "B, H"
+            raise parser.unexpected("`[`", f"write the shape in brackets: `{word.text}[{sizes}]`")
         if parser.take("="):
             tree = parser.expression()
             if isinstance(tree, Items) and dtype.is_complex:
                 default = tree
             elif not isinstance(tree, Literal) or tree.value is None:
+                number = number_in(tree)
                 raise FusecError(
                     "a default is a number or bool",
                     span=parser.span(tree),
-                    help=f"write it without quotes, as in `{name}: {dtype} = 1.0`",
+                    help=f"write `{name}: {dtype} = {number}`"
+                    if number is not None
+                    else f"write it without quotes, as in `{name}: {dtype} = 1.0`"
+                    if isinstance(tree, String)
+                    else f"write a number, as in `{name}: {dtype} = 1e-5`",
                 )
             else:
                 default = tree
@@ -480,3 +526,20 @@ def _names_used(node: YamlNode) -> MappingOf[str, None]:
     except FusecError:
         return {}
     return dict.fromkeys(frameworks.names_in(tree))
+
+
+def _check_shape_and_dtype(name: str, node: Mapping) -> None:
+    """Raise FusecError for an input that is declared with a shape and a dtype."""
+    shape, dtype = node.get("shape"), node.get("dtype")
+    if shape is None:
+        return
+    items = shape.items if isinstance(shape, Listing) else ()
+    sizes = [item.text for item in items if isinstance(item, Scalar)]
+    kind = dtype.text if isinstance(dtype, Scalar) else "f32"
+    key = next(e.key for e in node.entries if e.key.text == "shape")
+    raise FusecError(
+        f"unknown field `shape` in input `{name}`",
+        span=key.span,
+        help=f"the type holds the shape: write `{name}: {kind}[{', '.join(sizes)}]`",
+        code=UNKNOWN_FIELD,
+    )

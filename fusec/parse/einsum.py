@@ -68,6 +68,12 @@ def _is_plain(term: str) -> bool:
 def _matmul(terms: Sequence[str], output: str, names: Sequence[str]) -> str | None:
     """Return the matmul of two operands with one row, one column and one summed index."""
     left, right = terms
+    if len(right) == 2 and output[:-1] == left[:-1] and output[-1:] in right:
+        column, last = output[-1], left[-1]
+        if right == column + last and column not in left:
+            return f"linear({names[0]}, {names[1]})"
+        if right == last + column and column not in left:
+            return f"{names[0]} @ {names[1]}"
     batch = "".join(c for c in output if c in left and c in right)
     rows = [c for c in left if c not in right]
     columns = [c for c in right if c not in left]

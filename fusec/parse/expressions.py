@@ -10,6 +10,8 @@ from fusec.codes.code import Code
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError, Span
 from fusec.ops import TABLE
+from fusec.ops.frameworks.find import PREFIXES
+from fusec.parse.endings import STATEMENTS, help_after
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.source import Source
 from fusec.parse.tokens import Token, number_of, tokens_of
@@ -29,6 +31,8 @@ from fusec.parse.trees import (
     Tree,
 )
 
+_DATA = re.compile(r"(?<=\w)\.data(?=\.|$)")
+"""The tensor without its gradient, as PyTorch's `x.data`: the tensor itself."""
 MAX_DEPTH = 64
 MAX_OPERATORS = 200
 ASSIGNED, CALLED, REPEATED = "[]=", "()", "for"
@@ -37,6 +41,10 @@ _WORDS: dict[str, bool | float | None] = {
     "true": True, "True": True, "false": False, "False": False,
     "none": None, "None": None, "null": None, "inf": float("inf"), "nan": float("nan"),
 }  # fmt: skip
+
+
+class Divided(FusecError):
+    """A line that is to be written as several."""
 
 
 class Parser:
@@ -90,6 +98,8 @@ class Parser:
             help = "functions are called, not modules or results: `relu(x)`, `linear(x, w, b)`"
         if token.kind == "name" and help is None:
             help = WORDS.get(token.text)
+        if token.text in ("?", "...") and token.kind == "mark" and help is None:
+            help = "each size has a name, declared under `dims:`, as in `B: 4096`"
         return FusecError(
             f"expected {expected}, found {found}",
             span=self.span(token),
@@ -108,33 +118,48 @@ class Parser:
     def finish(self, after: str) -> None:
         """Check that nothing follows."""
         if self.token.kind != "end":
-            help = _second_line(self) or _comma(self) or _comment(self)
-            raise self.unexpected(f"nothing after the {after}", help)
+            raise self.unexpected(f"nothing after the {after}", help_after(self))
 
     def op_line(self) -> OpLine:
         """Read `names = expression`."""
         self._pasted = True
         first, second = self.token, self._tokens[min(self._next + 1, len(self._tokens) - 1)]
-        statement = first.kind == "name" and first.text in _STATEMENTS
+        statement = first.kind == "name" and first.text in STATEMENTS
         if statement and not (second.kind == "mark" and second.text in ("=", ",")):
             raise FusecError(
                 f"op lines have no `{first.text}`",
                 span=self.span(first),
-                help=_STATEMENTS[first.text],
+                help=STATEMENTS[first.text],
                 code=UNEXPECTED_TOKEN,
             )
         if first.kind == "name" and second.text == "(":
             return self._statement()
         names = [self.name("the name of a result")]
-        while self.take(","):
+        told = None
+        while self._sees(","):
+            comma = self.token
+            self._next += 1
+            if self._sees("="):
+                told = self._told("a single result has no `,`", comma)
+                break
             names.append(self.name("the name of a result"))
-        told = self._annotation(names)
+        told = told or self._owned(names) or self._annotation(names)
         keys = self._assigned_keys(names)
         sign = self._augmented(names)
+        told = told or self._arrow() or self._counted(names)
         help = "the result is assigned with one `=`" if self._sees("==") else None
-        if not self.take("="):
+        if told is not None and self.token.kind == "end":
+            one = Literal(1, names[0].start, names[0].start)
+            tree = Infix("+", names[0], one, names[0].start, names[0].end, names[0].start)
+            return OpLine(tuple(names), tree, told)
+        help = help or self._declared(names)
+        if not self.take("=") and told is None:
             raise self.unexpected("`=` after the result's name", help)
-        tree = self.expression()
+        tree = self._joined_conditions(self.expression())
+        if self._sees(",") and len(names) > 1:
+            raise self._several(names, tree)
+        if self._sees("=") and isinstance(tree, Name) and len(names) == 1:
+            raise self._chain(names[0], tree)
         self.finish("call" if isinstance(tree, CallTree) else "expression")
         told = told or self._python
         if sign is not None:
@@ -151,22 +176,112 @@ class Parser:
             told = self._told("op lines cannot assign to elements: tensors are immutable", names[0])
         if told is not None:
             return OpLine(tuple(names), tree, told)
-        copied = isinstance(tree, Name) and "." not in tree.text
-        if copied or isinstance(tree, Items) or (isinstance(tree, Literal) and tree.value is None):
+        is_op = isinstance(tree, Name) and tree.text in TABLE
+        copied = isinstance(tree, Name) and "." not in tree.text and not is_op
+        nothing = isinstance(tree, Literal) and tree.value is None
+        if (isinstance(tree, (Name, Items)) and "." not in getattr(tree, "text", "")) or nothing:
             listed = ", ".join(n.text for n in names)
-            is_op = isinstance(tree, Name) and tree.text in TABLE
-            copy = f"write `{listed} = set({self.source.text[tree.start : tree.end]})`"
-            raise FusecError(
+            error = FusecError(
                 "the right side of an op line is a call, an expression or a number",
                 span=self.span(tree),
                 help=f"it is an operation: call it, as in `{listed} = {tree.text}(x)`"
                 if is_op and isinstance(tree, Name)
-                else f"a copy is a call, too: {copy}"
+                else "a copy is a call, too"
                 if copied and len(names) == 1
+                else "`stack([a, b], 0)` makes a tensor of several, `cat` joins them"
+                if isinstance(tree, Items) and tree.items
                 else None,
                 code=NOT_A_CALL,
             )
+            if not copied or len(names) > 1:
+                raise error
+            name = Name("set", tree.start, tree.start)
+            copy = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
+            return OpLine(tuple(names), copy, error)
         return OpLine(tuple(names), tree)
+
+    def _owned(self, names: list[Name]) -> FusecError | None:
+        """Name `p` for `p.data` and `y` for `self.y`, and return their error; None of others."""
+        for place, name in enumerate(names):
+            owner, dot, rest = name.text.partition(".")
+            if dot and (rest == "data" or owner == "self") and "." not in rest:
+                names[place] = replace(name, text=owner if rest == "data" else rest)
+                return self._told(f"op lines have no attributes: `{name.text}`", name)
+        return None
+
+    def _declared(self, names: list[Name]) -> str | None:
+        """Return what to write for `let y = x` and `float y = x`."""
+        following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        if self.token.kind != "name" or following.text != "=" or len(names) > 1:
+            return None
+        text = self.source.text[self.token.start :].partition("\n")[0].rstrip(" ;")
+        return f"a result has a name alone: write `{text}`"
+
+    def _arrow(self) -> FusecError | None:
+        """Step over the `<-` or `:=` of an assignment, and return its error."""
+        ahead = self._tokens[self._next : self._next + 2]
+        signs = "".join(token.text for token in ahead)
+        if signs not in ("<-", ":=") or ahead[0].end != ahead[1].start:
+            return None
+        self._next += 2
+        return self._told(f"op lines have no `{signs}`", ahead[0])
+
+    def _counted(self, names: list[Name]) -> FusecError | None:
+        """Step over the sign of `x++`, and return its error."""
+        ahead = [token.text for token in self._tokens[self._next : self._next + 3]]
+        if ahead != ["+", "+", ""] or len(names) > 1:
+            return None
+        at = self.token
+        self._next += 2
+        return self._told("op lines have no `++`", at)
+
+    def _chain(self, first: Name, second: Name) -> FusecError:
+        """Return the error of `a = b = x`, with a line for each."""
+        sign = self.token
+        self._next += 1
+        value = self.expression()
+        self.finish("expression")
+        text = self.source.text[value.start : value.end]
+        return Divided(
+            "an op line assigns once",
+            span=self.span(sign),
+            help=f"write `{second.text} = {text}` and `{first.text} = set({second.text})`",
+            code=UNEXPECTED_TOKEN,
+        )
+
+    def _joined_conditions(self, tree: Tree) -> Tree:
+        """Return an expression in which `a && b` of values that are no conditions is called."""
+        if self._python is None or not isinstance(tree, (Infix, Prefix, CallTree)):
+            return tree
+        if isinstance(tree, Prefix):
+            return replace(tree, operand=self._joined_conditions(tree.operand))
+        if isinstance(tree, CallTree):
+            values = [self._joined_conditions(a.value) for a in tree.arguments]
+            pairs = zip(tree.arguments, values, strict=True)
+            return replace(tree, arguments=tuple(replace(a, value=v) for a, v in pairs))
+        left, right = map(self._joined_conditions, (tree.left, tree.right))
+        doubled = self.source.text[tree.place - 1 : tree.place + 1] in ("&&", "||")
+        if not doubled or (is_condition(left) and is_condition(right)):
+            return replace(tree, left=left, right=right)
+        word = "logical_and" if tree.operator == "&" else "logical_or"
+        arguments = (Argument(None, left), Argument(None, right))
+        return CallTree(Name(word, tree.start, tree.start), arguments, tree.start, tree.end)
+
+    def _several(self, names: list[Name], first: Tree) -> FusecError:
+        """Return the error of `a, b = x, y`, with a line for each name."""
+        comma, trees = self.token, [first]
+        while self.take(","):
+            trees.append(self.expression())
+        self.finish("expressions")
+        texts = (re.sub(r":\s+", ":", self.source.text[t.start : t.end]) for t in trees)
+        lines = [f"`{n.text} = {text}`" for n, text in zip(names, texts, strict=False)]
+        known = len(names) == len(trees)
+        return Divided(
+            "an op line has one expression",
+            span=self.span(comma),
+            help=f"write {' and '.join(lines)}" if known else "write a line for each result",
+            code=UNEXPECTED_TOKEN,
+        )
 
     def _assigned_keys(self, names: list[Name]) -> tuple[Tree, ...] | None:
         """Step over the `[mask]` of `x[mask] = 0`, and return the keys."""
@@ -218,20 +333,37 @@ class Parser:
         """Read an expression."""
         self._deeper()
         word = self.token.text if self.token.kind == "name" else ""
-        tree = self._condition() if word == "not" and self._pasted else self._infix(0)
+        negated = word == "not" or self._sees("!")
+        tree = self._condition() if negated and self._pasted else self._infix(0)
         word = self.token.text if self.token.kind == "name" else ""
         if word in ("and", "or", "if") and self._pasted:
             tree = self._condition(tree)
+        if self._pasted and self._sees("?"):
+            tree = self._choice(tree)
         self._depth -= 1
         return tree
+
+    def _choice(self, condition: Tree) -> Tree:
+        """Read the rest of `condition ? a : b`."""
+        self._note_python("op lines have no `?`", self.token)
+        self._next += 1
+        first = self.expression()
+        self.expect(":")
+        other = self.expression()
+        name = Name("where", condition.start, condition.start)
+        arguments = tuple(Argument(None, part) for part in (condition, first, other))
+        return CallTree(name, arguments, condition.start, other.end)
 
     def _takes_word(self, word: str) -> bool:
         """Step over one of Python's operators that are words, and note it."""
         token = self.token
-        if token.kind != "name" or token.text != word:
+        said = token.text if token.kind == "name" else ""
+        if word == "not" and self._sees("!"):
+            said = "not"
+        if said != word:
             return False
         self._next += 1
-        self._note_python(f"op lines have no `{word}`", token)
+        self._note_python(f"op lines have no `{token.text}`", token)
         return True
 
     def _note_python(self, message: str, at: Token, code: Code = UNEXPECTED_TOKEN) -> None:
@@ -452,6 +584,8 @@ class Parser:
             if token.text in WORDS and self.token.kind in ("name", "number"):
                 self._next -= 1
                 raise self.unexpected("a value")
+            if self._pasted and ".data" in token.text:
+                token = replace(token, text=_DATA.sub("", token.text))
             if self.token.text == "(" and self.token.kind == "mark":
                 return self._call(Name(token.text, token.start, token.end))
             if token.text in _WORDS:
@@ -466,6 +600,8 @@ class Parser:
             tree = self.expression()
             if self._sees(","):
                 return self._items(")", token, tree)
+            if self.token.kind == "end":
+                raise self.unexpected("`)`", "close the `(` with `)`")
             self.expect(")")
             return tree
         if self.take("["):
@@ -540,7 +676,7 @@ def _written(tree: Tree) -> Name | None:
             return argument.value if isinstance(argument.value, Name) else None
     if not method.endswith("_"):
         return None
-    if owner:
+    if owner and owner not in PREFIXES:
         return Name(owner, tree.name.start, tree.name.start + len(owner))
     first = tree.arguments[0].value
     return first if isinstance(first, Name) else _written(first)
@@ -556,52 +692,3 @@ def is_condition(tree: Tree) -> bool:
     return tree.operator in COMPARISONS or (
         joined and is_condition(tree.left) and is_condition(tree.right)
     )
-
-
-_STATEMENTS = {
-    "import": "remove the line: `math.sqrt(2)` and PyTorch's names are known without an import",
-    "from": "remove the line: `math.sqrt(2)` and PyTorch's names are known without an import",
-    "return": "remove the line, and list the values under `outputs:`",
-    "assert": "remove the line: shapes are checked when the file is read",
-    "del": "remove the line: values take memory only as long as they are used",
-    "print": "remove the line: `fusec run FILE --print 4` prints elements of the outputs",
-    "pass": "remove the line",
-    "global": "remove the line",
-    "def": "a file holds the body of one function: write its lines, its arguments under `inputs:`",
-    "class": "a file holds the body of one function: write the lines of `forward`",
-    "for": "op lines are run once: write a line for each step, or a Python script with the loop",
-    "while": "op lines are run once: write a line for each step, or a Python script with the loop",
-    "if": "a choice by data is `where(condition, a, b)`",
-    "with": "remove the line: a fusion records no gradients and runs on one device",
-}
-"""Statements of Python, `print` among them, and what a file has for them."""
-
-
-def _comma(parser: Parser) -> str | None:
-    """Return what to write for a comma after a value: at its end, or in a number."""
-    if parser.token.text != ",":
-        return None
-    text, at = parser.source.text, parser.token.start
-    before, behind = (re.compile(p) for p in (r"(\d+)\Z", r"(\d+(?:,\d{3})*)\b"))
-    number, rest = before.search(text, 0, at), behind.match(text, at + 1)
-    if number is None or rest is None:
-        return "remove the `,`"
-    plain = number[1] + rest[1].replace(",", "")
-    if all(len(group) == 3 for group in rest[1].split(",")):
-        return f"numbers have no separators: write `{plain}`"
-    return f"decimals have a point: write `{number[1]}.{rest[1]}`"
-
-
-def _comment(parser: Parser) -> str | None:
-    """Return the help where words follow a `//`, as in C."""
-    line = parser.source.text[: parser.token.start].rpartition("\n")[2]
-    if "//" in line and parser.token.kind == "name":
-        return "`//` divides integers: a comment begins with `#`"
-    return None
-
-
-def _second_line(parser: Parser) -> str | None:
-    line = parser.source.text[: parser.token.start].rpartition("\n")[2]
-    if not line.strip() and parser.token.kind == "name":
-        return "a new op begins with `- `"
-    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
@@ -12,6 +13,17 @@ from fusec.parse.scope import Skip, near
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
 MAX_ERRORS = 20
+
+
+_OTHER_FIELDS = {
+    "return": "outputs", "returns": "outputs", "results": "outputs", "body": "ops",
+    "operations": "ops", "nodes": "ops", "graph": "ops", "args": "inputs", "arguments": "inputs",
+    "parameters": "inputs", "tensors": "inputs", "symbols": "dims", "sizes": "dims",
+    "shapes": "dims", "name": "fusion", "kernel": "fusion", "description": "doc",
+    "dtype": "type", "shape": "type", "size": "default", "value": "default",
+    "hint": "default", "divisible_by": "multiple_of", "align": "multiple_of", "layout": "strides",
+}  # fmt: skip
+"""What other formats call the fields of a file."""
 
 
 class Problems:
@@ -42,6 +54,7 @@ class Problems:
         """Raise the errors collected so far, wrong input before what is not supported."""
         if not self._errors:
             return
+        self._errors.sort(key=_line_of)
         first = next((e for e in self._errors if not isinstance(e, Unsupported)), self._errors[0])
         rest: list[Diagnostic] = []
         for error in self._errors:
@@ -50,6 +63,11 @@ class Problems:
             rest.extend(error.more)
         first.more = tuple(rest)
         raise first
+
+
+def _line_of(error: FusecError) -> int:
+    """Return the line of an error, which the order of the file has; those of none come last."""
+    return sys.maxsize if error.diagnostic.span is None else error.diagnostic.span.line
 
 
 def kind_of(node: YamlNode) -> str:
@@ -161,7 +179,9 @@ def check_fields(
     for entry in node.entries:
         if entry.key.text in known:
             continue
-        help = did_you_mean(entry.key.text, known) or "known: " + ", ".join(known)
+        meant = _OTHER_FIELDS.get(entry.key.text)
+        near = f"did you mean `{meant}`?" if meant in known else None
+        help = near or did_you_mean(entry.key.text, known) or "known: " + ", ".join(known)
         with problems.collect():
             raise FusecError(
                 f"unknown field `{entry.key.text}` in {where}",

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fusec import ops
 from fusec.codes.calls import MISSING_ARGUMENT
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
+from fusec.ir.graph import Type
 from fusec.ir.op import REQUIRED, Param
 from fusec.ops.arguments import near_argument, parameter_called
 from fusec.ops.find import without_place
 from fusec.ops.frameworks import Entry
-from fusec.ops.frameworks.entry import IGNORED, NEEDED
+from fusec.ops.frameworks.entry import IGNORED, NEEDED, PARTS
+from fusec.ops.frameworks.entry import value_of as entry_value
 from fusec.parse.expressions import Parser
 from fusec.parse.operators import PRECEDENCE
 from fusec.parse.source import source_of_text
@@ -92,12 +95,19 @@ def _parameter(word: str, names: Sequence[str]) -> str:
     return _SYNONYMS.get(word, word)
 
 
-def instantiate(entry: Entry, given: Mapping[str, T], value_of: Callable[[T], Any]) -> Tree:
+def instantiate(
+    entry: Entry,
+    given: Mapping[str, T],
+    value_of: Callable[[T], Any],
+    type_of: Callable[[T], Type | None] = lambda argument: None,
+) -> Tree:
     """Return what to write for a call, with parameters' names where its arguments go.
 
-    Of the entry's expressions it is the first that has a place for all that is given. Arguments
-    that are none, or left out with the same default, are left out there too. value_of: an
-    argument's value, OPAQUE of what is no literal. FusecError where no expression has the places.
+    Of the entry's expressions it is the first whose conditions hold, and that has a place for all
+    that is given. Arguments that are none, or left out with the same default, are left out there
+    too. value_of: an argument's value, OPAQUE of what is no literal. type_of: the type of an
+    argument that is a tensor, None where it is not known. FusecError where no expression has the
+    places.
     """
     known = {p.name: p for p in entry.parameters}
     values = {
@@ -105,19 +115,76 @@ def instantiate(entry: Entry, given: Mapping[str, T], value_of: Callable[[T], An
     }
     ignored = IGNORED | frozenset({"self"} if entry.namespace == "torch.Tensor" else ())
     explicit = {n for n in given if n not in ignored and not _is(values[n], known[n].default)}
-    for text in entry.expressions:
+    first = entry.parameters[0].name if entry.parameters else ""
+    type = type_of(given[first]) if first in given else None
+    for text, conditions in entry.forms:
         tree = parsed(text)
-        if not explicit <= set(names_in(tree)):
+        if not all(_holds(condition, values, type) for condition in conditions):
+            continue
+        if not explicit <= {*names_in(tree), *(re.split("[=:]", c)[0] for c in conditions)}:
             continue
         found = _instance(tree, values, explicit | (set(given) & {"self"}))
         if found is not None:
             return found
+    raise _misfit(entry, explicit, values, type)
+
+
+def _misfit(
+    entry: Entry, explicit: set[str], values: Mapping[str, Any], type: Type | None
+) -> FusecError:
+    """Return the error of a call that no expression of its entry is."""
+    possible = [
+        (text, conditions)
+        for text, conditions in entry.forms
+        if all(_holds(condition, values, type) for condition in conditions)
+    ]
+    if not possible:
+        asked = {re.split("[=:<>]", c)[0] for _, conditions in entry.forms for c in conditions}
+        first = entry.parameters[0].name
+        if "ndim" in asked and type is None and not isinstance(values[first], list):
+            help = "give the first argument a name on a line above"
+            return Unsupported(
+                f"`{entry.name}` of {entry.framework} of an expression: its shape is not known yet",
+                help=help,
+            )
+        return without_place(entry, _listed(sorted(explicit & asked) or ["this shape"], values))
     if explicit <= {p.name for p in entry.parameters if p.default is NEEDED}:
-        forms = " or ".join(f"`{text}`" for text in entry.expressions)
-        raise FusecError(f"`{entry.name}` needs more arguments", help=f"write {forms}")
+        forms = " or ".join(f"`{text}`" for text, _ in possible)
+        return FusecError(f"`{entry.name}` needs more arguments", help=f"the form is {forms}")
     # Of several expressions the one that has the most places says what the others lack.
-    left = min((explicit - set(names_in(parsed(e))) for e in entry.expressions), key=len)
-    raise without_place(entry, ", ".join(f"`{name}`" for name in sorted(left or explicit)))
+    left = min((explicit - set(names_in(parsed(text))) for text, _ in possible), key=len)
+    return without_place(entry, _listed(sorted(left or explicit), values))
+
+
+def _listed(names: Sequence[str], values: Mapping[str, Any]) -> str:
+    """Return arguments with their values, as in `mode=nearest`."""
+    known = {n: values.get(n, OPAQUE) for n in names}
+    return " and ".join(
+        n if " " in n else f"`{n}`" if v is OPAQUE else f"`{n}={v}`" for n, v in known.items()
+    )
+
+
+def _holds(condition: str, values: Mapping[str, Any], type: Type | None) -> bool:
+    """Return whether a condition of an expression holds; one on a type that is not known does not.
+
+    values: the arguments. type: that of the first one.
+    """
+    name, sign, wanted = re.fullmatch(r"(\w+)(>=|<=|=|:|)(.*)", condition).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    if name == "integers":
+        return type is not None and not type.dtype.is_float and not type.dtype.is_complex
+    value = values.get(name, OPAQUE)
+    if name == "ndim":
+        value = OPAQUE if type is None or type.shape is None else len(type.shape)
+    if sign == ":":
+        return wanted == "any" or not isinstance(value, list)
+    limit = values[wanted] if wanted in values else entry_value(wanted)
+    if sign == "=":
+        several = [*cast("list[Any]", value)] if isinstance(value, list) else [value]
+        plain = [v.rpartition(".")[2] if isinstance(v, str) else v for v in several]
+        return bool(plain) and all(_is(v, limit) for v in plain)
+    if not isinstance(value, int) or not isinstance(limit, int):
+        return False
+    return value >= limit if sign == ">=" else value <= limit
 
 
 def _is(value: Any, default: Any) -> bool:
@@ -140,7 +207,8 @@ def is_exact(entry: Entry) -> bool:
         return True
     known = {*DTYPES, *(p.name for p in entry.parameters)}
     closed = all(known.issuperset(names_in(parsed(e))) for e in entry.expressions)
-    return entry.kind == "other" and not entry.note and closed and not entry.name.endswith("_")
+    whole = not entry.note and entry.name not in PARTS and not entry.name.endswith("_")
+    return entry.kind == "other" and closed and whole
 
 
 def names_in(tree: Tree) -> Sequence[str]:
@@ -299,7 +367,12 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
     if isinstance(tree, CallTree):
         keywords = (a.keyword.text + "=" if a.keyword else "" for a in tree.arguments)
         values = (of(a.value) for a in tree.arguments)
-        words = (k + v for k, v in zip(keywords, values, strict=True))
+        words = [k + v for k, v in zip(keywords, values, strict=True)]
+        if tree.name.text.startswith(".") and words:
+            # A method that fusec has no operation for.
+            owner = _factor(tree.arguments[0].value, 10, texts, prefix)
+            called = "" if tree.end == tree.name.end else f"({', '.join(words[1:])})"
+            return f"{owner}{tree.name.text}{called}"
         return f"{prefix}{tree.name.text}({', '.join(words)})"
     if isinstance(tree, Subscript):
         keys = ", ".join(map(of, tree.keys))
@@ -333,6 +406,12 @@ def _factor(tree: Tree, level: int, texts: Mapping[str, str], prefix: str) -> st
         except FusecError:
             composed = False
     return f"({text})" if composed else text
+
+
+def reversed_dims(tree: Tree, rank: int, at: Tree) -> Tree:
+    """Return a tensor with its dims in reverse, as `x.T` has them."""
+    order = parsed(f"permute(x, {[*reversed(range(rank))]})")
+    return substituted(order, {"x": tree}, at)
 
 
 def size_tree(size: Dim, at: Tree) -> Tree:

@@ -76,10 +76,7 @@ class Modules:
         wanted: list[list[int]] = []
         for places in shapes:
             listed = [sizes[k] for k in places if k < len(sizes)]
-            numbers = [
-                integer_literal(folded_sizes(s.items[0] if isinstance(s, Items) and s.items else s))
-                for s in listed
-            ]
+            numbers = [self._number(s) for s in listed]
             if len(numbers) < len(places) or None in numbers:
                 return None
             wanted.append([n for n in numbers if n is not None])
@@ -109,6 +106,14 @@ class Modules:
             last = size if not shape else frameworks.size_tree(shape[-1], inner)
             given.insert(1, Argument(None, Items((last,), at, at)))
         return CallTree(Name(function, at, at), tuple(given), at, inner.end)
+
+    def _number(self, size: Tree) -> int | None:
+        """Return a size as a number, of dims the default."""
+        if isinstance(size, Items) and len(size.items) == 1:
+            size = size.items[0]
+        if isinstance(size, Name):
+            return self._hints().get(size.text)
+        return integer_literal(folded_sizes(size))
 
     def _input_of(
         self, shape: Sequence[int], like: Value | None, taken: Sequence[str]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fusec.codes.calls import NUMBER_RANGE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DType
+from fusec.parse.trees import Infix, Literal, Prefix, Tree
 
 
 def typed_number(
@@ -37,3 +38,22 @@ def complex_number(parts: Sequence[bool | int | float | None], dtype: DType, spa
             help=f"write `{dtype}(1, 2)` in an op line, `[1, 2]` as a default",
         )
     return complex(*(float(p) for p in parts if p is not None))
+
+
+def number_in(tree: Tree) -> int | float | None:
+    """Return the number that an expression of numbers is; None of others."""
+    if isinstance(tree, Literal) and isinstance(tree.value, (int, float)):
+        return tree.value
+    if isinstance(tree, Prefix) and tree.operator == "-":
+        inner = number_in(tree.operand)
+        return None if inner is None else -inner
+    if isinstance(tree, Infix):
+        left, right = number_in(tree.left), number_in(tree.right)
+        if left is not None and right is not None:
+            try:
+                return {"+": left + right, "-": left - right, "*": left * right}.get(
+                    tree.operator, left / right if tree.operator == "/" else None
+                )
+            except ZeroDivisionError:
+                return None
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 BINARY: Mapping[str, str] = {
-    "+": "add", "-": "sub", "*": "mul", "%": "mod", "**": "pow", "@": "matmul",
+    "+": "add", "-": "sub", "*": "mul", "%": "remainder", "**": "pow", "@": "matmul",
     "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor",
     "<<": "bitwise_left_shift", ">>": "bitwise_right_shift",
 }  # fmt: skip
@@ -41,7 +41,7 @@ WORDS: Mapping[str, str] = {
     "or": "write `a | b`, or `logical_or(a, b)`",
     "not": "write `~a`, or `logical_not(a)`",
     "if": "write `where(condition, a, b)`",
-    "is": "write `a == b`",
+    "is": "a value is never None: remove the condition; elements are compared by `a == b`",
     "for": "op lines have no comprehensions: list the elements, or write a Python script",
 }
 """Words of Python's expressions, and what an op line has instead."""

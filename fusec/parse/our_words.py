@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fusec.codes.calls import MISSING_ARGUMENT, RESULT_COUNT
-from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
-from fusec.diagnostics import FusecError, Guess, Span
+from fusec.codes.names import DEFINED_TWICE, DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
+from fusec.diagnostics import FusecError, Guess, Span, Unsupported
 from fusec.ir.dtype import DTYPES
-from fusec.ir.graph import Value
+from fusec.ir.dtype import find as find_dtype
+from fusec.ir.graph import Type, Value
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import TABLE
 from fusec.ops.arguments import Miscounted, parameter_called, signature
 from fusec.ops.find import near_operation, not_ours
 from fusec.ops.frameworks import Entry, find, find_bare, find_dotted, method_entry
-from fusec.ops.frameworks.entry import PAIRS
+from fusec.ops.frameworks.entry import PAIRS, PARTS
 from fusec.parse import frameworks
-from fusec.parse.pasted import Pasted, number_in
+from fusec.parse.numbers import number_in
+from fusec.parse.pasted import Pasted
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import NotASize
 from fusec.parse.source import Source
+from fusec.parse.translation import part_of, translated
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -33,6 +36,7 @@ from fusec.parse.trees import (
     Subscript,
     Tree,
 )
+from fusec.parse.writes import Write, writes_in
 
 
 class OurWords:
@@ -71,13 +75,56 @@ class OurWords:
             if old.text != new.text:
                 self._pasted.renamed[old.text] = new
         whole = replace(whole, names=tuple(names), told=None)
-        help = ", and ".join([f"write {_line_text(whole)}", *self._pasted.missing])
+        help = ", and ".join([f"write {self._lines_text(whole)}", *self._pasted.missing])
+        if line.told is not None and line.told.diagnostic.help is not None:
+            help = f"{line.told.diagnostic.help}: {help}"
         for old in twice:
             new = self._pasted.renamed[old].text
             help += f", and `{new}` for `{old}` in the lines below"
             if line.told is not None and any(value.name == old for value in self._inputs):
                 help += f"; `- {new}: {{alias: {old}}}` under `outputs:` writes to the input"
         return whole, error.changed(help=help)
+
+    def overwriting(
+        self, line: OpLine, below: Collection[str]
+    ) -> tuple[OpLine | None, FusecError] | None:
+        """Return the error of a line that writes into a value which is read afterwards, else None.
+
+        With it is the line as fusec has it, None where two lines are needed. below: the names that
+        the lines below and the outputs use.
+        """
+        for write in writes_in(line.tree):
+            known, name = self._scope.knows(write.name.text), write.name.text
+            if not known and name not in {n.text for n in line.names}:
+                self._scope.find(name, self._span(write.place))
+            within = write.is_read_in(line.tree)
+            if known and name not in {n.text for n in line.names} and (name in below or within):
+                return self._overwritten(line, write, within=within)
+        return None
+
+    def _overwritten(
+        self, line: OpLine, write: Write, *, within: bool
+    ) -> tuple[OpLine | None, FusecError]:
+        old, made = write.name.text, None
+        whole = self.line_in_ours(line)
+        if write.call is line.tree and not within:
+            new, lines = line.names[0], _line_text(whole)
+            made = replace(whole, told=None)
+        else:
+            new = self._free(write.name)
+            call = self.line_in_ours(OpLine((new,), write.call))
+            rest = _replaced(line.tree, write.call, new)
+            self._pasted.renamed[old] = new
+            lines = f"{_line_text(call)}, and in this line "
+            lines += _line_text(self.line_in_ours(replace(line, tree=rest)))
+        self._pasted.renamed[old] = new
+        return made, FusecError(
+            f"{write.said} changes `{old}`, which is read afterwards",
+            span=self._span(write.place),
+            help=f"values do not change: write {lines}, and `{new.text}` for `{old}` in the lines "
+            "below",
+            code=DEFINED_TWICE,
+        )
 
     def static(self, line: OpLine) -> FusecError | None:
         """Return the error of a line that only names a type or sizes; else None."""
@@ -189,21 +236,26 @@ class OurWords:
         if second is None or third is not None:
             return tree
         try:
-            made = _in_our_words(entry, tree)
+            made = self._in_our_words(entry, tree)
         except FusecError:
             return tree
         return made if isinstance(made, CallTree) and made.name.text == op.name else tree
 
     def on_its_own_line(self, tree: CallTree, count: int) -> str:
-        """Return how to write a call of several results whose first one is used in a line."""
+        """Return how to write a call of several results of which one is used in a line."""
         return f"write {self._in_two_lines(tree, tree, count)}"
 
     def _in_two_lines(self, tree: CallTree, made: CallTree, count: int) -> str:
         """Return the line of `made`, which stands for a part of several results, and the rest."""
-        name = self._free(Name(made.name.text.rpartition(".")[2], tree.start, tree.start))
-        unused = [Name("_", tree.start, tree.start)] * (count - 1)
-        alone = _line_text(OpLine((name, *unused), self._rewritten(made, {})))
-        return f"{alone}, and in this line {self._whole(tree, name)}"
+        whole = tree if self.line is None else self.line.tree
+        part, place = _selected(whole, tree, count)
+        names = [Name("_", tree.start, tree.start)] * count
+        if self.line is not None and part is whole and len(self.line.names) == 1:
+            names[place] = self.line.names[0]
+            return _line_text(OpLine((*names,), self._rewritten(made, {})))
+        names[place] = self._free(Name(made.name.text.rpartition(".")[2], tree.start, tree.start))
+        alone = _line_text(OpLine((*names,), self._rewritten(made, {})))
+        return f"{alone}, and in this line {self._whole(part, names[place])}"
 
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error for a name that is no operation, with the line to write instead."""
@@ -215,11 +267,30 @@ class OurWords:
             )
         if name.startswith("self."):
             help = "weights of a module are inputs, and its layers operations: `linear(x, w, b)`"
+            layer = replace(tree, name=replace(tree.name, text=name.rpartition(".")[2]))
+            entry = find_bare(layer.name.text)
+            written = None if entry is None else self._written(entry, tree, layer)
+            help = f"{help}; if it is `{layer.name.text}`, write {written}" if written else help
             return error.changed(help=help)
         entry, called = self._looked_up(tree)
         if called is not tree or name.startswith("."):
             return self._method(entry, tree, called)
-        return error if entry is None else not_ours(name, entry, self._written(entry, tree, called))
+        if entry is None:
+            return error
+        return self._misfit(entry, called) or not_ours(
+            name, entry, self._written(entry, tree, called)
+        )
+
+    def _misfit(self, entry: Entry, called: CallTree) -> FusecError | None:
+        """Return the error of a call that fusec has no equivalent of with these arguments."""
+        if entry.kind == "other":
+            try:
+                self._in_our_words(entry, called)
+            except Unsupported as error:
+                return error
+            except FusecError:
+                return None
+        return None
 
     def _looked_up(self, tree: CallTree) -> tuple[Entry | None, CallTree]:
         """Return a call's entry, and the call with the tensor of a method as first argument."""
@@ -251,8 +322,20 @@ class OurWords:
             help = "operations are called with operands, as in `relu(x)`"
             owner, _, name = tree.name.text.rpartition(".")
             near = near_operation(name, len(called.arguments))
+            with contextlib.suppress(FusecError):
+                made = (
+                    called.arguments[0],
+                    Argument(None, replace(tree.name, text=str(find_dtype(name)))),
+                )
+                cast = CallTree(replace(tree.name, text="cast"), made, tree.start, tree.end)
+                return FusecError(
+                    message, help=f"write {self._whole(tree, cast)}", code=METHOD_CALL
+                )
             help = f"did you mean `{owner}.{near}`?" if near else help
             return FusecError(message, help=help, code=METHOD_CALL)
+        misfit = self._misfit(entry, called)
+        if misfit is not None:
+            return misfit
         written = self._written(entry, tree, called)
         if entry.kind == "unsupported":
             return not_ours(tree.name.text, entry, written)
@@ -264,7 +347,14 @@ class OurWords:
         """Return the error for `x.T`, with what to write."""
         entry = find("torch.Tensor", name)
         help = "operations are called with operands, as in `relu(x)`"
-        if method_entry(name) is not None and name not in _ATTRIBUTES:
+        if name in ("values", "indices"):
+            help = "name both results in the line that makes them: `values, indices = topk(x, k)`"
+            message = f"op lines have no attributes: `{tree.text}`"
+            return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
+        method = method_entry(name)
+        if method is not None and method.kind == "unsupported" and not method.expressions:
+            return not_ours(tree.text, method).at(self._span(tree))
+        if method is not None and name not in _ATTRIBUTES:
             return _uncalled(tree.text).at(self._span(tree))
         if entry is not None:
             help = entry.note
@@ -292,7 +382,7 @@ class OurWords:
             return error
         help = f"if you mean {entry.title}, write {written}"
         try:
-            line = self._line_with(tree, _in_our_words(entry, tree))
+            line = self._line_with(tree, self._in_our_words(entry, tree))
         except FusecError:
             return error
         return error.changed(help=help, guess=Guess(line, told.help))
@@ -330,15 +420,48 @@ class OurWords:
         guess = Guess(line, instead.rule, instead.declares)
         return error.changed(help=instead.help(_line_text(line)), guess=guess)
 
+    def _in_our_words(self, entry: Entry, called: CallTree) -> Tree:
+        return translated(entry, called, self._type_of)
+
+    def _type_of(self, tree: Tree) -> Type | None:
+        """Return the type of a value, or of the first of a list."""
+        if isinstance(tree, Items) and tree.items:
+            return self._type_of(tree.items[0])
+        meaning = self._scope.meaning(tree.text) if isinstance(tree, Name) else None
+        return meaning.type if isinstance(meaning, Value) else None
+
+    def _lines_text(self, line: OpLine) -> str:
+        """Return a line as it is written, and before it the call whose results one is used of."""
+        found = _first_selected(line.tree, self._pasted.count_of)
+        if found is None:
+            return _line_text(line)
+        part, call, place = found
+        names = [Name("_", call.start, call.start)] * self._pasted.count_of(call)
+        names[place] = self._free(Name(call.name.text, call.start, call.start))
+        rest = replace(line, tree=_replaced(line.tree, part, names[place]))
+        return f"{_line_text(OpLine((*names,), call))}, and in this line {_line_text(rest)}"
+
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
         """Return the line with a call in fusec's words; None where its arguments do not fit."""
         if not entry.expressions:
             return None
         try:
-            made = _in_our_words(entry, called)
+            made = self._in_our_words(entry, called)
         except FusecError:
             return None
-        count = len(entry.results)
+        parts = PARTS.get(entry.name, ())
+        if self.line is not None and self.line.tree is tree and len(self.line.names) > 1:
+            pairs = [*zip(self.line.names, parts, strict=False)]
+            lines = [
+                _line_text(OpLine((n,), part_of(entry, text, called, self._type_of)))
+                for n, text in pairs
+                if text is not None and n.text != "_"
+            ]
+            if lines:
+                return " and ".join(lines)
+        op = TABLE.get(made.name.text) if isinstance(made, CallTree) else None
+        alone = op is not None and op.family != "composite"
+        count = len(op.results) if op is not None and alone else len(entry.results)
         if self.line is None or count < 2 or not isinstance(made, CallTree):
             return self._whole(tree, made)
         if self.line.tree is not tree:
@@ -383,7 +506,7 @@ class OurWords:
         if not accepted if accepted_only else accepted and bare:
             return tree
         try:
-            return _in_our_words(entry, called)
+            return self._in_our_words(entry, called)
         except FusecError as error:
             if accepted_only:
                 if error.code is MISSING_ARGUMENT and entry.name in TABLE:
@@ -400,6 +523,13 @@ class OurWords:
         made = [a.value for a in called.arguments if a.keyword is None]
         needed = (p for p in op.params[len(made) :] if p.default is REQUIRED)
         lacking = next((p for p in needed if p.name not in words), None)
+        alone = [p for p in needed if p.name not in words] == []
+        if lacking is not None and lacking.kind == "axis" and alone:
+            at = called.start
+            last = Argument(Name(lacking.name, at, at), Literal(-1, at, at))
+            name = Name(op.name, at, at)
+            call = replace(called, name=name, arguments=(*called.arguments, last))
+            return self.with_part(tree, call, error, "for the last dim")
         if lacking is None or lacking.kind != "size":
             return error
         values = [self._scope.meaning(n) for part in made for n in frameworks.names_in(part)]
@@ -427,8 +557,14 @@ class OurWords:
         known = self._scope.knows(owner) or not isinstance(operand, Name)
         entry = find("torch.Tensor", name) if known else None
         meaning = self._scope.meaning(owner)
-        if name == "T" and isinstance(meaning, Value) and len(meaning.type.shape or ()) == 1:
+        root, *chain = owner.split(".")
+        if isinstance(operand, CallTree) and {*chain} <= _OF_ONE_RANK:
+            meaning = self._scope.meaning(root)
+        rank = len(meaning.type.shape or ()) if isinstance(meaning, Value) else 2
+        if name == "T" and rank == 1:
             return operand  # as in PyTorch
+        if name == "T" and rank > 2:
+            return frameworks.reversed_dims(operand, rank, tree)
         if entry is None or not entry.expressions or name not in _ATTRIBUTES:
             return tree
         if accepted_only and not frameworks.is_exact(entry):
@@ -455,6 +591,7 @@ def _with_arguments(tree: Tree, op: OpDef, given: Mapping[str, Tree]) -> CallTre
     return CallTree(name, tuple(made), tree.start, tree.end)
 
 
+_OF_ONE_RANK = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 _ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "shape", "ndim"})
 """What PyTorch's tensors have without a call."""
 
@@ -476,50 +613,40 @@ def _uncalled(text: str) -> FusecError:
     return FusecError(message, help=f"write `{text}()`, with its arguments", code=METHOD_CALL)
 
 
-_CONVERTING = frozenset({
-    "softmax", "log_softmax", "softmin", "mean", "prod", "cumsum", "cumprod", "norm", "vector_norm",
-})  # fmt: skip
-"""What PyTorch gives a `dtype` to, which converts the operand first."""
+def _replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
+    """Return an expression with another one in the place of one of its parts."""
+    if tree is old:
+        return new
+    parts = [_replaced(part, old, new) for part in frameworks.parts_of(tree)]
+    return frameworks.rebuilt(tree, parts)
 
 
-def _in_our_words(entry: Entry, called: CallTree) -> Tree:
-    positional = [a.value for a in called.arguments if a.keyword is None]
-    keywords = {a.keyword.text: a.value for a in called.arguments if a.keyword is not None}
-    converts = entry.name in _CONVERTING and not _takes(entry, "dtype")
-    dtype = keywords.pop("dtype", None) if converts and positional else None
-    if dtype is not None and _value_of(dtype) is not None:
-        arguments = (Argument(None, positional[0]), Argument(None, dtype))
-        name = Name("cast", called.start, called.start)
-        positional[0] = CallTree(name, arguments, called.start, called.end)
-    mean = frameworks.parsed(entry.expressions[0]) if entry.kind == "other" else None
-    is_mean = isinstance(mean, CallTree) and mean.name.text == "mean"
-    is_loss = entry.name.endswith("_loss") or entry.name == "kl_div"
-    if isinstance(mean, CallTree) and is_mean and is_loss and "reduction" in keywords:
-        entry, keywords = _reduced(entry, mean, keywords)
-    given = frameworks.bind(entry, positional, keywords, _listed)
-    made = frameworks.instantiate(entry, given, _value_of)
-    return frameworks.substituted(made, given, called)
+def _first_selected(
+    tree: Tree, count_of: Callable[[CallTree], int]
+) -> tuple[Tree, CallTree, int] | None:
+    """Return a part that takes one result of a call, the call and the place: `call[1]`."""
+    if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
+        count, place = count_of(tree.base), _integer(tree.keys[0])
+        if count > 1 and place is not None and -count <= place < count:
+            return tree, tree.base, place % count
+    found = (_first_selected(part, count_of) for part in frameworks.parts_of(tree))
+    return next((f for f in found if f is not None), None)
 
 
-def _takes(entry: Entry, word: str) -> bool:
-    return any(p.name == word for p in entry.parameters)
+def _selected(whole: Tree, call: CallTree, count: int) -> tuple[Tree, int]:
+    """Return the part of an expression that takes one of a call's results, and which: `call[1]`.
 
-
-def _reduced(
-    entry: Entry, mean: CallTree, keywords: Mapping[str, Tree]
-) -> tuple[Entry, dict[str, Tree]]:
-    """Return the entry of a loss that is a mean with the reduction of a call instead."""
-    word = _value_of(keywords["reduction"])
-    inner = _text(mean.arguments[0].value)
-    by = entry.parameters[0].name
-    texts = {
-        "mean": f"mean({inner})", "sum": f"sum({inner})", "none": inner, None: inner,
-        "batchmean": f"sum({inner}) / size({by}, 0)",
-    }  # fmt: skip
-    if word not in texts or (word == "batchmean" and entry.name != "kl_div"):
-        return entry, dict(keywords)
-    rest = {k: v for k, v in keywords.items() if k != "reduction"}
-    return replace(entry, expressions=(texts[word],)), rest
+    The call itself and 0 where it is used as one value.
+    """
+    for part in frameworks.parts_of(whole):
+        if part is call and isinstance(whole, Subscript) and len(whole.keys) == 1:
+            place = _integer(whole.keys[0])
+            if place is not None and -count <= place < count:
+                return whole, place % count
+        found = _selected(part, call, count)
+        if found[0] is not call:
+            return found
+    return call, 0
 
 
 def _line_text(line: OpLine) -> str:
@@ -528,16 +655,3 @@ def _line_text(line: OpLine) -> str:
 
 def _text(tree: Tree) -> str:
     return frameworks.text_of(tree, {})
-
-
-def _listed(trees: Sequence[Tree]) -> Tree:
-    """Return the argument of a variadic parameter: one list as it is, or a list of all."""
-    if len(trees) == 1 and isinstance(trees[0], Items):
-        return trees[0]
-    return Items(tuple(trees), trees[0].start, trees[-1].end)
-
-
-def _value_of(tree: Tree) -> Any:
-    if isinstance(tree, Literal):
-        return tree.value
-    return tree.text if isinstance(tree, (Name, String)) else frameworks.OPAQUE

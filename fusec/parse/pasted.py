@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import is_
 
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.shapes import AXIS_RANGE
-from fusec.diagnostics import FusecError, Span
+from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import BOOL, DTYPES, DType
-from fusec.ir.graph import Value
+from fusec.ir.graph import Type, Value
 from fusec.ops import TABLE
-from fusec.ops.frameworks.entry import LIKE, PAIRS
+from fusec.ops.frameworks import find_bare
+from fusec.ops.frameworks.entry import LIKE, PAIRS, PARTS
 from fusec.parse import frameworks
+from fusec.parse.einops import einops
 from fusec.parse.einsum import einsum
 from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
 from fusec.parse.modules import Modules
+from fusec.parse.numbers import number_in
 from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.scope import Scope
+from fusec.parse.translation import part_of
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -44,6 +49,13 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
     "ceil": math.ceil,
 }  # fmt: skip
+_JOINING = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
+_WITH_CORRECTION = frozenset({"var", "std", "var_mean", "std_mean"})
+_SPLITTING = {
+    "tensor_split": "chunk", "hsplit": "chunk", "vsplit": "chunk", "dsplit": "chunk",
+    "array_split": "chunk", "split_with_sizes": "split", "msort": "sort",
+}  # fmt: skip
+"""Functions of several results, and the operations that they are."""
 
 
 class Pasted:
@@ -78,6 +90,8 @@ class Pasted:
             tree = self.renaming(tree)
         if isinstance(tree, CallTree) and "." in tree.name.text:
             tree = replace(tree, name=self.renaming(tree.name))
+        if isinstance(tree, CallTree) and tree.name.text == "range":
+            tree = replace(tree, name=replace(tree.name, text="arange"))
         accepted = self._accepted(tree)
         if accepted is not None:
             return accepted
@@ -88,7 +102,16 @@ class Pasted:
             self._note(tree)
             return self._quietly(found)
         parts = [self.of(part) for part in frameworks.parts_of(tree)]
-        return _folded(frameworks.rebuilt(tree, parts))
+        made = _folded(frameworks.rebuilt(tree, parts))
+        if (
+            isinstance(made, Infix)
+            and made.operator == "+"
+            and all(isinstance(part, Items) for part in parts)
+        ):
+            self._note(tree)
+            listed = [item for part in parts if isinstance(part, Items) for item in part.items]
+            return Items(tuple(listed), tree.start, tree.end)
+        return made
 
     def _note(self, tree: Tree) -> None:
         if self.first is None or tree.start < self.first.start:
@@ -118,8 +141,7 @@ class Pasted:
         self._modules.missing = []
         tree = self.of(line.tree)
         if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
-            key, op = tree.keys[0], TABLE.get(tree.base.name.text.rpartition(".")[2])
-            count = 0 if op is None or op.family == "composite" else len(op.results)
+            key, count = tree.keys[0], self.count_of(tree.base)
             if count > 1 and isinstance(key, Literal) and len(line.names) == 1:
                 at = key.value if isinstance(key.value, int) else count
                 if -count <= at < count:
@@ -135,6 +157,20 @@ class Pasted:
             tree = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
         return replace(line, tree=tree)
 
+    def count_of(self, call: CallTree) -> int:
+        """Return how many results a call has; 0 where that is not known before it is read."""
+        name = call.name.text.rpartition(".")[2]
+        op, arguments = TABLE.get(_SPLITTING.get(name, name)), _with_receiver(call)
+        if op is None:
+            return 0
+        if op.name in ("chunk", "split", "unbind"):
+            given = next((a.value for a in arguments[1:] if a.keyword is None), None)
+            number = None if given is None else integer_literal(given)
+            if op.name == "split" and isinstance(given, Items):
+                return len(given.items)
+            return number or 0 if op.name == "chunk" else 0
+        return 0 if op.family == "composite" else len(op.results)
+
     # -- what is known
 
     def _value(self, tree: Tree | str) -> Value | None:
@@ -143,12 +179,16 @@ class Pasted:
         found = self._scope.meaning(text) if text else None
         return found if isinstance(found, Value) else None
 
+    def _type_of(self, tree: Tree) -> Type | None:
+        value = self._value(tree)
+        return None if value is None else value.type
+
     def _shape(self, name: Tree | str) -> list[Dim] | None:
         value = self._value(name)
         return None if value is None or value.type.shape is None else list(value.type.shape)
 
     def _holds_values(self, tree: Tree) -> bool:
-        values = [self._value(name.partition(".")[0]) for name in _names(tree)]
+        values = [self._value(name.partition(".")[0]) for name in names_used(tree)]
         return any(value is not None and value.type.dim is None for value in values)
 
     # -- rewriting
@@ -236,7 +276,7 @@ class Pasted:
         if len(tree.keys) > 1:
             return None
         if isinstance(base, CallTree) and isinstance(key, Literal) and key.value in (0, 1):
-            return _result(base, int(key.value or 0))
+            return self._result(base, int(key.value or 0))
         shape = self._shape_said(base)
         if shape is None:
             return None
@@ -286,12 +326,50 @@ class Pasted:
             and (limit := self._limit(values, name)) is not None
         ):
             return Literal(limit, tree.start, tree.end)
+        summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
+        if summed and isinstance(values[0], Items) and values[0].items:
+            return _total(values[0])
+        if name in ("rearrange", "reduce"):
+            return einops(tree, self._type_of, self._size)
+        if name == "arange" and (made := _counted(tree)) is not None:
+            return made
+        if name in _JOINING and (joined := self._joined(tree)) is not None:
+            return joined
+        if name == "where" and len(values) == 1 and self._holds_values(values[0]):
+            raise Unsupported(
+                "`where` of a condition alone: the shape of its result depends on the data",
+                span=self._span(tree),
+                help="`where(condition, x, 0)` keeps the shape",
+            )
         if name in PAIRS and self._is_of_two(tree):
             named = replace(tree.name, text=PAIRS[name][0])
             return replace(tree, name=named, arguments=_with_receiver(tree))
         if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
-            return _result(values[0], int(name == "indices"))
+            place = int(name == "indices")
+            found = self._result(values[0], place)
+            if found is not None or self.count_of(values[0]) != 2:
+                return found
+            key = Literal(place, tree.start, tree.end)
+            return Subscript(values[0], (key,), tree.start, tree.end)
         return self._method(tree, owner, name, values)
+
+    def _result(self, call: CallTree, place: int) -> Tree | None:
+        """Return one result of a function of several that are an operation each."""
+        owner, dot, name = call.name.text.rpartition(".")
+        if name in PARTS and dot:
+            text, entry = PARTS[name][place], find_bare(name)
+            if text is None or entry is None:
+                raise Unsupported(
+                    f"the indices of `{name}` have no operation",
+                    span=self._span(call.name),
+                    help=f"`{name}(x, dim)` returns the values alone",
+                )
+            called = replace(call, arguments=_with_receiver(call))
+            return part_of(entry, text, called, self._type_of)
+        if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
+            return None
+        word = name if place == 0 else PAIRS[name][1]
+        return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))
 
     def _limit(self, values: list[Tree], name: str) -> float | None:
         """Return the number that `torch.finfo(dtype).min` is."""
@@ -309,8 +387,15 @@ class Pasted:
     def _arguments(self, tree: CallTree) -> tuple[Argument, ...] | None:
         """Return arguments without `*` and Python's keywords; None where there are none."""
         made: list[Argument] = []
+        name = tree.name.text.rpartition(".")[2]
         for argument in tree.arguments:
             word, value = argument.keyword.text if argument.keyword else "", argument.value
+            given = value.value if isinstance(value, Literal) else None
+            if not word and isinstance(given, bool) and name in _WITH_CORRECTION:
+                # The third positional argument is `unbiased` in PyTorch's older form.
+                value = Literal(int(given), value.start, value.end)
+                made.append(Argument(None, value))
+                continue
             if isinstance(value, Prefix) and value.operator == "*":
                 listed = self._quietly(value.operand)
                 if not isinstance(listed, Items):
@@ -321,7 +406,25 @@ class Pasted:
                 made.append(Argument(replace(argument.keyword, text="correction"), number))
             else:
                 made.append(argument)
-        return None if made == list(tree.arguments) else tuple(made)
+        same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
+        return None if same else tuple(made)
+
+    def _size(self, tree: Tree) -> Dim | None:
+        """Return the size that an integer or the name of a dim is."""
+        number = integer_literal(tree)
+        if number is not None:
+            return dim(number)
+        meaning = self._scope.meaning(tree.text) if isinstance(tree, Name) else None
+        return meaning if isinstance(meaning, Dim) else None
+
+    def _joined(self, tree: CallTree) -> Tree | None:
+        """Return `cat(x, y, dim=1)` with a list of the tensors; None of a call that has one."""
+        plain = [a for a in tree.arguments if a.keyword is None]
+        tensors = [a.value for a in plain if isinstance(a.value, Name) and self._value(a.value)]
+        if len(tensors) < 2 or [a.value for a in plain[: len(tensors)]] != tensors:
+            return None
+        listed = Argument(None, Items(tuple(tensors), tensors[0].start, tensors[-1].end))
+        return replace(tree, arguments=(listed, *tree.arguments[len(tensors) :]))
 
     def _is_of_two(self, tree: CallTree) -> bool:
         """Return whether a call of `max` or `min` is the elementwise one of two tensors."""
@@ -344,7 +447,14 @@ class Pasted:
             )
         receiver = _receiver(tree)
         rest = values if owner else values[1:]
-        if name in ("cuda", "cpu") and receiver is not None and not rest:
+        known = None if receiver is None else self._shape(receiver)
+        if name == "transpose" and known is not None and receiver is not None and not rest:
+            return frameworks.reversed_dims(receiver, len(known), tree)  # NumPy's method
+        if name == "squeeze" and known is not None and not rest:
+            ones = [axis for axis, size in enumerate(known) if size == 1]
+            made = frameworks.parsed(f"squeeze(x, {ones})" if ones else "x")
+            return frameworks.substituted(made, {"x": receiver}, tree) if receiver else None
+        if name in ("cuda", "cpu", "numpy") and receiver is not None and not rest:
             return receiver
         if receiver is None or not rest:
             return None
@@ -362,6 +472,32 @@ class Pasted:
             return None
         dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
         return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
+
+
+def _counted(tree: CallTree) -> Tree | None:
+    """Return `arange(0, 1, 0.25)` as multiples of the step; None of one of integers."""
+    plain = [number_in(a.value) for a in tree.arguments if a.keyword is None]
+    numbers = [n for n in plain if n is not None]
+    if (
+        len(numbers) < len(plain)
+        or not 1 <= len(numbers) <= 3
+        or all(isinstance(n, int) for n in numbers)
+    ):
+        return None
+    start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    if step == 0 or (count := math.ceil((end - start) / step)) < 1:
+        return None
+    text = f"cast(arange({count}), f32)" + (f" * {step}" if step != 1 else "")
+    text += f" + {start}" if start > 0 else f" - {-start}" if start < 0 else ""
+    return frameworks.substituted(frameworks.parsed(text), {}, tree)
+
+
+def _total(listed: Items) -> Tree:
+    """Return the sum of the values of a list, as Python's `sum` adds them."""
+    whole = listed.items[0]
+    for item in listed.items[1:]:
+        whole = Infix("+", whole, item, listed.start, listed.end, listed.start)
+    return whole
 
 
 def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
@@ -396,30 +532,22 @@ def _folded(tree: Tree) -> Tree:
         return tree
 
 
-def number_in(tree: Tree) -> int | float | None:
-    """Return the number that an expression of numbers is; None of others."""
-    if isinstance(tree, Literal) and isinstance(tree.value, (int, float)):
-        return tree.value
-    if isinstance(tree, Prefix) and tree.operator == "-":
-        inner = number_in(tree.operand)
-        return None if inner is None else -inner
-    if isinstance(tree, Infix):
-        left, right = number_in(tree.left), number_in(tree.right)
-        if left is not None and right is not None:
-            try:
-                return {"+": left + right, "-": left - right, "*": left * right}.get(
-                    tree.operator, left / right if tree.operator == "/" else None
-                )
-            except ZeroDivisionError:
-                return None
-    return None
+_STATIC = frozenset({"shape", "dtype", "device", "ndim", "size", "dim", "numel", "nelement"})
+"""Attributes and methods of a tensor that do not read its elements."""
 
 
-def _names(tree: Tree) -> Sequence[str]:
+def values_read(tree: Tree) -> Sequence[str]:
+    """Return the names of values whose elements an expression reads."""
+    parts = [name.split(".") for name in names_used(tree)]
+    return [words[0] for words in parts if len(words) < 2 or words[1] not in _STATIC]
+
+
+def names_used(tree: Tree) -> Sequence[str]:
+    """Return the names that an expression uses, those of methods and functions with owners too."""
     own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
     if isinstance(tree, Name):
         own = [tree.text]
-    return [*own, *(name for part in frameworks.parts_of(tree) for name in _names(part))]
+    return [*own, *(name for part in frameworks.parts_of(tree) for name in names_used(part))]
 
 
 def _number_said(tree: CallTree) -> Literal | None:
@@ -472,12 +600,3 @@ def _with_receiver(tree: CallTree) -> tuple[Argument, ...]:
     owner = tree.name.text.rpartition(".")[0]
     receiver = _receiver(tree) if owner and owner not in (*_MODULES, "F") else None
     return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)
-
-
-def _result(call: CallTree, place: int) -> Tree | None:
-    """Return the values or the places that `max` and `min` along a dim give."""
-    owner, dot, name = call.name.text.rpartition(".")
-    if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
-        return None
-    word = name if place == 0 else PAIRS[name][1]
-    return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))

@@ -9,7 +9,7 @@ from fusec.ir.annotations import Phase
 from fusec.ir.graph import Fusion
 from fusec.ops.names import check_name
 from fusec.parse import fields
-from fusec.parse.yaml_nodes import Mapping, YamlNode
+from fusec.parse.yaml_nodes import Mapping, Scalar, YamlNode
 
 _HELP = "write `forward: [y]` or `backward: {inputs: [dy], outputs: [dx]}`"
 
@@ -41,7 +41,8 @@ def phases_of(node: YamlNode, fusion: Fusion) -> tuple[Phase, ...]:
         if last is not None and last.inputs:
             given = f"inputs: [{', '.join(last.inputs)}], outputs: [{listed}]"
             help = f"list it in a phase, as in `{last.name}: {{{given}}}`"
-        raise FusecError(f"output `{missing[0]}` is in no phase", span=root.span, help=help)
+        where = root.span if last is None or last.span is None else last.span
+        raise FusecError(f"output `{missing[0]}` is in no phase", span=where, help=help)
     if len(phases) < 2:
         raise FusecError("a joint graph needs at least two phases", span=root.span, help=_HELP)
     return tuple(phases)
@@ -52,7 +53,9 @@ def _names(
 ) -> list[str]:
     """Return listed names, each an input or output of the fusion that no phase has yet."""
     names: list[str] = []
-    for item in fields.listing(node, f"a list of {kind}s", _HELP).items:
+    alone = isinstance(node, Scalar) and node.text in known
+    help = f"write `[{node.text}]`" if isinstance(node, Scalar) and alone else _HELP
+    for item in fields.listing(node, f"a list of {kind}s", help).items:
         name = fields.text(item, f"the name of an {kind}")
         if name not in known:
             raise FusecError(

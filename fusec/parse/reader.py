@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from fusec.codes.document import (
     MISSING_FIELD,
     SPLIT_OP_LINES,
     UNEXPECTED_TOKEN,
+    WRONG_NODE,
 )
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
@@ -26,8 +27,9 @@ from fusec.ops.names import UNUSED, label_of
 from fusec.parse import fields, frameworks
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
-from fusec.parse.expressions import Parser
+from fusec.parse.expressions import Divided, Parser
 from fusec.parse.fields import Problems
+from fusec.parse.pasted import values_read
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -71,9 +73,12 @@ class _Reader:
         self.problems, self.scope = Problems(), Scope()
         self.lines: list[OpLine] = []
         self.inputs: list[Value] = []
+        self.read_last = frozenset[str]()
+        """The names that the outputs use."""
 
     def read(self) -> Fusion:
         root = parse_yaml(self.source)
+        _refuse_python(self.source)
         root = fields.mapping(
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
@@ -96,8 +101,9 @@ class _Reader:
                     read(fields.mapping(section, what, _of_names(key, section) or help))
         with self.problems.collect():
             declared.check_overrides()
-        self._ops(root.get("ops"), builder, calls)
         outputs = root.get("outputs")
+        self.read_last = frozenset(_names_of_outputs(outputs))
+        self._ops(root.get("ops"), builder, calls)
         with self.problems.collect():
             if outputs is None:
                 raise FusecError(
@@ -136,6 +142,9 @@ class _Reader:
                 raise FusecError(
                     "the file has no `fusion` field", span=root.span, help=help, code=MISSING_FIELD
                 )
+            if not isinstance(name_node, Scalar):
+                help = "write `fusion: name`"
+                raise fields.wrong(name_node, "the name of the fusion", help)
             given = fields.text(name_node, "the name of the fusion")
             self.scope.check_new(given, "fusion", name_node.span)
             name = given
@@ -177,15 +186,29 @@ class _Reader:
             for line, used_names in used
             for n in line.names
         }
-        for item, line in zip(items, parsed, strict=True):
+        below = self._read_below(parsed)
+        for item, line, read in zip(items, parsed, below, strict=True):
             if line is None:
                 self._poison(item)
             else:
-                self._op(line, builder, calls)
+                self._op(line, builder, calls, read)
+
+    def _read_below(self, lines: Sequence[OpLine | None]) -> Sequence[frozenset[str]]:
+        """Return the names that are read below each line, by other lines and by outputs."""
+        read, found = self.read_last, list[frozenset[str]]()
+        for line in reversed(lines):
+            found.append(read)
+            read = read.union(() if line is None else values_read(line.tree))
+        return found[::-1]
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
-        if isinstance(node, Scalar) and "=" in node.text:
+        if isinstance(node, Scalar) and "=" in node.text and node.plain:
             raise without_dash(node.source, node.start)
+        if isinstance(node, Scalar) and node.source.text[node.start] in "|>":
+            begun = all(line.lstrip().startswith("-") for line in node.text.splitlines())
+            sign = f"remove the `{node.source.text[node.start]}` after `ops:`"
+            help = sign if begun else f"{sign}, and begin each line with `- `"
+            raise fields.wrong(node, "a list of op lines", help)
         node = fields.listing(node, "a list of op lines", "write one op per line: `- y = relu(x)`")
         if node.flow and any(isinstance(i, Scalar) and _is_cut(i) for i in node.items):
             raise FusecError(
@@ -201,9 +224,13 @@ class _Reader:
             if isinstance(item, Mapping):
                 return self._line_with_colon(item)
             if not isinstance(item, Scalar):
-                raise fields.wrong(
-                    item, "an op line", "results are named without brackets: `a, b = op(x)`"
-                )
+                text = item.source.text[item.start : item.end].partition("\n")[0].strip()
+                line = text.removeprefix("[").removesuffix("]").removeprefix("- ").strip()
+                only = len(item.items) == 1 and "=" in line
+                help = "results are named without brackets: `a, b = op(x)`"
+                raise fields.wrong(item, "an op line", f"write `- {line}`" if only else help)
+            if not item.text.strip():
+                raise fields.wrong(item, "an op line", "remove this `-`")
             joined = _joined_line(item)
             if joined is not None:
                 raise joined
@@ -215,6 +242,8 @@ class _Reader:
         error = _became_mapping(item)
         try:
             line = Parser(item.source, item.start, item.end).op_line()
+        except Divided:
+            raise
         except FusecError:
             raise error from None
         return replace(line, told=line.told or error)
@@ -229,7 +258,7 @@ class _Reader:
             for found in re.finditer(r"[A-Za-z_]\w*", line[1]):
                 self.scope.poison(found[0], item.span)
 
-    def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls) -> None:
+    def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls, below: frozenset[str]) -> None:
         spans = [self.source.span(n.start, n.end) for n in line.names]
 
         gone_on = False
@@ -246,6 +275,10 @@ class _Reader:
                 raise static
             twice, made = self._names_given_again(line, spans), None
             try:
+                overwriting = calls.words.overwriting(line, below) if line.told is None else None
+                if overwriting is not None:
+                    made, error = overwriting
+                    raise error
                 if twice or plain is None:
                     made, error = calls.words.python(line, twice)
                     raise error
@@ -346,7 +379,16 @@ class _Reader:
                 with self.problems.collect():
                     raise fields.wrong(item, "the name of an output", _OUTPUTS_HELP)
         if isinstance(node, Scalar):
-            raise fields.wrong(node, "a list of outputs", _OUTPUTS_HELP)
+            words = re.findall(r"\w+", node.text)
+            named = bool(words) and re.fullmatch(r"[\w\s,()]+", node.text) is not None
+            help = f"write `outputs: [{', '.join(words)}]`" if named else _OUTPUTS_HELP
+            raise fields.wrong(node, "a list of outputs", help)
+        typed = [k.text for k, v in entries if isinstance(v, Scalar) and not fields.is_empty(v)]
+        if typed and len(typed) == len(entries):
+            first = entries[0][1]
+            assert first is not None
+            help = f"types follow from the operations: write `outputs: [{', '.join(typed)}]`"
+            raise fields.wrong(first, "the options of an output", help)
         if not entries:
             self.problems.check()
             raise FusecError(
@@ -386,17 +428,38 @@ class _Reader:
         return value
 
     def _value(self, key: Scalar, what: str) -> Operand:
-        found = self.scope.find(key.text, key.span, f"no line defines {what} of this name")
+        otherwise = f"no line defines {what} of this name"
+        parts = key.text.split()
+        if len(parts) > 1 and all(map(self.scope.knows, parts)):
+            otherwise = f"a comma is missing: write `{', '.join(parts)}`"
+        elif arrow := re.fullmatch(r"(\w+)\s*(?:->|=>|=|:)\s*(\w+)", key.text):
+            alias = f"`- {arrow[1]}: {{alias: {arrow[2]}}}`"
+            otherwise = f"to write an output into an input write {alias}"
+        elif not re.fullmatch(r"[\w.]+", key.text):
+            otherwise = (
+                f"outputs are names: write `- y_2 = {key.text}` under `ops:`, and `y_2` here"
+            )
+        found = self.scope.find(key.text, key.span, otherwise)
         if isinstance(found, (Value, Const)):
             return found
         raise FusecError(
-            f"`{key.text}` is a dim: {what} must be a value", span=key.span, code=DIM_AS_VALUE
+            f"`{key.text}` is a dim: {what} must be a value",
+            span=key.span,
+            help="the caller knows it: remove it",
+            code=DIM_AS_VALUE,
         )
 
 
 _RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
 """What is defined in an op line, or in each of several that are written as one."""
 _JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
+
+
+def _names_of_outputs(node: YamlNode | None) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        yield from (e.key.text for e in node.entries)
+    for item in node.items if isinstance(node, Listing) else ():
+        yield from [item.text] if isinstance(item, Scalar) else _names_of_outputs(item)
 
 
 def _is_closed(text: str) -> bool:
@@ -426,6 +489,21 @@ def _joined_line(item: Scalar) -> FusecError | None:
     )
 
 
+def _refuse_python(source: Source) -> None:
+    """Raise FusecError for a Python script in a file that is read as YAML."""
+    first = _PYTHON.search(source.text)
+    if first is not None:
+        raise FusecError(
+            "this is Python, not YAML",
+            span=source.span(first.start(), first.end()),
+            help="name the file `.py`: scripts with a `FusionDefinition` are read",
+            code=WRONG_NODE,
+        )
+
+
+_PYTHON = re.compile(
+    r"(?m)\A(?:\s*(?:#[^\n]*)?\n)*(?:def \w+\(|import \w|from \w+ import|class \w+[:(]|@\w)"
+)
 _OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write to an input"
 _SECTIONS = {
     "dims": ("dims (a mapping)", "write `dims: {B: 4096, H: 1024}`, or one `name: size` per line"),
@@ -435,6 +513,9 @@ _SECTIONS = {
 
 def _of_names(section: str, node: YamlNode) -> str | None:
     """Return the section as it is written with the names of a list; None of other nodes."""
+    pairs = re.findall(r"(\w+) *= *([\w*+/ -]+)", node.text) if isinstance(node, Scalar) else []
+    if pairs and section == "dims":
+        return f"write `dims: {{{', '.join(f'{name}: {size.strip()}' for name, size in pairs)}}}`"
     items = node.items if isinstance(node, Listing) else ()
     names = [i.text for i in items if isinstance(i, Scalar) and i.text.isidentifier()]
     if not names or len(names) != len(items):
@@ -457,6 +538,12 @@ def _became_mapping(item: Mapping) -> FusecError:
             help = "op lines have no blocks: write a line for each turn, or a Python script"
             return FusecError(f"`{first.key.text}:` is Python", span=item.span, help=help)
         line = "y = op(x)"
+        if first is not None and isinstance(body, Mapping):
+            called, given = body.get("op"), body.get("args")
+            items = given.items if isinstance(given, Listing) else ()
+            words = [item.text for item in items if isinstance(item, Scalar)]
+            if isinstance(called, Scalar):
+                line = f"{first.key.text} = {called.text}({', '.join(words)})"
         if first is not None and named and isinstance(body, Scalar) and body.text:
             line = f"{first.key.text} = {body.text}"
         return fields.wrong(item, "an op line", f"write `- {line}`")

@@ -151,6 +151,11 @@ class Scope:
                 help="files are read from top to bottom: move that line up",
                 code=USED_BEFORE_DEFINITION,
             )
+        owner, _, rest = name.partition(".")
+        if owner == "self" and rest:
+            known = rest if rest in self._meanings else None
+            help = f"write `{rest}`" if known else f"declare `{rest}` under `inputs:`, and write it"
+            return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
         nearest = near(name, self._meanings)
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"
         if help is None and name in ops.TABLE:

@@ -44,6 +44,9 @@ def mesh_of(node: YamlNode) -> Mesh:
 
 
 def _extent(node: YamlNode) -> int:
+    if not isinstance(node, Scalar) or not isinstance(node.value, int):
+        help = "write the number of ranks, as in `tp: 2`"
+        raise fields.wrong(node, "the size of a mesh axis (an integer)", help)
     size = fields.integer(node, "the size of a mesh axis (an integer)")
     if size < 1:
         raise FusecError(f"a mesh axis has at least 1 rank, found {size}", span=node.span)
@@ -166,6 +169,9 @@ class _Dims:
         return [(at, entry.value) for at, entry in zip(seen, entries, strict=True)]
 
     def _dim(self, node: Scalar) -> int:
+        if isinstance(node.value, str):
+            help = f"dims are numbered, as in `{{0: {node.text}}}`"
+            raise fields.wrong(node, "the number of a dim", help)
         return self._factors.dim(fields.integer(node, "the number of a dim"), node.span)
 
     def _factor(self, at: int, item: YamlNode) -> None:

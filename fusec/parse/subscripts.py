@@ -12,17 +12,30 @@ Step = tuple[str, list[Any]]
 """An operation, and its arguments after the tensor."""
 
 
-def steps_of(key: Sequence[Any], ndim: int, extent: Callable[[int], Any], what: str) -> list[Step]:
+def steps_of(
+    key: Sequence[Any],
+    ndim: int,
+    extent: Callable[[int], Any],
+    what: str,
+    is_multiple: Callable[[int, int], bool] = lambda axis, step: False,
+) -> list[Step]:
     """Return the operations that `tensor[key]` is, to be called one after another.
 
     Integers, sizes and scalars take one element of a dim, None adds a dim, a slice cuts at the
-    ends of its dim. extent: the size of a dim. What else other libraries take is Unsupported.
+    ends of its dim. extent: the size of a dim. is_multiple: returns whether a dim that is no
+    constant is a multiple of a step: `x[1::2]` is then element 1 of pairs, of extent D // 2
+    exactly. What else other libraries take is Unsupported.
     """
     entries = _entries(key, ndim, what)
     axes = dict(enumerate(entry for entry in entries if entry is not None))
-    cuts = [axes[axis] if isinstance(axes[axis], slice) else slice(None) for axis in axes]
     kept = [entry is None for entry in entries if entry is None or isinstance(entry, slice)]
     steps: list[Step] = []
+    for axis in reversed(axes):
+        if _is_residue(axes[axis]) and is_multiple(axis, axes[axis].step):
+            steps.append(("unflatten", [axis, [-1, axes[axis].step]]))
+            steps.append(("select", [axes[axis].start or 0, axis + 1]))
+            axes[axis] = slice(None)
+    cuts = [axes[axis] if isinstance(axes[axis], slice) else slice(None) for axis in axes]
     if any(bound is not None for cut in cuts for bound in (cut.start, cut.stop, cut.step)):
         steps.append(("slice", _bounds(cuts, extent)))
     taken = [axis for axis in reversed(axes) if not isinstance(axes[axis], slice)]
@@ -30,6 +43,22 @@ def steps_of(key: Sequence[Any], ndim: int, extent: Callable[[int], Any], what: 
     if any(kept):
         steps.append(("broadcast", [kept]))
     return steps
+
+
+def _is_residue(entry: Any) -> bool:
+    """Return whether a slice takes every element that has one remainder by its step."""
+    if not isinstance(entry, slice):
+        return False
+    start, stop, step = _parts(entry)
+    known = isinstance(step, int) and step > 1 and (start is None or isinstance(start, int))
+    return known and stop is None and 0 <= (start or 0) < step
+
+
+def _parts(entry: Any) -> tuple[Any, Any, Any]:
+    def plain(bound: Any) -> Any:
+        return bound.value if isinstance(bound, Dim) and bound.is_const else bound
+
+    return plain(entry.start), plain(entry.stop), plain(entry.step)
 
 
 def _entries(key: Sequence[Any], ndim: int, what: str) -> list[Any]:

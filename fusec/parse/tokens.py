@@ -14,7 +14,7 @@ from fusec.parse.source import Source
 _TOKEN = re.compile(
     r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
-    r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~])"
+    r"|(?P<mark>\.\.\.|\.(?=[A-Za-z_])|\*\*|//|<<|>>|[<>=!]=|[-+*/%(),=\[\]:@<>&|^~!?])"
 )
 _LOOKALIKES = {
     **dict.fromkeys("×·∗⋅", "*"), **dict.fromkeys("–—−‐‑", "-"), "÷": "/", "∕": "/",
@@ -25,6 +25,8 @@ _LOOKALIKES = {
 """Signs of text processors and formulas, and what op lines have for them."""
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _STRING = re.compile(r"""(['"])(?P<text>[^'"\\\n]*)\1""")
+_EXPONENT = re.compile(r"(?P<number>[0-9.]+)[eE](?P<sign>-{2,}|[–—−‐‑])(?P<digits>[0-9]+)")
+"""A number whose exponent has another sign than a hyphen, or two."""
 _NAME_REST = re.compile(r"\w+")
 _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
@@ -61,6 +63,16 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
                 f"unexpected `{text[position]}`",
                 span=source.span(position),
                 help=_quoted_number(text, position, end) or _foreign(text, position),
+                code=UNEXPECTED_TOKEN,
+            )
+        misspelt = _EXPONENT.match(text, position, end)
+        if misspelt is not None:
+            hyphens = misspelt["sign"].strip("-") == ""
+            number = f"write `{misspelt['number']}e-{misspelt['digits']}`"
+            raise FusecError(
+                f"`{misspelt[0]}` is not a number",
+                span=source.span(position, misspelt.end()),
+                help=number if hyphens else f"its sign is not a hyphen: {number}",
                 code=UNEXPECTED_TOKEN,
             )
         rest = _NAME_REST.match(text, found.end(), end)
@@ -105,10 +117,12 @@ def _foreign(text: str, position: int) -> str | None:
         return "close the string, or remove the quote: dtypes and names are not quoted"
     if character == "\\":
         return "write the op line without escapes"
-    if character == "!":
-        return "write `~a`, or `logical_not(a)`"
-    if character == "?":
-        return "write `where(condition, a, b)`"
+    if character == ";":
+        return "sizes and arguments are separated by commas"
+    if character in "$%":
+        return f"names have no `{character}`: remove it"
+    if character == "#":
+        return "a comment begins with a blank and `#`"
     if character in _LOOKALIKES:
         return f"write `{_LOOKALIKES[character]}`"
     plain = unicodedata.normalize("NFKC", character)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 import yaml
 
@@ -13,6 +14,17 @@ from fusec.parse.source import Source
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_BULLET = re.compile(r"\A(?:[*+–—•]|\d+[.)])\s*")
+"""What begins the entries of lists elsewhere."""
+_ASSIGNED_NUMBER = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([-+]?[0-9.][0-9.eE+-]*)[ ]*")
+_STARRED = re.compile(r"[ ]*[*%$]\s*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_SIGILED = re.compile(r"[ ]*- ([%$@]\w+\s*=[^=].*?)[ ]*")
+_LISTED_ENTRY = re.compile(r"[ ]*-[ ]+([A-Za-z_]\w*): (\w+\[[^\]]*\].*?)[ ]*")
+_DASHED = re.compile(r"[ ]*-([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
+_FIELD_AND_LIST = re.compile(r"([a-z]+)[ ]+([\[{].*?)[ ]*")
+_ASSIGNED_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([A-Za-z]\w*\[[^\]:]*\])[ ]*")
+_REVERSED_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*:[ ]+(\[[^\]:]*\])[ ]*([a-z]\w*)[ ]*")
+_NESTED_ENTRY = re.compile(r"(dims|inputs|mesh): +(\w+: .*?)[ ]*")
 _WORD = re.compile(r"""[\w'"-]+""")
 _WORD_BEFORE = re.compile(r"(\w+)\s*\Z")
 _KEY_WITHOUT_SPACE = re.compile(r"[ ]*(?:- )?([A-Za-z_]\w*:)[^\s:/]")
@@ -24,9 +36,11 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
     offset = min(mark.index if mark is not None else 0, len(source.text))
     if problem.context and problem.context_mark and "quoted scalar" in problem.context:
         return FusecError(
-            "the quoted text is never closed", span=source.span(problem.context_mark.index)
+            "the quoted text is never closed",
+            span=source.span(problem.context_mark.index),
+            help="close it with the same quote, on the same line",
         )
-    for known in (_without_blank, _without_colon, _without_dash):
+    for known in (_by_line, _without_blank, _without_colon, _without_dash):
         found = known(source, problem, offset)
         if found is not None:
             return found
@@ -38,10 +52,79 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
     return FusecError(message, span=source.span(offset), notes=notes, help=help)
 
 
+def _by_line(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:
+    """Return the error for a line of a known form near to where YAML sees it."""
+    last = source.line_of(offset)
+    while last > 1 and not source.line_text(last).strip():
+        last -= 1  # YAML reports the end of the file for its last line
+    for number in dict.fromkeys((last, last - 1, source.line_of(_context(problem, offset)))):
+        line = source.line_text(number) if number >= 1 else ""
+        for form, tell in _FORMS:
+            found = form.fullmatch(line)
+            told = None if found is None else tell(*found.groups())
+            if found is not None and told is not None:
+                start = source.start_of(number)
+                span = source.span(start + found.start(1), start + found.end())
+                return FusecError(told[0], span=span, help=told[1])
+    return None
+
+
+Told = tuple[str, str] | None
+"""A message and its help."""
+
+
+def _dashed(line: str) -> Told:
+    return "no space after `-`", f"write `- {line}`"
+
+
+def _starred(line: str) -> Told:
+    return "the op line is missing its `- `", f"write `- {line}`"
+
+
+def _sigiled(line: str) -> Told:
+    plain = re.sub(r"[%$@](?=\w)", "", line)
+    return "names are letters, digits and `_`", f"write `- {plain}`"
+
+
+def _listed_entry(name: str, type: str) -> Told:
+    return "entries of a section are not a list", f"write `{name}: {type}`, without the `- `"
+
+
+def _number(name: str, value: str) -> Told:
+    return f"no `:` after `{name}`", f"write `{name}: f32 = {value}`"
+
+
+def _of_field(name: str, value: str) -> Told:
+    known = name in ("dims", "inputs", "outputs", "mesh")
+    return (f"no `:` after `{name}`", f"write `{name}: {value}`") if known else None
+
+
+def _without_sign(name: str, type: str) -> Told:
+    return f"no `:` after `{name}`", f"write `{name}: {type}`"
+
+
+def _reversed(name: str, shape: str, dtype: str) -> Told:
+    return "the dtype comes before the shape", f"write `{name}: {dtype}{shape}`"
+
+
+def _nested(field: str, entry: str) -> Told:
+    told = f"write `{entry}` on a line below, indented by 2 spaces"
+    return f"`{field}:` has an entry on its own line", told
+
+
+_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
+    (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field), (_ASSIGNED_TYPE, _without_sign),
+    (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested), (_STARRED, _starred),
+    (_SIGILED, _sigiled), (_LISTED_ENTRY, _listed_entry), (_ASSIGNED_NUMBER, _number),
+)  # fmt: skip
+"""Lines that YAML does not read, and what is said of each."""
+
+
 def without_dash(source: Source, start: int) -> FusecError:
     """Return the error for an op line that begins there, without its `- `."""
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
+    first = _BULLET.sub("", first)
     return FusecError(
         "the op line is missing its `- `", span=span, help=f"write `- {first}`", code=MISSING_DASH
     )
@@ -63,12 +146,21 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     if here == "\t":
         return "a tab indents this line", "indent with spaces, not tabs"
     if "flow mapping" in context and here == "[" and _TYPE.search(text, 0, offset):
+        entry = re.search(r"(\w+): *(\w+)\Z", text[:offset])
+        shape = re.match(r"\[[^\]\n]*\]", text[offset:])
+        named = 'type: "bf16[B, H]"'
+        if entry is not None and shape is not None:
+            named = f'{entry[1]}: "{entry[2]}{shape[0]}"'
         return (
             "in `{...}`, a value ends at `[`",
-            'quote the type, as in `{type: "bf16[B, H]"}`, or write one entry per line',
+            f"quote the type, as in `{{{named}}}`, or write one entry per line",
         )
+    if "flow" in context and here == "?":
+        return "a size is an integer", "write a default, as in `T: 4096`: sizes vary at run time"
     if "flow" in context:
         closing = "`}`" if "mapping" in context else "`]`"
+        if here == "," and text[:offset].rstrip().endswith((",", "[", "{")):
+            return "an entry is missing before this `,`", "remove one `,`"
         word = _WORD_BEFORE.search(text, 0, offset) if here == ":" else _WORD.match(text, offset)
         opened = source.line_of(_context(problem, offset))
         if word is not None and source.line_of(offset) == opened:
@@ -90,9 +182,23 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
                 "name several results without brackets: `a, b = op(x)`",
             )
         return "expected `- `", "write every op on its own line: `- y = op(x)`"
+    line = text[text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]
+    if re.match(r"\s*- .*=", line) and not re.search(r"(?m)^ops:", text):
+        return "op lines stand under `ops:`", "write `ops:` on a line before this one"
+    own, above = (len(t) - len(t.lstrip()) for t in (line, _line_above(text, offset)))
+    if "did not find expected key" in (problem.problem or "") and own < above:
+        return (
+            f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {above}",
+            "align it with the entries above, or with the section",
+        )
     if "did not find expected key" in (problem.problem or ""):
         return "expected a key", "check the indentation, and that brackets are balanced"
     return f"not YAML: {problem.problem or problem.context}", None
+
+
+def _line_above(text: str, offset: int) -> str:
+    lines = text[: text.rfind("\n", 0, offset) + 1].rstrip().rpartition("\n")
+    return lines[2]
 
 
 def _quoted(before: str, text: str, offset: int) -> str:
@@ -147,4 +253,6 @@ def colon_help(before: str) -> str:
         return "write slices without a blank after the colon: `x[0:3]`"
     if "?" in before:
         return "a choice is `where(condition, a, b)`"
+    if re.search(r"\blambda\b", before):
+        return "op lines have no `lambda`: write its body where it is called"
     return "write attributes with `=`, as in `pad(x, value=1)`"

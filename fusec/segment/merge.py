@@ -170,15 +170,27 @@ class Merges:
 
     def take(self, regions: Iterable[Iterable[Piece]]) -> None:
         """Merge the given regions, the largest gain first, as far as they are still apart."""
-        self._drain((part for region in regions for part in self._halved(region)), grow=False)
+        halved: list[Chosen] = []
+        parts = (part for region in regions for part in self._halved(region, halved))
+        self._drain(parts, grow=False)
 
-    def _halved(self, region: Iterable[Piece]) -> Iterable[Iterable[Piece]]:
-        """Yield a region; where NVRTC would take too long for it, halves of it that it does not."""
+    def _halved(
+        self, region: Iterable[Piece], halved: list[Chosen] | None = None
+    ) -> Iterable[Iterable[Piece]]:
+        """Yield a region; where NVRTC would take too long for it, halves of it that it does not.
+
+        halved: regions of which halves were yielded; what lies inside of one, and is still too
+        long, is not halved another way, since pieces of one half would be taken by another.
+        """
         parts = sorted(region)
         chosen = self.groups.closure(parts)
         if chosen is None or len(parts) < 2 or self.forbidden(chosen) is not None:
             return
         if any(refusal.rule == NVRTC for _, refusal in self.offer(chosen).refusals):
+            if halved is not None:
+                if any(chosen <= other for other in halved):
+                    return
+                halved.append(chosen)
             middle = find_waist(self.groups, parts)
             yield from self._halved(parts[:middle])
             yield from self._halved(parts[middle:])

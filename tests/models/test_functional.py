@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exported import Export, Tensor
+from exported import Export, Tensor, dtype
 
 from fusec.diagnostics import Unsupported
 from fusec.models.read import Imported, imported
@@ -137,3 +137,51 @@ def test_a_write_through_what_may_be_a_copy_is_rejected(name: str, tmp_path: Pat
     with pytest.raises(Unsupported, match=f"it writes through `{name}_1`") as caught:
         read(export, tmp_path)
     assert "clone" in str(caught.value)
+
+
+def test_a_copy_in_another_type_keeps_what_it_copied(tmp_path: Path) -> None:
+    export = Export()
+    x = export.input("x", F, (4,))
+    base = call(export, "neg", x)
+    wide = export.node("aten.to.dtype", [("f64", (4,))], self=base, dtype=dtype("f64"))
+    call(export, "add_.Tensor", base, other=1.0)
+    export.output(wide, base)
+    first, second = results(read(export, tmp_path), x=X[0])
+    assert np.array_equal(first, -X[0])
+    assert np.array_equal(second, 1 - X[0])
+
+
+def test_a_conversion_to_the_type_that_it_has_is_the_operand(tmp_path: Path) -> None:
+    export = Export()
+    x = export.input("x", F, (4,))
+    base = call(export, "neg", x)
+    same = call(export, "to.dtype", base, dtype=dtype(F))
+    call(export, "add_.Tensor", same, other=1.0)
+    export.output(call(export, "mul.Tensor", base, other=2.0), same)
+    first, second = results(read(export, tmp_path), x=X[0])
+    assert np.array_equal(first, 2 - 2 * X[0])
+    assert np.array_equal(second, 1 - X[0])
+
+
+@pytest.mark.parametrize("name", ["reshape", "contiguous", "flatten.using_ints"])
+def test_what_may_be_a_copy_is_not_read_after_a_write(name: str, tmp_path: Path) -> None:
+    export = Export()
+    x = export.input("x", F, (3, 4))
+    base = call(export, "neg", x)
+    part = call(export, name, base, 3, 4)
+    call(export, "add_.Tensor", base, other=1.0)
+    export.output(call(export, "abs", part))
+    with pytest.raises(Unsupported, match="it may be a copy") as caught:
+        read(export, tmp_path)
+    assert "clone" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["swapaxes.default", "mT.default", "unfold.default"])
+def test_a_write_through_a_view_without_inverse_is_rejected(name: str, tmp_path: Path) -> None:
+    export = Export()
+    x = export.input("x", F, (4, 4))
+    base = call(export, "neg", x)
+    call(export, "mul_.Tensor", call(export, name, base), other=2.0)
+    export.output(base)
+    with pytest.raises(Unsupported, match="it writes through"):
+        read(export, tmp_path)

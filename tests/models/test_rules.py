@@ -107,6 +107,16 @@ def attention_backward(g: Any, q: Any, k: Any, v: Any, out: Any, **_: Any) -> li
     return [ds @ k, ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g]
 
 
+MASKED = np.where([[True], [False]], floats(2, 5), np.float32(-np.inf))
+WAVES = floats(3, 4) + np.complex64(1j) * floats(3, 4)
+
+
+def safe_softmax(x: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        shares = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    return np.where(np.isneginf(x).all(1, keepdims=True), np.float32(0), shares)
+
+
 CONV = {"stride": [1], "padding": [3], "dilation": [1], "groups": 4}
 BACK = {"transposed": False, "output_padding": [0], "output_mask": [True, True, True]}
 PATCH = {"stride": [4, 4], "padding": [0, 0], "dilation": [1, 1], "groups": 1}
@@ -197,6 +207,16 @@ CASES = [
          tolerance=2e-5),
     Case("aten.conv1d.default", {"input": SEQ, "weight": DW, "bias": floats(4)},
          lambda input, weight, bias: depthwise(input, weight, bias, 3), CONV),
+    Case("aten.conv2d.padding", {"input": floats(2, 4, 5, 6), "weight": floats(4, 1, 3, 3)},
+         lambda input, weight: sum(
+             np.pad(input, ((0, 0), (0, 0), (1, 1), (1, 1)))[:, :, i : i + 5, j : j + 6]
+             * weight[:, 0, i, j, None, None] for i in range(3) for j in range(3)),
+         {"bias": None, "stride": [1, 1], "padding": "same", "groups": 4}),
+    Case("aten.embedding.default", {"weight": floats(9, 4), "indices": whole(0, 9, 2, 3)},
+         lambda weight, indices: weight[indices], {"padding_idx": 0, "sparse": True}),
+    Case("aten.scaled_dot_product_attention.default",
+         {"query": Q, "key": K[:1, :1], "value": V[:1, :1]},
+         lambda query, key, value: attention(query, key, value)[0], tolerance=1e-5),
     Case("aten.convolution.default", {"input": floats(2, 3, 4, 4), "weight": floats(5, 3, 1, 1),
                                       "bias": floats(5)},
          lambda input, weight, bias: patches(input, weight, bias),
@@ -280,14 +300,29 @@ CASES = [
          lambda self, target: [
              np.array(-self[np.arange(4), target].sum()), np.array(np.float32(4.0))],
          {"weight": None, "reduction": 2, "ignore_index": -100}),
+    Case("aten._safe_softmax.default", {"self": MASKED}, lambda self: safe_softmax(self),
+         {"dim": -1}),
+    Case("aten._conj.default", {"self": WAVES}, lambda self: self.conj()),
+    Case("aten.linalg_vector_norm.default", {"self": WAVES},
+         lambda self: np.sqrt((abs(self) ** 2).sum(1)), {"ord": 2, "dim": [1]}),
+    Case("aten.max_pool3d.default", {"self": floats(1, 2, 4, 4, 4)},
+         lambda self: self.reshape(1, 2, 2, 2, 2, 2, 2, 2).max((3, 5, 7)), {"kernel_size": [2]}),
+    Case("aten.einsum.default", {"operand1": floats(3, 4), "operand0": floats(3)},
+         lambda operand1, operand0: np.einsum("ij,i->i", operand1, operand0),
+         {"tensors": ["operand1", "operand0"], "equation": "ij,i->i"}),
 ]  # fmt: skip
+
+
+def input_name(name: str) -> str:
+    """Return what an input is called: its own name where a rule has the same for operands."""
+    return name if name.startswith("operand") else f"in_{name}"
 
 
 def exported(case: Case) -> tuple[Export, Any]:
     """Return a program of one call, and the values that it gives."""
     export = Export()
     tensors: dict[str, Tensor] = {
-        name: export.input(f"in_{name}", of_numpy(np.asarray(a).dtype).name, np.shape(a))
+        name: export.input(input_name(name), of_numpy(np.asarray(a).dtype).name, np.shape(a))
         for name, a in case.tensors.items()
     }
     expected = case.expected(**case.tensors)
@@ -319,6 +354,7 @@ def test_a_rule_computes_what_aten_does(case: Case, tmp_path: Path) -> None:
         assert result.shape == np.shape(value)
         if np.asarray(value).dtype.kind == "f":
             limit = case.tolerance * np.abs(value).max()
+            assert not np.isnan(result).any()
             assert np.abs(result - value).max() <= limit
         else:
             assert np.array_equal(result, value)

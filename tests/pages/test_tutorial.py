@@ -25,6 +25,7 @@ def commands() -> list[tuple[list[str], list[str]]]:
     return [(shlex.split(part.splitlines()[0]), part.splitlines()[1:]) for part in parts]
 
 
+@pytest.mark.nightly
 def test_commands_print_what_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

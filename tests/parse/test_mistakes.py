@@ -30,7 +30,7 @@ MISTAKES = {
         MATRIX, "y = slice(x, [0, 0 - H // 2], [B, H])", 9, "that is H - (H // 2)"
     ),
     "a bool in YAML's way": (MATRIX, "y = sum(x, [1], keepdim=yes)", 29, "`true` or `false`"),
-    "another library": (MATRIX, "y = prelu(x, 0.5)", 9, "write `y = where(x > 0"),
+    "another library": (MATRIX, "y = erfcx(x)", 9, "write `y = exp(x * x) * erfc(x)"),
     "digits in groups": ("x: f32[1_000]", "y = exp(x)", 10, "write `1000`"),
     "a wide comma": (MATRIX, "y = add(x\uff0c x)", 14, "a fullwidth comma: write `,`"),
     "one result": (MATRIX, "y, z = softmax(x, 1)", 12, "`softmax` has 1 result, got 2 names"),

@@ -58,7 +58,6 @@ ALLOWED = {
     ("tuned/templates.py", "read_text"): "fusec's own templates",
     ("call/helper.py", "read_bytes"): "fusec's own helper.c",
     ("explain/facts.py", "loads"): "JSON that this process has just made",
-    ("dev/site.py", "read_text"): "fusec's own documentation",
     ("pages/files.py", "read_text"): "fusec's own documentation",
     ("commands/manifest.py", "loads"): "JSON that this process has just made",
     ("commands/calibrate.py", "loads"): "TOML that this process has just made",

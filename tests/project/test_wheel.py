@@ -64,22 +64,6 @@ def test_links_between_pages_of_the_wheel_lead_to_files(installed: Path) -> None
             assert (page.parent / link).exists(), f"{page.relative_to(share)}: {link}"
 
 
-def test_docs_are_read_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    """The documentation and an example, as somebody finds them who has the wheel alone."""
-    code = (
-        "import io, sys, contextlib\n"
-        "from fusec.cli import run_main\n"
-        "assert run_main(['docs']) == 0\n"
-        "with contextlib.redirect_stdout(io.StringIO()) as paths:\n"
-        "    assert run_main(['docs', 'examples']) == 0\n"
-        "path = next(p for p in paths.getvalue().split() if p.endswith('softmax.yaml'))\n"
-        "assert run_main(['check', path]) == 0\n"
-    )
-    done = python(installed, "-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"in {installed / 'fusec' / 'share'}:\n")
-
-
 def test_versions_agree() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert PROJECT["version"] == __version__
@@ -97,9 +81,14 @@ def test_dev_says_that_it_is_part_of_a_checkout(installed: Path, arguments: list
 
 
 def test_everything_else_works_without_it(installed: Path) -> None:
-    example = str(ROOT / "examples" / "softmax.yaml")
-    commands = [["check", example], ["dump", example], ["explain", example], ["ops"]]
+    """With an example of the wheel's own, as somebody finds it who has nothing else."""
+    share = installed / "fusec" / "share"
+    example = str(share / "examples" / "softmax.yaml")
+    commands = [["docs"], ["docs", "files"], ["docs", "examples"]]
+    commands += [["check", example], ["dump", example], ["explain", example], ["ops"]]
     code = f"from fusec.cli import run_main\nfor c in {commands}: assert run_main(c) == 0, c"
     done = python(installed, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"in {share}:\n")
+    assert f"\n{example}\n" in done.stdout
     assert "only a checkout has them" in fusec(installed, "--help").stdout

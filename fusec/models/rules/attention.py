@@ -92,6 +92,14 @@ def _masked_backward(
     return [f"cast({text}, {dtype})" if dtype.is_half else text for text in found]
 
 
+def _with_batch(b: Build, tensor: Argument, query: Argument) -> str:
+    """Return keys or values in as many batches as the queries have: PyTorch broadcasts them."""
+    shape, wanted = b.shape_of(tensor), b.shape_of(query)
+    if len(shape) != 4 or shape[0] == wanted[0]:
+        return b.text(tensor)
+    return f"expand({b.text(tensor)}, {size_texts((wanted[0], *shape[1:]))})"
+
+
 @rule("aten.scaled_dot_product_attention.default")
 def attention(
     b: Build,
@@ -107,7 +115,8 @@ def attention(
 ) -> str:
     """Return attention; tensors without a batch, or with several batch dims, get one."""
     rank = len(b.shape_of(query))
-    texts = [b.text(t) for t in (query, key, value)]
+    texts = [b.text(query), *(_with_batch(b, t, query) for t in (key, value))]
+    shared = rank == 4 and b.shape_of(key)[1] == 1 != b.shape_of(query)[1]
     mask = None if attn_mask is None else b.text(attn_mask)
     if rank != 4:
         lead = [b.shape_of(t)[:-2] for t in (query, key, value)]
@@ -119,7 +128,7 @@ def attention(
             f"reshape({t}, [{', '.join(map(str, s))}])" for t, s in zip(texts, inner, strict=True)
         ]
     how = _options(b, dropout_p, is_causal, scale)
-    how += ", enable_gqa=true" if enable_gqa else ""
+    how += ", enable_gqa=true" if enable_gqa or shared else ""
     masked = "" if mask is None else f", {mask}"
     call = f"scaled_dot_product_attention({', '.join(texts)}{masked}{how})"
     return call if rank == 4 else f"reshape({b.let(call, 'heads')}, {size_texts(b.shape)})"

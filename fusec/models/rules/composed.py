@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fusec.ir.dim import Dim, product
@@ -73,9 +74,8 @@ def einsum(b: Build, equation: str, tensors: Sequence[Argument], path: Argument 
     if made is None:
         raise b.unsupported(f"the equation `{equation}` has `...` or an index twice in a term")
     text, names = made
-    for name, tensor in zip(names, tensors, strict=True):
-        text = text.replace(name, b.text(tensor))
-    return text
+    operands = dict(zip(names, map(b.text, tensors), strict=True))
+    return re.sub(r"\w+", lambda word: operands.get(word[0], word[0]), text)
 
 
 def _contracted(
@@ -193,7 +193,10 @@ def norm(
     """Return the p-norm over dims."""
     power = float(ord if p is None else p)
     dims = "" if dim is None else f", {b.text(dim if isinstance(dim, list) else [dim])}"
-    operand = b.cast(b.text(self), b.dtype_of(self), b.result.dtype)
+    text, kind = b.text(self), b.dtype_of(self)
+    if kind.is_complex:
+        text, kind = f"abs({text})", kind.part
+    operand = b.cast(text, kind, b.result.dtype)
     return f"norm({operand}, {b.text(power)}{dims}{', keepdim=true' * keepdim})"
 
 

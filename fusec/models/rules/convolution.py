@@ -1,12 +1,13 @@
-"""Convolutions that are something else: of patches side by side, and depthwise along one dim.
+"""Convolutions that are something else: of windows that do not overlap, and depthwise.
 
-A convolution whose windows do not overlap is a GEMM of reshaped patches; a depthwise one along one
-dim is a sum of shifted products. All others are rejected.
+A convolution whose windows do not overlap is a GEMM of reshaped patches; a depthwise one is a sum
+of shifted products. All others are rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fusec.ir.dim import Dim, floordiv, product
@@ -15,8 +16,10 @@ from fusec.models.rules.build import Build, rule
 
 _HELP = (
     "run it outside of the model, and export what comes before and after it; non-overlapping "
-    "windows (patches) and depthwise convolutions along one dim are supported"
+    "windows (patches) and depthwise convolutions of stride 1 are supported"
 )
+MOST_TAPS = 64
+"""Of a depthwise window: each is a product of its own."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,26 @@ def conv(
     return _forward(b, (input, weight, bias), _window(b, weight, stride, padding, dilation, groups))
 
 
+@rule("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
+def conv_padded(
+    b: Build,
+    input: Argument,
+    weight: Argument,
+    bias: Argument = None,
+    stride: Sequence[int] = (1,),
+    padding: str = "valid",
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> str:
+    """Return a convolution without padding, or with as much as keeps the size."""
+    sides = [b.integer(s, "kernel") for s in b.shape_of(weight)[2:]]
+    if padding != "valid" and any(s % 2 == 0 for s in sides):
+        raise b.unsupported("its padding differs at both ends", _HELP)
+    widths = [0 if padding == "valid" else s // 2 for s in sides]
+    window = _window(b, weight, stride, widths, dilation, groups)
+    return _forward(b, (input, weight, bias), window)
+
+
 def _window(
     b: Build,
     weight: Argument,
@@ -91,13 +114,13 @@ def _are_patches(b: Build, weight: Argument, window: Window) -> bool:
 
 def _is_depthwise(b: Build, weight: Argument, window: Window) -> bool:
     shape = b.shape_of(weight)
+    taps = product(shape[2:])
     return (
-        len(shape) == 3
-        and shape[0] == window.groups
+        shape[0] == window.groups
         and shape[1] == 1
-        and shape[2].is_const
-        and window.stride == (1,)
-        and window.dilation == (1,)
+        and taps.is_const
+        and taps.value <= MOST_TAPS
+        and all(step == 1 for step in (*window.stride, *window.dilation))
     )
 
 
@@ -182,48 +205,67 @@ def _patches_backward(
     return text, of_weight
 
 
-# -- depthwise, along one dim
+# -- depthwise
 
 
 def _of_shifts(b: Build, operands: Sequence[Argument], window: Window) -> str:
     input, weight, bias = operands
-    length = b.shape[2]
-    padded = _padded(b, b.in_f32(input), window.padding[0], window.padding[0], "padded")
-    terms = _shifted(b, padded, weight, length, reverse=False)
+    space = b.shape[2:]
+    padded = _padded(b, b.in_f32(input), window.padding, "padded")
+    terms = _shifted(b, padded, weight, space, reverse=False)
     if bias is not None:
-        terms += f" + unsqueeze({b.in_f32(bias)}, 1)"
+        sides = ", ".join("1" for _ in space)
+        terms += f" + reshape({b.in_f32(bias)}, [{b.shape_of(bias)[0]}, {sides}])"
     dtype = b.result.dtype
     return f"cast({terms}, {dtype})" if dtype.is_half else terms
 
 
-def _padded(b: Build, text: str, before: int, after: int, word: str) -> str:
-    return b.let(f"pad({text}, [{before}, {after}])" if before or after else text, word)
+def _padded(b: Build, text: str, widths: Sequence[int], word: str) -> str:
+    pairs = [w for width in reversed(widths) for w in (width, width)]
+    return b.let(f"pad({text}, {pairs})" if any(widths) else text, word)
 
 
-def _shifted(b: Build, padded: str, weight: Argument, length: Dim, *, reverse: bool) -> str:
+def _taps(b: Build, weight: Argument) -> Iterator[tuple[int, ...]]:
+    """Yield the places of a window."""
+    return iter(list(itertools.product(*(range(e.value) for e in b.shape_of(weight)[2:]))))
+
+
+def _part(text: str, at: Sequence[int], space: Sequence[Dim]) -> str:
+    """Return a part of a padded tensor's dims of space."""
+    for k, (start, length) in enumerate(zip(at, space, strict=True)):
+        text = f"narrow({text}, {k + 2}, {start}, {length})"
+    return text
+
+
+def _shifted(
+    b: Build, padded: str, weight: Argument, space: Sequence[Dim], *, reverse: bool
+) -> str:
     """Return the sum of a padded tensor's shifts times the weights of each channel."""
-    count = b.shape_of(weight)[2].value
-    wide = b.let(b.in_f32(weight), "weight")
-    return " + ".join(
-        f"narrow({padded}, 2, {count - 1 - k if reverse else k}, {length}) * "
-        f"narrow(select({wide}, 0, 1), 1, {k}, 1)"
-        for k in range(count)
-    )
+    shape = b.shape_of(weight)
+    wide = b.let(f"reshape({b.in_f32(weight)}, {_list([shape[0], *shape[2:]])})", "weight")
+    terms: list[str] = []
+    for tap in _taps(b, weight):
+        at = [e.value - 1 - k for e, k in zip(shape[2:], tap, strict=True)] if reverse else tap
+        factor = wide
+        for axis, k in enumerate(tap):
+            factor = f"narrow({factor}, {axis + 1}, {k}, 1)"
+        terms.append(f"{_part(padded, at, space)} * {factor}")
+    return " + ".join(terms)
 
 
 def _shifts_backward(
     b: Build, grad: Argument, input: Argument, weight: Argument, window: Window
 ) -> tuple[str, str]:
     """Return the gradients of the input and the weight."""
-    count, (padding,) = b.shape_of(weight)[2].value, window.padding
-    shape, length = b.shape_of(input), b.shape_of(grad)[2]
+    shape, weights, space = b.shape_of(input), b.shape_of(weight), b.shape_of(grad)[2:]
     g = b.let(b.in_f32(grad), "grad")
-    edge = count - 1 - padding
-    of_input = _shifted(b, _padded(b, g, edge, edge, "edges"), weight, shape[2], reverse=True)
-    padded = _padded(b, b.in_f32(input), padding, padding, "padded")
-    sums = [f"sum({g} * narrow({padded}, 2, {k}, {length}), [0, 2])" for k in range(count)]
+    edges = [e.value - 1 - p for e, p in zip(weights[2:], window.padding, strict=True)]
+    of_input = _shifted(b, _padded(b, g, edges, "edges"), weight, shape[2:], reverse=True)
+    padded = _padded(b, b.in_f32(input), window.padding, "padded")
+    axes = [0, *range(2, len(shape))]
+    sums = [f"sum({g} * {_part(padded, tap, space)}, {axes})" for tap in _taps(b, weight)]
     names = [b.let(text, f"tap{k}") for k, text in enumerate(sums)]
-    of_weight = f"unsqueeze(stack([{', '.join(names)}], 1), 1)"
+    of_weight = f"reshape(stack([{', '.join(names)}], 1), {_list(weights)})"
     dtype = b.dtype_of(input)
     if not dtype.is_half:
         return of_input, of_weight

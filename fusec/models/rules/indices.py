@@ -20,6 +20,13 @@ def index(b: Build, self: Argument, indices: Sequence[Argument]) -> str:
     return f"reshape({b.let(read, 'rows')}, {size_texts(b.shape)})"
 
 
+@rule("aten.embedding.default")
+def embedding(b: Build, weight: Argument, indices: Argument, *args: Argument, **_: Argument) -> str:
+    """Return rows of the weight; other options are of the backward pass."""
+    del args
+    return f"embedding_fwd({b.text(indices)}, {b.text(weight)})"
+
+
 @rule("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(
     b: Build,

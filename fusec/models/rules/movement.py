@@ -12,13 +12,20 @@ from fusec.models.rules.build import Build, as_dim, axes_of, axis_of, rule, size
     "aten.lift_fresh_copy.default", "aten.detach_.default", "aten.to.dtype",
     "aten.to.dtype_layout", "aten.to.device", "aten.to.other", "aten._to_copy.default",
     "aten.type_as.default", "prims.convert_element_type.default", "aten.positive.default",
-    "aten._conj.default", "aten.resolve_conj.default", "aten.resolve_neg.default",
+    "aten.resolve_conj.default", "aten.resolve_neg.default",
     "prims.device_put.default", "aten.to.prim_Device",
 )  # fmt: skip
 def convert(b: Build, self: Argument = None, a: Argument = None, **_: Argument) -> str:
     """Return a tensor of the type that the result has."""
     source = a if self is None else self
     return b.cast(b.text(source), b.dtype_of(source), b.result.dtype)
+
+
+@rule("aten._conj.default")
+def conjugate(b: Build, self: Argument) -> str:
+    """Return the complex conjugate, which PyTorch's tensors only note."""
+    text = b.text(self)
+    return f"complex(real({text}), -imag({text}))"
 
 
 @rule(

@@ -48,14 +48,24 @@ def scan(b: Build, self: Argument, dim: int, dtype: Argument = None) -> str:
 
 @rule(
     "aten._softmax.default", "aten._log_softmax.default", "aten.softmax.int",
-    "aten.log_softmax.int", "aten._safe_softmax.default",
+    "aten.log_softmax.int",
 )  # fmt: skip
 def softmax(b: Build, self: Argument, dim: int, *args: Argument, **_: Argument) -> str:
     """Return softmax or its logarithm, of the operand converted to the type of the result."""
     del args
     operand = b.cast(b.text(self), b.dtype_of(self), b.result.dtype)
-    name = b.node.operation.lstrip("_").removeprefix("safe_")
-    return f"{name}({operand}, {dim})"
+    return f"{b.node.operation.lstrip('_')}({operand}, {dim})"
+
+
+@rule("aten._safe_softmax.default")
+def safe_softmax(b: Build, self: Argument, dim: int, dtype: Argument = None) -> str:
+    """Return softmax, 0 in rows whose elements are all -inf."""
+    operand = b.let(b.cast(b.text(self), b.dtype_of(self), b.result.dtype), "scores")
+    rank = len(b.shape_of(self))
+    if not rank:
+        return f"cast({operand} != -inf, {b.result.dtype})"
+    largest = b.let(f"max({operand}, [{axis_of(dim, rank)}], true)", "largest")
+    return f"where({largest} == -inf, 0.0, softmax({operand}, {dim}))"
 
 
 @rule("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim",

@@ -11,6 +11,11 @@ from fusec.models.rules.build import Build, rule, size_texts
 _HELP = "windows that do not overlap (stride equal to the kernel, no padding) are supported"
 
 
+def _rank(b: Build) -> int:
+    """Return how many dims of space `max_pool2d` and its kind have, by the name."""
+    return int(b.node.operation.partition("pool")[2][0])
+
+
 def _spread(values: Sequence[int], rank: int) -> list[int]:
     return list(values) * rank if len(values) == 1 else list(values)
 
@@ -62,7 +67,7 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> list[str | None]:
     """Return the maximum of each window; the indices have no line."""
-    sides = _spread(kernel_size, b.node.target.count("2d") + 1)
+    sides = _spread(kernel_size, _rank(b))
     _check(b, sides, stride, padding, dilation, ceil_mode)
     return [_pooled(b, self, sides, "max"), None]
 
@@ -79,7 +84,7 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> str:
     """Return the mean of each window."""
-    sides = _spread(kernel_size, b.node.target.count("2d") + 1)
+    sides = _spread(kernel_size, _rank(b))
     _check(b, sides, stride, padding, (1,), ceil_mode)
     if divisor_override is not None:
         raise b.unsupported("its divisor is not the size of the window")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 NEEDED = object()
@@ -19,6 +20,16 @@ LIKE = {"type_as": "cast", "view_as": "reshape", "reshape_as": "reshape", "expan
 
 PAIRS = {"max": ("maximum", "argmax"), "min": ("minimum", "argmin")}
 """What PyTorch's `max` and `min` are of two tensors, and their second result along a dim."""
+
+PARTS: Mapping[str, tuple[str | None, ...]] = {
+    "std_mean": ("std(input, dim, correction, keepdim)", "mean(input, dim, keepdim)"),
+    "aminmax": ("min(input, dim, keepdim)", "max(input, dim, keepdim)"),
+    "cummax": ("cummax(input, dim)", None), "cummin": ("cummin(input, dim)", None),
+    "meshgrid": ("expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)])",
+                 "expand(unsqueeze(b, 0), [size(a, 0), size(b, 0)])"),
+    "modf": ("frac(x)", "trunc(x)"),
+}  # fmt: skip
+"""Functions of several results that are an operation each; None: of no operation."""
 
 _WORDS = {"none": None, "true": True, "false": False, "inf": float("inf")}
 
@@ -46,7 +57,11 @@ class Entry:
         jax or nvfuser. overload: ATen's, as `Tensor`, else empty.
     kind: `same`, an operation of fusec that takes these arguments; `alias`, a name that fusec takes
         too; `other`, written otherwise; `unsupported`.
-    expressions: what to write, with the parameters as names; the first that uses all that is given.
+    expressions: what to write, with the parameters as names; the first that uses all that is given
+        and whose conditions hold.
+    conditions: of each expression, `{ndim=1, mode=nearest}` before it: the number of dims of the
+        first argument, `integers` for its type, or the value of an argument, which then has its
+        place; `step=size` of two arguments that are equal, `size:one` of one that is no list.
     note: what else to say; for `unsupported` the reason. results: what the expressions give, where
     it is more than one value: `# results: the output, the mask` in a line of the tables.
     """
@@ -59,6 +74,17 @@ class Entry:
     expressions: tuple[str, ...] = ()
     note: str = ""
     results: tuple[str, ...] = ()
+    conditions: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def forms(self) -> Sequence[tuple[str, tuple[str, ...]]]:
+        """Return the expressions with their conditions."""
+        conditions = self.conditions or ((),) * len(self.expressions)
+        return [*zip(self.expressions, conditions, strict=True)]
+
+    def of(self, *expressions: str) -> Entry:
+        """Return the same name with other expressions, which have no conditions."""
+        return replace(self, expressions=expressions, conditions=())
 
     @property
     def framework(self) -> str:
@@ -97,26 +123,33 @@ def read_entry(namespace: str, line: str) -> Entry:
     text, _, note = rest.partition(" # ")
     plain, _, overload = name.partition(".") if namespace in ("aten", "prims") else (name, "", "")
     _, several, results = note.strip().partition("results: ")
+    forms = [_form(part.strip()) for part in text.split(" | ")]
     return Entry(
         namespace, plain, overload, {"=": "alias", "->": "other"}[sign],
         tuple(_parameter(word.strip()) for word in listed.split(",") if word.strip()),
-        tuple(part.strip() for part in _alternatives(text)), note.strip(),
+        tuple(expression for expression, _ in forms), note.strip(),
         tuple(results.split(", ")) if several else (),
+        tuple(conditions for _, conditions in forms),
     )  # fmt: skip
 
 
-def _alternatives(text: str) -> list[str]:
-    return text.split(" | ")
+def _form(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return an expression and its conditions."""
+    if not text.startswith("{"):
+        return text, ()
+    conditions, _, expression = text[1:].partition("}")
+    return expression.strip(), tuple(word.strip() for word in conditions.split(","))
 
 
 def _parameter(word: str) -> Parameter:
     name, given, default = word.partition("=")
     if name.startswith("*"):
         return Parameter(name[1:], variadic=True)
-    return Parameter(name, _value(default)) if given else Parameter(name)
+    return Parameter(name, value_of(default)) if given else Parameter(name)
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
+    """Return the value of a default or a condition as the tables write it."""
     if text in _WORDS:
         return _WORDS[text]
     for convert in (int, float):

@@ -13,8 +13,10 @@ NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "prims", "aten
 """In the order in which a name without a prefix is looked up."""
 
 PREFIXES: Mapping[str, str] = {
-    "torch.nn.functional": "torch", "torch.special": "torch",
-    "torch.linalg": "torch", "linalg": "torch", "LA": "torch", "torch.Tensor": "torch.Tensor",
+    "torch.nn.functional": "torch", "torch.nn.utils": "torch", "nn.utils": "torch",
+    "torch.utils.checkpoint": "torch", "torch.special": "torch",
+    "torch.linalg": "torch", "np.linalg": "numpy", "numpy.linalg": "numpy",
+    "jnp.linalg": "numpy", "linalg": "torch", "LA": "torch", "torch.Tensor": "torch.Tensor",
     "torch.ops.aten": "aten", "torch.ops.prims": "prims", "torch": "torch",
     "nn.functional": "torch", "F": "torch", "special": "torch", "aten": "aten", "prims": "prims",
     "np": "numpy", "numpy": "numpy", "jnp": "numpy", "jax.numpy": "numpy", "jax.nn": "jax",
@@ -23,11 +25,11 @@ PREFIXES: Mapping[str, str] = {
 }  # fmt: skip
 """What stands before names in other frameworks' programs, longest first."""
 
-_LINALG = ("torch.linalg", "linalg", "LA")
+_LINALG = ("torch.linalg", "np.linalg", "numpy.linalg", "jnp.linalg", "linalg", "LA")
 _VECTORS = ("vector_norm", "matmul")
-"""Names of torch.linalg that mean there what they mean in torch; `norm` is of matrices there."""
+"""Names of torch.linalg that mean there what they mean in torch; others are `linalg.norm`."""
 
-_COPY, _IN_PLACE = "_copy", "_"
+_COPY, _IN_PLACE, _EACH = "_copy", "_", "_foreach_"
 
 
 @cache
@@ -84,6 +86,8 @@ def find(namespace: str, name: str, overload: str = "") -> Entry | None:
     for table in tables:
         if name in table:
             return table[name]
+    if name.startswith(_EACH):
+        return find(namespace, name.removeprefix(_EACH))
     if name.endswith(_COPY):
         return find(namespace, name.removesuffix(_COPY))
     plain = name.removesuffix(_IN_PLACE)
@@ -123,7 +127,7 @@ def find_dotted(name: str) -> Entry | None:
             continue
         word, _, overload = rest.partition(".")
         if prefix in _LINALG and word not in _VECTORS:
-            return None
+            return _table(namespace).get(f"linalg.{word}")
         if namespace in ("aten", "prims"):
             return find(namespace, word, overload)
         if not overload:

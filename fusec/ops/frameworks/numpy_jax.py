@@ -5,17 +5,17 @@ jax.nn and jax.lax; jax.numpy's are NumPy's.
 """
 
 NUMPY_SAME = """
-abs all any argmax argmin argsort atan2 ceil copysign cos cosh cumprod cumsum deg2rad exp exp2
-expm1 flip floor fmax fmin fmod full full_like gcd hypot imag isclose isfinite isinf isnan
-isneginf isposinf isreal log log10 log1p log2 logaddexp logical_and logical_not logical_or
-logical_xor matmul max maximum mean min minimum nan_to_num nextafter ones ones_like pow prod
-rad2deg real remainder reshape roll sign signbit sin sinh sqrt square stack sum tan tanh tril
-triu trunc where zeros zeros_like
+abs all any argmax argmin argsort atan2 ceil copysign cos cosh deg2rad exp exp2 expm1 floor fmax
+fmin fmod full full_like gcd hypot imag isclose isfinite isinf isnan isneginf isposinf isreal log
+log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul max maximum mean
+min minimum nan_to_num nextafter ones ones_like pow prod rad2deg real remainder reshape sign
+signbit sin sinh sqrt square stack sum tan tanh tril triu trunc where zeros zeros_like
 """
 
 NUMPY = """
 add(x1, x2) -> x1 + x2
-array(object) -> full([], object)  # of one number; other data is an input
+array(object) -> {ndim>=0} set(object) | {object:one} full([], object)  # of one number; other data
+    is an input
 array_split(ary, sections, axis=0) -> chunk(ary, sections, axis)
 around(a) = round(a)
 astype(x, dtype) = cast(x, dtype)
@@ -27,7 +27,7 @@ concatenate(arrays, axis=0) = cat(arrays, axis)
 conjugate(x) -> complex(real(x), -imag(x))
 degrees(x) = rad2deg(x)
 divide(x1, x2) = truediv(x1, x2)
-dot(a, b) -> a @ b
+dot(a, b) -> {ndim=1} a @ b | {ndim=2} a @ b
 expand_dims(a, axis) = unsqueeze(a, axis)
 float_power(x1, x2) -> cast(x1, f64) ** x2
 identity(n) = eye(n)
@@ -58,23 +58,33 @@ swapaxes(a, axis1, axis2) = transpose(a, axis1, axis2)
 take(a, indices, axis) -> index_select(a, indices, axis)
 take_along_axis(arr, indices, axis) -> take_along_axis(arr, indices, axis)
 tile(A, reps) = repeat(A, reps)
-transpose(a, axes=none) -> permute(a, axes) | permute(a, [1, 0])
+transpose(a, axes=none) -> {ndim=1, axes=none} set(a) | {ndim=2, axes=none} permute(a, [1, 0]) |
+    {ndim=3, axes=none} permute(a, [2, 1, 0]) | {ndim=4, axes=none} permute(a, [3, 2, 1, 0]) |
+    permute(a, axes)
 permute_dims(a, axes) = permute(a, axes)
 true_divide(x1, x2) = truediv(x1, x2)
 var(a, axis=none, ddof=0, keepdims=false) -> var(a, axis, ddof, keepdims)
-cumulative_sum(x, axis) = cumsum(x, axis)
-cumulative_prod(x, axis) = cumprod(x, axis)
+cumulative_sum(x, axis=none) -> {ndim=1, axis=none} cumsum(x, 0) | cumsum(x, axis)
+cumulative_prod(x, axis=none) -> {ndim=1, axis=none} cumprod(x, 0) | cumprod(x, axis)
 fabs(x) = abs(x)
 tri(N, M=none, k=0) -> tril(ones([N, N]), k) | tril(ones([N, M]), k)
 vecdot(x1, x2) -> sum(x1 * x2, dims=[-1])
 matrix_transpose(x) -> transpose(x, -2, -1)
+cumsum(a, axis=none) -> {axis=none} cumsum(flatten(a), 0) | cumsum(a, axis)
+cumprod(a, axis=none) -> {axis=none} cumprod(flatten(a), 0) | cumprod(a, axis)
+roll(a, shift, axis=none) -> {axis=none} reshape(roll(flatten(a), [shift], [0]), shape(a)) |
+    {axis:one} roll(a, [shift], [axis]) | roll(a, shift, axis)
+flip(m, axis=none) -> {ndim=1, axis=none} flip(m, [0]) | {ndim=2, axis=none} flip(m, [0, 1]) |
+    {ndim=3, axis=none} flip(m, [0, 1, 2]) | {axis:one} flip(m, [axis]) | flip(m, axis)
+sort(a, axis=-1) -> sort(a, axis)  # results: the values, the indices
+linalg.norm(x, ord=none, axis=none, keepdims=false) -> {ord=none} norm(x, 2.0, axis, keepdims) |
+    {ndim=1} norm(x, ord, axis, keepdims) | {axis>=-9} norm(x, ord, axis, keepdims)  # of vectors
 """
 
 JAX_SAME = """
-abs acos acosh asin asinh atan atan2 atanh broadcast_in_dim celu ceil complex cos cosh cumsum
-cumprod cummax cummin elu eq erf erfc exp exp2 expm1 floor ge gelu glu gt imag le lgamma
-leaky_relu log log1p log_softmax logsumexp lt mish mul ne neg nextafter one_hot pow real
-reciprocal relu relu6 round rsqrt selu sigmoid sign silu sin sinh softmax softplus sort sqrt
+abs acos acosh asin asinh atan atan2 atanh broadcast_in_dim ceil celu complex cos cosh elu eq erf
+erfc exp exp2 expm1 floor ge glu gt imag le leaky_relu lgamma log log1p logsumexp lt mish mul ne
+neg nextafter pow real reciprocal relu relu6 rsqrt selu sigmoid sign silu sin sinh softplus sqrt
 square sub tan tanh
 """
 
@@ -85,9 +95,9 @@ clamp(min, x, max) -> clamp(x, min, max)
 collapse(operand, start, stop) -> flatten(operand, start, stop - 1)
 concatenate(operands, dimension) = cat(operands, dimension)
 convert_element_type(operand, new_dtype) = cast(operand, new_dtype)
-cumlogsumexp(operand, axis) -> log(cumsum(exp(operand - max(operand, axis, true)), axis)) +
+cumlogsumexp(operand, axis=0) -> log(cumsum(exp(operand - max(operand, axis, true)), axis)) +
     max(operand, axis, true)
-div(x, y) -> x / y
+div(x, y) = div(x, y)
 dot(lhs, rhs) -> lhs @ rhs
 dot_general(lhs, rhs) -> lhs @ rhs  # after permute and reshape; the dims before the last two are
     a batch
@@ -139,6 +149,16 @@ erf_inv(x) = erfinv(x)
 segment_sum(data, segment_ids, num_segments) -> index_add(zeros([num_segments]), segment_ids,
     data, 0)
 identity(x) = set(x)
+gelu(x, approximate=true) = {approximate=true} gelu(x, tanh) | {approximate=false} gelu(x)
+one_hot(x, num_classes) = cast(one_hot(x, num_classes), f32)
+round(x) -> sign(x) * floor(abs(x) + 0.5)
+cumsum(operand, axis=0) = cumsum(operand, axis)
+cumprod(operand, axis=0) = cumprod(operand, axis)
+cummax(operand, axis=0) = cummax(operand, axis)
+cummin(operand, axis=0) = cummin(operand, axis)
+softmax(x, axis=-1) = softmax(x, axis)
+log_softmax(x, axis=-1) = log_softmax(x, axis)
+sort(operand, dimension=-1) -> sort(operand, dimension)  # results: the values, the indices
 """
 
 JAX_UNSUPPORTED = {

@@ -16,11 +16,11 @@ ge gelu glu group_norm gt hardshrink hardsigmoid hardswish hardtanh huber_loss h
 isfinite isinf isnan isneginf isposinf isreal l1_loss layer_norm le leaky_relu lerp lgamma linear
 log log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logit
 logsigmoid logsumexp lt masked_fill matmul maximum mean minimum mish movedim mse_loss mul
-nan_to_num nansum narrow ne neg nextafter norm normalize one_hot ones_like permute pow prod
-rad2deg rand_like randn_like real reciprocal relu relu6 remainder repeat repeat_interleave
-reshape rms_norm roll rsqrt scaled_dot_product_attention selu sigmoid sign signbit silu sin sinh
-size smooth_l1_loss softmax softmin softplus softshrink softsign sort split sqrt square stack std
-sum tan tanh tanhshrink threshold topk transpose tril triu trunc unbind unflatten unsqueeze var
+nan_to_num nansum narrow ne neg nextafter norm normalize one_hot ones_like permute pow prelu prod
+rad2deg rand_like randn_like real reciprocal relu relu6 remainder repeat repeat_interleave reshape
+rms_norm rsqrt scaled_dot_product_attention selu sigmoid sign signbit silu sin sinh size
+smooth_l1_loss softmax softmin softplus softshrink softsign sort split sqrt square stack std sum
+tan tanh tanhshrink threshold topk transpose tril triu trunc unbind unflatten unsqueeze var
 var_mean where xlogy zeros_like
 """
 
@@ -38,8 +38,7 @@ addr(input, vec1, vec2, beta=1, alpha=1) -> input + unsqueeze(vec1, 1) * vec2 | 
 adjoint(input) = transpose(input, -2, -1)
 amax(input, dim=none, keepdim=false) = max(input, dim, keepdim)
 amin(input, dim=none, keepdim=false) = min(input, dim, keepdim)
-aminmax(input, dim=none, keepdim=false) -> min(input, dim, keepdim)  # and max(...) for the second
-    result
+aminmax(input, dim=none, keepdim=false) -> min(input, dim, keepdim)
 arange(start, end=none, step=1, dtype=none) -> arange(start, dtype=dtype) | arange(start, end,
     step, dtype)
 arccos(input) = acos(input)
@@ -82,15 +81,19 @@ cummax(input, dim) -> cummax(input, dim)  # the values alone
 cummin(input, dim) -> cummin(input, dim)  # the values alone
 dequantize(input) -> cast(input, f32)  # times the scale
 detach(input) = set(input)
-diff(input, n=1, dim=-1) -> narrow(input, dim, 1, length) - narrow(input, dim, 0, length)  #
-    length: the extent less 1
+diff(input, n=1, dim=-1) -> {n=1} narrow(input, dim, 1, size(input, dim) - 1) - narrow(input, dim,
+    0, size(input, dim) - 1)
 dist(input, other, p=2) -> norm(input - other) | norm(input - other, p)
-div(input, other, rounding_mode=none) -> input / other | floor_divide(input, other)  #
-    rounding_mode=trunc: div(input, other) of integers, trunc(input / other) of floats
-divide(input, other, rounding_mode=none) -> input / other | floor_divide(input, other)
+div(input, other, rounding_mode=none) -> {rounding_mode=none} input / other | {rounding_mode=floor}
+    floor_divide(input, other) | {rounding_mode=trunc, integers} div(input, other) |
+    {rounding_mode=trunc} trunc(input / other)
+divide(input, other, rounding_mode=none) -> {rounding_mode=none} input / other |
+    {rounding_mode=floor} floor_divide(input, other) | {rounding_mode=trunc, integers} div(input,
+    other) | {rounding_mode=trunc} trunc(input / other)
 dot(input, tensor) -> sum(input * tensor)
 vdot(input, other) -> sum(input * other)
-dropout(input, p=0.5, training=true) -> dropout(input, p)  # results: the output, the mask
+dropout(input, p=0.5, training=true) -> {training=false, p:any} set(input) | {training=true}
+    dropout(input, p)  # results: the output, the mask
 native_dropout(input, p, train) -> dropout(input, p)  # results: the output, the mask
 embedding(input, weight, padding_idx=none) = embedding_fwd(input, weight, padding_idx)
 embedding_bag(input, weight) -> sum(embedding_fwd(input, weight), dims=[1])
@@ -117,19 +120,23 @@ grouped_mm(mat_a, mat_b, offs=none, bias=none) -> grouped_mm(mat_a, mat_b, offs,
 heaviside(input, values) -> where(input == 0, values, cast(input > 0, f32))
 hinge_embedding_loss(input, target, margin=1.0) -> mean(where(target == 1, input, relu(margin -
     input)))
-hsplit(input, sections) -> chunk(input, sections, dim=1)
-hstack(tensors) -> cat(tensors, dim=1)
-dstack(tensors) -> stack(tensors, dim=2)
-vstack(tensors) -> cat(tensors, dim=0)
-row_stack(tensors) -> cat(tensors, dim=0)
-column_stack(tensors) -> stack(tensors, dim=1)
+hsplit(input, sections) -> {ndim=1} chunk(input, sections, dim=0) | chunk(input, sections, dim=1)
+hstack(tensors) -> {ndim=1} cat(tensors, dim=0) | cat(tensors, dim=1)
+dstack(tensors) -> {ndim>=3} cat(tensors, dim=2) | {ndim=2} stack(tensors, dim=2)
+vstack(tensors) -> {ndim=1} stack(tensors, dim=0) | cat(tensors, dim=0)
+row_stack(tensors) -> {ndim=1} stack(tensors, dim=0) | cat(tensors, dim=0)
+column_stack(tensors) -> {ndim=1} stack(tensors, dim=1) | cat(tensors, dim=1)
 vsplit(input, sections) -> chunk(input, sections, dim=0)
 dsplit(input, sections) -> chunk(input, sections, dim=2)
 index_add(input, dim, index, source) -> index_add(input, index, source, dim)
 index_copy(input, dim, index, source) -> scatter(input, index, source, dim)  # the index in the
     shape of the source
-index_fill(input, dim, index, value) -> where(any(unsqueeze(index, 1) == arange(extent),
-    dims=[0]), value, input)  # of the last dim, of extent `extent`
+index_fill(input, dim, index, value) -> {dim=-1} where(any(unsqueeze(index, 1) == arange(size(input,
+    -1)), dims=[0]), value, input) | {ndim=1} where(any(unsqueeze(index, 1) == arange(size(input,
+    0)), dims=[0]), value, input) | {ndim=2, dim=1} where(any(unsqueeze(index, 1) ==
+    arange(size(input, 1)), dims=[0]), value, input) | {ndim=2, dim=0}
+    where(unsqueeze(any(unsqueeze(index, 1) == arange(size(input, 0)), dims=[0]), 1), value, input)
+    # of a vector, a matrix or the last dim
 index_put(input, indices, values, accumulate=false) -> index_put_accumulate(input, index, values)
     # with accumulate and one index; else scatter
 index_select(input, dim, index) -> index_select(input, index, dim)
@@ -162,7 +169,7 @@ min(input, dim=none, keepdim=false) -> min(input, dim, keepdim)  # the values al
     dim, keepdim) are the indices
 mm(input, mat2) = matmul(input, mat2)
 moveaxis(input, source, destination) = movedim(input, source, destination)
-msort(input) -> sort(input, dim=0)  # the first of its two results
+msort(input) -> sort(input, dim=0)  # results: the values, the indices
 multiply(input, other) = mul(input, other)
 mv(input, vec) = matmul(input, vec)
 nanmean(input, dim=none, keepdim=false) -> nansum(input, dim, keepdim) / sum(~isnan(input), dim,
@@ -180,22 +187,27 @@ numel(input) -> size(input, 0)  # times the other extents
 ones(*size, dtype=none) -> ones(size, dtype)
 outer(input, vec2) -> unsqueeze(input, 1) * vec2
 pad(input, pad, mode=constant, value=0) -> pad(input, pad, value)
-pairwise_distance(x1, x2, p=2.0, eps=1e-6) -> norm(x1 - x2 + eps, p, [1])
-pixel_shuffle(input, upscale_factor) -> reshape(permute(reshape(input, [N, C, upscale_factor,
-    upscale_factor, H, W]), [0, 1, 4, 2, 5, 3]), [N, C, H * upscale_factor, W * upscale_factor])
-pixel_unshuffle(input, downscale_factor) -> reshape(permute(reshape(input, [N, C, H,
-    downscale_factor, W, downscale_factor]), [0, 1, 3, 5, 2, 4]), [N, C * downscale_factor *
-    downscale_factor, H, W])
-channel_shuffle(input, groups) -> reshape(transpose(reshape(input, [N, groups, C // groups, H,
-    W]), 1, 2), [N, C, H, W])
-native_channel_shuffle(input, groups) -> reshape(transpose(reshape(input, [N, groups, C // groups,
-    H, W]), 1, 2), [N, C, H, W])
+pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=false) -> norm(x1 - x2 + eps, p, [-1], keepdim)
+pixel_shuffle(input, upscale_factor) -> reshape(permute(reshape(input, [size(input, 0), size(input,
+    1) // (upscale_factor * upscale_factor), upscale_factor, upscale_factor, size(input, 2),
+    size(input, 3)]), [0, 1, 4, 2, 5, 3]), [size(input, 0), size(input, 1) // (upscale_factor *
+    upscale_factor), size(input, 2) * upscale_factor, size(input, 3) * upscale_factor])
+pixel_unshuffle(input, downscale_factor) -> reshape(permute(reshape(input, [size(input, 0),
+    size(input, 1), size(input, 2) // downscale_factor, downscale_factor, size(input, 3) //
+    downscale_factor, downscale_factor]), [0, 1, 3, 5, 2, 4]), [size(input, 0), size(input, 1) *
+    (downscale_factor * downscale_factor), size(input, 2) // downscale_factor, size(input, 3) //
+    downscale_factor])
+channel_shuffle(input, groups) -> reshape(transpose(reshape(input, [size(input, 0), groups,
+    size(input, 1) // groups, size(input, 2), size(input, 3)]), 1, 2), [size(input, 0), size(input,
+    1), size(input, 2), size(input, 3)])
+native_channel_shuffle(input, groups) -> reshape(transpose(reshape(input, [size(input, 0), groups,
+    size(input, 1) // groups, size(input, 2), size(input, 3)]), 1, 2), [size(input, 0), size(input,
+    1), size(input, 2), size(input, 3)])
 poisson_nll_loss(input, target) -> mean(exp(input) - target * input)
 polar(abs, angle) -> complex(abs * cos(angle), abs * sin(angle))
 positive(input) = set(input)
-prelu(input, weight) -> where(input > 0, input, weight * input)
-quantize_per_tensor(input, scale, zero_point, dtype) -> cast(clamp(round(input / scale) +
-    zero_point, -128, 127), i8)  # to i8
+quantize_per_tensor(input, scale, zero_point, dtype) -> {dtype=qint8} cast(clamp(round(input /
+    scale) + zero_point, -128, 127), i8)  # to qint8
 quantize_per_channel(input, scales, zero_points, axis, dtype) -> cast(clamp(round(input / scales)
     + zero_points, -128, 127), i8)  # to i8
 rand(*size, dtype=none) -> uniform(0, 1, size, dtype=dtype)
@@ -203,7 +215,7 @@ randn(*size, dtype=none) -> normal(0, 1, size, dtype=dtype)
 normal(mean, std, size) -> normal(mean, std, size)
 range(start, end, step=1) -> arange(start, end + 1, step)
 ravel(input) = flatten(input)
-rot90(input, k=1, dims) -> flip(transpose(input, 0, 1), [0])  # of a matrix, k=1
+rot90(input, k=1, dims=none) -> {ndim=2, k=1} flip(transpose(input, 0, 1), [0])  # of a matrix, k=1
 round(input, decimals=0) -> round(input) | round(input * 10 ** decimals) / 10 ** decimals
 rsub(input, other, alpha=1) -> other - input | other - alpha * input
 scalar_tensor(s, dtype=none) -> full([], s, dtype)
@@ -219,8 +231,7 @@ soft_margin_loss(input, target) -> mean(log1p(exp(-target * input)))
 multilabel_soft_margin_loss(input, target) -> binary_cross_entropy_with_logits(input, target)
 split_with_sizes(input, split_sizes, dim=0) = split(input, split_sizes, dim)
 squeeze(input, dim=none) -> squeeze(input, dim)
-std_mean(input, dim=none, correction=1, keepdim=false) -> std(input, dim, correction, keepdim)  #
-    and mean(...) for the second result
+std_mean(input, dim=none, correction=1, keepdim=false) -> std(input, dim, correction, keepdim)
 sub(input, other, alpha=1) -> input - other | input - alpha * other
 subtract(input, other, alpha=1) = sub(input, other) | input - alpha * other
 swapaxes(input, axis0, axis1) = transpose(input, axis0, axis1)
@@ -228,16 +239,20 @@ swapdims(input, dim0, dim1) = transpose(input, dim0, dim1)
 swish(input) = silu(input)
 t(input) = permute(input, [1, 0])
 take_along_dim(input, indices, dim) = take_along_axis(input, indices, dim)
-tensor(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
-as_tensor(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
-asarray(data, dtype=none) -> full([], data, dtype)  # of one number; other data is an input
+tensor(data, dtype=none) -> {ndim>=0, dtype=none} set(data) | {ndim>=0} cast(data, dtype) |
+    {data:one} full([], data, dtype)  # of one number; other data is an input
+as_tensor(data, dtype=none) -> {ndim>=0, dtype=none} set(data) | {ndim>=0} cast(data, dtype) |
+    {data:one} full([], data, dtype)  # of one number; other data is an input
+asarray(data, dtype=none) -> {ndim>=0, dtype=none} set(data) | {ndim>=0} cast(data, dtype) |
+    {data:one} full([], data, dtype)  # of one number; other data is an input
 tensor_split(input, sections, dim=0) -> chunk(input, sections, dim)
 tile(input, dims) = repeat(input, dims)
-trace(input) -> sum(where(unsqueeze(arange(N), 1) == arange(N), input, 0.0))  # of an input [N, N]
-trapezoid(y, dx=1, dim=-1) -> sum(narrow(y, dim, 1, length) + narrow(y, dim, 0, length),
-    dims=[dim]) * (dx / 2)  # length: the extent less 1
-trapz(y, dx=1, dim=-1) -> sum(narrow(y, dim, 1, length) + narrow(y, dim, 0, length), dims=[dim]) *
-    (dx / 2)  # length: the extent less 1
+trace(input) -> sum(where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)), input,
+    0.0))  # of a square matrix
+trapezoid(y, x=none, dx=1, dim=-1) -> sum(narrow(y, dim, 1, size(y, dim) - 1) + narrow(y, dim, 0,
+    size(y, dim) - 1), dims=[dim]) * (dx / 2)
+trapz(y, x=none, dx=1, dim=-1) -> sum(narrow(y, dim, 1, size(y, dim) - 1) + narrow(y, dim, 0,
+    size(y, dim) - 1), dims=[dim]) * (dx / 2)
 triplet_margin_loss(anchor, positive, negative, margin=1.0) -> mean(relu(norm(anchor - positive,
     dims=[1]) - norm(anchor - negative, dims=[1]) + margin))
 true_divide(input, other) = truediv(input, other)
@@ -256,25 +271,29 @@ bilinear(input1, input2, weight, bias=none) -> squeeze(unsqueeze(input1, 1) @ we
 cdist(x1, x2, p=2.0) -> norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, [-1])
 cross(input, other, dim=-1) -> roll(input, -1, -1) * roll(other, 1, -1) - roll(input, 1, -1) *
     roll(other, -1, -1)
-diag(input) -> sum(where(unsqueeze(arange(N), 1) == arange(N), input, 0.0), dims=[1])  # of a
-    matrix [N, N]
-diagonal(input) -> sum(where(unsqueeze(arange(N), 1) == arange(N), input, 0.0), dims=[1])  # of a
-    matrix [N, N]
-diag_embed(input) -> where(unsqueeze(arange(N), 1) == arange(N), unsqueeze(input, -1), 0.0)  # of
-    a vector [N]
-diagflat(input) -> where(unsqueeze(arange(N), 1) == arange(N), unsqueeze(input, -1), 0.0)  # of a
-    vector [N]
+diag(input, diagonal=0) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input,
+    0)), unsqueeze(input, -1), 0.0) | {ndim=2} sum(where(unsqueeze(arange(size(input, 0)), 1) ==
+    arange(size(input, 0)), input, 0.0), dims=[1])  # of a vector, or of a square matrix
+diagonal(input) -> {ndim=2} sum(where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input,
+    0)), input, 0.0), dims=[1])  # of a square matrix
+diag_embed(input) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)),
+    unsqueeze(input, -1), 0.0)  # of a vector
+diagflat(input) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)),
+    unsqueeze(input, -1), 0.0)  # of a vector
 equal(input, other) -> all(input == other)
 allclose(input, other, rtol=1e-5, atol=1e-8) -> all(isclose(input, other, rtol, atol))
-kron(input, other) -> reshape(unsqueeze(unsqueeze(input, 1), 3) * unsqueeze(unsqueeze(other, 0),
-    2), [A * C, B * D])  # of matrices [A, B] and [C, D]
+kron(input, other) -> {ndim=2} reshape(unsqueeze(unsqueeze(input, 1), 3) *
+    unsqueeze(unsqueeze(other, 0), 2), [size(input, 0) * size(other, 0), size(input, 1) *
+    size(other, 1)])  # of matrices
 cov(input) -> (input - mean(input, [1], true)) @ transpose(input - mean(input, [1], true), 0, 1) /
-    (N - 1)  # of rows of N observations
+    (size(input, 1) - 1)  # of rows of observations
 isin(elements, test_elements) -> any(unsqueeze(elements, -1) == test_elements, dims=[-1])
 renorm(input, p, dim=0, maxnorm=1.0) -> input * minimum(maxnorm / norm(input, p, [1], true), 1.0)
     # of rows
 take(input, index) -> index_select(flatten(input), flatten(index), 0)
-tensordot(a, b, dims=2) -> reshape(a, [M, K]) @ reshape(b, [K, N])
+tensordot(a, b, dims=2) -> {dims=1} a @ b | {ndim=2, dims=2} sum(a * b) | {ndim=3, dims=2}
+    reshape(a, [size(a, 0), size(a, 1) * size(a, 2)]) @ reshape(b, [size(a, 1) * size(a, 2), size(b,
+    2)])  # of b with one dim, or none, besides the contracted ones
 tril_indices(row, col, offset=0) -> tril(ones([row, col]), offset)  # a mask of them
 triu_indices(row, col, offset=0) -> triu(ones([row, col]), offset)  # a mask of them
 norm_except_dim(v, pow=2, dim=0) -> norm(v, 2.0, dims, true)  # dims: all but `dim`
@@ -294,23 +313,56 @@ multi_head_attention_forward(query, key, value) -> scaled_dot_product_attention(
     linear, reshape and permute of each
 rrelu(input, lower=0.125, upper=0.3333333333333333) -> where(input >= 0, input, input *
     0.22916666666666666)  # as in evaluation
-cumulative_trapezoid(y, dx=1, dim=-1) -> cumsum(narrow(y, dim, 1, length) + narrow(y, dim, 0,
-    length), dim) * (dx / 2)  # length: the extent less 1
+cumulative_trapezoid(y, x=none, dx=1, dim=-1) -> cumsum(narrow(y, dim, 1, size(y, dim) - 1) +
+    narrow(y, dim, 0, size(y, dim) - 1), dim) * (dx / 2)
 sum_to_size(input, size) -> sum(input, dims, keepdim=true)  # dims: those of extent 1 in `size`
 lp_pool1d(input, norm_type, kernel_size) -> norm(unflatten(input, -1, [-1, kernel_size]),
     norm_type, [-1])
-avg_pool1d(input, kernel_size) -> mean(unflatten(input, -1, [-1, kernel_size]), [-1])  # of
-    windows side by side
-max_pool1d(input, kernel_size) -> max(unflatten(input, -1, [-1, kernel_size]), [-1])  # of windows
+avg_pool1d(input, kernel_size, stride=none) -> {stride=none} mean(unflatten(input, -1, [-1,
+    kernel_size]), [-1]) | {stride=kernel_size} mean(unflatten(input, -1, [-1, kernel_size]), [-1])
+    # of windows side by side
+max_pool1d(input, kernel_size, stride=none) -> {stride=none} max(unflatten(input, -1, [-1,
+    kernel_size]), [-1]) | {stride=kernel_size} max(unflatten(input, -1, [-1, kernel_size]), [-1])
+    # of windows side by side
+adaptive_avg_pool1d(input, output_size) -> {output_size=1} mean(input, [-1], true) |
+    mean(unflatten(input, -1, [output_size, -1]), [-1])  # of an extent that is a multiple
+adaptive_avg_pool2d(input, output_size) -> {output_size=1} mean(input, [-2, -1], true)  # of
+    output_size 1
+adaptive_avg_pool3d(input, output_size) -> {output_size=1} mean(input, [-3, -2, -1], true)  # of
+    output_size 1
+adaptive_max_pool1d(input, output_size) -> {output_size=1} max(input, [-1], true) |
+    max(unflatten(input, -1, [output_size, -1]), [-1])  # of an extent that is a multiple
+adaptive_max_pool2d(input, output_size) -> {output_size=1} max(input, [-2, -1], true)  # of
+    output_size 1
+adaptive_max_pool3d(input, output_size) -> {output_size=1} max(input, [-3, -2, -1], true)  # of
+    output_size 1
+roll(input, shifts, dims=none) -> {dims=none} reshape(roll(flatten(input), [shifts], [0]),
+    shape(input)) | roll(input, shifts, dims)
+avg_pool2d(input, kernel_size, stride=none) -> {ndim=4, kernel_size:one, stride=none}
+    mean(reshape(input, [size(input, 0), size(input, 1), size(input, 2) // kernel_size, kernel_size,
+    size(input, 3) // kernel_size, kernel_size]), [3, 5]) | {ndim=4, kernel_size:one,
+    stride=kernel_size} mean(reshape(input, [size(input, 0), size(input, 1), size(input, 2) //
+    kernel_size, kernel_size, size(input, 3) // kernel_size, kernel_size]), [3, 5])  # of windows
     side by side
-adaptive_avg_pool1d(input, output_size) -> mean(unflatten(input, -1, [output_size, -1]), [-1])  #
-    of an extent that is a multiple
-adaptive_avg_pool2d(input, output_size) -> mean(input, [2, 3], true)  # of output_size 1
-adaptive_avg_pool3d(input, output_size) -> mean(input, [2, 3, 4], true)  # of output_size 1
-adaptive_max_pool1d(input, output_size) -> max(unflatten(input, -1, [output_size, -1]), [-1])  #
-    of an extent that is a multiple
-adaptive_max_pool2d(input, output_size) -> max(input, [2, 3], true)  # of output_size 1
-adaptive_max_pool3d(input, output_size) -> max(input, [2, 3, 4], true)  # of output_size 1
+max_pool2d(input, kernel_size, stride=none) -> {ndim=4, kernel_size:one, stride=none}
+    max(reshape(input, [size(input, 0), size(input, 1), size(input, 2) // kernel_size, kernel_size,
+    size(input, 3) // kernel_size, kernel_size]), [3, 5]) | {ndim=4, kernel_size:one,
+    stride=kernel_size} max(reshape(input, [size(input, 0), size(input, 1), size(input, 2) //
+    kernel_size, kernel_size, size(input, 3) // kernel_size, kernel_size]), [3, 5])  # of windows
+    side by side
+interpolate(input, size=none, scale_factor=none, mode=nearest) -> {ndim=3, mode=nearest}
+    repeat_interleave(input, scale_factor, 2) | {ndim=4, mode=nearest}
+    repeat_interleave(repeat_interleave(input, scale_factor, 2), scale_factor, 3)  # by a whole
+    number; other modes have no kernels
+softmax2d(input) -> softmax(input, dim=-3)
+linalg.norm(A, ord=none, dim=none, keepdim=false) -> {ord=none} norm(A, 2.0, dim, keepdim) |
+    {ndim=1} norm(A, ord, dim, keepdim) | {dim>=-9} norm(A, ord, dim, keepdim)  # of vectors
+clip_grad_norm_(parameters, max_norm) -> parameters * minimum(max_norm / (norm(parameters) + 1e-6),
+    1.0)  # of one tensor
+clip_grad_value_(parameters, clip_value) -> clamp(parameters, -clip_value, clip_value)
+cartesian_prod(a, b) -> {ndim=1} reshape(stack([expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)]),
+    expand(unsqueeze(b, 0), [size(a, 0), size(b, 0)])], -1), [size(a, 0) * size(b, 0), 2])
+meshgrid(a, b, indexing=ij) -> {indexing=ij} expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)])
 """
 
 METHODS = """
@@ -360,4 +412,7 @@ H(self) -> permute(self, [1, 0])
 mH(self) -> transpose(self, -2, -1)
 shape(self) -> shape(self)  # a result for each dim; or write the names of dims
 ndim(self) -> size(self, 0)  # the number of dims is known: write it
+unfold(self, dimension, size, step) -> {step=size, dimension=-1} unflatten(self, -1, [-1, size]) |
+    {step=size, dimension>=0} movedim(unflatten(self, dimension, [-1, size]), dimension + 1, -1)  #
+    of windows side by side
 """

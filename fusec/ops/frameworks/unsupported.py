@@ -10,7 +10,7 @@ UNSUPPORTED = {
         mkldnn_convolution fold unfold unfold_copy
     """,
     "sliding windows have no kernels; for non-overlapping windows, reshape and reduce": """
-        avg_pool2d avg_pool3d lp_pool2d lp_pool3d max_pool2d max_pool3d max_pool1d_with_indices
+        avg_pool3d lp_pool2d lp_pool3d max_pool3d max_pool1d_with_indices
         max_pool2d_with_indices max_pool3d_with_indices max_unpool1d max_unpool2d max_unpool3d
         adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices
         adaptive_max_pool3d_with_indices fractional_max_pool2d fractional_max_pool2d_with_indices
@@ -19,12 +19,12 @@ UNSUPPORTED = {
         quantized_max_pool3d local_response_norm
     """,
     "interpolation and sampling of images have no kernels": """
-        interpolate upsample upsample_bilinear upsample_nearest grid_sample grid_sampler
+        upsample upsample_bilinear upsample_nearest grid_sample grid_sampler
         grid_sampler_2d grid_sampler_3d affine_grid affine_grid_generator
         cudnn_affine_grid_generator cudnn_grid_sampler
     """,
     "the shape of its result depends on the data; a mask with `where` keeps the shape": """
-        argwhere bincount cartesian_prod combinations histc histogram histogramdd masked_scatter
+        argwhere bincount combinations histc histogram histogramdd masked_scatter
         masked_select nonzero nonzero_static segment_reduce unique unique_consecutive unique_dim
         unravel_index is_nonzero tolist sparse_mask
     """,
@@ -109,7 +109,7 @@ UNSUPPORTED = {
         ndimension nelement promote_types result_type typename is_cudnn_acceptable
         cudnn_is_acceptable sym_float sym_fresh_size sym_int sym_ite sym_max sym_min sym_not
         sym_sum sym_constrain_range sym_constrain_range_for_size expand_single_value
-        list_or_empty assert_int_or_pair enum_list_as_int_list broadcast_tensors meshgrid
+        list_or_empty assert_int_or_pair enum_list_as_int_list broadcast_tensors
         hash_tensor resolve_conj resolve_neg
     """,
     "a fusion runs on one GPU, where the caller's tensors are": """
@@ -120,6 +120,9 @@ UNSUPPORTED = {
         backward enable_grad grad grad_dtype inference_mode is_grad_enabled
         is_inference_mode_enabled no_grad register_hook register_post_accumulate_grad_hook
         reinforce requires_grad requires_grad_ retain_grad retains_grad detach_copy vmap
+    """,
+    "a fusion records no gradients: call the function itself": """
+        checkpoint
     """,
     "it is a setting or a tool of PyTorch, not an operation on tensors": """
         BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor DoubleStorage

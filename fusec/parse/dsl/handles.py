@@ -26,6 +26,21 @@ else:
     Methods = object  # what the operations give a value is in typed.pyi alone
 
 
+class Method:
+    """A method of a value, which is called: it says so where a value is expected."""
+
+    def __init__(self, name: str, function: Callable[..., Any], owner: Handle) -> None:
+        """Call `function` with the owner first."""
+        self._name, self._function, self._owner = name, function, owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the operation gives of the owner and further arguments."""
+        return self._function(self._owner, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"a method: write `.{self._name}()`, with its arguments"
+
+
 class Handle(Methods):
     """A value of a definition; `handle.name(...)` is `fd.ops.name(handle, ...)`."""
 
@@ -60,7 +75,7 @@ class Handle(Methods):
         if function is None and name not in TABLE:
             raise refuse(name, type(self).__name__, TABLE)
         function = function or getattr(self.definition.ops, name)
-        return lambda *args, **kwargs: function(self, *args, **kwargs)
+        return Method(name, function, self)
 
     def is_tensor(self) -> bool:
         """Return whether this is a tensor; scalars of nvFuser are values too."""

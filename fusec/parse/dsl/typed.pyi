@@ -162,6 +162,8 @@ class Functions:
     @overload
     def softmax(self, *args: Any, **options: Any) -> Tensor:
         """Return exp(x) divided by its sum along `dim`."""
+    def prelu(self, x: Operand, weight: Operand, *, name: _str | None = None) -> Tensor:
+        """Return x where it is above 0, else x times the weight: one, or one per channel (dim 1)."""
     @overload
     def log_softmax(self, x: Operand, dim: _int, *, name: _str | None = None) -> Tensor:
         """Return the logarithm of softmax."""
@@ -930,10 +932,6 @@ class Functions:
         """x.contiguous(): set(self)"""
     def convert_element_type(self, *args: Any, **options: Any) -> Tensor:
         """convert_element_type(operand, new_dtype): cast(operand, new_dtype)"""
-    def cumulative_prod(self, *args: Any, **options: Any) -> Tensor:
-        """cumulative_prod(x, axis): cumprod(x, axis)"""
-    def cumulative_sum(self, *args: Any, **options: Any) -> Tensor:
-        """cumulative_sum(x, axis): cumsum(x, axis)"""
     def degrees(self, *args: Any, **options: Any) -> Tensor:
         """degrees(x): rad2deg(x)"""
     def detach(self, *args: Any, **options: Any) -> Tensor:
@@ -1008,6 +1006,8 @@ class Functions:
         """negative(input): neg(input)"""
     def not_equal(self, *args: Any, **options: Any) -> Tensor:
         """not_equal(input, other): ne(input, other)"""
+    def numpy(self, *args: Any, **options: Any) -> Tensor:
+        """x.numpy(): set(self)"""
     def permute_dims(self, *args: Any, **options: Any) -> Tensor:
         """permute_dims(a, axes): permute(a, axes)"""
     def positive(self, *args: Any, **options: Any) -> Tensor:
@@ -1261,6 +1261,8 @@ class Methods:
         """Return the mean over `dims`; f32 for integers."""
     def softmax(self, dim: _int, *, name: _str | None = None) -> Tensor:
         """Return exp(x) divided by its sum along `dim`."""
+    def prelu(self, weight: Operand, *, name: _str | None = None) -> Tensor:
+        """Return x where it is above 0, else x times the weight: one, or one per channel (dim 1)."""
     def log_softmax(self, dim: _int, *, name: _str | None = None) -> Tensor:
         """Return the logarithm of softmax."""
     @overload
@@ -2027,10 +2029,6 @@ class Methods:
         """x.contiguous(): set(self)"""
     def convert_element_type(self, *args: Any, **options: Any) -> Tensor:
         """convert_element_type(operand, new_dtype): cast(operand, new_dtype)"""
-    def cumulative_prod(self, *args: Any, **options: Any) -> Tensor:
-        """cumulative_prod(x, axis): cumprod(x, axis)"""
-    def cumulative_sum(self, *args: Any, **options: Any) -> Tensor:
-        """cumulative_sum(x, axis): cumsum(x, axis)"""
     def degrees(self, *args: Any, **options: Any) -> Tensor:
         """degrees(x): rad2deg(x)"""
     def detach(self, *args: Any, **options: Any) -> Tensor:
@@ -2105,6 +2103,8 @@ class Methods:
         """negative(input): neg(input)"""
     def not_equal(self, *args: Any, **options: Any) -> Tensor:
         """not_equal(input, other): ne(input, other)"""
+    def numpy(self, *args: Any, **options: Any) -> Tensor:
+        """x.numpy(): set(self)"""
     def permute_dims(self, *args: Any, **options: Any) -> Tensor:
         """permute_dims(a, axes): permute(a, axes)"""
     def positive(self, *args: Any, **options: Any) -> Tensor:

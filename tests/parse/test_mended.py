@@ -1,0 +1,193 @@
+"""The help for what readers wrote wrong: the line, the place and the text to write."""
+
+from __future__ import annotations
+
+import pytest
+from followed import error_of
+
+HEAD = """fusion: f
+dims: {B: 2, S: 8, H: {default: 16, multiple_of: 8}, NH: 4, D: {default: 4, multiple_of: 2}, V: 32}
+inputs:
+  x: f32[B, S, H]
+  r: f32[B, S, H]
+  w: f32[H]
+  W: f32[H, H]
+  q: f32[B, NH, S, D]
+  m: bool[B, S, H]
+  a: f32[B]
+  c: f32[D]
+  logits: f32[B, V]
+  target: i64[B]
+ops:
+  - {LINE}
+  - z = y + 1
+outputs: [z]
+"""
+LINES = {
+    "y = x.view(B, S, NH, D)": "declare `H: D * NH` under `dims:`, below `D`",
+    "y = torch.einsum('bsh,oh->bso', x, W)": "write `y = linear(x, W)`",
+    "y = torch.einsum('bsh,ho->bso', x, W)": "write `y = x @ W`",
+    "y = torch.var(x, 1, False)": "write `y = var(x, 1, 0)`",
+    "y = F.softmax(x)": "for the last dim: write `y = softmax(x, dim=-1)`",
+    "y = x.squeeze()": "write `y = set(x)`",
+    "y = torch.cat(x, r, dim=1)": "write `y = cat([x, r], 1)`",
+    "y = cat([x, w], 0)": "`unsqueeze(w, 0)` inserts a dim",
+    "y = cast(x * rsqrt(r)) * w, bf16)": "too many: write `y = cast(x * rsqrt(r) * w, bf16)`",
+    "y = relu(x))": "one `)` too many: write `y = relu(x)`",
+    "y = x & r": "for values that are not 0 write `logical_and(a, b)`",
+    "y = (x > 0) & r": "write `y = (x > 0) & (r",
+    "y = x + r# residual": "a comment begins with a blank and `#`",
+    "y = lambda u: u + r": "op lines have no `lambda`",
+    "y, = relu(x)": "write `y = relu(x)`",
+    "y <- relu(x)": "write `y = relu(x)`",
+    "y := relu(x)": "write `y = relu(x)`",
+    "y = h = relu(x)": "write `h = relu(x)` and `y = set(h)`",
+    "y = relu x": "operations are called: write `y = relu(x)`",
+    "x++": "write `x_2 = x + 1`, and `x_2` for `x`",
+    "y = torch.tensor(x, dtype=torch.bfloat16)": "write `y = cast(x, bf16)`",
+    "y = torch.tensor([0, 2])": "`tensor` of PyTorch with `data=[0, 2]` has no equivalent",
+    "y = sum([x, r])": "write `y = x + r`",
+    "y = x is None": "a value is never None",
+    "y = !m": "write `y = logical_not(m)`",
+    "y = where(x && r, x, 0)": "write `y = where(logical_and(x, r), x, 0)`",
+    "y = where(x > 0 && r < 1, x, 0)": "write `y = where((x > 0) & (r < 1), x, 0)`",
+    "y = x > 0 ? r : w": "write `y = where(x > 0, r, w)`",
+    "y = F.cross_entropy(target, logits)": "write `y = cross_entropy(logits, target)`",
+    "y = nn.LayerNorm(H)(x)": "write `y = layer_norm(x, [H], w)`",
+    "y = self.dropout(x)": "if it is `dropout`, write `y, _ = dropout(x, 0.5)`",
+    "y = x + self.w": "write `w`",
+    "y = x + self.bias": "declare `bias` under `inputs:`",
+    "y = checkpoint(fn, x)": "call the function itself",
+    "y = rearrange(x, 'b s (h d) -> b h s d', h=NH)":
+        "write `y = permute(reshape(x, [B, S, NH, H // NH]), [0, 2, 1, 3])`",
+    "y = einops.rearrange(q, 'b h s d -> b s (h d)')":
+        "write `y = reshape(permute(q, [0, 2, 1, 3]), [B, S, D * NH])`",
+    "y = reduce(x, 'b s h -> b h', 'mean')": "write `y = mean(x, [1])`",
+    "y = F.pad(x, (1, 1), mode='replicate')": "with `mode=replicate` has no equivalent",
+    "y = torch.meshgrid(a, c)": "write `y = expand(unsqueeze(a, 1), [B, D])`",
+    "y, v = torch.meshgrid(a, c)": "and `v = expand(unsqueeze(c, 0), [B, D])`",
+    "y = torch.arange(0, 1, 0.25)": "write `y = cast(arange(4), f32) * 0.25`",
+    "y = torch.where(x > 0)": "the shape of its result depends on the data",
+    "y = torch.diag(relu(w))": "give the first argument a name on a line above",
+    "y: {op: mul, args: [x, 2]}": "write `- y = mul(x, 2)`",
+    "y = topk(x, 2)\n  - u = y.values": "name both results in the line that makes them",
+    "y = x[:, ::-1]": "write `y = flip(x, [1])`",
+    "y = x[1.5]": "an index is an integer, a slice",
+    "y = x[True]": "an index is an integer, a slice",
+    "y = (x + r": "close the `(` with `)`",
+    'y = softmax(x, dim="last")': "the last one is -1",
+    "y = x.float16()": "write `y = cast(x, f16)`",
+    "y = np.array([1.0, 2.0]) * x": "with `object=[1.0, 2.0]` has no equivalent",
+    "y = x @ W.transpose()": "write `y = x @ permute(W, [1, 0])`",
+    "y = [x, r]": "`stack([a, b], 0)` makes a tensor of several",
+    "y = x, r": "write a line for each result",
+    "y = x.grad": "gradients are not recorded",
+    "y = x == None": "a value is never none",
+    "y = torch.clip_grad_norm_(w, 1.0)":
+        "write `y = w * minimum(1.0 / (norm(w) + 1e-06), 1.0)`",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_help_says_what_to_write(line: str) -> None:
+    error = error_of(HEAD.replace("{LINE}", line))
+    assert error is not None
+    assert LINES[line] in error.render()
+
+
+FILE = """fusion: file
+dims: {B: 64, H: 256}
+inputs:
+  x: f32[B, H]
+  dy: f32[B, H]
+ops:
+  - y = relu(x)
+  - z = dy * y
+outputs: [y, z]
+"""
+FILES = {
+    "no blank after the dash": ("  - z = ", "  -z = ", 8, "write `- z = dy * y`"),
+    "no colon, at the end": ("outputs: [", "outputs [", 9, "write `outputs: [y, z]`"),
+    "an assignment": ("x: f32", "x = f32", 4, "write `x: f32[B, H]`"),
+    "a block": ("ops:\n", "ops: |\n", 6, "remove the `|` after `ops:`"),
+    "an entry on the line of its section":
+        ("inputs:\n  x: f32[B, H]\n  dy: f32[B, H]", "inputs: x: f32[B, H]", 3,
+         "write `x: f32[B, H]` on a line below"),
+    "a size without a name": ("x: f32[B", "x: f32[?", 4, "each size has a name"),
+    "any rank": ("x: f32[B", "x: f32[...", 4, "each size has a name"),
+    "two commas": ("H: 256}", "H: 256,, }", 2, "remove one `,`"),
+    "shape and dtype": ("x: f32[B, H]", "x: {shape: [B, H], dtype: f32}", 4,
+                        "write `x: f32[B, H]`"),
+    "the shape first": ("x: f32[B, H]", "x: [B, H] f32", 4, "write `x: f32[B, H]`"),
+    "no `ops:`": ("ops:\n", "", 6, "op lines stand under `ops:`"),
+    "a type in a flow mapping":
+        ("inputs:\n  x: f32[B, H]\n  dy: f32[B, H]", "inputs: {x: f32[B, H]}", 3,
+         'quote the type, as in `{x: "f32[B, H]"}`'),
+    "outputs without brackets": ("[y, z]", "y, z", 9, "write `outputs: [y, z]`"),
+    "outputs below each other": (" [y, z]", "\n  y\n  z", 10, "write `outputs: [y, z]`"),
+    "outputs with types": (" [y, z]", "\n  y: f32[B, H]\n  z: f32[B, H]", 10,
+                           "write `outputs: [y, z]`"),
+    "outputs with a blank": ("[y, z]", "[y z]", 9, "a comma is missing: write `y, z`"),
+    "an output that is computed": ("[y, z]", "[y, z * 2]", 9, "write `- y_2 = z * 2`"),
+    "another name of a section": ("outputs:", "return:", 9, "did you mean `outputs`?"),
+    "a float for a size": ("B: 64", "B: 64.0", 2, "write `B: 64`"),
+    "a power for a size": ("B: 64", "B: 2**6", 2, "write `B: 64`"),
+    "text for a size": ("B: 64", "B: 'n'", 2, "write `B: 4096`"),
+    "a default without its sign": ("  dy:", "  eps: f32 1e-5\n  dy:", 5,
+                                   "write `eps: f32 = 1e-5`"),
+    "a default that is a word": ("  dy:", "  eps: f32 = small\n  dy:", 5,
+                                 "write a number, as in `eps: f32 = 1e-5`"),
+    "a mesh axis for a dim": ("dims:", "mesh: {dp: 2}\ndims:", 5, "dims are numbered"),
+    "Python": (FILE, "def f(x):\n    return x\n", 1, "this is Python, not YAML"),
+    "sizes with `=`": ("{B: 64, H: 256}", "B=64, H=256", 2, "write `dims: {B: 64, H: 256}`"),
+    "a size that varies": ("B: 64", "B: dynamic", 2, "all sizes vary at run time"),
+    "a question mark for a size": ("B: 64", "B: ?", 2, "write a default, as in `T: 4096`"),
+    "parentheses for a shape": ("x: f32[B, H]", "x: f32(B, H)", 4, "`f32[B, H]`"),
+    "a shape without commas": ("x: f32[B, H]", "x: f32[B H]", 4, "write `f32[B, H]`"),
+    "a shape of C": ("x: f32[B, H]", "x: f32[B][H]", 4, "write `f32[B, H]`"),
+    "inputs as a list": ("  x: f32", "  - x: f32", 4, "write `x: f32[B, H]`, without the `- `"),
+    "two inputs on a line": ("x: f32[B, H]\n  dy: f32[B, H]", "x, dy: f32[B, H]", 4,
+                             "write `x: f32[B, H]` and `dy: f32[B, H]`"),
+    "a quotient for a default": ("  dy:", "  eps: f32 = 1/100\n  dy:", 5,
+                                 "write `eps: f32 = 0.01`"),
+    "a default without a type": ("ops:", "  eps = 0.01\nops:", 6, "write `eps: f32 = 0.01`"),
+    "an empty entry": ("ops:\n", "ops:\n  -\n", 7, "remove this `-`"),
+    "an op line in brackets": ("- y = relu(x)", "- [y = relu(x)]", 7, "write `- y = relu(x)`"),
+    "a star for a dash": ("  - y", "  * y", 7, "write `- y = relu(x)`"),
+    "a plus for a dash": ("  - y", "  + y", 7, "write `- y = relu(x)`"),
+    "a number for a dash": ("  - y", "  1. y", 7, "write `- y = relu(x)`"),
+    "a long dash": ("  - y", "  \u2013 y", 7, "write `- y = relu(x)`"),
+    "two dashes": ("  - y", "  - - y", 7, "write `- y = relu(x)`"),
+    "names of MLIR": ("- y = relu(x)", "- %y = relu(%x)", 7, "write `- y = relu(x)`"),
+    "a declaration": ("- y = relu(x)", "- let y = relu(x)", 7, "write `y = relu(x)`"),
+    "a declaration of C": ("- y = relu(x)", "- float y = relu(x)", 7, "write `y = relu(x)`"),
+    "a cast of C": ("- y = relu(x)", "- y = (bf16)x", 7, "write `y = cast(x, bf16)`"),
+    "a cast of Rust": ("- y = relu(x)", "- y = x as bf16", 7, "write `y = cast(x, bf16)`"),
+    "indented less": ("  dy:", " dy:", 5, "is indented by 1 blank, and the one above by 2"),
+    "a quote that is not closed": ("x: f32[B, H]", 'x: "f32[B, H]', 4, "close it with the same"),
+    "outputs in parentheses": ("[y, z]", "(y, z)", 9, "write `outputs: [y, z]`"),
+    "an arrow for an alias": ("[y, z]", "[z, y -> x]", 9, "write `- y: {alias: x}`"),
+    "a dim as an output": ("[y, z]", "[y, B]", 9, "the caller knows it: remove it"),
+    "a phase without brackets":
+        ("outputs: [y, z]\n", "outputs: [y, z]\nphases: {forward: y, backward: [z]}\n", 10,
+         "write `[y]`"),
+    "a mesh axis without a number": ("dims:", "mesh: {tp: two}\ndims:", 2,
+                                     "write the number of ranks, as in `tp: 2`"),
+    "a phase without outputs":
+        ("outputs: [y, z]\n", "outputs: [y, z]\nphases:\n  forward: [y]\n  b: []\n", 12,
+         "output `z` is in no phase"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_place_and_the_help_are_right(name: str) -> None:
+    old, new, line, help = FILES[name]
+    assert old in FILE
+    text = FILE.replace(old, new, 1)
+    if name == "a mesh axis for a dim":
+        text = text.replace("x: f32[B, H]", 'x: {type: "f32[B, H]", shard: {dp: 0}}')
+    error = error_of(text)
+    assert error is not None
+    assert help in error.render()
+    assert error.diagnostic.span is not None
+    assert error.diagnostic.span.line == line
