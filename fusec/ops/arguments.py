@@ -58,7 +58,7 @@ def bind(
             raise FusecError(
                 f"`{op.name}` needs `{param.name}`",
                 span=span,
-                help=signature(op),
+                help=_help_of(op, param),
                 code=MISSING_ARGUMENT,
             )
         if param.is_operand:
@@ -187,11 +187,19 @@ def flat_operands(op: OpDef, slots: Sequence[list[Operand] | None]) -> list[Oper
     return flat
 
 
+def _help_of(op: OpDef, param: Param) -> str:
+    """Return the help for an argument that is missing."""
+    last = f"; `{param.name}=-1` is the last dim" if param.kind == "axis" else ""
+    return f"{signature(op)}{last}"
+
+
 def _operands_of(op: OpDef, param: Param, value: Any) -> list[Operand]:
     if param.kind == "operands":
         if not isinstance(value, (list, tuple)) or not value:
             raise FusecError(
-                f"`{param.name}` of `{op.name}` must be a list of tensors", code=NOT_A_LIST
+                f"`{param.name}` of `{op.name}` must be a list of tensors",
+                help=f"write `{op.name}([a, b])`",
+                code=NOT_A_LIST,
             )
         return [_operand(op, param, v) for v in value]  # pyright: ignore[reportUnknownVariableType]
     return [_operand(op, param, value)]

@@ -43,12 +43,13 @@ def not_ours(
             help=help,
             code=UNSUPPORTED_OPERATION,
         )
-    text = written or " or ".join(f"`{e}`" for e in entry.expressions)
+    forms = " or ".join(f"`{e}`" for e in entry.expressions)
+    text = f"write {written}" if written else f"the form is {forms}"
     return FusecError(
         f"`{name}` is {entry.framework}'s name, not an operation of fusec",
         span=span,
         notes=[f"it is {entry.title}"] if written and entry.kind != "same" else (),
-        help=f"write {text}" + (f"; {entry.note}" if entry.note else ""),
+        help=text + (f"; {entry.note}" if entry.note else ""),
         code=FOREIGN_NAME,
     )
 

@@ -162,7 +162,7 @@ def _prepare_select(builder: Any, slots: list[list[Operand] | None], given: Attr
 
 
 def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
-    axis = attributes["dim"]
+    axis: int = attributes["dim"]
     shape, index = tensor_shape("select", operands[0]), operands[1]
     require_index("select", index)
     if index.shape:

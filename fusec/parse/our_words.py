@@ -339,7 +339,7 @@ class OurWords:
         written = self._written(entry, tree, called)
         if entry.kind == "unsupported":
             return not_ours(tree.name.text, entry, written)
-        help = f"write {written or f'`{entry.expressions[0]}`'}"
+        help = f"write {written}" if written else f"the form is `{entry.expressions[0]}`"
         help += f"; {entry.note}" if entry.note else ""
         return FusecError(message, help=help, code=METHOD_CALL)
 

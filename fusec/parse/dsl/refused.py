@@ -126,7 +126,7 @@ def refuse(
             span=span,
             help="`fusec dump` shows kernels, graphs and parameters",
         )
-    close = nearest(name, known)
+    close = "ops" if name in ("op", "operations") else nearest(name, known)
     return MissingName(
         f"{owner} has no `{name}`",
         span=span,

@@ -1006,8 +1006,6 @@ class Functions:
         """negative(input): neg(input)"""
     def not_equal(self, *args: Any, **options: Any) -> Tensor:
         """not_equal(input, other): ne(input, other)"""
-    def numpy(self, *args: Any, **options: Any) -> Tensor:
-        """x.numpy(): set(self)"""
     def permute_dims(self, *args: Any, **options: Any) -> Tensor:
         """permute_dims(a, axes): permute(a, axes)"""
     def positive(self, *args: Any, **options: Any) -> Tensor:
@@ -2103,8 +2101,6 @@ class Methods:
         """negative(input): neg(input)"""
     def not_equal(self, *args: Any, **options: Any) -> Tensor:
         """not_equal(input, other): ne(input, other)"""
-    def numpy(self, *args: Any, **options: Any) -> Tensor:
-        """x.numpy(): set(self)"""
     def permute_dims(self, *args: Any, **options: Any) -> Tensor:
         """permute_dims(a, axes): permute(a, axes)"""
     def positive(self, *args: Any, **options: Any) -> Tensor:
