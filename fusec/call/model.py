@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusec.call.frameworks import kind_of
+from fusec.call.given import merge_arguments, require_all
 from fusec.call.interfaces import DeviceArray
 from fusec.call.program import Program
 from fusec.diagnostics import FusecError
@@ -59,11 +60,14 @@ class Model:
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Return the output, a tuple of several; None stands for one that is no tensor."""
+        names = [n for n in self._inputs if n is not None]
+        takes = f"`{self.name}` takes {', '.join(names) or 'nothing'}"
         if len(arguments) > len(self._inputs):
-            takes = f"`{self.name}` takes {', '.join(self.inputs) or 'nothing'}"
             raise FusecError(f"got {len(arguments)} arguments, {takes}")
         pairs = zip(self._inputs, arguments, strict=False)
-        given = {name: a for name, a in pairs if name is not None} | named
+        placed = {name: a for name, a in pairs if name is not None}
+        given = merge_arguments(placed, named, names, takes)
+        require_all(names, given, takes)
         found = self.program(stream=stream, **given, **self._weights_for(given))
         results = found if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]
         by_name: dict[str, Any] = dict(zip(self.program.outputs, results, strict=True))  # pyright: ignore[reportUnknownArgumentType]
