@@ -31,7 +31,18 @@ class Model:
         """Take a program of all inputs, and weights by their names.
 
         inputs: those of a call, None for one that is not read. outputs: what a call returns.
+        FusecError for a name that the program does not have.
         """
+        for word, names, known in (
+            ("input", (*inputs, *weights), program.inputs),
+            ("output", outputs, program.outputs),
+        ):
+            unknown = next((n for n in names if n is not None and n not in known), None)
+            if unknown is not None:
+                raise FusecError(
+                    f"model.json names the {word} `{unknown}`, not in fusion `{program.name}`",
+                    help=f"import the model again, or name that {word} `{unknown}` in fusion.yaml",
+                )
         self.program, self.weights = program, dict(weights)
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self._on_gpu: dict[int, dict[str, Any]] = {}

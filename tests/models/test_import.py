@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,15 @@ def test_a_model_is_called_with_its_own_inputs(folder: Path) -> None:
         with pytest.raises(package.FusecError, match=text) as caught:
             model(*arguments, **named)
         assert "takes x" in str(caught.value).splitlines()[-1]
+
+
+@pytest.mark.parametrize("word", ["input", "output"])
+def test_names_that_the_fusion_does_not_have(word: str, folder: Path) -> None:
+    record = json.loads((folder / "model.json").read_text())
+    record[f"{word}s"] = ["gone"]
+    (folder / "model.json").write_text(json.dumps(record))
+    with pytest.raises(package.FusecError, match=f"the {word} `gone`"):
+        package.load(folder)
 
 
 @pytest.mark.parametrize(
