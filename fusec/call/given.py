@@ -153,6 +153,24 @@ class Given:
                 raise FusecError(f"out: `{name}` shares memory with argument `{other}`")
 
 
+def merge_arguments(
+    placed: Mapping[str, Any], named: Mapping[str, Any], names: Sequence[str], takes: str
+) -> dict[str, Any]:
+    """Return the arguments of a call by name; FusecError for one that is unknown or twice there."""
+    for name in named:
+        if name not in names or name in placed:
+            what = "is specified twice" if name in names else "is unknown"
+            raise FusecError(f"argument `{name}` {what}", help=takes)
+    return {**placed, **named}
+
+
+def require_all(names: Sequence[str], values: Mapping[str, Any], takes: str) -> None:
+    """Raise FusecError for the first argument that is missing."""
+    missing = next((n for n in names if n not in values), None)
+    if missing is not None:
+        raise FusecError(f"argument `{missing}` is missing", help=takes)
+
+
 def ordered(fusion: Fusion, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """Return a call's arguments in order; scalars that are not given have their defaults."""
     names = [i.value.name for i in fusion.given]
@@ -160,15 +178,9 @@ def ordered(fusion: Fusion, arguments: Sequence[Any], named: Mapping[str, Any]) 
     if len(arguments) > len(names):
         raise FusecError(f"got {len(arguments)} arguments, {takes}")
     values = {i.value.name: i.default for i in fusion.given if i.default is not None}
-    values |= dict(zip(names, arguments, strict=False))
-    for name, value in named.items():
-        if name not in names or names.index(name) < len(arguments):
-            what = "is specified twice" if name in names else "is unknown"
-            raise FusecError(f"argument `{name}` {what}", help=takes)
-        values[name] = value
-    missing = next((n for n in names if n not in values), None)
-    if missing is not None:
-        raise FusecError(f"argument `{missing}` is missing", help=takes)
+    placed = dict(zip(names, arguments, strict=False))
+    values |= merge_arguments(placed, named, names, takes)
+    require_all(names, values, takes)
     return [values[n] for n in names]
 
 

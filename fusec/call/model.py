@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusec.call.frameworks import kind_of
+from fusec.call.given import merge_arguments, require_all
 from fusec.call.interfaces import DeviceArray
 from fusec.call.program import Program
 from fusec.diagnostics import FusecError
@@ -30,7 +31,18 @@ class Model:
         """Take a program of all inputs, and weights by their names.
 
         inputs: those of a call, None for one that is not read. outputs: what a call returns.
+        FusecError for a name that the program does not have.
         """
+        for word, names, known in (
+            ("input", (*inputs, *weights), program.inputs),
+            ("output", outputs, program.outputs),
+        ):
+            unknown = next((n for n in names if n is not None and n not in known), None)
+            if unknown is not None:
+                raise FusecError(
+                    f"model.json names the {word} `{unknown}`, not in fusion `{program.name}`",
+                    help=f"import the model again, or name that {word} `{unknown}` in fusion.yaml",
+                )
         self.program, self.weights = program, dict(weights)
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self._on_gpu: dict[int, dict[str, Any]] = {}
@@ -59,11 +71,14 @@ class Model:
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Return the output, a tuple of several; None stands for one that is no tensor."""
+        names = [n for n in self._inputs if n is not None]
+        takes = f"`{self.name}` takes {', '.join(names) or 'nothing'}"
         if len(arguments) > len(self._inputs):
-            takes = f"`{self.name}` takes {', '.join(self.inputs) or 'nothing'}"
             raise FusecError(f"got {len(arguments)} arguments, {takes}")
         pairs = zip(self._inputs, arguments, strict=False)
-        given = {name: a for name, a in pairs if name is not None} | named
+        placed = {name: a for name, a in pairs if name is not None}
+        given = merge_arguments(placed, named, names, takes)
+        require_all(names, given, takes)
         found = self.program(stream=stream, **given, **self._weights_for(given))
         results = found if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]
         by_name: dict[str, Any] = dict(zip(self.program.outputs, results, strict=True))  # pyright: ignore[reportUnknownArgumentType]

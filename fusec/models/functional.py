@@ -143,7 +143,7 @@ class _Functional:
         elif view.node.operation in _PERHAPS:
             raise node_error(
                 self._graph.file, view.node,
-                "it is read after its operand was written, of which it may be a copy or a view",
+                "it is read after its operand was written, and it may be a copy or a view of that",
                 "clone the operand before the write",
             )  # fmt: skip
         elif len(view.node.results) == 1:

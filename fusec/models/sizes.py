@@ -15,14 +15,24 @@ from fusec.parse.expressions import Parser
 from fusec.parse.source import source_of_text
 from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, String, Tree
 
+MOST_TERMS = 256
+"""The most terms that are multiplied out: `((a + b + c)**8)**8` has hundreds of thousands."""
+
+
+def _multiplied(left: Dim, right: Dim) -> Dim:
+    if len(left.terms) * len(right.terms) > MOST_TERMS:
+        raise Unsupported(f"a size has over {MOST_TERMS} terms")
+    return left * right
+
+
 _FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "Mod": mod, "PythonMod": mod, "FloorDiv": floordiv, "CleanDiv": floordiv,
-    "Max": maximum, "Min": minimum, "Add": lambda a, b: a + b, "Mul": lambda a, b: a * b,
+    "Max": maximum, "Min": minimum, "Add": lambda a, b: a + b, "Mul": _multiplied,
 }  # fmt: skip
 _OPERATORS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    "*": _multiplied,
     "//": floordiv,
     "%": mod,
 }
@@ -105,7 +115,7 @@ def _power(base: Dim, exponent: Tree, text: str) -> Dim:
         raise Unsupported(f"the size `{text}` has an exponent that is not an integer")
     if not 0 <= exponent.value <= MOST_POWER:
         raise Unsupported(f"the size `{text}` has the exponent {exponent.value}")
-    return reduce(lambda a, b: a * b, [base] * exponent.value, dim(1))
+    return reduce(_multiplied, [base] * exponent.value, dim(1))
 
 
 def _applied(function: Callable[[Dim, Dim], Dim], values: list[Dim], text: str) -> Dim:

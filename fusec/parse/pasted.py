@@ -388,13 +388,13 @@ class Pasted:
         """Return arguments without `*` and Python's keywords; None where there are none."""
         made: list[Argument] = []
         name = tree.name.text.rpartition(".")[2]
-        third_place = 2 - (len(_with_receiver(tree)) - len(tree.arguments))
+        before = len(_with_receiver(tree)) - len(tree.arguments)
         for argument in tree.arguments:
             word, value = argument.keyword.text if argument.keyword else "", argument.value
             given = value.value if isinstance(value, Literal) else None
-            third = len(made) == third_place and name in _WITH_CORRECTION
-            if not word and isinstance(given, bool) and third:
-                # The third positional argument is `unbiased` in PyTorch's older form.
+            is_third = before + len(made) == 2 and not word
+            if is_third and isinstance(given, bool) and name in _WITH_CORRECTION:
+                # It is `unbiased` in PyTorch's older form; the fourth is `keepdim`.
                 value = Literal(int(given), value.start, value.end)
                 made.append(Argument(None, value))
                 continue

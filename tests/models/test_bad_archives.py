@@ -14,6 +14,9 @@ import pytest
 from cli_tools import fusec
 from exported import Export, Word, perceptron, write_archive
 
+from fusec.diagnostics import Unsupported
+from fusec.models.sizes import size_of
+
 Capture = pytest.CaptureFixture[str]
 AT = {"module": "layers.0", "line": "25"}
 
@@ -71,6 +74,15 @@ CASES: dict[str, tuple[Callable[[], Export], int, tuple[str, ...]]] = {
         lambda: of_node("aten.permute.default", dims=[1, 0]), 2, ("node `permute_0`", *PLACE),
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["((a + b + c + d)**8)**8", "Pow(Pow(a + b + c + d, Integer(8)), Integer(8))",
+             "*".join(["(a + b + c + d)"] * 40), f"Mul({', '.join(['a + b + c + d'] * 40)})"]
+)  # fmt: skip
+def test_sizes_of_too_many_terms_are_not_multiplied_out(text: str) -> None:
+    with pytest.raises(Unsupported, match="over 256 terms"):
+        size_of(text, {"a", "b", "c", "d"})
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -73,11 +74,28 @@ def test_a_model_is_called_with_its_own_inputs(folder: Path) -> None:
     model = package.load(folder)
     assert list(model.inputs) == ["x"]
     assert list(model.outputs) == ["down"]
-    assert "4 weights" not in repr(model)
+    assert "3 weights" in repr(model)
     assert np.allclose(model(X), compute(X), atol=1e-5)
     assert np.allclose(model(x=X), compute(X), atol=1e-5)
     with pytest.raises(package.FusecError, match="got 2 arguments"):
         model(X, X)
+    for arguments, named, text in (
+        ((), {}, "`x` is missing"),
+        ((X,), {"x": X}, "`x` is specified twice"),
+        ((X,), {"up_bias": X}, "`up_bias` is unknown"),
+    ):
+        with pytest.raises(package.FusecError, match=text) as caught:
+            model(*arguments, **named)
+        assert "takes x" in str(caught.value).splitlines()[-1]
+
+
+@pytest.mark.parametrize("word", ["input", "output"])
+def test_names_that_the_fusion_does_not_have(word: str, folder: Path) -> None:
+    record = json.loads((folder / "model.json").read_text())
+    record[f"{word}s"] = ["gone"]
+    (folder / "model.json").write_text(json.dumps(record))
+    with pytest.raises(package.FusecError, match=f"the {word} `gone`"):
+        package.load(folder)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,8 @@ def followed(lines: list[str], output: str) -> Any:
         ("r = x.max(dim=1)[0]", "write `r = max(x, 1)`"),
         ("r = x.max(dim=1).indices", "write `r = argmax(x, 1)`"),
         ("r = x.var(-1, unbiased=False)", "write `r = var(x, -1, 0)`"),
+        ("r = x.var(-1, False)", "write `r = var(x, -1, 0)`"),
+        ("r = x.var(-1, False, True)", "write `r = var(x, -1, 0, true)`"),
         ("r = F.kl_div(x, y, reduction='batchmean')",
          "write `r = sum(xlogy(y, y) - y * x) / B`"),
         ("r: torch.Tensor = relu(x)", "write `r = relu(x)`"),
@@ -121,6 +123,13 @@ def test_lines_of_python_are_told(line: str, told: str) -> None:
     assert told in str(error.diagnostic.help), error.render()
     assert error.diagnostic.span is not None
     assert error.diagnostic.span.line == HEAD.count("\n") + 1
+
+
+def test_keepdim_by_its_place_is_no_correction() -> None:
+    text = "fusion: f\ninputs: {x: 'f32[3, 8]'}\nops:\n"
+    text += "  - v, m = var_mean(x, [1], 0, true)\n  - d = std(x, 1, 0, true)\n"
+    fusion = read_text(f"{text}outputs: [v, m, d]\n")
+    assert [str(o.value.type) for o in fusion.outputs] == ["f32[3, 1]"] * 3
 
 
 def softmax(x: Any) -> Any:

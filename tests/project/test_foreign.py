@@ -59,6 +59,7 @@ ALLOWED = {
     ("call/helper.py", "read_bytes"): "fusec's own helper.c",
     ("explain/facts.py", "loads"): "JSON that this process has just made",
     ("pages/files.py", "read_text"): "fusec's own documentation",
+    ("dev/site.py", "read_text"): "fusec's own documentation",
     ("commands/manifest.py", "loads"): "JSON that this process has just made",
     ("commands/calibrate.py", "loads"): "TOML that this process has just made",
     ("commands/several.py", "loads"): "JSON that a command of fusec has just made",

@@ -36,8 +36,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    push_slices_f32(const float* x, float* y,
-                    const __grid_constant__ fusec::PushSum how) {
+    push_slices_f32(const float* x, float* y, const __grid_constant__ fusec::PushSum how) {
   fusec::push_slices(x, y, how, blockIdx.x, gridDim.x);
 }
 
@@ -49,6 +48,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     push_slices_bf16(const fusec::bf16* x, fusec::bf16* y,
-                    const __grid_constant__ fusec::PushSum how) {
+                     const __grid_constant__ fusec::PushSum how) {
   fusec::push_slices(x, y, how, blockIdx.x, gridDim.x);
 }

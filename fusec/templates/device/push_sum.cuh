@@ -1,7 +1,7 @@
 // Sums over the GPUs of one host: each GPU writes its elements into the memory of all others and
 // adds what has arrived, in order of place. A mailbox lies in the memory of each rank: its turn, a
-// counter of blocks, two flags for each block of each rank, and for either of two turns places for the
-// elements of each other rank. Turns grow, so a launch may be replayed; all launches with one
+// counter of blocks, two flags for each block of each rank, and for either of two turns places for
+// the elements of each other rank. Turns grow, so a launch may be replayed; all launches with one
 // mailbox come one after the other. push_few sends each 4 bytes with the number of the turn, so
 // that nothing else is to be waited for; push_sum sends elements as they are, and flags behind
 // them.
