@@ -154,9 +154,8 @@ def as_toml(target: Target, about: str) -> str:
         lines += ["", "[clusters]"]
         lines += [f"{blocks} = {count}" for blocks, count in target.clusters.items()]
     for kind, link in target.links.items():
-        lines += ["", f"[links.{kind}]", f"reach = {link.reach!r}", f"latency = {link.latency!r}"]
-        optional = {"crowding": link.crowding, "serial": link.serial}
-        lines += [f"{name} = {value!r}" for name, value in optional.items() if value]
+        lines += ["", f"[links.{kind}]"]
+        lines += [f"{name} = {value!r}" for name, value in asdict(link).items() if value]
     for family, known in target.rates.items():
         lines += ["", f"[reach.{family}]"]
         lines += [f"{access} = {rate!r}" for access, rate in known.items()]

@@ -128,7 +128,7 @@ class Estimate:
         }
         if self.exchange:
             link = target.links[self.exchange]
-            parts["links"] = link.slowdown(self.peers) * self.sent / (target.link * link.reach)
+            parts["links"] = link.moving(self.sent / target.link, self.peers)
         return parts
 
     def bound_by(self, target: Target, dirty: int | None = None) -> str:

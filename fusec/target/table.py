@@ -28,13 +28,24 @@ class Link:
 
     reach: the part of `Target.link` at which a GPU sends; latency: seconds that it takes at least.
     crowding: by how much each further GPU that it sends to at the same time slows it down. serial:
-    seconds of the latency that it takes for one GPU after the other.
+    seconds of the latency that it takes for one GPU after the other. bulk_reach, bulk_latency: both
+    for large messages, where another protocol sends them; it counts where it is faster.
     """
 
     reach: float
     latency: float
     crowding: float = 0.0
     serial: float = 0.0
+    bulk_reach: float = 0.0
+    bulk_latency: float = 0.0
+
+    def moving(self, alone: float, peers: int) -> float:
+        """Return the seconds beyond the latency to send what takes `alone` at the links' rate."""
+        slowed = self.slowdown(peers) * alone
+        if not self.bulk_reach:
+            return slowed / self.reach
+        bulk = self.bulk_latency - self.latency + slowed / self.bulk_reach
+        return min(slowed / self.reach, bulk)
 
     def least(self, peers: int) -> float:
         """Return the seconds that it takes at least to send to so many GPUs at the same time."""

@@ -187,10 +187,19 @@ def test_an_exchange_costs_what_a_rank_sends_and_its_latency() -> None:
     assert first is not None
     assert (first.exchange, first.sent) == ("all_gather", 3 * 128 * 1024 * 2)
     link = H200.links["all_gather"]
-    alone = link.latency + link.slowdown(3) * first.sent / (H200.link * link.reach)
+    alone = link.least(3) + link.slowdown(3) * first.sent / (H200.link * link.reach)
     assert alone <= first.seconds(H200) <= 1.01 * alone + first.moved / H200.bandwidth
     assert first.bound_by(H200) == "latency"
     assert replace(first, sent=1 << 30).bound_by(H200) == "links"
+
+
+def test_large_messages_are_sent_by_the_faster_protocol() -> None:
+    link = Link(reach=0.5, latency=1e-5, bulk_reach=0.8, bulk_latency=1e-4)
+    plain = replace(link, bulk_reach=0.0)
+    assert link.moving(1e-5, 1) == plain.moving(1e-5, 1)
+    whole = link.latency + link.moving(1e-2, 1)
+    assert whole == pytest.approx(1e-4 + 1e-2 / 0.8)
+    assert whole < plain.moving(1e-2, 1)
 
 
 def test_explain_tells_of_exchanges() -> None:
@@ -205,7 +214,7 @@ def test_explain_tells_of_exchanges() -> None:
     assert record.mesh == {"tp": 4}
     assert text.splitlines()[1].split(maxsplit=1)[1].startswith("4 (tp: 4); figures are per rank")
     assert "reduce_scatter (sum) over tp: each of 4 ranks sends 786 kB" in text
-    assert "bound by latency (latency 22 us, links 3.66 us" in text
+    assert "bound by latency (latency 25.2 us, links 3.78 us" in text
     assert sum(s.seconds for s in record.segments) == pytest.approx(record.seconds)
     loop = describe(segmented(divided(STREAM, xs=SLICE, y=STACK)), H200, peak_bytes=0)
     assert [s.iterations for s in loop.segments] == [4, 4, 4]
