@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fusec.kernel.device import device_name
@@ -83,4 +83,4 @@ class Cost:
     once: Counts
     loop: str = ""
     trips: float = 0
-    each: Counts = NO_INSTRUCTIONS
+    each: Counts = field(default_factory=lambda: NO_INSTRUCTIONS)
