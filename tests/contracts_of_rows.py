@@ -123,7 +123,7 @@ REASONS = {
         ("square", "softplus", "leaky_relu", "elu", "celu", "selu", "mish", "softsign",
          "tanhshrink", "logsigmoid", "relu6", "hardtanh", "hardsigmoid", "hardswish", "hardshrink",
          "softshrink", "glu", "logaddexp", "logit", "xlogy", "copysign", "hypot", "fmin", "fmax",
-         "floor_divide", "masked_fill", "logical_xor", "nan_to_num", "addcdiv", "isclose",
+         "floor_divide", "masked_fill", "prelu", "logical_xor", "nan_to_num", "addcdiv", "isclose",
          "deg2rad", "rad2deg", "logsumexp", "std", "norm", "normalize", "cosine_similarity",
          "softmin", "count_nonzero", "nansum", "arange", "eye", "one_hot", "mse_loss", "l1_loss",
          "smooth_l1_loss", "huber_loss", "binary_cross_entropy",

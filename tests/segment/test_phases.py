@@ -140,7 +140,7 @@ HEAD = (
         ("  a: [y]\n  b: {inputs: [d]}\n", "phase `b` needs `outputs`", "10:3"),
         ("  a: [y]\n  b: {outputs: [z], output: [z]}\n", "output", "10:21"),
         ("  a: [y, z]\n", "at least two phases", "9:3"),
-        ("  a: [y]\n  b: []\n", "output `z` is in no phase", "9:3"),
+        ("  a: [y]\n  b: []\n", "output `z` is in no phase", "10:3"),
         ("  a: 3\n  b: [z]\n", "expected a list of outputs", "9:6"),
     ],
 )
