@@ -38,10 +38,9 @@ def as_taken(
         elif given.get("max_norm") is not None:
             return [], given
         elif _is_float(given.get("index")):
-            return [], {
-                **given,
-                "index": definition.ops.cast(given["index"], DataType.Int, name=()),
-            }
+            nameless: Any = ()
+            index = definition.ops.cast(given["index"], DataType.Int, name=nameless)
+            return [], {**given, "index": index}
     return args, options
 
 

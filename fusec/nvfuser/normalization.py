@@ -26,7 +26,8 @@ def _layout(tensor: Any) -> Layout:
     return sizes, tuple(contiguity), tuple(order), torch_dtype_to_nvfuser_dtype(tensor.dtype)
 
 
-def _declare(fd: DirectDefinition, layout: Layout) -> Tensor | None:
+def _declare(fd: DirectDefinition, layout: Layout) -> Any:
+    """Return a tensor of such a layout; None for none."""
     if not layout:
         return None
     shape, contiguity, order, dtype = layout
@@ -54,9 +55,8 @@ def _backward(layouts: tuple[Layout, ...], use_input_stats: bool) -> DirectDefin
     """Return the definition of the gradients of x and, with a weight, of weight and bias."""
     with DirectDefinition() as fd:
         declared = [_declare(fd, layout) for layout in layouts]
-        grad, x, mean, invstd, weight = (
-            None if t is None else fd.ops.cast(t, dtype=_wide(t)) for t in declared
-        )
+        wide: list[Any] = [None if t is None else fd.ops.cast(t, dtype=_wide(t)) for t in declared]
+        grad, x, mean, invstd, weight = wide
         sizes, rank = fd.ops.shape(grad), len(layouts[1][0])
         inner = list(range(2, rank))
 
