@@ -120,7 +120,7 @@ def run(part: Part) -> dict[str, Any]:
     return {
         "ended": ended,
         "seconds": round(time.monotonic() - begun, 1),
-        "said": said.splitlines()[-SHOWN:],
+        "said": said.replace(f"{ROOT}/", "").splitlines()[-SHOWN:],
     }
 
 
