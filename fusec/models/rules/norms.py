@@ -23,10 +23,15 @@ def native_layer_norm(
     rank, count = len(b.shape_of(input)), len(normalized_shape)
     axes = list(range(rank - count, rank))
     wide = b.in_f32(input)
-    var, mean = b.let_all(f"var_mean({wide}, {axes}, 0, true)", ("var", "mean"))
+    moments = f"var_mean({wide}, {axes}, 0, true)"
+    return [f"layer_norm({operands})", *_statistics(b, input, moments, eps)]
+
+
+def _statistics(b: Build, input: Argument, moments: str, eps: float) -> list[str]:
+    """Return the means and 1 / the deviations, of a call that has variances and means."""
+    var, mean = b.let_all(moments, ("var", "mean"))
     own = _wide(b, input)
     return [
-        f"layer_norm({operands})",
         b.cast(mean, own, b.result_dtype(1)),
         b.cast(f"rsqrt({var} + {eps})", own, b.result_dtype(2)),
     ]
@@ -68,13 +73,8 @@ def native_group_norm(
     grouped = (shape[0], group, count, *shape[2:])
     wide = f"reshape({b.in_f32(input)}, [{', '.join(map(str, grouped))}])"
     axes = list(range(2, len(grouped)))
-    var, mean = b.let_all(f"var_mean({wide}, {axes}, 0)", ("var", "mean"))
-    own = _wide(b, input)
-    return [
-        f"group_norm({operands})",
-        b.cast(mean, own, b.result_dtype(1)),
-        b.cast(f"rsqrt({var} + {eps})", own, b.result_dtype(2)),
-    ]
+    moments = f"var_mean({wide}, {axes}, 0)"
+    return [f"group_norm({operands})", *_statistics(b, input, moments, eps)]
 
 
 @rule("aten._native_batch_norm_legit_functional.default")
