@@ -26,6 +26,8 @@ _ROOT = Path(__file__).parents[2]
 _PROGRAM = "fusec.run.watchdog_process"
 _VERDICT = 2.0
 """Seconds at most for the monitor to say which loss was first."""
+_END = 1.0
+"""Seconds at most for the watchdog to end once its rank has left."""
 
 
 class Watchdog:
@@ -44,10 +46,11 @@ class Watchdog:
         self._file.truncate(SIZE)
         self._page = StatusPage(self._file.fileno())
         self._process: subprocess.Popen[bytes] | None = None
+        self._watch: threading.Thread | None = None
         # As the monitor it stays until all other ranks have left.
         self._outlives = listener is not None
         if order.ends == Ends.NOBODY.value:
-            _start_thread(theirs, self._file.fileno(), listener)
+            self._watch = _start_thread(theirs, self._file.fileno(), listener)
         else:
             with theirs:
                 self._process = _start_process(theirs, self._file.fileno(), listener)
@@ -118,10 +121,12 @@ class Watchdog:
         self._own.close()
         self._page.close()
         self._file.close()
+        if self._watch is not None and not self._outlives:
+            self._watch.join(_END)
         if self._process is not None:
             if not (stays or self._outlives):
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(1.0)
+                    self._process.wait(_END)
             self._process.returncode = 0  # it may outlive this process
 
     def _tell(self, frame: Mapping[str, Any]) -> None:
@@ -185,9 +190,13 @@ def _start_process(
     )
 
 
-def _start_thread(theirs: socket.socket, page: int, listener: socket.socket | None) -> None:
+def _start_thread(
+    theirs: socket.socket, page: int, listener: socket.socket | None
+) -> threading.Thread:
     from fusec.run.watchdog_process import watch
 
     served = None if listener is None else listener.dup()
     given = (theirs, StatusPage(page), served)
-    threading.Thread(target=watch, args=given, name="fusec watch", daemon=True).start()
+    thread = threading.Thread(target=watch, args=given, name="fusec watch", daemon=True)
+    thread.start()
+    return thread

@@ -26,6 +26,7 @@ from fusec.run.ranks import LOCAL, Ranks
 from fusec.run.rendezvous import meet
 from fusec.run.transports.host import HostTransport
 from fusec.run.watchdog_order import Ends
+from fusec.run.watchdog_process import _Watch
 
 PATIENCE = 0.7
 """Seconds; a loaded machine must not take a rank that computes for one that hangs."""
@@ -257,7 +258,16 @@ def test_ports_that_are_all_in_use_are_named(monkeypatch: pytest.MonkeyPatch) ->
     assert PORTS > 1
 
 
-def test_nothing_is_left_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slow", [0.0, 0.2], ids=["at_once", "slow"])
+def test_nothing_is_left_open(slow: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _Watch.run
+
+    def run_slowly(self: _Watch) -> None:
+        run(self)
+        time.sleep(slow)
+
+    monkeypatch.setattr(_Watch, "run", run_slowly)
+
     def open_files() -> set[str]:
         return {
             os.readlink(f"/proc/self/fd/{name}")
@@ -265,7 +275,7 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
             if os.path.exists(f"/proc/self/fd/{name}")
         }
 
-    before, threads = open_files(), threading.active_count()
+    before, threads = open_files(), set(threading.enumerate())
     shared = set(os.listdir("/dev/shm"))
     with Monitor.on_this_host(2, TOKEN, 5.0) as meeting:
         found: list[Any] = []
@@ -274,5 +284,5 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
             thread.join()
     close_all(found)
     assert not open_files() - before  # what others have left may be closed meanwhile
-    assert threading.active_count() == threads
+    assert not set(threading.enumerate()) - threads
     assert set(os.listdir("/dev/shm")) == shared
