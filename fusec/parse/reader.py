@@ -27,8 +27,8 @@ from fusec.ops.names import UNUSED, label_of
 from fusec.parse import fields, frameworks
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
-from fusec.parse.expressions import Divided, Parser
 from fusec.parse.fields import Problems
+from fusec.parse.op_lines import Divided, OpLineParser
 from fusec.parse.pasted import values_read
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
@@ -234,14 +234,14 @@ class _Reader:
             joined = _joined_line(item)
             if joined is not None:
                 raise joined
-            return Parser(item.source, *item.body).op_line()
+            return OpLineParser(item.source, *item.body).op_line()
         return None
 
     def _line_with_colon(self, item: Mapping) -> OpLine:
         """Return the op line of which YAML makes a mapping, as one that says how to write it."""
         error = _became_mapping(item)
         try:
-            line = Parser(item.source, item.start, item.end).op_line()
+            line = OpLineParser(item.source, item.start, item.end).op_line()
         except Divided:
             raise
         except FusecError:
