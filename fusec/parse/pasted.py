@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 
-from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.shapes import AXIS_RANGE
 from fusec.diagnostics import FusecError, Span, Unsupported
-from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import BOOL, DTYPES, DType
+from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Type, Value
 from fusec.ops import TABLE
 from fusec.ops.frameworks import find_bare
 from fusec.ops.frameworks.entry import LIKE, PAIRS, PARTS
 from fusec.parse import frameworks
+from fusec.parse.constants import (
+    CONSTANTS,
+    MODULES,
+    counted,
+    dtype_called,
+    folded,
+    is_device,
+    number_said,
+    total,
+)
 from fusec.parse.einops import einops
 from fusec.parse.einsum import einsum
-from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
+from fusec.parse.elements import updated
+from fusec.parse.expressions import ASSIGNED, CALLED
+from fusec.parse.extents import listed_sizes, product_of
 from fusec.parse.modules import Modules
-from fusec.parse.numbers import number_in
 from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.scope import Scope
 from fusec.parse.translation import part_of
@@ -41,14 +49,8 @@ from fusec.parse.trees import (
     Tree,
     integer_literal,
 )
+from fusec.parse.uses import names_used, receiver_of, with_receiver
 
-_MODULES = frozenset({"math", "torch", "np", "numpy", "jnp"})
-_CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan}
-_FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "log10": math.log10,
-    "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
-    "ceil": math.ceil,
-}  # fmt: skip
 _JOINING = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
 _WITH_CORRECTION = frozenset({"var", "std", "var_mean", "std_mean"})
 _SPLITTING = {
@@ -102,7 +104,7 @@ class Pasted:
             self._note(tree)
             return self._quietly(found)
         parts = [self.of(part) for part in frameworks.parts_of(tree)]
-        made = _folded(frameworks.rebuilt(tree, parts))
+        made = folded(frameworks.rebuilt(tree, parts))
         if (
             isinstance(made, Infix)
             and made.operator == "+"
@@ -160,7 +162,7 @@ class Pasted:
     def count_of(self, call: CallTree) -> int:
         """Return how many results a call has; 0 where that is not known before it is read."""
         name = call.name.text.rpartition(".")[2]
-        op, arguments = TABLE.get(_SPLITTING.get(name, name)), _with_receiver(call)
+        op, arguments = TABLE.get(_SPLITTING.get(name, name)), with_receiver(call)
         if op is None:
             return 0
         if op.name in ("chunk", "split", "unbind"):
@@ -196,25 +198,25 @@ class Pasted:
     def _accepted(self, tree: Tree) -> Tree | None:
         """Return constants and types, which op lines may name as Python does; None of others."""
         if isinstance(tree, CallTree):
-            return _number_said(tree)
+            return number_said(tree)
         if not isinstance(tree, Name):
             return None
         owner, _, name = tree.text.rpartition(".")
         value = self._value(owner)
         if value is not None:
             return replace(tree, text=value.type.dtype.name) if name == "dtype" else None
-        if owner not in _MODULES or self._scope.knows(owner):
+        if owner not in MODULES or self._scope.knows(owner):
             return None
-        if name in _CONSTANTS:
-            return Literal(_CONSTANTS[name], tree.start, tree.end)
-        dtype = _dtype(name)
+        if name in CONSTANTS:
+            return Literal(CONSTANTS[name], tree.start, tree.end)
+        dtype = dtype_called(name)
         return None if dtype is None else replace(tree, text=dtype.name)
 
     def _rewritten(self, tree: Tree) -> Tree | None:
         if isinstance(tree, Items) and is_comprehension(tree):
             return repeated(tree, self._span)
         if isinstance(tree, CallTree) and tree.name.text == ASSIGNED:
-            return self._updated(tree)
+            return updated(tree, self._value, self._span)
         if isinstance(tree, CallTree) and tree.name.text == CALLED:
             return self._modules.call(tree)
         if isinstance(tree, Name):
@@ -223,43 +225,6 @@ class Pasted:
             return self._part(tree)
         return self._call(tree) if isinstance(tree, CallTree) else None
 
-    def _updated(self, tree: CallTree) -> Tree:
-        """Return `x[key] = value` as what gives the changed tensor: `where`, or `update_slice`."""
-        base, *keys, value = (a.value for a in tree.arguments)
-        shape, given = self._shape(base) or [], [self._value(key) for key in keys]
-        mask = given[0]
-        is_mask = len(keys) == 1 and (
-            is_condition(keys[0]) or (mask is not None and mask.dtype is BOOL)
-        )
-        name = Name("where" if is_mask else "update_slice", tree.start, tree.start)
-        if is_mask:
-            arguments = tuple(Argument(None, part) for part in (keys[0], value, base))
-            return CallTree(name, arguments, tree.start, tree.end)
-        parts = [_bounds(key, size, tree) for key, size in zip(keys, shape, strict=False)]
-        parts += [
-            (Literal(0, tree.start, tree.end), frameworks.size_tree(e, tree))
-            for e in shape[len(keys) :]
-        ]
-        known = [part for part in parts if part is not None]
-        if not shape or len(keys) > len(shape) or len(known) < len(parts):
-            raise FusecError(
-                "op lines cannot assign to elements: tensors are immutable",
-                span=self._span(tree.name),
-                help="`y = where(mask, value, x)` changes elements, and "
-                "`y = update_slice(x, source, start_indices)` a slice",
-                code=UNEXPECTED_TOKEN,
-            )
-        starts = Items(tuple(low for low, _ in known), tree.start, tree.end)
-        if isinstance(value, Literal) and isinstance(base, Name):
-            extents = Items(tuple(extent for _, extent in known), tree.start, tree.end)
-            dtype = self._value(base)
-            word = Name("dtype", tree.start, tree.start)
-            kind = Name("" if dtype is None else dtype.dtype.name, tree.start, tree.start)
-            full = (Argument(None, extents), Argument(None, value), Argument(word, kind))
-            value = CallTree(replace(name, text="full"), full, tree.start, tree.end)
-        arguments = tuple(Argument(None, part) for part in (base, value, starts))
-        return CallTree(name, arguments, tree.start, tree.end)
-
     def _attribute(self, tree: Name) -> Tree | None:
         owner, _, name = tree.text.rpartition(".")
         value = self._value(owner)
@@ -267,7 +232,7 @@ class Pasted:
             return None
         shape = value.type.shape or ()
         if name == "shape":
-            return _listed(shape, tree)
+            return listed_sizes(shape, tree)
         return Literal(len(shape), tree.start, tree.end) if name == "ndim" else None
 
     def _part(self, tree: Subscript) -> Tree | None:
@@ -285,7 +250,7 @@ class Pasted:
             bounds = [integer_literal(b) for b in (key.low, key.high, key.step)]
             given = [b for b in (key.low, key.high, key.step) if b is not None]
             if sum(b is not None for b in bounds) == len(given):
-                return _listed(shape[slice(*bounds)], tree)
+                return listed_sizes(shape[slice(*bounds)], tree)
         at = integer_literal(key)
         known = at is not None and -len(shape) <= at < len(shape)
         if at is not None and not known:
@@ -328,10 +293,10 @@ class Pasted:
             return Literal(limit, tree.start, tree.end)
         summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
         if summed and isinstance(values[0], Items) and values[0].items:
-            return _total(values[0])
+            return total(values[0])
         if name in ("rearrange", "reduce"):
             return einops(tree, self._type_of, self._size)
-        if name == "arange" and (made := _counted(tree)) is not None:
+        if name == "arange" and (made := counted(tree)) is not None:
             return made
         if name in _JOINING and (joined := self._joined(tree)) is not None:
             return joined
@@ -343,7 +308,7 @@ class Pasted:
             )
         if name in PAIRS and self._is_of_two(tree):
             named = replace(tree.name, text=PAIRS[name][0])
-            return replace(tree, name=named, arguments=_with_receiver(tree))
+            return replace(tree, name=named, arguments=with_receiver(tree))
         if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
             place = int(name == "indices")
             found = self._result(values[0], place)
@@ -364,9 +329,9 @@ class Pasted:
                     span=self._span(call.name),
                     help=f"`{name}(x, dim)` returns the values alone",
                 )
-            called = replace(call, arguments=_with_receiver(call))
+            called = replace(call, arguments=with_receiver(call))
             return part_of(entry, text, called, self._type_of)
-        if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
+        if not dot or name not in PAIRS or len(with_receiver(call)) < 2:
             return None
         word = name if place == 0 else PAIRS[name][1]
         return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))
@@ -379,7 +344,7 @@ class Pasted:
             return None
         said = inner.arguments[0].value
         named = self._accepted(said) or said
-        dtype = _dtype(named.text) if isinstance(named, Name) else None
+        dtype = dtype_called(named.text) if isinstance(named, Name) else None
         if dtype is None or not dtype.is_float:
             return None
         return dtype.largest if name == "max" else -dtype.largest
@@ -388,7 +353,7 @@ class Pasted:
         """Return arguments without `*` and Python's keywords; None where there are none."""
         made: list[Argument] = []
         name = tree.name.text.rpartition(".")[2]
-        before = len(_with_receiver(tree)) - len(tree.arguments)
+        before = len(with_receiver(tree)) - len(tree.arguments)
         for argument in tree.arguments:
             word, value = argument.keyword.text if argument.keyword else "", argument.value
             given = value.value if isinstance(value, Literal) else None
@@ -430,7 +395,7 @@ class Pasted:
 
     def _is_of_two(self, tree: CallTree) -> bool:
         """Return whether a call of `max` or `min` is the elementwise one of two tensors."""
-        arguments = _with_receiver(tree)
+        arguments = with_receiver(tree)
         plain = len(arguments) == 2 and not any(a.keyword for a in arguments)
         return plain and all(self._holds_values(a.value) for a in arguments)
 
@@ -441,13 +406,13 @@ class Pasted:
         shape = self._shape(owner)
         if shape is not None and name in ("size", "dim", "numel", "nelement") and not values:
             if name == "size":
-                return _listed(shape, tree)
+                return listed_sizes(shape, tree)
             return (
-                frameworks.size_tree(_product(shape), tree)
+                frameworks.size_tree(product_of(shape), tree)
                 if name != "dim"
                 else Literal(len(shape), tree.start, tree.end)
             )
-        receiver = _receiver(tree)
+        receiver = receiver_of(tree)
         rest = values if owner else values[1:]
         known = None if receiver is None else self._shape(receiver)
         if name == "transpose" and known is not None and receiver is not None and not rest:
@@ -463,142 +428,14 @@ class Pasted:
         other = self._value(rest[0])
         if name in LIKE and other is not None:
             like = Name(other.type.dtype.name, rest[0].start, rest[0].end)
-            second = like if name == "type_as" else _listed(other.type.shape or (), rest[0])
+            second = like if name == "type_as" else listed_sizes(other.type.shape or (), rest[0])
             arguments = (Argument(None, receiver), Argument(None, second))
             return replace(tree, name=replace(tree.name, text=LIKE[name]), arguments=arguments)
         if name != "to" or len(rest) != 1:
             return None
-        if _is_device(rest[0]):
+        if is_device(rest[0]):
             return receiver
         if other is None:
             return None
         dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
         return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
-
-
-def _counted(tree: CallTree) -> Tree | None:
-    """Return `arange(0, 1, 0.25)` as multiples of the step; None of one of integers."""
-    plain = [number_in(a.value) for a in tree.arguments if a.keyword is None]
-    numbers = [n for n in plain if n is not None]
-    if (
-        len(numbers) < len(plain)
-        or not 1 <= len(numbers) <= 3
-        or all(isinstance(n, int) for n in numbers)
-    ):
-        return None
-    start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    if step == 0 or (count := math.ceil((end - start) / step)) < 1:
-        return None
-    text = f"cast(arange({count}), f32)" + (f" * {step}" if step != 1 else "")
-    text += f" + {start}" if start > 0 else f" - {-start}" if start < 0 else ""
-    return frameworks.substituted(frameworks.parsed(text), {}, tree)
-
-
-def _total(listed: Items) -> Tree:
-    """Return the sum of the values of a list, as Python's `sum` adds them."""
-    whole = listed.items[0]
-    for item in listed.items[1:]:
-        whole = Infix("+", whole, item, listed.start, listed.end, listed.start)
-    return whole
-
-
-def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
-    """Return where a key of an assignment begins, and how many elements it has."""
-    if isinstance(key, Range) and key.step is None:
-        low = key.low or Literal(0, at.start, at.end)
-        high = key.high or frameworks.size_tree(size, at)
-        start, end = integer_literal(low), integer_literal(high)
-        if (start or 0) < 0 or (end or 0) < 0:
-            return None
-        if start is not None and end is not None:
-            return low, Literal(end - start, at.start, at.end)
-        return low, high if start == 0 else Infix("-", high, low, at.start, at.end, at.start)
-    number = integer_literal(key)
-    return (key, Literal(1, at.start, at.end)) if number is not None and number >= 0 else None
-
-
-def _folded(tree: Tree) -> Tree:
-    """Return the number that a function of Python's gives of numbers; other trees as they are."""
-    if not isinstance(tree, CallTree):
-        return tree
-    owner, _, name = tree.name.text.rpartition(".")
-    numbers = [number_in(a.value) for a in tree.arguments]
-    known = [n for n in numbers if n is not None]
-    if owner not in ("math", "np") or name not in _FUNCTIONS or len(known) != len(numbers):
-        return tree
-    try:
-        made = _FUNCTIONS[name](*known)
-        # NumPy's floor and ceil are floats, those of math are integers.
-        return Literal(float(made) if owner == "np" else made, tree.start, tree.end)
-    except (TypeError, ValueError, OverflowError):
-        return tree
-
-
-_STATIC = frozenset({"shape", "dtype", "device", "ndim", "size", "dim", "numel", "nelement"})
-"""Attributes and methods of a tensor that do not read its elements."""
-
-
-def values_read(tree: Tree) -> Sequence[str]:
-    """Return the names of values whose elements an expression reads."""
-    parts = [name.split(".") for name in names_used(tree)]
-    return [words[0] for words in parts if len(words) < 2 or words[1] not in _STATIC]
-
-
-def names_used(tree: Tree) -> Sequence[str]:
-    """Return the names that an expression uses, those of methods and functions with owners too."""
-    own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
-    if isinstance(tree, Name):
-        own = [tree.text]
-    return [*own, *(name for part in frameworks.parts_of(tree) for name in names_used(part))]
-
-
-def _number_said(tree: CallTree) -> Literal | None:
-    """Return the number of `float("-inf")`; None of other calls."""
-    said = tree.arguments[0].value if len(tree.arguments) == 1 else None
-    text = said.text.strip().lower() if isinstance(said, String) else ""
-    if tree.name.text != "float" or text.lstrip("+-") not in ("inf", "infinity", "nan"):
-        return None
-    return Literal(float(text), tree.start, tree.end)
-
-
-def _dtype(name: str) -> DType | None:
-    try:
-        return dtypes.find({"float": "float32", "long": "int64", "half": "float16"}.get(name, name))
-    except FusecError:
-        return None
-
-
-def _is_device(tree: Tree) -> bool:
-    """Return whether an expression is a device of PyTorch: all tensors are on the GPU."""
-    if isinstance(tree, String):
-        return tree.text.partition(":")[0] in ("cuda", "cpu")
-    if isinstance(tree, CallTree):
-        return tree.name.text == "torch.device"
-    return isinstance(tree, Name) and (tree.text == "device" or tree.text.endswith(".device"))
-
-
-def _listed(shape: Sequence[Dim], at: Tree) -> Items:
-    return Items(tuple(frameworks.size_tree(size, at) for size in shape), at.start, at.end)
-
-
-def _product(shape: Sequence[Dim]) -> Dim:
-    whole = shape[0]
-    for size in shape[1:]:
-        whole = whole * size
-    return whole
-
-
-def _receiver(tree: CallTree) -> Tree | None:
-    """Return what a method is called of."""
-    owner, dot, _ = tree.name.text.rpartition(".")
-    if not dot:
-        return None
-    if owner:
-        return Name(owner, tree.name.start, tree.name.start + len(owner))
-    return tree.arguments[0].value
-
-
-def _with_receiver(tree: CallTree) -> tuple[Argument, ...]:
-    owner = tree.name.text.rpartition(".")[0]
-    receiver = _receiver(tree) if owner and owner not in (*_MODULES, "F") else None
-    return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)

@@ -29,7 +29,6 @@ from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.fields import Problems
 from fusec.parse.op_lines import Divided, OpLineParser
-from fusec.parse.pasted import values_read
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -40,6 +39,7 @@ from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.traps import colon_help, without_dash
 from fusec.parse.trees import Name, OpLine
+from fusec.parse.uses import values_read
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
