@@ -366,6 +366,24 @@ def test_sizes_do_not_explode() -> None:
     check_error(with_ops(*ops, "y = relu(x)", head=head), 16, 10, "too many terms")
 
 
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [
+        ("d0 = H + 1", "d{new} = d{old} * d{old}"),
+        ("d0 = H + 1", "d{new} = (d{old} // 2) * d{old}"),
+        ("d0 = H + 1", "d{new} = d{old} // (d{old} + 1) + d{old} % 3"),
+        ("d0 = H + 1", "d{new} = max(min(d{old}, B), d{old} - 1)"),
+        ("d0 = flatten(x)", "d{new} = flatten(unsqueeze(d{old}, 1) * d{old})"),
+        ("d0 = H + 1", "d{new} = (d{old} + 1) // (B + {new})"),
+    ],
+)
+def test_sizes_of_dims_do_not_explode(first: str, line: str) -> None:
+    """The degree of one term, and functions of functions, are limited too."""
+    ops = [first, *(line.format(old=k, new=k + 1) for k in range(60))]
+    with pytest.raises(FusecError, match="the size has (too many terms|functions nested deeper)"):
+        read_text(with_ops(*ops, "y = relu(x)"))
+
+
 WORDS = (
     *("[", "]", "{", "}", ",", ":", "(", ")", "=", "//", "%", "#", "|", ">", "'", '"', "?", "~"),
     *(
