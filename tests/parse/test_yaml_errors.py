@@ -380,7 +380,7 @@ def test_sizes_do_not_explode() -> None:
 def test_sizes_of_dims_do_not_explode(first: str, line: str) -> None:
     """The degree of one term, and functions of functions, are limited too."""
     ops = [first, *(line.format(old=k, new=k + 1) for k in range(60))]
-    with pytest.raises(FusecError, match="the size has (too many terms|functions nested deeper)"):
+    with pytest.raises(FusecError, match=r"the size has (too many terms|functions nested deeper)"):
         read_text(with_ops(*ops, "y = relu(x)"))
 
 
