@@ -45,8 +45,9 @@ def not_ours(
         )
     forms = " or ".join(f"`{e}`" for e in entry.expressions)
     text = f"write {written}" if written else f"the form is {forms}"
+    whose = "" if entry.namespace == "models" else f"{entry.framework}'s name, not "
     return FusecError(
-        f"`{name}` is {entry.framework}'s name, not an operation of fusec",
+        f"`{name}` is {whose or 'not '}an operation of fusec",
         span=span,
         notes=[f"it is {entry.title}"] if written and entry.kind != "same" else (),
         help=text + (f"; {entry.note}" if entry.note else ""),

@@ -26,13 +26,14 @@ from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, Shape, mod
 from fusec.ir.dtype import BOOL, DTYPES, DType
-from fusec.ir.graph import Const, Operand, Value
+from fusec.ir.graph import Const, Operand, Type, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import LISTS, Miscounted, bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
 from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
+from fusec.ops.shapes import Unequal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
@@ -73,7 +74,7 @@ class Calls:
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
-        self.words = OurWords(source, scope, self.inputs, lambda: builder.hints)
+        self.words = OurWords(source, scope, self.inputs, lambda: builder.hints, self._type_of)
 
     def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
         """Return what an op line computes: results under the names of `labels`, sizes or numbers.
@@ -109,6 +110,12 @@ class Calls:
         if not isinstance(tree, (Infix, Prefix)):
             raise FusecError("expected a value", span=self._span(tree))
         return [self._expression(tree, labels)]
+
+    def _type_of(self, tree: Tree) -> Type | None:
+        """Return the type of an expression, which leaves nothing in the graph; None if wrong."""
+        found: list[Type] = []
+        self._builder.works(lambda: found.append(self._builder.resolve(self._value(tree)).type))
+        return found[0] if found else None
 
     def _span(self, tree: Tree | Name) -> Span:
         return self._source.span(tree.start, tree.end)
@@ -148,7 +155,7 @@ class Calls:
                 place=lambda about: self._argument_span(op, given, about),
             )  # fmt: skip
         except FusecError as error:
-            error = self.words.mended(tree, op, given, error)
+            error = self._with_dims(self.words.mended(tree, op, given, error))
             raise self.words.named(tree, error).at(span) from None
         for result in results:
             check_terms((*result.shape, *filter(None, [result.type.dim])), span)
@@ -393,8 +400,13 @@ class Calls:
                 error = error.changed(help=needing_integers(tree))
             op, trees = ops.TABLE[name], frameworks.parts_of(tree)
             given = {p.name: part for p, part in zip(op.operands, trees, strict=False)}
-            raise self.words.mended(tree, op, given, error).at(span) from None
+            raise self._with_dims(self.words.mended(tree, op, given, error)).at(span) from None
         return result
+
+    def _with_dims(self, error: FusecError) -> FusecError:
+        """Return an error of extents that are equal at the default sizes with the line to write."""
+        is_guess = error.guess is not None or not isinstance(error, Unequal)
+        return error if is_guess else self.words.with_dims(error, self._builder.hints)
 
     def _subscript(self, tree: Subscript, names: Sequence[str] | None) -> Operand:
         span = self._span(tree)
@@ -436,20 +448,9 @@ class Calls:
             help = f"an index is an integer or a mask: `{index.name}` is {index.type}"
             return error.changed(help=help)
         if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
-            zero = Literal(0, tree.start, tree.start)
-            parts = (tree.keys[0], tree.base, zero)
             if index.shape != (value.type.shape or ())[: len(index.shape)]:
                 return error
-            if len(index.shape) < rank:
-                news = [Literal(None, tree.start, tree.start)] * (rank - len(index.shape))
-                whole = [Range(None, None, None, tree.start, tree.start)] * len(index.shape)
-                mask = Subscript(tree.keys[0], (*whole, *news), tree.start, tree.end)
-                parts = (mask, tree.base, zero)
-            name = Name("where", tree.start, tree.start)
-            given = tuple(Argument(None, part) for part in parts)
-            made = CallTree(name, given, tree.start, tree.end)
-            why = "a mask selects no elements: `where` has 0 in the place of the others"
-            return self.words.with_part(tree, made, error, why)
+            return self.words.masked(tree, rank - len(index.shape), len(index.shape), error)
         if not isinstance(index, Value) or not index.shape or not index.type.dtype.is_integer:
             return error
         several = len(index.shape) > 1
@@ -488,6 +489,8 @@ class Calls:
 
     def _attribute(self, tree: Tree, op: OpDef, param: Param) -> Any:
         if isinstance(tree, Literal):
+            if isinstance(tree.value, float) and param.kind in _SIZE_KINDS:
+                raise self._fractional(tree, op, param)
             # `none` is also a word: reduction=none, approximate=none.
             return "none" if tree.value is None and param.kind == "str" else tree.value
         if isinstance(tree, Items):
@@ -522,6 +525,18 @@ class Calls:
                 code=ARGUMENT_KIND,
             )
         return self.sizes.of(tree)
+
+    def _fractional(self, tree: Literal, op: OpDef, param: Param) -> FusecError:
+        """Return the error of a float where an integer is needed, with the integer if it is one."""
+        error = FusecError(
+            f"`{param.name}` of `{op.name}` must be an integer, got {tree.value}",
+            span=self._span(tree),
+            code=ARGUMENT_KIND,
+        )
+        if not isinstance(tree.value, float) or not tree.value.is_integer():
+            return error
+        whole = Literal(int(tree.value), tree.start, tree.end)
+        return self.words.with_part(tree, whole, error, "sizes are integers")
 
     def _dtype(self, tree: Tree, op: OpDef, param: Param) -> DType:
         if not isinstance(tree, (Name, String)):

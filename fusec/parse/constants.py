@@ -27,6 +27,10 @@ FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
     "ceil": math.ceil,
 }  # fmt: skip
+_OF_NUMBERS: Mapping[str, tuple[Callable[..., float], int]] = {
+    "max": (max, 2), "min": (min, 2), "int": (int, 1), "float": (float, 1),
+}  # fmt: skip
+"""Functions of Python's own, and the fewest arguments with which they are of numbers alone."""
 
 
 def counted(tree: CallTree) -> Tree | None:
@@ -62,7 +66,11 @@ def folded(tree: Tree) -> Tree:
     owner, _, name = tree.name.text.rpartition(".")
     numbers = [number_in(a.value) for a in tree.arguments]
     known = [n for n in numbers if n is not None]
-    if owner not in ("math", "np") or name not in FUNCTIONS or len(known) != len(numbers):
+    if len(known) != len(numbers) or any(a.keyword for a in tree.arguments):
+        return tree
+    if name in _OF_NUMBERS and not owner and len(known) >= _OF_NUMBERS[name][1]:
+        return Literal(_OF_NUMBERS[name][0](*known), tree.start, tree.end)
+    if owner not in ("math", "np") or name not in FUNCTIONS:
         return tree
     try:
         made = FUNCTIONS[name](*known)
@@ -95,3 +103,17 @@ def is_device(tree: Tree) -> bool:
     if isinstance(tree, CallTree):
         return tree.name.text == "torch.device"
     return isinstance(tree, Name) and (tree.text == "device" or tree.text.endswith(".device"))
+
+
+_TENSORS = {
+    "FloatTensor": "f32", "DoubleTensor": "f64", "HalfTensor": "f16", "BFloat16Tensor": "bf16",
+    "LongTensor": "i64", "IntTensor": "i32", "ShortTensor": "i16", "CharTensor": "i8",
+    "ByteTensor": "u8", "BoolTensor": "bool",
+}  # fmt: skip
+"""PyTorch's names of tensors of a type, and the types."""
+
+
+def tensor_type(tree: Tree) -> str | None:
+    """Return the type of `torch.LongTensor` or `torch.cuda.LongTensor`; None of other names."""
+    name = tree.text if isinstance(tree, (Name, String)) else ""
+    return _TENSORS.get(name.removeprefix("torch.").removeprefix("cuda."))

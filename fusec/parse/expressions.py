@@ -313,6 +313,8 @@ class Parser(Cursor):
             return tree
         if self.take("["):
             return self._items("]", token)
+        if self._pasted and self.take("..."):
+            return Dots(token.start, token.end)
         raise self.unexpected("a value")
 
     def _items(self, closing: str, opening: Token, first: Tree | None = None) -> Items:
@@ -368,7 +370,7 @@ class Parser(Cursor):
             return Argument(keyword, self.expression())
         star = self.token
         if self._pasted and self.take("*"):
-            listed = self._power()
+            listed = self._infix(1)
             return Argument(None, Prefix("*", listed, star.start, listed.end))
         return Argument(None, self.expression())
 

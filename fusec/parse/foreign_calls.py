@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations
 
 from fusec.codes.calls import RESULT_COUNT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError, Guess, Unsupported
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
 from fusec.ir.dtype import find as find_dtype
+from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.ops.arguments import Miscounted, parameter_called, signature
@@ -21,6 +24,7 @@ from fusec.parse import frameworks
 from fusec.parse.lines import (
     ATTRIBUTES,
     Places,
+    call_of,
     integer_in,
     is_uncalled,
     line_text,
@@ -34,11 +38,24 @@ from fusec.parse.trees import (
     Argument,
     CallTree,
     Items,
+    Literal,
     Name,
     OpLine,
+    Range,
     String,
+    Subscript,
     Tree,
+    integer_literal,
 )
+
+_OF_MASKED = {
+    "sum": "sum(where(m, x, 0))",
+    "mean": "sum(where(m, x, 0)) / sum(count)",
+    "max": "max(where(m, x, -inf))", "amax": "max(where(m, x, -inf))",
+    "min": "min(where(m, x, inf))", "amin": "min(where(m, x, inf))",
+    "prod": "prod(where(m, x, 1))",
+}  # fmt: skip
+"""Reductions of the elements `x` that a mask `m` selects, which `count` counts."""
 
 
 class ForeignCalls(Rewriting):
@@ -246,4 +263,74 @@ class ForeignCalls(Rewriting):
             )
         line = self._line_with(tree, made)
         guess = Guess(line, instead.rule, instead.declares)
-        return error.changed(help=instead.help(line_text(line)), guess=guess)
+        return error.changed(help=instead.help(self._lines_text(line)), guess=guess)
+
+    def masked(self, tree: Subscript, lacking: int, rank: int, error: FusecError) -> FusecError:
+        """Return the error of a mask as an index with the line that keeps the shape.
+
+        What a reduction makes of the elements that are left out depends on it: 0 of a sum. rank: of
+        the mask, and lacking: how many dims more the tensor has.
+        """
+        mask, at = tree.keys[0], tree.start
+        wide = mask
+        if lacking:
+            whole = [Range(None, None, None, at, at)] * rank
+            wide = Subscript(mask, (*whole, *[Literal(None, at, at)] * lacking), at, tree.end)
+        user = None if self.line is None else call_of(self.line.tree, tree)
+        name = "" if user is None else user.name.text.rpartition(".")[2]
+        alone = user is not None and len(user.arguments) == 1
+        given = {"m": wide, "x": tree.base, "count": mask}
+        form = _OF_MASKED.get(name) if alone else None
+        if alone and name == "mean" and lacking:
+            form = None  # the mask counts rows
+        why = "a mask selects no elements"
+        if user is not None and form is None and name in TABLE:
+            help = f"{why}: the shape of `x[mask]` depends on the data; `where(mask, x, value)` "
+            return error.changed(help=f"{help}keeps the shape")
+        form = form or "where(m, x, 0)"
+        part = tree if user is None or name not in _OF_MASKED else user
+        made = frameworks.substituted(frameworks.parsed(form), given, tree)
+        why += ": `where` has 0 in the place of the others" if part is tree else ""
+        return self.with_part(part, made, error, why)
+
+    def with_dims(self, error: FusecError, hints: Mapping[str, int]) -> FusecError:
+        """Return an error of operands that do not broadcast with dims for numbers of the line.
+
+        hints: the default sizes, at which a number is the size that it meets.
+        """
+        found = _number_of_size(error, hints)
+        if found is None or self.line is None:
+            return error
+        number, size, text = found
+        tree = _with_size(self.line.tree, number, frameworks.parsed(text))
+        if tree == self.line.tree:
+            return error
+        line = replace(self.line, tree=tree)
+        why = f"{number} equals {size} only at the default sizes"
+        help = f"{why}: write {self._lines_text(line)}"
+        return error.changed(help=help, guess=Guess(line, error.diagnostic.help))
+
+
+def _number_of_size(error: FusecError, hints: Mapping[str, int]) -> tuple[int, Dim, str] | None:
+    """Return a number, the size that it does not equal, and a size that it may be meant to be."""
+    values = [v for v in error.given.values() if isinstance(v, Value) and v.type.shape]
+    for left, right in permutations(values, 2):
+        for axis in range(-min(left.rank, right.rank), 0):
+            number, size = left.shape[axis], right.shape[axis]
+            known = number.is_const and number != 1 and not size.is_const
+            if not known or size.evaluate(hints) != number.value:
+                continue
+            if str(size) in hints:
+                return number.value, size, str(size)
+            for name in sorted(size.symbols & hints.keys()):
+                if hints[name] % number.value == 0:
+                    return number.value, size, f"{name} // {hints[name] // number.value}"
+    return None
+
+
+def _with_size(tree: Tree, number: int, size: Tree) -> Tree:
+    """Return an expression with a size for each literal that is a number."""
+    if isinstance(tree, Literal) and integer_literal(tree) == number:
+        return frameworks.substituted(size, {}, tree)
+    parts = [_with_size(part, number, size) for part in frameworks.parts_of(tree)]
+    return frameworks.rebuilt(tree, parts)

@@ -101,3 +101,11 @@ def line_text(line: OpLine) -> str:
 
 def plain_text(tree: Tree) -> str:
     return frameworks.text_of(tree, {})
+
+
+def call_of(whole: Tree, part: Tree) -> CallTree | None:
+    """Return the call whose first argument a part of an expression is; None where it is of none."""
+    if isinstance(whole, CallTree) and whole.arguments and whole.arguments[0].value is part:
+        return whole
+    found = (call_of(inner, part) for inner in frameworks.parts_of(whole))
+    return next((f for f in found if f is not None), None)

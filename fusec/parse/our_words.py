@@ -118,6 +118,7 @@ class OurWords(ForeignCalls):
         if part is None:
             return None
         text = self._source.text[part.start : part.end]
+        text = "(" * (text.count(")") - text.count("(")) + text  # a tree begins within parentheses
         kind = "attributes" if isinstance(part, (Name, Subscript)) else "Python"
         message = f"op lines have no {kind}: `{text}`"
         if isinstance(part, Name) and part.text in self._pasted.static:

@@ -23,13 +23,16 @@ from fusec.parse.constants import (
     folded,
     is_device,
     number_said,
+    tensor_type,
     total,
 )
+from fusec.parse.densities import density
 from fusec.parse.einops import einops
 from fusec.parse.einsum import einsum
 from fusec.parse.elements import updated
 from fusec.parse.expressions import ASSIGNED, CALLED
 from fusec.parse.extents import listed_sizes, product_of
+from fusec.parse.lists import folded_list
 from fusec.parse.modules import Modules
 from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.scope import Scope
@@ -37,7 +40,6 @@ from fusec.parse.translation import part_of
 from fusec.parse.trees import (
     Argument,
     CallTree,
-    Infix,
     Items,
     Literal,
     Name,
@@ -52,6 +54,12 @@ from fusec.parse.trees import (
 from fusec.parse.uses import names_used, receiver_of, with_receiver
 
 _JOINING = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
+_OF_SHAPES = frozenset({"size", "dim", "numel", "nelement", "transpose", "squeeze"})
+"""Methods that are known from the shape of a tensor."""
+_TENSORS = frozenset({"tensor", "as_tensor", "LongTensor", "array"})
+"""Functions that make a tensor of a list."""
+_OF_MODES = frozenset({"dropout", "batch_norm", "instance_norm"})
+"""Functions that differ in training and in evaluation."""
 _WITH_CORRECTION = frozenset({"var", "std", "var_mean", "std_mean"})
 _SPLITTING = {
     "tensor_split": "chunk", "hsplit": "chunk", "vsplit": "chunk", "dsplit": "chunk",
@@ -69,12 +77,14 @@ class Pasted:
         span: Callable[[Tree], Span],
         inputs: Sequence[Value],
         hints: Callable[[], Mapping[str, int]],
+        inferred: Callable[[Tree], Type | None],
     ) -> None:
         """Ask `scope` for the types of values, and `span` where expressions stand.
 
-        hints: returns the default sizes of dims.
+        hints: returns the default sizes of dims. inferred: returns the type of an expression, None
+        where that is not known.
         """
-        self._scope, self._span = scope, span
+        self._scope, self._span, self._inferred = scope, span, inferred
         self._modules = Modules(self._value, span, inputs, hints)
         self.first: Tree | None = None
         """The first part that was rewritten, and that op lines do not have, since this was None."""
@@ -102,24 +112,15 @@ class Pasted:
         if found is not None:
             self.first = before
             self._note(tree)
-            return self._quietly(found)
+            return self.quietly(found)
         parts = [self.of(part) for part in frameworks.parts_of(tree)]
-        made = folded(frameworks.rebuilt(tree, parts))
-        if (
-            isinstance(made, Infix)
-            and made.operator == "+"
-            and all(isinstance(part, Items) for part in parts)
-        ):
-            self._note(tree)
-            listed = [item for part in parts if isinstance(part, Items) for item in part.items]
-            return Items(tuple(listed), tree.start, tree.end)
-        return made
+        return folded(folded_list(frameworks.rebuilt(tree, parts)))
 
     def _note(self, tree: Tree) -> None:
         if self.first is None or tree.start < self.first.start:
             self.first = tree
 
-    def _quietly(self, tree: Tree) -> Tree:
+    def quietly(self, tree: Tree) -> Tree:
         """Return what was rewritten with its own parts rewritten too, at the place noted."""
         noted, self.first = self.first, None
         done = self.of(tree)
@@ -183,11 +184,12 @@ class Pasted:
 
     def _type_of(self, tree: Tree) -> Type | None:
         value = self._value(tree)
-        return None if value is None else value.type
+        return self._inferred(tree) if value is None else value.type
 
     def _shape(self, name: Tree | str) -> list[Dim] | None:
-        value = self._value(name)
-        return None if value is None or value.type.shape is None else list(value.type.shape)
+        tree = Name(name, 0, 0) if isinstance(name, str) else name
+        type = self._type_of(tree)
+        return None if type is None or type.shape is None else list(type.shape)
 
     def _holds_values(self, tree: Tree) -> bool:
         values = [self._value(name.partition(".")[0]) for name in names_used(tree)]
@@ -219,6 +221,10 @@ class Pasted:
             return updated(tree, self._value, self._span)
         if isinstance(tree, CallTree) and tree.name.text == CALLED:
             return self._modules.call(tree)
+        if isinstance(tree, CallTree) and tree.name.text in (".shape", ".ndim", ".dtype"):
+            base = tree.arguments[0].value
+            type = self._type_of(base) if len(tree.arguments) == 1 else None
+            return None if type is None else _of_type(tree.name.text[1:], type, tree)
         if isinstance(tree, Name):
             return self._attribute(tree)
         if isinstance(tree, Subscript):
@@ -228,16 +234,15 @@ class Pasted:
     def _attribute(self, tree: Name) -> Tree | None:
         owner, _, name = tree.text.rpartition(".")
         value = self._value(owner)
-        if value is None:
-            return None
-        shape = value.type.shape or ()
-        if name == "shape":
-            return listed_sizes(shape, tree)
-        return Literal(len(shape), tree.start, tree.end) if name == "ndim" else None
+        if value is not None and name == "weight":
+            return replace(tree, text=owner, end=tree.end)  # a table or matrix, not a module
+        return None if value is None else _of_type(name, value.type, tree)
 
     def _part(self, tree: Subscript) -> Tree | None:
         """Return an entry of a shape, or one of the results of `max` and `min` along a dim."""
         base, key = tree.base, tree.keys[0]
+        if any(_is_tensor_of_list(k) for k in tree.keys):
+            return replace(tree, keys=tuple(map(_list_of_tensor, tree.keys)))
         if len(tree.keys) > 1:
             return None
         if isinstance(base, CallTree) and isinstance(key, Literal) and key.value in (0, 1):
@@ -245,7 +250,7 @@ class Pasted:
         shape = self._shape_said(base)
         if shape is None:
             return None
-        key = self._quietly(key)
+        key = self.quietly(key)
         if isinstance(key, Range):
             bounds = [integer_literal(b) for b in (key.low, key.high, key.step)]
             given = [b for b in (key.low, key.high, key.step) if b is not None]
@@ -268,8 +273,12 @@ class Pasted:
         """Return the shape that `x.shape` and `x.size()` are."""
         if isinstance(tree, Name) and tree.text.endswith(".shape"):
             return self._shape(tree.text.removesuffix(".shape"))
-        if isinstance(tree, CallTree) and tree.name.text.endswith(".size") and not tree.arguments:
-            return self._shape(tree.name.text.removesuffix(".size"))
+        if isinstance(tree, CallTree) and tree.name.text == ".shape":
+            return self._shape(tree.arguments[0].value)
+        if isinstance(tree, CallTree) and tree.name.text.endswith(".size"):
+            receiver = receiver_of(tree)
+            alone = len(with_receiver(tree)) == 1
+            return self._shape(receiver) if alone and receiver is not None else None
         return None
 
     def _call(self, tree: CallTree) -> Tree | None:
@@ -280,9 +289,12 @@ class Pasted:
         values = [a.value for a in tree.arguments]
         if name == "einsum" and values and isinstance(values[0], String):
             try:
-                shapes = [self._shape(v) for v in values[1:]]
+                operands = values[1:]
+                if len(operands) == 1 and isinstance(operands[0], Items):
+                    operands = [*operands[0].items]
+                shapes = [self._shape(v) for v in operands]
                 ranks = [None if shape is None else len(shape) for shape in shapes]
-                return einsum(values[0].text, values[1:], tree, ranks)
+                return einsum(values[0].text, operands, tree, ranks)
             except FusecError as error:
                 raise error.at(self._span(tree)) from None
         if (
@@ -306,6 +318,10 @@ class Pasted:
                 span=self._span(tree),
                 help="`where(condition, x, 0)` keeps the shape",
             )
+        if name == "index_select" and (made := self._selected(tree)) is not None:
+            return made
+        if name in ("log_prob", "entropy") and (made := density(tree)) is not None:
+            return made
         if name in PAIRS and self._is_of_two(tree):
             named = replace(tree.name, text=PAIRS[name][0])
             return replace(tree, name=named, arguments=with_receiver(tree))
@@ -363,8 +379,11 @@ class Pasted:
                 value = Literal(int(given), value.start, value.end)
                 made.append(Argument(None, value))
                 continue
+            of_mode = isinstance(value, Name) and value.text.endswith(".training")
+            if of_mode and name in _OF_MODES:
+                continue  # files are of one mode: that of training, where there is a choice
             if isinstance(value, Prefix) and value.operator == "*":
-                listed = self._quietly(value.operand)
+                listed = self.quietly(value.operand)
                 if not isinstance(listed, Items):
                     return None
                 made += [Argument(None, item) for item in listed.items]
@@ -393,6 +412,21 @@ class Pasted:
         listed = Argument(None, Items(tuple(tensors), tensors[0].start, tensors[-1].end))
         return replace(tree, arguments=(listed, *tree.arguments[len(tensors) :]))
 
+    def _selected(self, tree: CallTree) -> Tree | None:
+        """Return `x.index_select(1, torch.tensor([0, 2]))` as a subscript; None of other calls."""
+        values = [a.value for a in with_receiver(tree) if a.keyword is None]
+        if len(values) != 3:
+            return None
+        base, *rest = values
+        axes = [integer_literal(v) for v in rest]
+        axis = next((a for a in axes if a is not None), None)
+        index = rest[1] if axes[0] is not None else rest[0]
+        shape = self._shape(base) if _is_tensor_of_list(index) else None
+        if shape is None or axis is None or not -len(shape) <= axis < len(shape):
+            return None
+        whole = [Range(None, None, None, tree.start, tree.start)] * (axis % len(shape))
+        return Subscript(base, (*whole, _list_of_tensor(index)), tree.start, tree.end)
+
     def _is_of_two(self, tree: CallTree) -> bool:
         """Return whether a call of `max` or `min` is the elementwise one of two tensors."""
         arguments = with_receiver(tree)
@@ -403,18 +437,12 @@ class Pasted:
         if not owner and name == "len" and len(values) == 1:
             shape = self._shape(values[0])
             return frameworks.size_tree(shape[0], tree) if shape else None
-        shape = self._shape(owner)
-        if shape is not None and name in ("size", "dim", "numel", "nelement") and not values:
-            if name == "size":
-                return listed_sizes(shape, tree)
-            return (
-                frameworks.size_tree(product_of(shape), tree)
-                if name != "dim"
-                else Literal(len(shape), tree.start, tree.end)
-            )
         receiver = receiver_of(tree)
         rest = values if owner else values[1:]
-        known = None if receiver is None else self._shape(receiver)
+        asked = receiver is not None and name in _OF_SHAPES and not rest
+        known = self._shape(receiver) if asked and receiver is not None else None
+        if known is not None and (made := _of_shape(name, known, tree)) is not None:
+            return made
         if name == "transpose" and known is not None and receiver is not None and not rest:
             return frameworks.reversed_dims(receiver, len(known), tree)  # NumPy's method
         if name == "squeeze" and known is not None and not rest:
@@ -431,6 +459,12 @@ class Pasted:
             second = like if name == "type_as" else listed_sizes(other.type.shape or (), rest[0])
             arguments = (Argument(None, receiver), Argument(None, second))
             return replace(tree, name=replace(tree.name, text=LIKE[name]), arguments=arguments)
+        if name == "type" and len(rest) == 1 and (dtype := tensor_type(rest[0])) is not None:
+            called = Argument(None, Name(dtype, rest[0].start, rest[0].end))
+            return replace(tree, arguments=(*tree.arguments[: len(values) - 1], called))
+        if name == "to" and len(rest) > 1 and is_device(rest[0]):
+            kept = tree.arguments[: len(values) - len(rest)]
+            return replace(tree, arguments=(*kept, *tree.arguments[len(kept) + 1 :]))
         if name != "to" or len(rest) != 1:
             return None
         if is_device(rest[0]):
@@ -439,3 +473,36 @@ class Pasted:
             return None
         dtype = Argument(None, Name(other.type.dtype.name, rest[0].start, rest[0].end))
         return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
+
+
+def _of_type(name: str, type: Type, at: Tree) -> Tree | None:
+    """Return the attribute `shape`, `ndim` or `dtype` of a tensor."""
+    shape = type.shape or ()
+    if name == "shape":
+        return listed_sizes(shape, at)
+    if name == "dtype":
+        return Name(type.dtype.name, at.start, at.end)
+    return Literal(len(shape), at.start, at.end) if name == "ndim" else None
+
+
+def _of_shape(name: str, shape: Sequence[Dim], at: Tree) -> Tree | None:
+    """Return what `x.size()`, `x.dim()` or `x.numel()` is; None of other methods."""
+    if name == "size":
+        return listed_sizes(shape, at)
+    if name in ("numel", "nelement"):
+        return frameworks.size_tree(product_of(shape), at)
+    return Literal(len(shape), at.start, at.end) if name == "dim" else None
+
+
+def _is_tensor_of_list(tree: Tree) -> bool:
+    """Return whether an expression is `torch.tensor([0, 2])`."""
+    if not isinstance(tree, CallTree) or tree.name.text.rpartition(".")[2] not in _TENSORS:
+        return False
+    return bool(tree.arguments) and isinstance(tree.arguments[0].value, Items)
+
+
+def _list_of_tensor(tree: Tree) -> Tree:
+    """Return the list of `torch.tensor([0, 2])`; other expressions as they are."""
+    if not isinstance(tree, CallTree) or not _is_tensor_of_list(tree):
+        return tree
+    return tree.arguments[0].value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,16 +26,19 @@ from fusec.parse.lines import (
     selected,
 )
 from fusec.parse.pasted import Pasted
-from fusec.parse.scope import Scope
+from fusec.parse.scope import Scope, Skip
 from fusec.parse.source import Source
 from fusec.parse.translation import part_of, translated
 from fusec.parse.trees import (
     Argument,
     CallTree,
+    Infix,
     Items,
     Literal,
     Name,
     OpLine,
+    Prefix,
+    Subscript,
     Tree,
 )
 
@@ -48,10 +52,17 @@ class Rewriting:
         scope: Scope,
         inputs: Sequence[Value],
         hints: Callable[[], Mapping[str, int]],
+        type_of: Callable[[Tree], Type | None],
     ) -> None:
-        """Bind trees of `source` to names of `scope`; hints: returns the default sizes."""
+        """Bind trees of `source` to names of `scope`.
+
+        hints: returns the default sizes. type_of: returns the type of an expression in fusec's
+        words, None where it has an error.
+        """
         self._source, self._scope, self._inputs = source, scope, inputs
-        self._pasted = Pasted(scope, self._span, inputs, hints)
+        self._types: dict[Tree, Type | None] = {}
+        self._type_in_ours = type_of
+        self._pasted = Pasted(scope, self._span, inputs, hints, self._inferred)
         self.line: OpLine | None = None
         """The line that is being read: errors say how the whole of it is written."""
 
@@ -121,7 +132,18 @@ class Rewriting:
         if isinstance(tree, Items) and tree.items:
             return self._type_of(tree.items[0])
         meaning = self._scope.meaning(tree.text) if isinstance(tree, Name) else None
-        return meaning.type if isinstance(meaning, Value) else None
+        return meaning.type if isinstance(meaning, Value) else self._inferred(tree)
+
+    def _inferred(self, tree: Tree) -> Type | None:
+        """Return the type of an expression that is no name; None where it is not known."""
+        if not isinstance(tree, (CallTree, Infix, Prefix, Subscript)):
+            return None
+        if tree not in self._types:
+            self._types[tree] = None  # what asks for its own type while it is rewritten
+            with contextlib.suppress(FusecError, Skip):
+                ours = self._rewritten(self._pasted.quietly(tree), {})
+                self._types[tree] = self._type_in_ours(ours)
+        return self._types[tree]
 
     def _lines_text(self, line: OpLine) -> str:
         """Return a line as it is written, and before it the call whose results one is used of."""

@@ -70,7 +70,8 @@ LINES = {
     "y, v = torch.meshgrid(a, c)": "and `v = expand(unsqueeze(c, 0), [B, D])`",
     "y = torch.arange(0, 1, 0.25)": "write `y = cast(arange(4), f32) * 0.25`",
     "y = torch.where(x > 0)": "the shape of its result depends on the data",
-    "y = torch.diag(relu(w))": "give the first argument a name on a line above",
+    "y = torch.diag(relu(w))":
+        "write `y = where(unsqueeze(arange(H), 1) == arange(H), unsqueeze(relu(w), -1), 0.0)`",
     "y: {op: mul, args: [x, 2]}": "write `- y = mul(x, 2)`",
     "y = topk(x, 2)\n  - u = y.values": "name both results in the line that makes them",
     "y = x[:, ::-1]": "write `y = flip(x, [1])`",

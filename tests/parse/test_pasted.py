@@ -97,8 +97,6 @@ def followed(lines: list[str], output: str) -> Any:
         ("r = x.var(-1, unbiased=False)", "write `r = var(x, -1, 0)`"),
         ("r = x.var(-1, False)", "write `r = var(x, -1, 0)`"),
         ("r = x.var(-1, False, True)", "write `r = var(x, -1, 0, true)`"),
-        ("r = F.kl_div(x, y, reduction='batchmean')",
-         "write `r = sum(xlogy(y, y) - y * x) / B`"),
         ("r: torch.Tensor = relu(x)", "write `r = relu(x)`"),
         ("relu(x)", "write `y_2 = relu(x)`"),
         ("x.mul_(s).add_(y, alpha=2)",
@@ -154,6 +152,9 @@ ACCEPTED: dict[str, Any] = {
     "gelu(x, approximate='tanh')":
         0.5 * X * (1 + np.tanh((2 / np.pi) ** 0.5 * (X + 0.044715 * X**3))),
     "torch.tril(torch.ones(B, B, dtype=torch.bool, device=x.device))": np.tri(4),
+    "F.kl_div(x, y * y, reduction='batchmean')": (Y**2 * (np.log(Y**2) - X)).sum() / 4,
+    "F.kl_div(x, y, log_target=True)": (np.exp(Y) * (Y - X)).mean(),
+    "F.kl_div(x, y, reduction='sum', log_target=True)": (np.exp(Y) * (Y - X)).sum(),
     "F.soft_margin_loss(x, y, reduction='none')": np.log1p(np.exp(-Y * X)),
     "F.soft_margin_loss(x, y, reduction='sum')": np.log1p(np.exp(-Y * X)).sum(),
     "torch.linalg.vector_norm(x, ord=1, dim=-1)": np.abs(X).sum(-1),

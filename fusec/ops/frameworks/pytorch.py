@@ -70,8 +70,8 @@ clip(input, min=none, max=none) = clamp(input, min, max) | maximum(input, min) |
 clone(input) = set(input)
 concat(tensors, dim=0) = cat(tensors, dim)
 concatenate(tensors, dim=0) = cat(tensors, dim)
-conj(input) -> complex(real(input), -imag(input))
-conj_physical(input) -> complex(real(input), -imag(input))
+conj(input) -> {complex} complex(real(input), -imag(input)) | {ndim>=0} set(input)
+conj_physical(input) -> {complex} complex(real(input), -imag(input)) | {ndim>=0} set(input)
 constant_pad_nd(input, pad, value=0) = pad(input, pad, value)
 cosine_embedding_loss(input1, input2, target, margin=0) -> mean(where(target == 1, 1 -
     cosine_similarity(input1, input2), relu(cosine_similarity(input1, input2) - margin)))
@@ -96,7 +96,10 @@ dropout(input, p=0.5, training=true) -> {training=false, p:any} set(input) | {tr
     dropout(input, p)  # results: the output, the mask
 native_dropout(input, p, train) -> dropout(input, p)  # results: the output, the mask
 embedding(input, weight, padding_idx=none) = embedding_fwd(input, weight, padding_idx)
-embedding_bag(input, weight) -> sum(embedding_fwd(input, weight), dims=[1])
+embedding_bag(input, weight, offsets=none, max_norm=none, norm_type=2, scale_grad_by_freq=false,
+    mode=mean) -> {mode=mean, ndim=2} mean(embedding_fwd(input, weight), dims=[1]) | {mode=sum,
+    ndim=2} sum(embedding_fwd(input, weight), dims=[1]) | {mode=max, ndim=2}
+    max(embedding_fwd(input, weight), dims=[1])
 empty(*size, dtype=none) -> zeros(size, dtype)
 empty_like(input, dtype=none) -> zeros_like(input, dtype)
 entr(input) -> -xlogy(input, input)
@@ -143,13 +146,14 @@ index_select(input, dim, index) -> index_select(input, index, dim)
 select(input, dim, index) -> select(input, index, dim)
 zeros(*size, dtype=none) -> zeros(size, dtype)
 zero_(input) -> zeros_like(input)
-inner(input, other) -> input @ transpose(other, -2, -1)
+inner(input, other) -> {other.ndim=1} input @ other | {ndim=1} other @ input | {other.ndim=2} input
+    @ transpose(other, -2, -1)  # of vectors and matrices
 instance_norm(input, running_mean=none, running_var=none, weight=none, bias=none,
     use_input_stats=true, momentum=0.1, eps=1e-5) -> instance_norm(input, weight, bias,
     running_mean, running_var, use_input_stats, momentum, eps)  # results: the output, means, 1 /
     deviations
-kl_div(input, target, reduction=mean, log_target=false) -> mean(xlogy(target, target) - target *
-    input)  # with log_target: mean(exp(target) * (target - input))
+kl_div(input, target, reduction=mean, log_target=false) -> {log_target=false} mean(xlogy(target,
+    target) - target * input) | {log_target=true} mean(exp(target) * (target - input))
 ldexp(input, other) -> input * exp2(other)
 less(input, other) = lt(input, other)
 less_equal(input, other) = le(input, other)
@@ -253,8 +257,11 @@ trapezoid(y, x=none, dx=1, dim=-1) -> sum(narrow(y, dim, 1, size(y, dim) - 1) + 
     size(y, dim) - 1), dims=[dim]) * (dx / 2)
 trapz(y, x=none, dx=1, dim=-1) -> sum(narrow(y, dim, 1, size(y, dim) - 1) + narrow(y, dim, 0,
     size(y, dim) - 1), dims=[dim]) * (dx / 2)
-triplet_margin_loss(anchor, positive, negative, margin=1.0) -> mean(relu(norm(anchor - positive,
-    dims=[1]) - norm(anchor - negative, dims=[1]) + margin))
+triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=false) ->
+    {swap=false} mean(relu(norm(anchor - positive + eps, p, [-1]) - norm(anchor - negative + eps, p,
+    [-1]) + margin)) | {swap=true} mean(relu(norm(anchor - positive + eps, p, [-1]) -
+    minimum(norm(anchor - negative + eps, p, [-1]), norm(positive - negative + eps, p, [-1])) +
+    margin))
 true_divide(input, other) = truediv(input, other)
 unsafe_chunk(input, chunks, dim=0) = chunk(input, chunks, dim)
 unsafe_split(input, split_size, dim=0) = split(input, split_size, dim)
@@ -266,8 +273,9 @@ angle(input) -> atan2(imag(input), real(input))
 atleast_1d(input) -> reshape(input, [1])  # of a 0-dim tensor
 atleast_2d(input) -> unsqueeze(input, 0)  # of a vector
 atleast_3d(input) -> unsqueeze(input, 2)  # of a matrix
-bilinear(input1, input2, weight, bias=none) -> squeeze(unsqueeze(input1, 1) @ weight @
-    unsqueeze(input2, 2), [2])
+bilinear(input1, input2, weight, bias=none) -> {ndim=2, bias=none} sum(transpose(unsqueeze(input1,
+    0) @ weight, 0, 1) * unsqueeze(input2, 1), [-1]) | {ndim=2} sum(transpose(unsqueeze(input1, 0) @
+    weight, 0, 1) * unsqueeze(input2, 1), [-1]) + bias  # of matrices
 cdist(x1, x2, p=2.0) -> norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, [-1])
 cross(input, other, dim=-1) -> roll(input, -1, -1) * roll(other, 1, -1) - roll(input, 1, -1) *
     roll(other, -1, -1)
@@ -276,8 +284,8 @@ diag(input, diagonal=0) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) =
     arange(size(input, 0)), input, 0.0), dims=[1])  # of a vector, or of a square matrix
 diagonal(input) -> {ndim=2} sum(where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input,
     0)), input, 0.0), dims=[1])  # of a square matrix
-diag_embed(input) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)),
-    unsqueeze(input, -1), 0.0)  # of a vector
+diag_embed(input) -> {ndim>=1} where(unsqueeze(arange(size(input, -1)), 1) == arange(size(input,
+    -1)), unsqueeze(input, -1), 0.0)
 diagflat(input) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)),
     unsqueeze(input, -1), 0.0)  # of a vector
 equal(input, other) -> all(input == other)
@@ -308,7 +316,8 @@ scaled_mm(mat_a, mat_b, scale_a, scale_b, bias=none) -> scaled_mm(mat_a, mat_b, 
     bias=bias)  # results in bf16
 scaled_grouped_mm(mat_a, mat_b, scale_a, scale_b, offs) -> grouped_mm(mat_a, mat_b, offs, scale_a,
     scale_b)
-gumbel_softmax(logits, tau=1, dim=-1) -> softmax((logits - log(-log(rand_like(logits)))) / tau, dim)
+gumbel_softmax(logits, tau=1, hard=false, eps=1e-10, dim=-1) -> {hard=false} softmax((logits -
+    log(-log(rand_like(logits)))) / tau, dim)  # of soft samples
 multi_head_attention_forward(query, key, value) -> scaled_dot_product_attention(q, k, v)  # after
     linear, reshape and permute of each
 rrelu(input, lower=0.125, upper=0.3333333333333333) -> where(input >= 0, input, input *
@@ -354,6 +363,43 @@ interpolate(input, size=none, scale_factor=none, mode=nearest) -> {ndim=3, mode=
     repeat_interleave(input, scale_factor, 2) | {ndim=4, mode=nearest}
     repeat_interleave(repeat_interleave(input, scale_factor, 2), scale_factor, 3)  # by a whole
     number; other modes have no kernels
+bartlett_window(window_length, periodic=true) -> {periodic=true} 1 - abs(cast(arange(window_length),
+    f32) * (2 / window_length) - 1) | {periodic=false} 1 - abs(cast(arange(window_length), f32) * (2
+    / (window_length - 1)) - 1)
+blackman_window(window_length, periodic=true) -> {periodic=true} 0.42 - 0.5 *
+    cos(cast(arange(window_length), f32) * (6.283185307179586 / window_length)) + 0.08 *
+    cos(cast(arange(window_length), f32) * (12.566370614359172 / window_length)) | {periodic=false}
+    0.42 - 0.5 * cos(cast(arange(window_length), f32) * (6.283185307179586 / (window_length - 1))) +
+    0.08 * cos(cast(arange(window_length), f32) * (12.566370614359172 / (window_length - 1)))
+hamming_window(window_length, periodic=true, alpha=0.54, beta=0.46) -> {periodic=true} alpha - beta
+    * cos(cast(arange(window_length), f32) * (6.283185307179586 / window_length)) | {periodic=false}
+    alpha - beta * cos(cast(arange(window_length), f32) * (6.283185307179586 / (window_length - 1)))
+hann_window(window_length, periodic=true) -> {periodic=true} 0.5 - 0.5 *
+    cos(cast(arange(window_length), f32) * (6.283185307179586 / window_length)) | {periodic=false}
+    0.5 - 0.5 * cos(cast(arange(window_length), f32) * (6.283185307179586 / (window_length - 1)))
+kthvalue(input, k, dim=-1, keepdim=false) -> {keepdim=false} select(sort(input, dim)[0], k - 1, dim)
+    | {keepdim=true} narrow(sort(input, dim)[0], dim, k - 1, 1)  # the values alone
+median(input, dim=none, keepdim=false) -> {dim=none} select(sort(flatten(input), 0)[0],
+    (size(flatten(input), 0) - 1) // 2, 0) | {keepdim=false} select(sort(input, dim)[0],
+    (size(input, dim) - 1) // 2, dim) | {keepdim=true} narrow(sort(input, dim)[0], dim, (size(input,
+    dim) - 1) // 2, 1)  # the values alone
+bucketize(input, boundaries, right=false) -> {right=false} sum(unsqueeze(input, -1) > boundaries,
+    [-1]) | {right=true} sum(unsqueeze(input, -1) >= boundaries, [-1])  # by comparing with each
+    boundary
+searchsorted(sorted_sequence, input, right=false) -> {ndim=1, right=false} sum(unsqueeze(input, -1)
+    > sorted_sequence, [-1]) | {ndim=1, right=true} sum(unsqueeze(input, -1) >= sorted_sequence,
+    [-1]) | {ndim>=2, right=false} sum(unsqueeze(input, -1) > unsqueeze(sorted_sequence, -2), [-1])
+    | {ndim>=2, right=true} sum(unsqueeze(input, -1) >= unsqueeze(sorted_sequence, -2), [-1])  # by
+    comparing with each element
+bincount(input, weights=none, minlength=none) -> {weights=none} sum(one_hot(input, minlength), [0])
+    | index_add(zeros([minlength]), input, weights, 0)  # of values below `minlength`
+scatter_reduce(input, dim, index, src, reduce, include_self=true) -> {reduce=sum, include_self=true}
+    scatter_add(input, index, src, dim)  # of sums
+fake_quantize_per_tensor_affine(input, scale, zero_point, quant_min, quant_max) ->
+    (clamp(round(input / scale) + zero_point, quant_min, quant_max) - zero_point) * scale
+multinomial(input, num_samples, replacement=false) -> {num_samples=1, replacement:any}
+    argmax(log(input) - log(-log(rand_like(input))), -1, true)  # of one sample
+Parameter(data) -> set(data)
 softmax2d(input) -> softmax(input, dim=-3)
 linalg.norm(A, ord=none, dim=none, keepdim=false) -> {ord=none} norm(A, 2.0, dim, keepdim) |
     {ndim=1} norm(A, ord, dim, keepdim) | {dim>=-9} norm(A, ord, dim, keepdim)  # of vectors
@@ -382,6 +428,7 @@ to(self, dtype) = cast(self, dtype)
 type(self, dtype) = cast(self, dtype)
 type_as(self, other) -> cast(self, bf16)  # with the type of `other`
 contiguous(self) = set(self)
+requires_grad_(self, mode=true) -> {mode:any} set(self)
 item(self) = reshape(self, [])
 view(self, *size) = reshape(self, size)
 reshape(self, *shape) = reshape(self, shape)
