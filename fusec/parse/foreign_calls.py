@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 
-from fusec.codes.calls import RESULT_COUNT
+from fusec.codes.calls import RESULT_COUNT, UNKNOWN_ARGUMENT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError, Guess, Unsupported
 from fusec.ir.dim import Dim
@@ -212,6 +212,8 @@ class ForeignCalls(Rewriting):
     def reordered(self, op: OpDef, tree: CallTree, error: FusecError) -> FusecError:
         """Return an error with the line to write, if the call has the arguments of PyTorch."""
         entry, told = find("torch", op.name), error.diagnostic
+        if entry is not None and entry.kind == "same" and error.code is UNKNOWN_ARGUMENT:
+            return self._with_argument(entry, tree, error)
         if entry is None or entry.kind != "other":
             return error
         misplaced = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
@@ -231,6 +233,14 @@ class ForeignCalls(Rewriting):
         except FusecError:
             return error
         return error.changed(help=help, guess=Guess(line, told.help))
+
+    def _with_argument(self, entry: Entry, tree: CallTree, error: FusecError) -> FusecError:
+        """Return the error of an argument that PyTorch's operation of the name has, too."""
+        try:
+            made = self._in_our_words(entry, tree)
+        except FusecError:
+            return error
+        return self.with_part(tree, made, error, "")
 
     def mended(
         self, tree: Tree, op: OpDef, given: Mapping[str, Tree], error: FusecError

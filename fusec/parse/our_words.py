@@ -10,6 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.parse.foreign_calls import ForeignCalls
 from fusec.parse.lines import line_text, plain_text, replaced
 from fusec.parse.trees import (
+    CallTree,
     Items,
     Name,
     OpLine,
@@ -112,6 +113,10 @@ class OurWords(ForeignCalls):
         """
         found = self._pasted.line(line)
         return None if line.told is not None or self._pasted.first is not None else found
+
+    def count_of(self, call: CallTree) -> int:
+        """Return how many results a call has; 0 where that is not known before it is read."""
+        return self._pasted.count_of(call)
 
     def _foreign_part(self) -> FusecError | None:
         part = self._pasted.first

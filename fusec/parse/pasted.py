@@ -28,7 +28,7 @@ from fusec.parse.constants import (
 )
 from fusec.parse.densities import density
 from fusec.parse.einops import einops
-from fusec.parse.einsum import einsum
+from fusec.parse.einsum import einsum, in_letters
 from fusec.parse.elements import updated
 from fusec.parse.expressions import ASSIGNED, CALLED
 from fusec.parse.extents import listed_sizes, product_of
@@ -111,6 +111,8 @@ class Pasted:
         found = self._rewritten(tree)
         if found is not None:
             self.first = before
+            if _is_read(tree):
+                return self.of(found)
             self._note(tree)
             return self.quietly(found)
         parts = [self.of(part) for part in frameworks.parts_of(tree)]
@@ -151,7 +153,6 @@ class Pasted:
                     unused = Name("_", line.names[0].start, line.names[0].start)
                     names = [unused] * count
                     names[at] = line.names[0]
-                    self._note(tree)
                     return replace(line, names=tuple(names), tree=tree.base)
         if isinstance(tree, Name) and tree.text in DTYPES:
             self._note(line.tree)  # a dtype is no value that the line could name
@@ -245,6 +246,9 @@ class Pasted:
             return replace(tree, keys=tuple(map(_list_of_tensor, tree.keys)))
         if len(tree.keys) > 1:
             return None
+        row = _row(base, key)
+        if row is not None:
+            return row
         if isinstance(base, CallTree) and isinstance(key, Literal) and key.value in (0, 1):
             return self._result(base, int(key.value or 0))
         shape = self._shape_said(base)
@@ -287,6 +291,12 @@ class Pasted:
             return replace(tree, arguments=arguments)
         owner, _, name = tree.name.text.rpartition(".")
         values = [a.value for a in tree.arguments]
+        if name == "einsum" and len(values) > 1 and isinstance(values[-1], String):
+            tree = replace(tree, arguments=(tree.arguments[-1], *tree.arguments[:-1]))
+            values = [
+                String(in_letters(values[-1].text), values[-1].start, values[-1].end),
+                *values[:-1],
+            ]  # einops has the equation last, and words for indices
         if name == "einsum" and values and isinstance(values[0], String):
             try:
                 operands = values[1:]
@@ -336,8 +346,8 @@ class Pasted:
 
     def _result(self, call: CallTree, place: int) -> Tree | None:
         """Return one result of a function of several that are an operation each."""
-        owner, dot, name = call.name.text.rpartition(".")
-        if name in PARTS and dot:
+        _, dot, name = call.name.text.rpartition(".")
+        if name in PARTS and (dot or name == "divmod"):
             text, entry = PARTS[name][place], find_bare(name)
             if text is None or entry is None:
                 raise Unsupported(
@@ -350,7 +360,7 @@ class Pasted:
         if not dot or name not in PAIRS or len(with_receiver(call)) < 2:
             return None
         word = name if place == 0 else PAIRS[name][1]
-        return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))
+        return replace(call, name=replace(call.name, text=word), arguments=with_receiver(call))
 
     def _limit(self, values: list[Tree], name: str) -> float | None:
         """Return the number that `torch.finfo(dtype).min` is."""
@@ -370,6 +380,7 @@ class Pasted:
         made: list[Argument] = []
         name = tree.name.text.rpartition(".")[2]
         before = len(with_receiver(tree)) - len(tree.arguments)
+        words = {a.keyword.text for a in tree.arguments if a.keyword}
         for argument in tree.arguments:
             word, value = argument.keyword.text if argument.keyword else "", argument.value
             given = value.value if isinstance(value, Literal) else None
@@ -387,11 +398,14 @@ class Pasted:
                 if not isinstance(listed, Items):
                     return None
                 made += [Argument(None, item) for item in listed.items]
+            elif word == "unbiased" and "correction" in words:
+                continue  # PyTorch has one or the other
             elif word == "unbiased" and isinstance(value, Literal) and argument.keyword:
                 number = Literal(int(bool(value.value)), value.start, value.end)
                 made.append(Argument(replace(argument.keyword, text="correction"), number))
             else:
                 made.append(argument)
+        made = [_of_python(argument, name, before + k) for k, argument in enumerate(made)]
         same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
         return None if same else tuple(made)
 
@@ -411,6 +425,19 @@ class Pasted:
             return None
         listed = Argument(None, Items(tuple(tensors), tensors[0].start, tensors[-1].end))
         return replace(tree, arguments=(listed, *tree.arguments[len(tensors) :]))
+
+    def _tiled(self, tree: CallTree) -> Tree | None:
+        """Return `x.tile(2)` with a repeat for each dim; None of one that has them."""
+        x, *rest = (a.value for a in with_receiver(tree))
+        listed = rest[0] if len(rest) == 1 and isinstance(rest[0], Items) else None
+        given = [*listed.items] if listed is not None else rest
+        shape = self._shape(x)
+        if shape is None or not given or len(given) >= len(shape):
+            return None
+        ones = [Literal(1, tree.start, tree.start)] * (len(shape) - len(given))
+        repeats = Items((*ones, *given), tree.start, tree.end)
+        name = Name("repeat", tree.start, tree.start)
+        return CallTree(name, (Argument(None, x), Argument(None, repeats)), tree.start, tree.end)
 
     def _selected(self, tree: CallTree) -> Tree | None:
         """Return `x.index_select(1, torch.tensor([0, 2]))` as a subscript; None of other calls."""
@@ -445,10 +472,16 @@ class Pasted:
             return made
         if name == "transpose" and known is not None and receiver is not None and not rest:
             return frameworks.reversed_dims(receiver, len(known), tree)  # NumPy's method
+        arguments = with_receiver(tree)
+        if name == "squeeze" and known is None and len(arguments) == 1:
+            receiver, rest = arguments[0].value, []
+            known = self._shape(receiver)
         if name == "squeeze" and known is not None and not rest:
             ones = [axis for axis, size in enumerate(known) if size == 1]
             made = frameworks.parsed(f"squeeze(x, {ones})" if ones else "x")
             return frameworks.substituted(made, {"x": receiver}, tree) if receiver else None
+        if name == "tile" and (made := self._tiled(tree)) is not None:
+            return made
         if name in ("cuda", "cpu", "numpy") and receiver is not None and not rest:
             return receiver
         if receiver is None or not rest:
@@ -506,3 +539,47 @@ def _list_of_tensor(tree: Tree) -> Tree:
     if not isinstance(tree, CallTree) or not _is_tensor_of_list(tree):
         return tree
     return tree.arguments[0].value
+
+
+_TOLD = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *_JOINING})
+"""Calls that change what a value is, or where: they are told, not read."""
+
+
+def _is_read(tree: Tree) -> bool:
+    """Return whether an expression of Python's is read as the one that it is equal to.
+
+    Others are told: what a module, an attribute or a mode means is not in the file.
+    """
+    if isinstance(tree, Name):
+        return not tree.text.endswith(".weight")
+    if not isinstance(tree, CallTree):
+        return True
+    modes = (a.value for a in tree.arguments)
+    of_mode = any(isinstance(v, Name) and v.text.endswith(".training") for v in modes)
+    return not of_mode and tree.name.text.rpartition(".")[2] not in _TOLD
+
+
+_PYTHON_TYPES = {"float": "f64", "int": "i64"}
+"""Python's types, as PyTorch and NumPy take them."""
+
+
+def _of_python(argument: Argument, function: str, place: int) -> Argument:
+    """Return an argument that is a type of Python's as the dtype that it is; others as they are."""
+    word, value = argument.keyword.text if argument.keyword else "", argument.value
+    is_dtype = word == "dtype" or (function in ("to", "type", "astype") and place == 1)
+    if not is_dtype or not isinstance(value, Name) or value.text not in _PYTHON_TYPES:
+        return argument
+    return replace(argument, value=replace(value, text=_PYTHON_TYPES[value.text]))
+
+
+def _row(base: Tree, key: Tree) -> Tree | None:
+    """Return `x.unbind(1)[0]` as `select(x, 0, 1)`; None of other subscripts."""
+    if not isinstance(base, CallTree) or base.name.text.rpartition(".")[2] != "unbind":
+        return None
+    x, *rest = (a.value for a in with_receiver(base))
+    axis = 0 if not rest else integer_literal(rest[0])
+    if integer_literal(key) is None or axis is None:
+        return None
+    return frameworks.substituted(
+        frameworks.parsed(f"select(x, key, {axis})"), {"x": x, "key": key}, base
+    )

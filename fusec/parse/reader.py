@@ -290,6 +290,8 @@ class _Reader:
             static = calls.words.static(line) if plain is None else None
             if static is not None:
                 raise static
+            if plain is not None and calls.says_nothing(plain):
+                return  # `B, H = x.shape` of a tensor [B, H]
             twice, made = self._names_given_again(line, spans), None
             try:
                 overwriting = calls.words.overwriting(line, below) if line.told is None else None
@@ -299,13 +301,15 @@ class _Reader:
                 if twice or plain is None:
                     made, error = calls.words.python(line, twice)
                     raise error
-                results = calls.line(plain, lambda: self._labels(line, builder))
+                read = plain
+                results = calls.line(read, lambda: self._labels(read, builder))
             except FusecError as error:
                 error, gone = self._meant(line, made, error, builder, calls)
                 gone_on = gone.known
                 raise self._with_all_named(line, error, gone.count, builder, calls) from None
-            for name, span, result in zip(line.names, spans, results, strict=True):
+            for name, result in zip(read.names, results, strict=True):
                 if name.text != UNUSED:
+                    span = self.source.span(name.start, name.end)
                     self.scope.define(name.text, result, span)
 
     def _names_given_again(self, line: OpLine, spans: Sequence[Span]) -> MappingOf[str, FusecError]:

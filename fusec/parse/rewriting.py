@@ -255,6 +255,11 @@ class Rewriting:
         why = "shapes are known before the data"
         if not free:
             return error.changed(help=f"{why}: declare a dim, as in `K: 8`, and name it here")
+        if len(free) > 1:
+            named = ", ".join(f"`{name}`" for name in free)
+            named = f", one of {named}" if len(free) < 5 else ""
+            help = f"{why}: name the dim that is `{lacking.name}`{named}"
+            return error.changed(help=help)
         at = called.start
         arguments = (
             *called.arguments,

@@ -28,6 +28,7 @@ PARTS: Mapping[str, tuple[str | None, ...]] = {
     "meshgrid": ("expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)])",
                  "expand(unsqueeze(b, 0), [size(a, 0), size(b, 0)])"),
     "modf": ("frac(x)", "trunc(x)"),
+    "divmod": ("a // b", "a % b"),
     "kthvalue": (
         "{keepdim=false} select(sort(input, dim)[0], k - 1, dim) | "
         "{keepdim=true} narrow(sort(input, dim)[0], dim, k - 1, 1)",

@@ -48,5 +48,6 @@ ce_loss(input, target) -> cross_entropy(input, target)
 cross_entropy_loss(input, target) -> cross_entropy(input, target)
 extract(a, t, x_shape=none) -> {x_shape:any} reshape(index_select(a, t, 0), [-1, 1, 1, 1])  # for
     images of 4 dims
+divmod(a, b) -> a // b  # and a % b
 inverse_sigmoid(x) -> logit(clamp(x, 1e-5, 0.99999))
 """
