@@ -15,6 +15,7 @@ from fusec.ir.recent import Recent
 from fusec.ir.roles import Combine
 from fusec.ops import TABLE
 from fusec.ops.names import fresh_name
+from fusec.options import TWO_PASS
 
 _RECENT: Recent[Fusion] = Recent()
 
@@ -25,6 +26,8 @@ _MADE = ("in", "sum", "mean", "mean_wide", "center", "away", "squares", "m2", "m
 
 def names_of_sums(fusion: Fusion) -> Mapping[str, str]:
     """Return the names of the sums that replace variances, by the names of these."""
+    if TWO_PASS in fusion.as_defined:
+        return {}
     return {node.output.name: names["sum"] for node, names in _names(fusion).items()}
 
 
@@ -39,7 +42,12 @@ def _names(fusion: Fusion) -> dict[Node, dict[str, str]]:
 
 
 def two_pass(fusion: Fusion) -> Fusion:
-    """Return the fusion with var, var_mean and welford as sums; counts must be constants."""
+    """Return the fusion with var, var_mean and welford as sums; counts must be constants.
+
+    A fusion that keeps its variances as defined is returned unchanged.
+    """
+    if TWO_PASS in fusion.as_defined:
+        return fusion
     return _RECENT.of(fusion, None, lambda: _written_out(fusion))
 
 
