@@ -18,6 +18,7 @@ from fusec.ops.communication import ALL_REDUCE, PEER_VIEWS
 from fusec.options import ONLINE, PEER_READS, TWO_PASS
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.online import pairs_of
+from fusec.schedule.two_pass import two_pass_rule, variances
 from fusec.segment.loops import loops
 from fusec.segment.protocol import Redefinition
 
@@ -280,8 +281,20 @@ def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
     because = "two-pass variance: the rows stay on chip for a second pass"
     return tuple(
         Redefinition(TWO_PASS, n.output.name, because, original="Welford's algorithm")
-        for n in segment.nodes
-        if n.op.combine is Combine.MOMENTS
+        for n in variances(segment)
+    )
+
+
+def variances_read_twice(segment: Fusion) -> tuple[Redefinition, ...]:
+    """Return the way to two-pass variances where Welford's algorithm reads each element once.
+
+    Another kernel has to keep the rows on chip, or to read them twice.
+    """
+    because = "two-pass variance: fewer instructions an element than Welford's algorithm"
+    return tuple(
+        Redefinition(TWO_PASS, n.output.name, because, two_pass_rule(n.output.name))
+        for n in variances(segment)
+        if product(n.inputs[0].shape[d] for d in tuple[int, ...](n.attributes["dims"])).is_const
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.options import PLAN_DEFINITIONS
+from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
 from fusec.passes.rewrite import rewrite
 from fusec.segment.offers import HOST
 from fusec.segment.plan_definitions import LEAST_GAIN, with_cheaper_plan
@@ -51,9 +51,9 @@ def redefine(
         return found
     trials = _Trials(search, able, target, when, frozenset(without))
     found = trials.saturate(fusion, found)
-    is_scheduled = bool(fusion.schedules)
+    kernels = [s for s in schedulers if s.name not in (*HOST, HOST_SCHEDULER)]
     segments = tuple(
-        with_cheaper_plan(s, found.fusion, able.get(s.scheduler), target, is_scheduled, trials.log)
+        with_cheaper_plan(s, found.fusion, kernels, target, bool(fusion.schedules), trials.log)
         for s in found.segments
     )
     return replace(found, segments=segments, decisions=(*found.decisions, *trials.log))
