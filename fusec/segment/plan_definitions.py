@@ -17,6 +17,11 @@ from fusec.target import Target
 
 LEAST_GAIN = 0.05
 """The part of the time that another definition must save: predictions are no better than that."""
+LEAST_UNDONE = 0.2
+"""The part of the time that the original definition must save.
+
+Measured schedules and the fitted costs of row kernels are those of plans with these definitions.
+"""
 
 
 def with_cheaper_plan(
@@ -48,7 +53,7 @@ def with_cheaper_plan(
         ours_seconds, other_seconds = ours.seconds(target), other[1].seconds(target)
         kernel = "" if other[0] == segment.scheduler else f" ({other[0]})"
         times = f"{_us(ours_seconds)}, {by} {_us(other_seconds)}{kernel}"
-        if other_seconds < ours_seconds * (1 - LEAST_GAIN) and not is_scheduled:
+        if other_seconds < ours_seconds * (1 - LEAST_UNDONE) and not is_scheduled:
             log.append(Decision("undo", values, f"{name}: {times}"))
             segment = replace(segment, scheduler=other[0], fusion=original, estimate=other[1])
         else:
