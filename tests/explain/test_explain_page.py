@@ -354,7 +354,7 @@ def test_cuda_is_marked_up() -> None:
 
 def test_every_colour_can_be_read() -> None:
     """Texts have a contrast of 4.5 to their backgrounds, lines and frames one of 3."""
-    style = (ROOT / "fusec" / "explain" / "page.html.j2").read_text(encoding="utf-8")
+    style = (ROOT / "fusec" / "explain" / "page.css.j2").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     for block in (light, dark):
         colours = dict(re.findall(r"--([\w]+): (#[0-9a-f]{6});", block))
