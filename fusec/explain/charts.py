@@ -198,7 +198,7 @@ def _roofline(
     peaks = {"tensor cores": target.half_flops, "fp32": target.flops}
     low_x, high_x = (
         min(0.1, *(x for x, _ in points.values())),
-        max(1e3, *(x for x, _ in points.values())),
+        max(1e3, *(1.5 * x for x, _ in points.values())),
     )
     low_y = min(target.bandwidth * low_x, *found.values(), *(y for _, y in points.values()))
     high_y = max(1.5 * target.half_flops, *found.values(), 0.0)

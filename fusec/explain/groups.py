@@ -54,9 +54,9 @@ def _runs(segments: Mapping[int, SegmentFacts], keys: Mapping[int, tuple[str, ..
     """Return runs of segments with equal keys; a run of one has the segment's name."""
     groups: list[Group] = []
     for key, run in groupby(segments, key=keys.__getitem__):
-        members = tuple(run)
+        members = [*run]
         name = "_".join(key) if len(members) > 1 else segments[members[0]].name
-        groups.append(Group(name, members))
+        groups.append(Group(name, tuple(members)))
     return groups
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,13 +36,17 @@ class MeasuredTimes:
 
 
 def of_launches(
-    record: Segmentation, kernels: tuple[KernelTime, ...], whole: float, how: str
+    record: Segmentation,
+    kernels: Sequence[KernelTime],
+    whole: float,
+    how: str,
+    limit: float | None = None,
 ) -> MeasuredTimes:
     """Return the times of segments as sums of their launches; 0 for a segment without kernels."""
     times = {segment.name: 0.0 for segment in record.segments}
     for kernel in kernels:
         times[kernel.segment] += kernel.seconds
-    return MeasuredTimes(how, times, whole)
+    return MeasuredTimes(how, times, whole, limit)
 
 
 def recorded(record: Segmentation) -> MeasuredTimes | None:

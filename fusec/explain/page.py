@@ -179,7 +179,7 @@ def _view(explained: Explained, anchor: str) -> View:
         measured,
         pictures,
         groups,
-        charts(record, estimates, find(program.options.target), measured),
+        charts(record, estimates, find(record.target["arch"]), measured),
         details,
         tuple(d for d in record.decisions if d.action == "boundary"),
         tuple(d for d in rest if d.action in text.SAVING),
