@@ -11,7 +11,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -131,17 +130,19 @@ def page(found: Sequence[Explained]) -> str:
     """Return the page; every name and text in it is escaped."""
     views = [_view(each, f"f{number}") for number, each in enumerate(found)]
     names = ", ".join(dict.fromkeys(each.record.fusion for each in found))
-    template = _environment().get_template("page.html.j2")
+    environment = _environment()
+    template = environment.get_template("page.html.j2")
     said = {"text": text, "units": units, "refusals": refusals, "plot": (WIDTH, HEIGHT)}
     said |= {"label_width": label_width, "compared": compared}
-    return template.render(views=views, title=names, hues=HUES, **_script(), **said)
+    return template.render(views=views, title=names, hues=HUES, **_script(environment), **said)
 
 
-def _script() -> dict[str, str]:
+def _script(environment: Environment) -> dict[str, str]:
     """Return the script of the page, and the policy that allows it."""
     from markupsafe import Markup
 
-    script = files("fusec.explain").joinpath("page.js").read_text("utf-8")
+    assert environment.loader is not None
+    script = environment.loader.get_source(environment, "page.js")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return {"script": Markup(script), "policy": Markup(POLICY.format(digest))}
 
