@@ -59,9 +59,9 @@ def _explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) ->
     found = [(explain(program, questions), program) for program in programs]
     records = [record for record, _ in found]
     if chosen.html is not None:
-        from fusec.explain.page import write_page
+        from fusec.explain.page import with_recorded, write_page
 
-        write_page(chosen.html, found)
+        write_page(chosen.html, [with_recorded(*each) for each in found])
     if chosen.json:
         texts = [record.json() for record in records]
         sys.stdout.write((texts[0] if len(texts) == 1 else f"[{','.join(texts)}]") + "\n")

@@ -77,6 +77,8 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions, report:
     check_files(options)
     place = _place(options)
     code = _run(path, compile_options, options, place, report)
+    if options.page is not None:
+        options.page.write()
     report.facts["gpu"] = {"used": place.on_gpu, "reason": place.reason}
     if not place.on_gpu:
         print("not verified on a GPU" + (f": {place.reason}" if place.reason else ""))
@@ -126,6 +128,11 @@ def _run_folder(
             "--schedule, --without, --with, --stop-after, --precise, --as-written and "
             "--check-bounds have no effect on a compiled folder",
             help="compile the fusion with them, or run the fusion file",
+        )
+    if options.page is not None and not place.builds:
+        raise FusecError(
+            "--html of a compiled folder with --device reference: its kernels are not loaded",
+            help="--device auto, or run the fusion file",
         )
     if options.trace is not None and not place.on_gpu:
         raise FusecError(
@@ -224,6 +231,7 @@ def _perform(
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     if package is not None:
         facts |= built_facts(package)
+    timing, device = None, ""
     if package is not None and place.on_gpu:
         found = timings.measure("run", lambda: _execute(package, inputs, sizes, options))
         outputs, timing, device, rates = found
@@ -236,6 +244,8 @@ def _perform(
             right, facts["verdict"] = judged.accepted, judged.facts
     elif package is not None:
         facts |= predicted_facts(print_prediction(package))
+    if options.page is not None and program is not None:
+        options.page.add(program, package, sizes, timing, device)
     if place.evaluates and program is not None and (options.trace or has_steps(program)):
         outputs = interpret(program, inputs, options.trace)
         if options.verify:

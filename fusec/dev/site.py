@@ -12,7 +12,7 @@ from pathlib import Path
 from fusec import driver
 from fusec.activity import activity
 from fusec.driver import Compilation
-from fusec.explain.page import page
+from fusec.explain.page import page, with_recorded
 from fusec.explain.record import explain
 from fusec.explain.text import explanation
 from fusec.ir.op import OpDef
@@ -139,8 +139,8 @@ def _gallery() -> Iterator[tuple[str, str]]:
     for path in files:
         with activity(f"gallery: {path}"):
             programs = driver.programs(str(root() / path), _TARGET)
-            found = [(explain(program), program) for program in programs]
-            records = [record for record, _ in found]
+            found = [with_recorded(explain(program), program) for program in programs]
+            records = [each.record for each in found]
             doc = programs[0].original.doc.splitlines()[0] if programs[0].original.doc else ""
             kernels = sum(s.kernels for r in records for s in r.segments)
             rows.append(f"| [{path.stem}]({path.stem}.md) | {kernels} | {doc} |")
