@@ -43,7 +43,7 @@ from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Uns
 from fusec.driver import Compilation, Package
 from fusec.escape import visible
 from fusec.files import Names, as_asked, fusions_of, with_sizes
-from fusec.models.folder import is_model_folder
+from fusec.models.folder import check_calls, is_model_folder, read_model_folder
 from fusec.options import CompileOptions
 from fusec.stages import Timings
 
@@ -91,6 +91,7 @@ def _run(
     path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
     if is_model_folder(path):
+        check_calls(read_model_folder(path))
         options = with_weights(path, options)
     elif os.path.isdir(path):
         return _run_folder(Path(path), compile_options, options, place, report)
