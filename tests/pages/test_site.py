@@ -12,7 +12,7 @@ from paths import ROOT
 from site_links import dead_links
 
 from fusec.cli import cli
-from fusec.dev.site import CONTENTS
+from fusec.dev.site import contents
 from fusec.ops import TABLE
 
 DOCS = ROOT / "docs"
@@ -20,7 +20,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 
 
 def test_every_page_is_in_the_contents() -> None:
-    listed = [name for names in CONTENTS.values() for name in names]
+    listed = [name for names in contents().values() for name in names]
     assert sorted(n for n in listed if "/" not in n) == [p.stem for p in PAGES]
     assert len(listed) == len({*listed})
 
