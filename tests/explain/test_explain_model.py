@@ -19,6 +19,7 @@ from fusec.diagnostics import FusecError
 from fusec.driver import Compilation, programs
 from fusec.explain import remedies
 from fusec.explain.facts import Break, Segmentation
+from fusec.explain.groups import groups_of
 from fusec.explain.model_text import MOST_ROWS, model_explanation
 from fusec.explain.modules import parents_of
 from fusec.explain.record import Questions, explain, segmentation
@@ -90,6 +91,13 @@ def test_the_gemm_of_a_segment_decides(modules: dict[str, str], module: str) -> 
     (segment,) = found.segments
     assert {n.op for n in segment.nodes} > {"linear", "add"}
     assert segment.module == module
+
+
+def test_the_page_groups_segments_by_module(small: Segmentation) -> None:
+    paths = [f"layers.{k}.part{j}" for k in range(4) for j in range(5)]
+    segments = {k: replace(small.segments[0], id=k, module=path) for k, path in enumerate(paths)}
+    groups = groups_of(segments)
+    assert [(g.name, len(g.members)) for g in groups] == [(f"layers_{k}", 5) for k in range(4)]
 
 
 def test_breaks_are_pairs_of_segments_with_what_crosses(small: Segmentation) -> None:
@@ -164,11 +172,12 @@ def test_deep_modules_are_left_to_all(small: Segmentation) -> None:
 @pytest.mark.parametrize("kind", ["attention", "none"])
 def test_advice_of_attention_is_for_attention(kind: str, tmp_path: Path, capsys: Capture) -> None:
     found = segmentation(folder_of("t5", tmp_path, capsys))
-    fixes = {(b.producer_module, b.consumer_module): b.fix for b in found.breaks}
+    fixes = {b.tensors: b.fix for b in found.breaks}
     if kind == "attention":
-        assert fixes["cross", "cross"].startswith("compute attention in bf16 or f16")
+        fix = fixes["cross_matmul", "cross_softmax"]
+        assert fix.startswith("compute attention in bf16 or f16")
     else:
-        assert fixes["gates.0", "downs.0"] == "", "a GEMM, gelu and a GEMM are no attention"
+        assert fixes["mul_2",] == "", "a GEMM, gelu and a GEMM are no attention"
 
 
 @cache
