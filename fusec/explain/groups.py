@@ -29,8 +29,9 @@ class Group:
 def groups_of(segments: Mapping[int, SegmentFacts]) -> tuple[Group, ...]:
     """Return at most MOST_SHOWN groups of the segments that are drawn, by number.
 
-    The words of their outputs' names that all members begin with, as `layers_0`, are the name of
-    a group; where names are no help, groups are of equal numbers of segments.
+    The parts of modules, or words of their outputs' names, that all members begin with, as
+    `layers_0`, are the name of a group; where names are no help, groups are of equal numbers of
+    segments.
     """
     if len(segments) <= MOST_SHOWN:
         return tuple(Group(s.name, (number,)) for number, s in segments.items())
@@ -45,7 +46,9 @@ def groups_of(segments: Mapping[int, SegmentFacts]) -> tuple[Group, ...]:
 
 
 def _words(segment: SegmentFacts) -> tuple[str, ...]:
-    """Return the parts of the name of a segment's first output: `layers`, `0`, `mlp`."""
+    """Return the parts of a segment's module, else of its first output: `layers`, `0`, `mlp`."""
+    if segment.module:
+        return tuple(segment.module.split("."))
     name = segment.outputs[0] if segment.outputs else segment.name
     return tuple(re.findall(r"[A-Za-z]+|\d+", name)) or (name,)
 

@@ -36,7 +36,8 @@ class ModelFolder:
     weights: by the names of inputs. inputs: those that the user gives, in order: a name, a
     Constant, or None for one that the model does not read; types: of those with a name. outputs: in
     order, None for one that is no tensor; updates: the inputs that outputs are written into. steps:
-    the fusion files and external calls in order.
+    the fusion files and external calls in order. modules: by the names of the values that they
+    compute.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class ModelFolder:
     outputs: Sequence[str | None]
     updates: Mapping[str, str]
     steps: Sequence[str | Call]
+    modules: Mapping[str, str]
 
     @property
     def fusions(self) -> list[Path]:
@@ -88,6 +90,7 @@ def files_of(
             if name in known
         },
         "steps": [as_data(s) if isinstance(s, Call) else {"fusion": s.file} for s in steps],
+        "modules": dict(_modules(model)),
         "files": {n: sha256(t).hexdigest() for n, t in texts.items()} | {RECORD: "", WEIGHTS: ""},
     }
     files: dict[str, Content] = {**texts}
@@ -95,6 +98,14 @@ def files_of(
         files[WEIGHTS] = safetensors_of(known)
     files[RECORD] = (json.dumps(record, indent=1) + "\n").encode()
     return files
+
+
+def _modules(model: Converted) -> Iterator[tuple[str, list[str]]]:
+    """Yield the path of each module, and the values that it computes."""
+    found: dict[str, list[str]] = {}
+    for line in model.lines:
+        found.setdefault(line.node.module, []).extend(n for n in line.names if n != "_")
+    yield from found.items()
 
 
 def _inputs(model: Converted) -> Iterator[Any]:
@@ -140,6 +151,7 @@ def read_model_folder(path: Name) -> ModelFolder:
             outputs=_names(data["outputs"]),
             updates=dict(_pairs(data["updates"])),
             steps=list(_steps(data["steps"])),
+            modules={_text(n): path for path, names in data["modules"].items() for n in names},
         )
 
 

@@ -68,7 +68,7 @@ def test_a_model_with_convolutions_calls_the_users_functions(form: str, capsys: 
     arrays = np.load(ARCHIVES / "unet.npz")
     found = model(arrays["in0"], arrays["in1"])
     assert np.abs(found - arrays["out0"]).max() < 1e-6 * np.abs(arrays["out0"]).max()
-    assert repr(model).startswith("<Model unet(")
+    assert repr(model).startswith(f"<Model unet{form}(")
     assert list(model.inputs.values()) == ["f32[2, 3, 8, 8]", "i64[2]"]
     assert list(model.outputs.values()) == ["f32[2, 3, 8, 8]"]
 
