@@ -15,13 +15,14 @@ from zlib import crc32
 import paths  # noqa: F401
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 DRY = "FUSEC_GPU_DRY"
 """Set to run the GPU tests without a GPU; see gpu_check.DRY."""
 RECORD = "FUSEC_GPU_RECORD"
 """Path of the record to write, e.g. tests/gpu_record.json."""
-SHARED = "FUSEC_TESTS_SHARED"
-"""Set here: a folder that all processes of a run have; see cuda_on_cpu.SHARED."""
+SHARED, KEPT = "FUSEC_TESTS_SHARED", "FUSEC_TESTS_KEPT"
+"""Set here: folders that all processes of a run have, and all runs; see cuda_on_cpu."""
 TIMES = "FUSEC_TEST_TIMES"
 """Path of a file that gets the processor seconds of each test, its subprocesses' included."""
 TREES = "FUSEC_TREES"
@@ -31,6 +32,10 @@ TREES = "FUSEC_TREES"
 os.environ["FUSEC_TUNED"] = "0"
 # Small products take longer in two threads than in one, of which each test process has its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Integers of the package's modules would be among those that are drawn: to find them in all that is
+# imported takes seconds of each process, and what a test draws would depend on the tests before it.
+vars(providers)["_get_local_constants"] = lambda: providers._local_constants  # pyright: ignore
 
 # How long an example takes depends on what else the machine does; no test is about time.
 settings.register_profile("fusec", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,10 +56,13 @@ def missing_gpu() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep byte code in pytest's cache where none is to be written beside the modules.
+    """Keep what kernels on the CPU share in pytest's cache, and byte code in some environments.
 
-    Else each process would compile all modules again, of which a run of the tests has hundreds.
+    Where no byte code is to be written beside the modules, each process would compile all of them
+    again, of which a run of the tests has hundreds.
     """
+    if hasattr(config, "cache"):
+        os.environ.setdefault(KEPT, str(config.cache.mkdir("cuda_on_cpu")))
     if sys.dont_write_bytecode and hasattr(config, "cache"):
         folder = str(config.cache.mkdir("bytecode"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
