@@ -64,6 +64,8 @@ LINES = {
         "write `y = permute(reshape(x, [B, S, NH, H // NH]), [0, 2, 1, 3])`",
     "y = einops.rearrange(q, 'b h s d -> b s (h d)')":
         "write `y = reshape(permute(q, [0, 2, 1, 3]), [B, S, D * NH])`",
+    "y = F.scaled_dot_product_attention(x, r, r, attn_mask=amax(m, [2]))":
+        "write `y = scaled_dot_product_attention(x, r, r, max(m, [2])[:, none, :])`",
     "y = reduce(x, 'b s h -> b h', 'mean')": "write `y = mean(x, [1])`",
     "y = F.pad(x, (1, 1), mode='replicate')": "with `mode=replicate` has no equivalent",
     "y = torch.meshgrid(a, c)": "write `y = expand(unsqueeze(a, 1), [B, D])`",
