@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from fusec.explain.facts import Break, Crossing, ModuleFacts, Segmentation, SegmentFacts, Taken
@@ -76,6 +76,30 @@ def tree_of(segments: Sequence[SegmentFacts]) -> Iterator[ModuleFacts]:
             path, tuple(s.id for s in own), sum(s.seconds for s in own),
             sum(s.bytes + s.workspace_bytes for s in own), sum(s.floor_bytes for s in own),
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A module with those directly in it."""
+
+    facts: ModuleFacts
+    inner: tuple[Nested, ...]
+
+
+def nested(modules: Sequence[ModuleFacts]) -> tuple[Nested, ...]:
+    """Return the outermost modules, with those in them."""
+
+    def inside(path: str | None) -> tuple[Nested, ...]:
+        own = (m for m in modules if _parent(m.module) == path)
+        return tuple(Nested(m, inside(m.module)) for m in own)
+
+    return inside(None)
+
+
+def _parent(path: str) -> str | None:
+    """Return the module around one, None for an outermost one."""
+    around = parents_of(path)[:-1]
+    return around[-1] if around else None
 
 
 def _breaks(record: Segmentation, target: Target) -> Iterator[Break]:

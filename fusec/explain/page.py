@@ -22,6 +22,7 @@ from fusec.explain.facts import Crossing, Segmentation, SegmentFacts, Taken
 from fusec.explain.groups import Group
 from fusec.explain.highlight import highlighted
 from fusec.explain.measured import MeasuredTimes, compared, recorded
+from fusec.explain.modules import nested
 from fusec.segment.protocol import Estimate
 from fusec.target import find
 
@@ -133,7 +134,7 @@ def page(found: Sequence[Explained]) -> str:
     environment = _environment()
     template = environment.get_template("page.html.j2")
     said = {"text": text, "units": units, "refusals": refusals, "plot": (WIDTH, HEIGHT)}
-    said |= {"label_width": label_width, "compared": compared}
+    said |= {"label_width": label_width, "compared": compared, "nested": nested}
     return template.render(views=views, title=names, hues=HUES, **_script(environment), **said)
 
 

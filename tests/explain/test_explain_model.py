@@ -100,6 +100,21 @@ def test_the_page_groups_segments_by_module(small: Segmentation) -> None:
     assert [(g.name, len(g.members)) for g in groups] == [(f"layers_{k}", 5) for k in range(4)]
 
 
+def test_the_page_folds_modules(tmp_path: Path, capsys: Capture) -> None:
+    export, _ = perceptron()
+    path = export.save(tmp_path / "small.pt2")
+    assert fusec(capsys, "import", path, "-o", tmp_path / "small").code == 0
+    done = fusec(capsys, "explain", tmp_path / "small", "--html", tmp_path / "page.html")
+    assert done.code == 0, done.err
+    page = (tmp_path / "page.html").read_text()
+    shown = page.partition("<h2>Modules</h2>")[2].partition("<h2>Segments</h2>")[0]
+    assert shown.count("<details") == 2, "net, and the breaks"
+    assert re.findall(r'class="name">(net[.\w]*) <small>', shown) == ["net", "net.up", "net.down"]
+    assert 'href="#f0-s2"' in shown
+    assert shown.index("net.up") < shown.index("</details>") > shown.index("net.down")
+    assert "none is known" in shown
+
+
 def test_breaks_are_pairs_of_segments_with_what_crosses(small: Segmentation) -> None:
     assert small.breaks
     sizes = [b.bytes for b in small.breaks]
