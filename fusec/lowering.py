@@ -12,6 +12,7 @@ from fusec.options import (
     ASKED,
     LOOPS_BY_PRICE,
     PEER_READS,
+    PLAN_DEFINITIONS,
     SCATTERED_SUMS,
     CompileOptions,
     ShouldMerge,
@@ -222,7 +223,8 @@ def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]
     from fusec.passes import NEEDED
     from fusec.passes.pipeline import one_of
 
-    known, choices = _pass_names(), [LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS]
+    known = _pass_names()
+    choices = [LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS, *PLAN_DEFINITIONS]
     if options.as_written:
         return [name for name in known[0] if name not in NEEDED], known[1], choices
     every = [name for group in (*known, choices) for name in group]

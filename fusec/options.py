@@ -83,6 +83,12 @@ LOOPS_BY_PRICE = "loops_by_price"
 """That loops which pass slices around ranks are run only where that is cheaper; of --without."""
 SCATTERED_SUMS = "scattered_sums"
 """That sums over ranks are divided as their readers are, where that is cheaper; of --without."""
+TWO_PASS = "two_pass"
+"""Variances as two passes over rows on chip, instead of Welford's algorithm; of --without."""
+ONLINE = "online"
+"""Sums of exponentials in one pass with their maximum, instead of two passes; of --without."""
+PLAN_DEFINITIONS = (TWO_PASS, ONLINE)
+"""The alternative definitions that plans use, where fusions keep the nodes."""
 REDEFINITIONS = ("after", "before", "never")
 
 

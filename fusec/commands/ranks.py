@@ -49,6 +49,12 @@ def run_divided(
     fusion = _fusion_of(path, compile_options, given=ranks)
     if fusion is None or (fusion.mesh is None and ranks is None):
         return None
+    if options.page is not None:
+        raise Unsupported(
+            "--html of a run on several ranks",
+            help="--trace FILE.json shows when each rank ran, fusec explain FILE --html PAGE "
+            "predicts",
+        )
     own = from_environment()
     if own.size > 1 and ranks is not None and ranks != own.size:
         raise FusecError(f"--ranks {ranks}, but {own.by} started {own.size} ranks")

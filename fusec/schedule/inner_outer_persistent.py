@@ -36,7 +36,7 @@ from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, 
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
 from fusec.schedule.pressure import Pressure, of_template
-from fusec.schedule.redefinitions import sums_of_few
+from fusec.schedule.redefinitions import sums_of_few, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
 from fusec.schedule.rows.domain import PhasedPlan, lowered
 from fusec.schedule.two_pass import names_of_sums, two_pass
@@ -185,8 +185,11 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return additions where sums are of few, and scatters where rows have one element each."""
-        return (*sums_of_few(segment), *sums_of_one_hot(segment))
+        """Return variances in two passes, additions where sums are of few, and scatters where rows
+        have one element each.
+        """
+        two = variances_in_two_passes(segment)
+        return (*two, *sums_of_few(segment), *sums_of_one_hot(segment))
 
     def pressure(self, plan: InnerOuterPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: its part of a row, of column sums and of constants."""

@@ -20,6 +20,7 @@ from fusec.schedule.orders import down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, staged_in_turn
 from fusec.schedule.pressure import Pressure
+from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.registers import (
     MOST_THREAD_REGISTERS,
     double_words,
@@ -33,7 +34,7 @@ from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, wit
 from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 
 REGISTER_BYTES = 160
@@ -218,6 +219,12 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             ctas=columns.evaluate(fusion.hints),
             build=build_time(phases, parameters.unrolled, parameters.vector_width),
         )
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return variances in two passes over columns on chip."""
+        return variances_in_two_passes(segment)
 
     def pressure(self, plan: OuterPersistentPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: of columns in registers all that is its own."""

@@ -28,7 +28,7 @@ from fusec.schedule.orders import of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel
 from fusec.schedule.pressure import Pressure, occupancy
-from fusec.schedule.redefinitions import exponentials_online, sums_of_few
+from fusec.schedule.redefinitions import exponentials_online, sums_of_few, variances_read_twice
 from fusec.schedule.reduction_choice import (
     FEW_ROWS,
     ReductionParameters,
@@ -249,11 +249,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
         """Return sums of exponentials in one reading with their maximum, others in two steps,
-        additions where they are of few, and scatters where rows have one element each.
+        variances in two passes, additions where sums are of few, and scatters where rows have one
+        element each.
         """
         online, outside = exponentials_online(segment), outside_first(segment, fusion)
         added = (*sums_of_few(segment), *sums_of_one_hot(segment))
-        return (*online, *added, *(outside or shared_first(segment, fusion)))
+        two = variances_read_twice(segment)
+        return (*online, *two, *added, *(outside or shared_first(segment, fusion)))
 
 
 def _apart(plan: ReductionPlan) -> int:

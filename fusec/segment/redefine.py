@@ -7,19 +7,22 @@ nodes before there are segments (`before`). Both were proposed in Fuser#1243.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from fusec.diagnostics import Unsupported
+from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
 from fusec.passes.rewrite import rewrite
 from fusec.segment.offers import HOST
+from fusec.segment.plan_definitions import LEAST_GAIN, with_cheaper_plan
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
 from fusec.target import Target
 
-LEAST_GAIN = 0.05
-"""The part of the time that another definition must save: predictions are no better than that."""
 MOST_TRIES = 64
+MOST_PAIRS = 8
+PAIR_LOSS = 0.1
+"""The part of the time up to which a definition may be slower alone to be tried in a pair."""
 WHOLE = 8
 """Segments up to which the whole fusion is segmented again, not the neighbourhood alone."""
 
@@ -36,57 +39,178 @@ def redefine(
 ) -> SegmentedFusion:
     """Return the segments of a fusion under the definitions that are cheapest.
 
-    when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Pinned
-    fusions stay as they are, and so do values whose kernel has a schedule by their name. without:
-    names of definitions that are not tried.
+    when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Values
+    whose kernel has a schedule by their name stay as they are; a pinned segment stays one segment.
+    without: names of definitions that are not tried.
     """
+    kept = PLAN_DEFINITIONS if when == "never" else without
+    fusion = replace(fusion, as_defined=frozenset(PLAN_DEFINITIONS).intersection(kept))
     found = search(fusion)
     able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
-    if when == "never" or not able or fusion.pins:
+    if when == "never" or not able:
         return found
-    log: list[Decision] = []
-    tried: set[tuple[str, str]] = set()
-    left_out = frozenset(without)
-    scheduled = {o.of for o in fusion.schedules}
-    vain: set[object] = set()
-    structures = _Structures()
-    while len(tried) < MOST_TRIES:
-        offered = (
-            _offered(found, able, target) if when == "after" else _single(fusion, able, target)
-        )
-        new = [
+    trials = _Trials(search, able, target, when, frozenset(without))
+    found = trials.saturate(fusion, found)
+    kernels = [s for s in schedulers if s.name not in (*HOST, HOST_SCHEDULER)]
+    segments = tuple(
+        with_cheaper_plan(s, found.fusion, kernels, target, bool(fusion.schedules), trials.log)
+        for s in found.segments
+    )
+    return replace(found, segments=segments, decisions=(*found.decisions, *trials.log))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A fusion under another definition, and its segments; saved: seconds, of all segments."""
+
+    redefinition: Redefinition
+    saved: float
+    fusion: Fusion
+    found: SegmentedFusion
+
+
+class _Trials:
+    """Tries definitions by segmenting again, each once; `log` has what was kept and undone."""
+
+    def __init__(
+        self,
+        search: Search,
+        able: Mapping[str, Redefining],
+        target: Target,
+        when: str,
+        without: frozenset[str],
+    ) -> None:
+        """Start with nothing tried."""
+        self.log: list[Decision] = []
+        self._search, self._able, self._target = search, able, target
+        self._when, self._without = when, without
+        self._tried: set[tuple[str, str]] = set()
+        self._vain: set[object] = set()
+        self._structures = _Structures()
+
+    def saturate(self, fusion: Fusion, found: SegmentedFusion) -> SegmentedFusion:
+        """Return the segments after the best definition of each round, until none is cheaper."""
+        while len(self._tried) < MOST_TRIES:
+            kept, slower = self._round(fusion, found)
+            if kept is None:
+                kept = self._best_pair(found, slower)
+            if kept is None:
+                break
+            before = found.seconds(self._target)
+            rather = f"saves {kept.saved * 1e6:.2f} us of {before * 1e6:.2f} us"
+            because = f"{kept.redefinition.name}: {kept.redefinition.because}; {rather}"
+            self.log.append(Decision("redefine", (kept.redefinition.value,), because))
+            fusion, found = kept.fusion, kept.found
+        return found
+
+    def _new(
+        self, fusion: Fusion, found: SegmentedFusion
+    ) -> list[tuple[Segment | None, Redefinition]]:
+        """Return what the schedulers offer and was not tried yet."""
+        if self._when == "after":
+            offered = _offered(found, self._able, self._target)
+        else:
+            offered = _single(fusion, self._able, self._target)
+        scheduled = {o.of for o in fusion.schedules}
+        return [
             (s, r)
             for s, r in offered
-            if r.rule and r.name not in left_out and r.value not in scheduled
-            if (r.name, r.value) not in tried
+            if r.rule and r.name not in self._without and r.value not in scheduled
+            if (r.name, r.value) not in self._tried
         ]
-        best: tuple[float, Redefinition, Fusion, SegmentedFusion] | None = None
-        for segment, redefinition in new:
-            tried.add((redefinition.name, redefinition.value))
+
+    def _round(self, fusion: Fusion, found: SegmentedFusion) -> tuple[_Trial | None, list[_Trial]]:
+        """Return the definition that saves most, None where none does, and those slower alone."""
+        best: _Trial | None = None
+        slower: list[_Trial] = []
+        for segment, redefinition in self._new(fusion, found):
+            self._tried.add((redefinition.name, redefinition.value))
             near = None
-            if segment is not None and not redefinition.whole:
+            if segment is not None and not redefinition.whole and not fusion.pins:
                 near = _neighbourhood(found, segment)
             # A repeated layer is tried once.
-            alike = None if near is None else structures.around(near, segment, redefinition.name)
-            if alike in vain:
+            alike = None
+            if near is not None:
+                alike = self._structures.around(near, segment, redefinition.name)
+            if alike in self._vain:
                 continue
-            made = _try(fusion, near, redefinition, search, found, target, log)
-            if made is None and alike is not None:
-                vain.add(alike)
-            if made is not None and (best is None or made[0] > best[0]):
-                best = (made[0], redefinition, *made[1:])
-        if best is None:
-            break
-        gain, kept, fusion, found = best
-        rather = f"saves {gain * 1e6:.2f} us of {(gain + found.seconds(target)) * 1e6:.2f} us"
-        because = f"{kept.name}: {kept.because}; {rather}"
-        log.append(Decision("redefine", (kept.value,), because))
-    log += [
-        Decision("redefine", (r.value,), f"{r.name}: {r.because}")
-        for _, r in _offered(found, able, target)
-        if r.rule is None
-    ]
-    return replace(found, decisions=(*found.decisions, *log))
+            trial = self._try(redefinition, fusion, found, near)
+            if trial is None:
+                if alike is not None:
+                    self._vain.add(alike)
+            elif not self._pays(trial, found, near):
+                slower.append(trial)
+                if alike is not None:
+                    self._vain.add(alike)
+            elif best is None or trial.saved > best.saved:
+                best = trial
+        return best, slower
+
+    def _best_pair(self, found: SegmentedFusion, slower: Sequence[_Trial]) -> _Trial | None:
+        """Return the best definition that another one enables which is no gain alone."""
+        before = found.seconds(self._target)
+        left, best = MOST_PAIRS, None
+        for first in sorted(slower, key=lambda t: -t.saved):
+            if -first.saved > PAIR_LOSS * before:
+                break
+            for _, second in self._new(first.fusion, first.found):
+                if second.name == first.redefinition.name or not left:
+                    continue
+                left -= 1
+                self._tried.add((second.name, second.value))
+                made = self._try(second, first.fusion, first.found, None)
+                if made is None:
+                    continue
+                name = f"{first.redefinition.name} and {second.name}"
+                both = replace(first.redefinition, name=name, because=second.because)
+                trial = _Trial(both, first.saved + made.saved, made.fusion, made.found)
+                if self._pays(trial, found, None) and (best is None or trial.saved > best.saved):
+                    best = trial
+        return best
+
+    def _try(
+        self,
+        redefinition: Redefinition,
+        fusion: Fusion,
+        found: SegmentedFusion,
+        near: tuple[Segment, ...] | None,
+    ) -> _Trial | None:
+        """Return the segments under a definition, or None with the reason in the log."""
+        assert redefinition.rule is not None
+        changed = rewrite(fusion, redefinition.rule)
+        if changed is fusion:
+            return None
+        try:
+            if near is not None:
+                local = _part(found.fusion, near)
+                costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
+                before = sum(costs)
+                after = self._search(rewrite(local, redefinition.rule)).seconds(self._target)
+                if after > before * (1 - LEAST_GAIN):
+                    self.log.append(_undone(redefinition, before, after))
+                    return None
+            other = self._search(changed)
+        except FusecError as error:  # or a pin that holds no longer
+            because = f"{redefinition.name}: {error.diagnostic.message}"
+            self.log.append(Decision("undo", (redefinition.value,), because))
+            return None
+        meant = redefinition.meant
+        if meant is not None and not any(meant(s.fusion) for s in other.segments):
+            because = f"{redefinition.name}: no kernel becomes cheaper"
+            self.log.append(Decision("undo", (redefinition.value,), because))
+            return None
+        saved = found.seconds(self._target) - other.seconds(self._target)
+        return _Trial(redefinition, saved, changed, other)
+
+    def _pays(
+        self, trial: _Trial, found: SegmentedFusion, near: tuple[Segment, ...] | None
+    ) -> bool:
+        """Return whether a definition saves enough; log that where it does not."""
+        before = found.seconds(self._target)
+        if trial.saved > (LEAST_GAIN * before if near is None else 0.0):
+            return True
+        self.log.append(_undone(trial.redefinition, before, before - trial.saved))
+        return False
 
 
 def _offered(
@@ -147,46 +271,6 @@ def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, .
     beside = (s for s in found.segments if s.id in adjacent)
     kernels = (s for s in beside if s.scheduler not in HOST or s is segment)
     return tuple(s for s in kernels if s.iterations == segment.iterations)
-
-
-def _try(
-    fusion: Fusion,
-    near: tuple[Segment, ...] | None,
-    redefinition: Redefinition,
-    search: Search,
-    found: SegmentedFusion,
-    target: Target,
-    log: list[Decision],
-) -> tuple[float, Fusion, SegmentedFusion] | None:
-    """Return (the seconds saved, the redefined fusion, its segments), or None with the reason."""
-    assert redefinition.rule is not None
-    changed = rewrite(fusion, redefinition.rule)
-    if changed is fusion:
-        return None
-    try:
-        if near is not None:
-            local = _part(found.fusion, near)
-            before = sum(s.estimate.seconds(target) for s in near if s.estimate is not None)
-            after = search(rewrite(local, redefinition.rule)).seconds(target)
-            if after > before * (1 - LEAST_GAIN):
-                log.append(_undone(redefinition, before, after))
-                return None
-        other = search(changed)
-    except Unsupported as error:
-        because = f"{redefinition.name}: {error.diagnostic.message}"
-        log.append(Decision("undo", (redefinition.value,), because))
-        return None
-    meant = redefinition.meant
-    if meant is not None and not any(meant(s.fusion) for s in other.segments):
-        because = f"{redefinition.name}: no kernel becomes cheaper"
-        log.append(Decision("undo", (redefinition.value,), because))
-        return None
-    before, after = found.seconds(target), other.seconds(target)
-    least = LEAST_GAIN * before if near is None else 0.0
-    if before - after <= least:
-        log.append(_undone(redefinition, before, after))
-        return None
-    return before - after, changed, other
 
 
 def _undone(redefinition: Redefinition, before: float, after: float) -> Decision:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from fusec.cli import run_main
 from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
-from fusec.explain.facts import Segmentation
+from fusec.explain.facts import Break, ModuleFacts, Segmentation
 from fusec.explain.record import Questions, explain
 from fusec.explain.text import WIDTH, explanation, registers
 from fusec.explain.units import bytes_text, share_text, time_text
@@ -48,10 +49,12 @@ outputs: [y]
 
 KEYS = {
     "": "schema fusion target mesh sizes aliases segments crossing rematerialised saved "
-    "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
+    "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact "
+    "modules breaks",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes l2_bytes "
     "workspace_bytes seconds time bound share tensor_share ctas efficiency kernels occupancy "
-    "refusals why orders overrides chosen tuned iterations exchange specialised host",
+    "refusals why orders overrides chosen tuned iterations exchange specialised host "
+    "module",
     "segments.specialised": "dim size rule because way_out",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers instructions",
@@ -123,6 +126,7 @@ def test_every_key_is_documented() -> None:
     assert parts <= words
     nested = {"arch", "device", "rule", "reason", "op", "text"}
     assert found - known - nested == set()
+    found |= {f.name for record in (ModuleFacts, Break) for f in fields(record)}  # of models
     assert known - found <= {"saved_bytes", "role"}, "documented, but never there"
 
 

@@ -55,6 +55,8 @@ LINES = {
     "y = x + self.w": "write `w`",
     "y = x + self.bias": "declare `bias` under `inputs:`",
     "y = checkpoint(fn, x)": "call the function itself",
+    "y = F.scaled_dot_product_attention(x, r, r, attn_mask=amax(m, [2]))":
+        "write `y = scaled_dot_product_attention(x, r, r, max(m, [2])[:, none, :])`",
     "y = F.pad(x, (1, 1), mode='replicate')": "with `mode=replicate` has no equivalent",
     "y = torch.meshgrid(a, c)": "write `y = expand(unsqueeze(a, 1), [B, D])`",
     "y, v = torch.meshgrid(a, c)": "and `v = expand(unsqueeze(c, 0), [B, D])`",

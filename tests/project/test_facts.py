@@ -69,8 +69,11 @@ LEFT: Mapping[str, str] = {
     "schedule/in_steps.py": "the operations of a family by the beginning of their names",
     # Sentences about segments.
     "explain/drawing.py": "the first word of a sentence about a tensor",
+    "explain/groups.py:_words": "the words of a value's name",
+    "explain/model_text.py": "the parts of a module's path",
+    "explain/modules.py": "the parts of a module's path",
     "explain/query.py": "words of a sentence as the key of a record",
-    "explain/text.py:_row": "spaces in a table at which no line is broken",
+    "explain/text.py:row": "spaces in a table at which no line is broken",
     "explain/text.py:resource": "the key of a record as words",
     "explain/text.py:rivals": "the part of a sentence about a segment after the first",
     "hostir/passes/__init__.py": "the first line of a docstring",

@@ -21,6 +21,7 @@ from fusec.schedule.matmul.family import Matmul, MatmulProblem
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_parts import InParts
+from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.plan import Plan
 from fusec.schedule.registry import host_schedulers, schedulers
 from fusec.segment.offers import Offers
@@ -70,6 +71,12 @@ def test_parts_of_k_that_cannot_pay_are_spared(monkeypatch: pytest.MonkeyPatch) 
     again, tried = planned(fusion)
     assert len(tried) == 4
     assert again == plans
+
+
+def test_parts_of_k_are_tried_where_the_product_has_no_plan() -> None:
+    fusion = product(64, 512, 8192)
+    found = definitions_of_product(fusion, fusion, None, None, HOPPER)
+    assert [d.name for d in found] == ["split_k_2", "split_k_4", "split_k_8", "split_k_16"]
 
 
 def over_bound(fusion: Fusion, monkeypatch: pytest.MonkeyPatch) -> list[float]:

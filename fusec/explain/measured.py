@@ -1,0 +1,68 @@
+"""Measured times of a fusion, which its page shows beside the predicted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fusec.explain.units import time_text
+
+if TYPE_CHECKING:
+    from fusec.explain.facts import Segmentation, SegmentFacts
+    from fusec.run.measure import KernelTime
+
+
+@dataclass(frozen=True)
+class MeasuredTimes:
+    """Measured seconds; how: number of runs and device, as text.
+
+    segments: by name, those that were measured. whole: of the fusion, None if it was not measured
+    as a whole. limit: of kernels that only move the compulsory traffic, None if not measured.
+    """
+
+    how: str
+    segments: Mapping[str, float] = field(default_factory=dict[str, float])
+    whole: float | None = None
+    limit: float | None = None
+
+    def of(self, segment: SegmentFacts) -> float | None:
+        """Return the measured seconds of a segment, None if it was not measured."""
+        return self.segments.get(segment.name)
+
+    def cover(self, record: Segmentation) -> bool:
+        """Return whether every segment was measured."""
+        return all(s.name in self.segments for s in record.segments)
+
+
+def of_launches(
+    record: Segmentation,
+    kernels: Sequence[KernelTime],
+    whole: float,
+    how: str,
+    limit: float | None = None,
+) -> MeasuredTimes:
+    """Return the times of segments as sums of their launches; 0 for a segment without kernels."""
+    times = {segment.name: 0.0 for segment in record.segments}
+    for kernel in kernels:
+        times[kernel.segment] += kernel.seconds
+    return MeasuredTimes(how, times, whole, limit)
+
+
+def recorded(record: Segmentation) -> MeasuredTimes | None:
+    """Return the times that tuning has recorded for these sizes and target; None without any."""
+    exact = {
+        s.name: s.tuned
+        for s in record.segments
+        if s.tuned is not None and s.tuned.exact and not s.overrides and s.iterations == 1
+    }
+    if not exact:
+        return None
+    devices = ", ".join(dict.fromkeys(f"{t.device}, {t.date}" for t in exact.values()))
+    return MeasuredTimes(f"recorded on {devices}", {n: t.us * 1e-6 for n, t in exact.items()})
+
+
+def compared(predicted: float, measured: float) -> str:
+    """Return `37.2 us, predicted 36.5 us (98 %)`."""
+    ratio = f" ({100 * predicted / measured:.0f} %)" if measured else ""
+    return f"{time_text(measured)}, predicted {time_text(predicted)}{ratio}"
