@@ -20,6 +20,7 @@ from fusec.parse.trees import (
     Literal,
     Name,
     Range,
+    Subscript,
     Tree,
     integer_literal,
 )
@@ -40,7 +41,9 @@ def updated(
     )
     name = Name("where" if is_mask else "update_slice", tree.start, tree.start)
     if is_mask:
-        arguments = tuple(Argument(None, part) for part in (keys[0], value, base))
+        rank = len(mask.type.shape or ()) if mask is not None else len(shape)
+        wide = _with_dims(keys[0], rank, len(shape))
+        arguments = tuple(Argument(None, part) for part in (wide, value, base))
         return CallTree(name, arguments, tree.start, tree.end)
     parts = [_bounds(key, size, tree) for key, size in zip(keys, shape, strict=False)]
     parts += [
@@ -80,3 +83,13 @@ def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
         return low, high if start == 0 else Infix("-", high, low, at.start, at.end, at.start)
     number = integer_literal(key)
     return (key, Literal(1, at.start, at.end)) if number is not None and number >= 0 else None
+
+
+def _with_dims(mask: Tree, rank: int, wanted: int) -> Tree:
+    """Return a mask of the first dims of a tensor with the others as new dims."""
+    if rank >= wanted:
+        return mask
+    at = mask.start
+    whole = [Range(None, None, None, at, at)] * rank
+    new = [Literal(None, at, at)] * (wanted - rank)
+    return Subscript(mask, (*whole, *new), mask.start, mask.end)
