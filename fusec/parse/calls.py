@@ -431,7 +431,7 @@ class Calls:
 
     def _one_of(self, tree: Subscript) -> Operand | None:
         """Return the result that `topk(x, 2)[1]` selects; None of subscripts of values."""
-        if not isinstance(tree.base, CallTree) or len(tree.keys) > 1:
+        if not isinstance(tree.base, CallTree) or len(tree.keys) != 1:
             return None
         place, count = integer_literal(tree.keys[0]), self.words.count_of(tree.base)
         if place is None or count < 2 or not -count <= place < count:

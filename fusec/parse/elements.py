@@ -9,9 +9,9 @@ from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL
-from fusec.ir.graph import Value
+from fusec.ir.graph import Type
 from fusec.parse import frameworks
-from fusec.parse.expressions import is_condition
+from fusec.parse.conditions import is_condition
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -27,21 +27,21 @@ from fusec.parse.trees import (
 
 
 def updated(
-    tree: CallTree, value_of: Callable[[Tree], Value | None], span: Callable[[Tree], Span]
+    tree: CallTree, type_of: Callable[[Tree], Type | None], span: Callable[[Tree], Span]
 ) -> Tree:
     """Return `x[key] = value` as what gives the changed tensor: `where`, or `update_slice`.
 
-    value_of: returns what a name stands for; span: where an expression stands.
+    type_of: returns the type of an expression; span: where an expression stands.
     """
     base, *keys, value = (a.value for a in tree.arguments)
-    changed, mask = value_of(base), value_of(keys[0])
-    shape = () if changed is None else changed.type.shape or ()
+    changed, mask = type_of(base), type_of(keys[0])
+    shape = () if changed is None else changed.shape or ()
     is_mask = len(keys) == 1 and (
         is_condition(keys[0]) or (mask is not None and mask.dtype is BOOL)
     )
     name = Name("where" if is_mask else "update_slice", tree.start, tree.start)
     if is_mask:
-        rank = len(mask.type.shape or ()) if mask is not None else len(shape)
+        rank = len(mask.shape or ()) if mask is not None else len(shape)
         wide = _with_dims(keys[0], rank, len(shape))
         arguments = tuple(Argument(None, part) for part in (wide, value, base))
         return CallTree(name, arguments, tree.start, tree.end)

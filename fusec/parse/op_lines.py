@@ -9,8 +9,9 @@ from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError
 from fusec.ops import TABLE
 from fusec.ops.frameworks.find import PREFIXES
+from fusec.parse.conditions import is_condition
 from fusec.parse.endings import STATEMENTS
-from fusec.parse.expressions import ASSIGNED, Parser, is_condition
+from fusec.parse.expressions import ASSIGNED, Parser
 from fusec.parse.operators import COMPARISONS, PRECEDENCE
 from fusec.parse.tokens import Token
 from fusec.parse.trees import (

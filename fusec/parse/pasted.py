@@ -160,10 +160,15 @@ class Pasted:
                     return replace(line, names=tuple(names), tree=tree.base)
         if isinstance(tree, Name) and tree.text in DTYPES:
             self._note(line.tree)  # a dtype is no value that the line could name
-        elif isinstance(tree, Name) and self._value(tree) is not None and tree is not line.tree:
+        elif isinstance(tree, Name) and self._is_copied(tree, line):
             name = Name("set", tree.start, tree.start)
             tree = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
         return replace(line, tree=tree)
+
+    def _is_copied(self, tree: Name, line: OpLine) -> bool:
+        """Return whether a line that is not in fusec's words gives a value another name."""
+        known = self._value(tree) is not None
+        return known and (tree is not line.tree or line.told is not None)
 
     def count_of(self, call: CallTree) -> int:
         """Return how many results a call has; 0 where that is not known before it is read."""
@@ -223,7 +228,7 @@ class Pasted:
         if isinstance(tree, Items) and is_comprehension(tree):
             return repeated(tree, self._span)
         if isinstance(tree, CallTree) and tree.name.text == ASSIGNED:
-            return updated(tree, self._value, self._span)
+            return updated(tree, self._type_of, self._span)
         if isinstance(tree, CallTree) and tree.name.text == CALLED:
             return self._modules.call(tree)
         if isinstance(tree, CallTree) and tree.name.text in (".shape", ".ndim", ".dtype"):
@@ -506,7 +511,8 @@ class Pasted:
         if name == "type" and len(rest) == 1 and (dtype := tensor_type(rest[0])) is not None:
             called = Argument(None, Name(dtype, rest[0].start, rest[0].end))
             return replace(tree, arguments=(*tree.arguments[: len(values) - 1], called))
-        if name == "to" and rest and is_device(rest[0]) and all(map(_is_flag, tree.arguments)):
+        moved = [a for a in tree.arguments if not _is_flag(a)][len(values) - len(rest) :]
+        if name == "to" and len(moved) == 1 and is_device(moved[0].value):
             return receiver
         if name == "to" and len(rest) > 1 and is_device(rest[0]):
             kept = tree.arguments[: len(values) - len(rest)]
@@ -586,9 +592,9 @@ def _of_python(argument: Argument, function: str, place: int) -> Argument:
 
 
 def _is_flag(argument: Argument) -> bool:
-    """Return whether an argument of `to` is a device, or says how the elements are moved."""
+    """Return whether an argument of `to` says how the elements are moved."""
     word = argument.keyword.text if argument.keyword else ""
-    return word in ("non_blocking", "copy", "memory_format") or not word
+    return word in ("non_blocking", "copy", "memory_format")
 
 
 def _row(base: Tree, key: Tree) -> Tree | None:
