@@ -10,10 +10,11 @@ from fusec.diagnostics import InternalError, Unsupported
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.dim import Dim, Shape, product
 from fusec.ir.dtype import I64
-from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value
+from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value, needed_nodes
 from fusec.ir.recent import Recent
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.find import find_op
+from fusec.shard.asked import Asked
 from fusec.shard.axes import Axes, axes_of, distinct_sizes, is_filled, is_reshape
 from fusec.shard.choose import (
     Choice,
@@ -76,7 +77,18 @@ def partitioned(fusion: Fusion) -> Partition:
         entries = (*fusion.inputs, *fusion.outputs)
         whole = {e.value.name: Sharding.whole(e.value.rank) for e in entries}
         return Partition(fusion, whole)
-    return _partitions.of(fusion, None, lambda: _Partitioner(with_shares(fusion)).run())
+    return _partitions.of(fusion, None, lambda: _partitioned(with_shares(fusion)))
+
+
+def _partitioned(fusion: Fusion) -> Partition:
+    """Return how a fusion is divided whose extents are divided as it says.
+
+    A second walk is needed where values are not asked for in the order in which they are made.
+    """
+    asked = Asked()
+    found = _Partitioner(fusion, asked).run()
+    plan = asked.plan
+    return found if plan is None else _Partitioner(fusion, Asked(plan)).run()
 
 
 _partitions = Recent[Partition]()
@@ -93,9 +105,9 @@ class _Added:
 class _Partitioner:
     """The fusion half rewritten."""
 
-    def __init__(self, fusion: Fusion) -> None:
-        """Take a fusion whose extents are divided as it says."""
-        self.fusion = fusion
+    def __init__(self, fusion: Fusion, asked: Asked) -> None:
+        """Take a fusion whose extents are divided as it says, and what is to be asked of it."""
+        self.fusion, self.asked = fusion, asked
         self.graph = LocalGraph()
         self.reshard = Resharder(self.graph, fusion.mesh)
         self.sizes = distinct_sizes(fusion)
@@ -107,6 +119,8 @@ class _Partitioner:
         }
         self.computed: dict[Value, Value] = {}
         self.deferred: dict[Value, tuple[Node, Axes]] = {}
+        self.as_needed: set[Value] = set()
+        self.order: list[Value] = []
         self.sums: dict[str, tuple[RankSum, list[Value]]] = {}
         self.readers: dict[Value, list[tuple[Node, bool]]] = {}
         self._agree_with_aliases()
@@ -145,11 +159,19 @@ class _Partitioner:
     def run(self) -> Partition:
         """Return the local fusion."""
         inputs = tuple(self._input(entry) for entry in self.fusion.inputs)
+        kept = [*self._pinned(), *(output.value for output in self.fusion.outputs)]
+        live = set(needed_nodes(self.fusion.nodes, kept))
         for node in self.fusion.nodes:
-            self.graph.span = node.span
+            self.graph.span, self.asked.counts = node.span, node in live
             self._visit(node)
+        self.asked.counts = True
         self._check_input_loops()
         return self._finish(inputs)
+
+    def _pinned(self) -> list[Value]:
+        """Return the values that pins of the fusion name."""
+        names = {name for pin in self.fusion.pins for name in pin.values}
+        return [v for v in self.fusion.values if v.name in names]
 
     def _input(self, entry: Input) -> Input:
         value = entry.value
@@ -173,21 +195,40 @@ class _Partitioner:
         if node.output.is_scalar:
             self._scalar(node)
             return
+        if _repeats(node) or self._is_as_needed(node):
+            self.as_needed.update(node.outputs)
         given = self._adapted(node, [self._given(o) for o in node.operands])
         axes = axes_of(node, self.sizes)
         known = next((v for v in node.outputs if v.name in self.said), node.output)
         check_loop(node, axes, self._spanned(known))
         self._note_ends(node, axes)
         said = self._take_turns(node, axes, given, known)
-        if said is not None and (_repeats(node) or self._is_of_whole_inputs(node)):
-            choice = part_of(node, axes, given, said)  # operands are less to exchange, or there
-        else:
-            choice = choose(node, axes, given, said, self.fusion.hints)
+        there = None if said is None else self._of_what_is_there(node, axes, given, said)
+        choice = there or choose(node, axes, given, said, self.fusion.hints)
         if self._defers(node, said):
             self.deferred[node.output] = node, axes
             self.tensors[node.output] = Tensor(node.output, said or choice.result)
             return
         self._make(node, axes, choice)
+
+    def _of_what_is_there(
+        self, node: Node, axes: Axes, given: list[Sharding | None], said: Sharding
+    ) -> Choice | None:
+        """Return how a result is computed as the file divides it, if operands are there for that.
+
+        None where they would be exchanged, but for those that are less than the result.
+        """
+        choice = part_of(node, axes, given, said)
+        if _repeats(node):
+            return choice
+        pairs = zip(node.operands, choice.operands, strict=True)
+        is_there = node.output in self.as_needed and all(
+            (v in self.deferred and v.name not in self.said)
+            or _is_sliced(self.tensors[v].sharding, needed)
+            for v, needed in pairs
+            if isinstance(v, Value) and needed is not None
+        )
+        return choice if is_there else None
 
     def _adapted(self, node: Node, given: list[Sharding | None]) -> list[Sharding | None]:
         """Return how operands are divided, those that are computed as needed as the others are.
@@ -304,14 +345,21 @@ class _Partitioner:
 
     def _is_of_whole_inputs(self, node: Node) -> bool:
         """Return whether elements are computed one by one of what every rank has, or repeats."""
-        access = node.op.access
-        moves = access is not None and access.along is not None and access.window is None
-        read = [v for v in node.inputs if not v.is_scalar]
-        return (node.op.is_elementwise or moves) and all(
-            (v in self.deferred and v.name not in self.said)
-            or (v in self.fusion.input_of and self.tensors[v].sharding.is_whole)
+        read = (v for v in node.inputs if not v.is_scalar)
+        return _is_one_by_one(node) and all(
+            (v in self.deferred and v.name not in self.said) or self._is_whole_input(v)
             for v in read
         )
+
+    def _is_as_needed(self, node: Node) -> bool:
+        """Return whether that is so, or would be if the file said nothing of what is computed."""
+        read = (v for v in node.inputs if not v.is_scalar)
+        return _is_one_by_one(node) and all(
+            v in self.as_needed or self._is_whole_input(v) for v in read
+        )
+
+    def _is_whole_input(self, value: Value) -> bool:
+        return value in self.fusion.input_of and self.tensors[value].sharding.is_whole
 
     def _part(self, value: Value, wanted: Sharding) -> Held:
         """Compute the part of a deferred value that is wanted, as far as that can be."""
@@ -370,7 +418,9 @@ class _Partitioner:
         tensor = self.tensors.setdefault(value, Tensor(value, wanted))
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
-        self._held(value, wanted.without(STREAM) if outside else wanted)
+        last = self._converted(value, wanted.without(STREAM) if outside else wanted)
+        if value not in self.as_needed:  # others stand before what reads them first
+            self.order += [own, *combined, held.value, last.value]
         return combined
 
     def _added(self, node: Node, bias: int, axes: Axes) -> _Added | None:
@@ -407,6 +457,12 @@ class _Partitioner:
 
     def _held(self, value: Value, wanted: Sharding) -> Held:
         """Return what a rank has of a value, divided as it is wanted."""
+        for sharding in self.asked.of(value, wanted):
+            self._converted(value, sharding)
+        return self.tensors[value].held[wanted.dims]
+
+    def _converted(self, value: Value, wanted: Sharding) -> Held:
+        """Return a division of a value, made of what a rank has of it if it is not there."""
         tensor = self.tensors[value]
         if wanted.dims not in tensor.held:
             deferred = value in self.deferred
@@ -427,6 +483,7 @@ class _Partitioner:
             operands = [self._operand(o, None) for o in node.operands]
             names = [v.name for v in node.outputs]
             made = self.graph.add(node.op, operands, node.attributes, names)
+        self.order += made
         self.scalars.update(zip(node.outputs, made, strict=True))
         self.computed.update(zip(node.outputs, made, strict=True))
 
@@ -485,10 +542,10 @@ class _Partitioner:
         for value, tensor in self.tensors.items():
             if value.name not in named.values() and tensor.sharding.dims in tensor.held:
                 named[tensor.held[tensor.sharding.dims].value] = value.name
-        pinned = {name for pin in self.fusion.pins for name in pin.values}
-        kept = [own for value, own in self.computed.items() if value.name in pinned]
+        kept = [self.computed[v] for v in self._pinned() if v in self.computed]
         kept += [own for _, own in outputs]
-        nodes, now = self.graph.finish(named, (d.name for d in self.fusion.dims), kept)
+        taken = (d.name for d in self.fusion.dims)
+        nodes, now = self.graph.finish(named, taken, kept, [*self.order, *kept])
         renamed = {value.name: now[own].name for value, own in self.computed.items() if own in now}
         fusion = replace(
             self.fusion,
@@ -515,6 +572,19 @@ def _without_dims(sharding: Sharding, taken: set[int]) -> Sharding:
         sharding = sharding.without(STREAM)
     dims = (() if k in taken else parts for k, parts in enumerate(sharding.dims))
     return replace(sharding, dims=tuple(dims))
+
+
+def _is_sliced(own: Sharding, needed: Sharding) -> bool:
+    """Return whether what is needed is a slice of what a rank has, without an exchange."""
+    pairs = zip(own.dims, needed.dims, strict=True)
+    return all(needed_parts[: len(parts)] == parts for parts, needed_parts in pairs)
+
+
+def _is_one_by_one(node: Node) -> bool:
+    """Return whether each element of a node's result is computed of one element of each operand."""
+    access = node.op.access
+    moves = access is not None and access.along is not None and access.window is None
+    return node.op.is_elementwise or moves
 
 
 def _repeats(node: Node) -> bool:
