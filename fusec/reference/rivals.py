@@ -17,6 +17,8 @@ from fusec.reference.order import as_terms
 
 OPEN_RIVALS = 0.5
 """Share of a row that may be found beyond which a position tells nothing."""
+FEW = 32
+"""Positions in a row up to which its elements are counted anew for each."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,18 @@ class Rivals:
 
     def _open(self) -> Array:
         """Return at which positions most elements of the row may be found."""
-        low, high = np.sort(self.low, axis=1), np.sort(self.high, axis=1)
-        counts = [
-            np.searchsorted(lows, most, side="right") - np.searchsorted(highs, least)
-            for lows, highs, least, most in zip(low, high, self.least, self.most, strict=True)
-        ]
-        return np.stack(counts) > OPEN_RIVALS * self.low.shape[1]
+        rows, positions = self.least.shape
+        counts = np.empty((rows, positions), np.int64)
+        if positions <= FEW:
+            for k in range(positions):
+                least, most = self.least[:, k : k + 1], self.most[:, k : k + 1]
+                counts[:, k] = np.sum((self.high >= least) & (self.low <= most), axis=1)
+        else:
+            low, high = np.sort(self.low, axis=1), np.sort(self.high, axis=1)
+            for row in range(rows):
+                below: Any = np.searchsorted(high[row], self.least[row])
+                counts[row] = np.searchsorted(low[row], self.most[row], side="right") - below
+        return counts > OPEN_RIVALS * self.low.shape[1]
 
     def _rows(self, found: Array) -> Array:
         if self.axis is None:
@@ -65,8 +73,8 @@ class Rivals:
 
     def on_the_host(self) -> Rivals:
         """Return the same with arrays on the host."""
-        arrays = map(host, (self.low, self.high, self.least, self.most))
-        return Rivals(*arrays, self.axis)
+        low, high, least, most = map(host, (self.low, self.high, self.least, self.most))
+        return Rivals(low, high, least, most, self.axis)
 
 
 def rivals_of_extremum(x: Array, reach: Array, dims: Sequence[int], sign: float) -> Rivals:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fusec.parse import read_text
+from fusec.reference import rivals
 from fusec.reference.verdict import NOT_DECIDED, Verdict, compare
 
 COUNT = 16
@@ -31,9 +32,21 @@ inputs: {{x: "f32[8, {COUNT}, 4]"}}
 ops:
   - s = sum(x, dims=[2])
   - {call}
-outputs: [{', '.join(outputs)}]
+outputs: [{", ".join(outputs)}]
 """
     return compare(read_text(text, "f.yaml"), {}, {"x": x}, outputs)
+
+
+def test_many_positions_in_a_row_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    x, reach = rng.uniform(0, 1, (4, 40)), rng.uniform(0, 0.5, (4, 40))
+    ends = np.sort(x - reach, axis=1), np.sort(x + reach, axis=1)
+    found = rivals.rivals_in_order(x, reach, 1, ends)
+    _, is_open = found.judged(np.zeros((4, 40), np.int64))
+    monkeypatch.setattr(rivals, "FEW", 40)
+    _, again = found.judged(np.zeros((4, 40), np.int64))
+    assert np.array_equal(is_open, again)
+    assert 0 < np.count_nonzero(is_open) < is_open.size
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from annotated import draw, inferred, repeated_all
@@ -35,10 +36,10 @@ def readers(given: str, asked: list[tuple[int | None, str]], *, expands: bool = 
     """Return a fusion whose readers of one computed value need it in several divisions."""
     builder = GraphBuilder("readers")
     x = builder.input("x", F32, [dim(8)] * 3)
-    y = builder.apply("neg", x)
+    y: Any = builder.apply("neg", x)
     said = {"x": sharding(3, given, MESH)}
     for along, text in asked:
-        z = builder.apply("exp", y) if along is None else builder.apply("cumsum", y, along)
+        z: Any = builder.apply("exp", y) if along is None else builder.apply("cumsum", y, along)
         builder.output(z)
         said[z.name] = sharding(3, text, MESH)
     if expands:
