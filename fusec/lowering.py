@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import Decision, SegmentedFusion
-    from fusec.shard.partition import Partition
+    from fusec.shard.divided import Partition
 
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
