@@ -59,7 +59,9 @@ def recorded(record: Segmentation) -> MeasuredTimes | None:
     if not exact:
         return None
     devices = ", ".join(dict.fromkeys(f"{t.device}, {t.date}" for t in exact.values()))
-    return MeasuredTimes(f"recorded on {devices}", {n: t.us * 1e-6 for n, t in exact.items()})
+    times = {name: t.us * 1e-6 for name, t in exact.items()}
+    whole = sum(times.values()) if len(times) == len(record.segments) else None
+    return MeasuredTimes(f"by segment, recorded on {devices}", times, whole)
 
 
 def compared(predicted: float, measured: float) -> str:

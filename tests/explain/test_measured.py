@@ -42,13 +42,21 @@ def test_launches_of_a_segment_are_summed(block: Explained) -> None:
 def test_times_that_tuning_recorded_are_shown(block: Explained) -> None:
     found = tuned(block)
     assert found.measured == MeasuredTimes(
-        "recorded on NVIDIA H200, 2026-01-02", {"s0": 12.5 * 1e-6}
+        "by segment, recorded on NVIDIA H200, 2026-01-02", {"s0": 12.5 * 1e-6}
     )
     text = page([found])
     Page(text)
-    assert "<dt>measured</dt><dd> <small>recorded on NVIDIA H200, 2026-01-02" in text
+    assert "<dt>measured</dt><dd> <small>by segment, recorded on NVIDIA H200, 2026-01-02" in text
     assert text.count("<dt>measured</dt><dd>12.5 us, predicted ") == 1
     assert "predicted time of each segment" in text  # not all of them were measured
+
+
+def test_recorded_times_of_all_segments_have_a_sum(block: Explained) -> None:
+    entry = Measured("mine.toml", True, "T=256", 12.5, "NVIDIA H200", "2026-01-02")
+    segments = tuple(replace(s, tuned=entry) for s in block.record.segments)
+    found = recorded(replace(block.record, segments=segments))
+    assert found is not None
+    assert found.whole == pytest.approx(25e-6)
 
 
 def test_times_of_other_sizes_or_schedules_are_not(block: Explained) -> None:
