@@ -37,6 +37,9 @@ def test_launches_of_a_segment_are_summed(block: Explained) -> None:
     found = of_launches(block.record, times, 4e-6, "once")
     assert found.segments == {"s0": pytest.approx(3e-6), "s1": 0.0}
     assert found.cover(block.record)
+    text = page([block._replace(measured=found)])
+    assert text.count("<dt>by kernel</dt>") == 1
+    assert "<dt>by kernel</dt><dd>a 1 us, b 2 us</dd>" in text
 
 
 def test_times_that_tuning_recorded_are_shown(block: Explained) -> None:
