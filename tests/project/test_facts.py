@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 
 import pytest
 from jinja2 import Environment, nodes
-from paths import ROOT
+from package_trees import FILES, PACKAGE, tree_of
 
-PACKAGE = ROOT / "fusec"
 STAGES = (
     "bench", "codegen", "driver", "emit", "explain", "hostir", "kernel", "lowering", "run",
     "schedule", "tune/",
@@ -226,13 +226,14 @@ def places(tree: ast.Module, searches: bool) -> Iterator[tuple[str, int]]:
     return visit(tree, "", set())
 
 
-def uses_of(text: str, path: str) -> dict[str, int]:
-    """Return the uses in a file, each by its function and with its first line."""
+def uses_of(text: str, path: str, file: Path | None = None) -> dict[str, int]:
+    """Return the uses in a text or a file, each by its function and with its first line."""
     found: dict[str, int] = {}
     searches = path.startswith(STAGES)
     if not (SEARCHES if searches else PATTERNS).search(text):
         return found
-    for around, line in places(ast.parse(text), searches):
+    tree = ast.parse(text) if file is None else tree_of(file)
+    for around, line in places(tree, searches):
         found.setdefault(f"{path}:{around}" if around else path, line)
     return found
 
@@ -241,8 +242,9 @@ def uses_of(text: str, path: str) -> dict[str, int]:
 def uses() -> Mapping[str, int]:
     """Return the uses in the package."""
     found: dict[str, int] = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        found |= uses_of(file.read_text(encoding="utf-8"), str(file.relative_to(PACKAGE)))
+    for file in FILES:
+        text, name = file.read_text(encoding="utf-8"), str(file.relative_to(PACKAGE))
+        found |= uses_of(text, name, file)
     return found
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from cli_tools import EXAMPLES, SMALL, fusec, small
 from exported import perceptron
-from paths import ROOT
+from package_trees import FILES, PACKAGE, tree_of
 
 from fusec import foreign
 from fusec.diagnostics import FusecError
@@ -33,7 +33,6 @@ from fusec.target import table
 from fusec.tuned.store import FOLDER, store_of
 
 Capture = pytest.CaptureFixture[str]
-PACKAGE = ROOT / "fusec"
 
 # --- no module reads by itself -------------------------------------------------------------------
 
@@ -81,7 +80,7 @@ def reads(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     if not READING.search(text):
         return  # most modules: parsing takes its time
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(path)):
         if not isinstance(node, ast.Call):
             continue
         called = node.func
@@ -97,7 +96,7 @@ def reads(path: Path) -> Iterator[str]:
 def test_no_module_reads_files_by_itself() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), call.rpartition(".")[2]): call
-        for path in sorted(PACKAGE.rglob("*.py"))
+        for path in FILES
         if path.name != "foreign.py"
         for call in reads(path)
     }

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import ROOT
-
-PACKAGE = ROOT / "fusec"
+from package_trees import FILES, PACKAGE, tree_of
 
 # Each may import what stands before it; names in one line stand side by side.
 LAYERS: tuple[frozenset[str], ...] = tuple(
@@ -53,17 +51,11 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "ml_dtypes", "safetensors", "scipy")
-FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer_of(path: Path) -> str:
     """Return the part of the package that a file belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
