@@ -76,7 +76,6 @@ LEFT: Mapping[str, str] = {
     "explain/text.py:row": "spaces in a table at which no line is broken",
     "explain/text.py:resource": "the key of a record as words",
     "explain/text.py:rivals": "the part of a sentence about a segment after the first",
-    "hostir/passes/__init__.py": "the first line of a docstring",
     "segment/offers.py": "names quoted in a reason, which are replaced",
     # Presentation: nothing is decided by it.
     "codegen/layout.py": "where lines of a finished text are broken",
