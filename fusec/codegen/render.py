@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from functools import cache, cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+import fusec
 from fusec.codegen.layout import laid_out
 from fusec.kernel.alignment import WIDEST, alignments
 from fusec.kernel.ctext import identifier, storage_type
@@ -91,19 +93,29 @@ class KernelSource:
         return "" if self.body is None else sha256(self.body.numbered().encode()).hexdigest()
 
 
+_TEMPLATES = os.path.join(os.path.dirname(fusec.__file__), "templates")
+_SETTINGS = {
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+    "autoescape": False,
+}
+"""What decides how templates are compiled."""
+
+
 @cache
 def environment() -> Environment:
     """Return the Jinja environment of the CUDA templates."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    from fusec.codegen.template_cache import TemplateCache
+
     found = Environment(
         loader=PackageLoader("fusec", "templates"),
+        bytecode_cache=TemplateCache(_TEMPLATES, _SETTINGS),
         undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
         finalize=_printed,
+        **_SETTINGS,
     )
     known: dict[str, object] = {
         "constant": _constant,
