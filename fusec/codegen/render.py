@@ -10,7 +10,6 @@ from functools import cache, cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-import fusec
 from fusec.codegen.layout import laid_out
 from fusec.kernel.alignment import WIDEST, alignments
 from fusec.kernel.ctext import identifier, storage_type
@@ -93,7 +92,7 @@ class KernelSource:
         return "" if self.body is None else sha256(self.body.numbered().encode()).hexdigest()
 
 
-_TEMPLATES = os.path.join(os.path.dirname(fusec.__file__), "templates")
+_TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")
 _SETTINGS = {
     "trim_blocks": True,
     "lstrip_blocks": True,

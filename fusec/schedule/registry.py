@@ -74,21 +74,25 @@ class PlanningScheduler(Protocol):
 class Entry:
     """A scheduler by name, whose family is imported for the first segment that it may support.
 
-    family_class: "module:class". requirement: returns why the family cannot support a segment, or
-    None; the family's `problem` returns the same refusal.
+    kind: the family's class in `module`. requirement: returns why the family cannot support a
+    segment, or None; the family's `problem` returns the same refusal.
     """
 
     def __init__(
-        self, name: str, family_class: str, requirement: Callable[[Fusion], Refusal | None]
+        self,
+        name: str,
+        module: str,
+        kind: str,
+        requirement: Callable[[Fusion], Refusal | None],
     ) -> None:
         """Import nothing yet."""
-        self.name, self.family_class, self.requirement = name, family_class, requirement
+        self.name, self.module, self.kind = name, module, kind
+        self.requirement = requirement
 
     @cached_property
     def family(self) -> PlanningScheduler:
         """Return the family's only instance; InternalError where it has another name."""
-        module, _, kind = self.family_class.partition(":")
-        family: PlanningScheduler = getattr(import_module(module), kind)()
+        family: PlanningScheduler = getattr(import_module(self.module), self.kind)()
         if family.name != self.name:
             raise InternalError(f"the registry calls scheduler `{family.name}` `{self.name}`")
         return family
@@ -108,60 +112,65 @@ class Entry:
 
 _KERNELS = (
     # nothing to compute
-    Entry("no_op", "fusec.schedule.no_op:NoOp", requirements.nothing),
+    Entry("no_op", "fusec.schedule.no_op", "NoOp", requirements.nothing),
     # one contraction
-    Entry("matmul", "fusec.schedule.matmul.family:Matmul", requirements.one_gemm),
+    Entry("matmul", "fusec.schedule.matmul.family", "Matmul", requirements.one_gemm),
     # two contractions and the softmax between them
-    Entry("attention", "fusec.schedule.attention.family:Attentions", requirements.two_gemms),
+    Entry("attention", "fusec.schedule.attention.family", "Attentions", requirements.two_gemms),
     # the same of few queries, whose keys several blocks share
     Entry(
         "attention_decode",
-        "fusec.schedule.attention_decode:AttentionDecodes",
+        "fusec.schedule.attention_decode",
+        "AttentionDecodes",
         requirements.two_gemms_or_sums,
     ),
     # five contractions around one graph of weights
     Entry(
         "attention_backward",
-        "fusec.schedule.attention_backward:AttentionBackwards",
+        "fusec.schedule.attention_backward",
+        "AttentionBackwards",
         requirements.five_gemms,
     ),
     # no reduction: the plain loop, where its accesses are good
-    Entry("pointwise", "fusec.schedule.pointwise.family:Pointwise", requirements.flat),
+    Entry("pointwise", "fusec.schedule.pointwise.family", "Pointwise", requirements.flat),
     # more tensors beside one another than one kernel takes
-    Entry("concat", "fusec.schedule.concat:Concat", requirements.wide_concatenation),
+    Entry("concat", "fusec.schedule.concat", "Concat", requirements.wide_concatenation),
     # no reduction: a tile, where two innermost dims differ
-    Entry("transpose", "fusec.schedule.transpose.family:Transpose", requirements.flat),
+    Entry("transpose", "fusec.schedule.transpose.family", "Transpose", requirements.flat),
     # reductions without a second reading of their input
-    Entry("reduction", "fusec.schedule.reduction:Reduction", requirements.memory_bound),
+    Entry("reduction", "fusec.schedule.reduction", "Reduction", requirements.memory_bound),
     # rows that are read again
     Entry(
         "inner_persistent",
-        "fusec.schedule.inner_persistent:InnerPersistent",
+        "fusec.schedule.inner_persistent",
+        "InnerPersistent",
         requirements.memory_bound,
     ),
     # columns that are read again
     Entry(
         "outer_persistent",
-        "fusec.schedule.outer_persistent:OuterPersistent",
+        "fusec.schedule.outer_persistent",
+        "OuterPersistent",
         requirements.memory_bound,
     ),
     # prefixes along one axis
-    Entry("scan", "fusec.schedule.scan.family:Scans", requirements.one_scan),
+    Entry("scan", "fusec.schedule.scan.family", "Scans", requirements.one_scan),
     # order along one axis
-    Entry("sort", "fusec.schedule.sort.family:Sorts", requirements.one_sort),
+    Entry("sort", "fusec.schedule.sort.family", "Sorts", requirements.one_sort),
     # writing at positions that are data
-    Entry("scatter", "fusec.schedule.scatter.family:Scatters", requirements.any_scatter),
+    Entry("scatter", "fusec.schedule.scatter.family", "Scatters", requirements.any_scatter),
     # rows and columns in one reading
     Entry(
         "inner_outer_persistent",
-        "fusec.schedule.inner_outer_persistent:InnerOuterPersistent",
+        "fusec.schedule.inner_outer_persistent",
+        "InnerOuterPersistent",
         requirements.columns_of_rows,
     ),
 )
 _HOST = (
-    Entry(FAMILY, "fusec.schedule.host:Communication", requirements.nothing),
-    Entry(PLACEMENT, "fusec.schedule.host:Placement", requirements.nothing),
-    Entry(HOST_SCHEDULER, "fusec.schedule.host_operations:HostOperations", requirements.nothing),
+    Entry(FAMILY, "fusec.schedule.host", "Communication", requirements.nothing),
+    Entry(PLACEMENT, "fusec.schedule.host", "Placement", requirements.nothing),
+    Entry(HOST_SCHEDULER, "fusec.schedule.host_operations", "HostOperations", requirements.nothing),
 )
 
 
