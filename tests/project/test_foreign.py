@@ -67,7 +67,7 @@ ALLOWED = {
     ("commands/several.py", "loads"): "JSON that a command of fusec has just made",
     ("commands/several.py", "fdopen"): "the output of this process",
     ("commands/artifacts.py", "open"): "a new file that it writes",
-    ("run/cache.py", "fdopen"): "a new file that it writes",
+    ("run/entries.py", "fdopen"): "a new file that it writes",
     ("run/arrays.py", "fdopen"): "a new file that it writes",
     ("run/trace.py", "fdopen"): "a new file that it writes",
     ("explain/page.py", "fdopen"): "a new file that it writes",

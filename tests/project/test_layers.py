@@ -35,7 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "codegen",
         "hostir",
         "run",
-        "call",
+        "call plan_cache",
         "models",
         "files keywords lowering",
         "driver",
