@@ -332,8 +332,7 @@ def compile_fusion(
         return package
     program = Compilation(fusion, options, **known)
     sources = [Source.of(source) for source in program.kernel_sources]
-    artifacts = _kernels_of(options, progress)(sources) if sources else {}
-    return Package((program,), artifacts, options.targets)
+    return Package((program,), _kernels_of(options, progress)(sources), options.targets)
 
 
 def compile_targets(program: Compilation, progress: Progress | None = None) -> Package:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fusec.codegen.layout import laid_out
 from fusec.codegen.source import KernelSource
@@ -59,7 +59,7 @@ ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler s
 
 
 _TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
     "keep_trailing_newline": True,

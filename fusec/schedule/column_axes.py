@@ -28,10 +28,10 @@ def column_axes(segment: Fusion) -> ColumnAxes | Refusal:
 def _found(segment: Fusion) -> ColumnAxes | Refusal:
     fusion = squeeze_unit_reductions(two_pass(specialise(segment)[0]))
     domain = find_domain(fusion)
-    axes = domain if isinstance(domain, Refusal) else _axes(domain)
-    if isinstance(domain, Refusal) or isinstance(axes, Refusal):
-        return axes
-    return (fusion, domain, *axes)
+    if isinstance(domain, Refusal):
+        return domain
+    axes = _axes(domain)
+    return axes if isinstance(axes, Refusal) else (fusion, domain, *axes)
 
 
 def _axes(domain: Domain) -> tuple[tuple[Var, ...], tuple[Chosen, ...]] | Refusal:

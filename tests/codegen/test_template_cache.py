@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jinja2 import DictLoader, Environment
@@ -16,12 +17,12 @@ COMPILED: list[str] = []
 class Counting(Environment):
     """Notes each template that it compiles."""
 
-    def _generate(self, source, name, filename, defer_init=False):  # type: ignore[no-untyped-def]
+    def _generate(self, source: Any, name: Any, filename: Any, defer_init: bool = False) -> Any:
         COMPILED.append(name)
         return super()._generate(source, name, filename, defer_init)
 
 
-def rendered(folder: Path, text: str, **settings: bool) -> str:
+def rendered(folder: Path, text: str, **settings: Any) -> str:
     """Return a template's text, in an environment of its own."""
     cache = TemplateCache(str(folder), settings)
     made = Counting(
