@@ -19,7 +19,7 @@ from fusec.options import (
 )
 
 if TYPE_CHECKING:
-    from fusec.codegen.render import KernelSource
+    from fusec.codegen.source import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan

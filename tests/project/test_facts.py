@@ -61,6 +61,7 @@ LEFT: Mapping[str, str] = {
     "kernel/nest.py:Nest._atom": "a size of one word lends its name to a quotient by it",
     "kernel/nodes/expressions.py:operand": "what is meant as a name is one",
     "run/cache.py:_decode": "the lines of an entry of the cache",
+    "run/entries.py:Entries.read": "the same: its first line and its digest",
     "run/cache_size.py": "names of the cache's files, and the size that a user set",
     "run/headers.py:device_headers": "names of files",
     "run/inputs.py": DOTS,
@@ -76,7 +77,6 @@ LEFT: Mapping[str, str] = {
     "explain/text.py:row": "spaces in a table at which no line is broken",
     "explain/text.py:resource": "the key of a record as words",
     "explain/text.py:rivals": "the part of a sentence about a segment after the first",
-    "hostir/passes/__init__.py": "the first line of a docstring",
     "segment/offers.py": "names quoted in a reason, which are replaced",
     # Presentation: nothing is decided by it.
     "codegen/layout.py": "where lines of a finished text are broken",

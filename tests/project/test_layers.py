@@ -33,7 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "codegen",
         "hostir",
         "run",
-        "call",
+        "call plan_cache",
         "models",
         "files keywords lowering",
         "driver",
@@ -207,12 +207,17 @@ def test_exact_bounds_load_where_they_are_asked_for() -> None:
 
 
 def modules_after(*arguments: str) -> set[str]:
-    """Return the modules that a command loads."""
+    """Return the packages that a command loads."""
+    return {name.split(".")[0] for name in submodules_after(*arguments)}
+
+
+def submodules_after(*arguments: str) -> set[str]:
+    """Return the modules that a command loads, by their whole names."""
     code = (
         "import sys\n"
         "from fusec.cli import run_main\n"
         f"run_main({list(arguments)!r})\n"
-        "print('MODULES', *sorted({m.split('.')[0] for m in sys.modules}))\n"
+        "print('MODULES', *sorted(sys.modules))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
