@@ -48,7 +48,10 @@ def groups_of(segments: Mapping[int, SegmentFacts]) -> tuple[Group, ...]:
 
 
 def _prefixes(segment: SegmentFacts) -> tuple[str, ...]:
-    """Return what the name of a segment's first output begins with: `layers`, `layers_0`, ..."""
+    """Return what a segment's module, else its first output, begins with: `layers`, `layers_0`."""
+    if segment.module:
+        parts = segment.module.split(".")
+        return tuple("_".join(parts[: k + 1]) for k in range(len(parts)))
     name = segment.outputs[0] if segment.outputs else segment.name
     return tuple(name[: word.end()] for word in re.finditer(r"[A-Za-z]+|\d+", name)) or (name,)
 

@@ -70,7 +70,7 @@ LEFT: Mapping[str, str] = {
     "schedule/in_steps.py": "the operations of a family by the beginning of their names",
     # Sentences about segments.
     "explain/drawing.py": "the first word of a sentence about a tensor",
-    "explain/groups.py:_prefixes": "the words of a value's name",
+    "explain/groups.py:_prefixes": "the parts of a module, or the words of a value's name",
     "explain/model_text.py": "the parts of a module's path",
     "explain/modules.py": "the parts of a module's path",
     "explain/query.py": "words of a sentence as the key of a record",
