@@ -19,12 +19,12 @@ from fusec.options import (
 )
 
 if TYPE_CHECKING:
-    from fusec.codegen.render import KernelSource
+    from fusec.codegen.source import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import Decision, SegmentedFusion
-    from fusec.shard.partition import Partition
+    from fusec.shard.divided import Partition
 
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]

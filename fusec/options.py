@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "it)",
     "FUSEC_DEBUG": "1: inter-block waits time out and trap instead of hanging",
     "FUSEC_HELPER": "0: disable the C launch helper",
+    "FUSEC_PLAN_CACHE": "0: plan every fusion again; built kernels stay cached",
     "FUSEC_RANK": "set by `fusec run --ranks`: the rank of a process",
     "FUSEC_RANKS": "set by `fusec run --ranks`: the number of ranks",
     "FUSEC_RANK_TIMEOUT": "seconds without progress after which a rank counts as hung (default: "

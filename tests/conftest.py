@@ -30,6 +30,8 @@ TREES = "FUSEC_TREES"
 
 # No test depends on schedules that were measured on some machine, but those of these schedules.
 os.environ["FUSEC_TUNED"] = "0"
+# Tests replace parts of fusec, and look at what it plans: nothing is taken from other processes.
+os.environ["FUSEC_PLAN_CACHE"] = "0"
 # Small products take longer in two threads than in one, of which each test process has its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -24,6 +24,7 @@ from fusec.options import CompileOptions
 from fusec.run.links import Links
 from fusec.run.ranks import Ranks, from_environment, patience
 from fusec.run.rendezvous import meet
+from fusec.shard.partition import partitioned
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -68,6 +69,7 @@ def run_divided(
     if ranks is None or ranks == 1:
         return _run_as(Ranks(), program, options, report)
     report.warn(lint(fusion))
+    partitioned(fusion)  # what cannot be divided is an error before ranks are started
     return launch(arguments, ranks, read, report)
 
 

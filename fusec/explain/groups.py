@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from fusec.explain.facts import SegmentFacts
 
 MOST_SHOWN = 12
 """Boxes of an overview, at most."""
+MOST_STRAYS = 2
+"""Segments in a row with other names that belong to the group around them."""
 FEW = 4
 """With fewer groups an overview says too little."""
 
@@ -35,32 +37,56 @@ def groups_of(segments: Mapping[int, SegmentFacts]) -> tuple[Group, ...]:
     """
     if len(segments) <= MOST_SHOWN:
         return tuple(Group(s.name, (number,)) for number, s in segments.items())
-    words = {number: _words(s) for number, s in segments.items()}
+    prefixes = {number: _prefixes(s) for number, s in segments.items()}
     finer = [Group(s.name, (number,)) for number, s in segments.items()]
-    for depth in range(max(map(len, words.values())), 0, -1):
-        groups = _runs(segments, {number: w[:depth] for number, w in words.items()})
+    for depth in range(max(map(len, prefixes.values())), 0, -1):
+        groups = _runs(segments, {n: own[:depth][-1] for n, own in prefixes.items()})
         if len(groups) <= MOST_SHOWN:
             return tuple(groups if len(groups) >= FEW else _joined(finer))
         finer = groups
     return tuple(_joined(finer))
 
 
-def _words(segment: SegmentFacts) -> tuple[str, ...]:
-    """Return the parts of a segment's module, else of its first output: `layers`, `0`, `mlp`."""
+def _prefixes(segment: SegmentFacts) -> tuple[str, ...]:
+    """Return what a segment's module, else its first output, begins with: `layers`, `layers_0`."""
     if segment.module:
-        return tuple(segment.module.split("."))
+        parts = segment.module.split(".")
+        return tuple("_".join(parts[: k + 1]) for k in range(len(parts)))
     name = segment.outputs[0] if segment.outputs else segment.name
-    return tuple(re.findall(r"[A-Za-z]+|\d+", name)) or (name,)
+    return tuple(name[: word.end()] for word in re.finditer(r"[A-Za-z]+|\d+", name)) or (name,)
 
 
-def _runs(segments: Mapping[int, SegmentFacts], keys: Mapping[int, tuple[str, ...]]) -> list[Group]:
-    """Return runs of segments with equal keys; a run of one has the segment's name."""
-    groups: list[Group] = []
-    for key, run in groupby(segments, key=keys.__getitem__):
-        members = [*run]
-        name = "_".join(key) if len(members) > 1 else segments[members[0]].name
-        groups.append(Group(name, tuple(members)))
-    return groups
+def _runs(segments: Mapping[int, SegmentFacts], keys: Mapping[int, str]) -> list[Group]:
+    """Return runs of segments with equal keys; a run of one has the segment's name.
+
+    Up to MOST_STRAYS segments within a longer run belong to it: passes have named their results.
+    """
+    runs: list[tuple[str, list[int]]] = []
+    for number in segments:
+        key = keys[number]
+        after = _runs_after(runs, key)
+        if after is None:
+            runs.append((key, [number]))
+        else:
+            strays = [member for _, own in runs[len(runs) - after :] for member in own]
+            del runs[len(runs) - after :]
+            runs[-1][1].extend((*strays, number))
+    return [
+        Group(key if len(members) > 1 else segments[members[0]].name, tuple(members))
+        for key, members in runs
+    ]
+
+
+def _runs_after(runs: Sequence[tuple[str, Sequence[int]]], key: str) -> int | None:
+    """Return how many runs follow the last one of a key; None if they have too many segments."""
+    strays = 0
+    for after, (own, members) in enumerate(reversed(runs)):
+        if own == key:
+            return after if strays < len(members) else None
+        strays += len(members)
+        if strays > MOST_STRAYS:
+            return None
+    return None
 
 
 def _joined(groups: Sequence[Group]) -> list[Group]:

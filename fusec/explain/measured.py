@@ -19,12 +19,21 @@ class MeasuredTimes:
 
     segments: by name, those that were measured. whole: of the fusion, None if it was not measured
     as a whole. limit: of kernels that only move the compulsory traffic, None if not measured.
+    launches: of each kernel of a segment, by the names of both, if they were measured one by one.
     """
 
     how: str
     segments: Mapping[str, float] = field(default_factory=dict[str, float])
     whole: float | None = None
     limit: float | None = None
+    launches: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict[str, Mapping[str, float]]
+    )
+
+    def kernels_text(self, segment: SegmentFacts) -> str:
+        """Return the times of the kernels of a segment that has several; else nothing."""
+        times = self.launches.get(segment.name, {})
+        return ", ".join(f"{n} {time_text(s)}" for n, s in times.items()) if len(times) > 1 else ""
 
     def of(self, segment: SegmentFacts) -> float | None:
         """Return the measured seconds of a segment, None if it was not measured."""
@@ -43,10 +52,12 @@ def of_launches(
     limit: float | None = None,
 ) -> MeasuredTimes:
     """Return the times of segments as sums of their launches; 0 for a segment without kernels."""
-    times = {segment.name: 0.0 for segment in record.segments}
+    launches: dict[str, dict[str, float]] = {segment.name: {} for segment in record.segments}
     for kernel in kernels:
-        times[kernel.segment] += kernel.seconds
-    return MeasuredTimes(how, times, whole, limit)
+        own = launches[kernel.segment]
+        own[kernel.kernel] = own.get(kernel.kernel, 0.0) + kernel.seconds
+    times = {name: sum(own.values()) for name, own in launches.items()}
+    return MeasuredTimes(how, times, whole, limit, launches)
 
 
 def recorded(record: Segmentation) -> MeasuredTimes | None:
@@ -59,7 +70,9 @@ def recorded(record: Segmentation) -> MeasuredTimes | None:
     if not exact:
         return None
     devices = ", ".join(dict.fromkeys(f"{t.device}, {t.date}" for t in exact.values()))
-    return MeasuredTimes(f"recorded on {devices}", {n: t.us * 1e-6 for n, t in exact.items()})
+    times = {name: t.us * 1e-6 for name, t in exact.items()}
+    whole = sum(times.values()) if len(times) == len(record.segments) else None
+    return MeasuredTimes(f"by segment, recorded on {devices}", times, whole)
 
 
 def compared(predicted: float, measured: float) -> str:

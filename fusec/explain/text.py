@@ -116,6 +116,9 @@ def _overview(record: Segmentation) -> Iterator[str]:
     yield from row("traffic", moved(record.bytes, record.floor_bytes))
     yield from row("peak memory", f"{bytes_text(record.peak_bytes)} (excluding inputs)")
     yield from row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
+    if target["cost_of"] != target["arch"]:
+        fitted = f"its coefficients were fitted on another GPU, {target['cost_of']}"
+        yield from row("cost model", fitted)
     written = ", ".join(f"{output} into {given}" for output, given in record.aliases.items())
     yield from row("in place", written) if written else ()
     yield from row("saved", saved_text(record)) if record.saved else ()

@@ -99,10 +99,10 @@ def examples() -> list[Path]:
 
 
 def search(words: str) -> Iterator[Match]:
-    """Yield the paragraphs that contain every word, in any case; headings and guides first."""
+    """Yield the paragraphs with every word, in any case; headings, then the how-to index first."""
     wanted = words.lower().split()
     found = [m for page in pages().values() for m in _matches(page, wanted)]
-    yield from sorted(found, key=lambda match: not match.text.startswith("#"))
+    yield from sorted(found, key=lambda m: (not m.text.startswith("#"), m.page.name != "how-to"))
 
 
 def _matches(page: Page, wanted: list[str]) -> Iterator[Match]:

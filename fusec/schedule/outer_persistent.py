@@ -8,11 +8,9 @@ from typing import ClassVar
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
-    MEMORY_BOUND,
     access,
     is_empty,
     tensor_arguments,
-    unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
@@ -29,6 +27,7 @@ from fusec.schedule.registers import (
     sum_words,
     words,
 )
+from fusec.schedule.requirements import memory_bound
 from fusec.schedule.rows.domain import PhasedPlan
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters, power_above
@@ -81,7 +80,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment with column lengths put in and variances in two passes, by columns."""
-        refusal = unsupported_nodes(segment, MEMORY_BOUND)
+        refusal = memory_bound(segment)
         if refusal is not None:
             return refusal
         if is_empty(segment):

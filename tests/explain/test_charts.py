@@ -105,10 +105,14 @@ def test_groups_are_runs_that_fit_a_screen(block: Explained, names: list[str]) -
 
 def test_groups_have_the_common_words_of_their_names(block: Explained) -> None:
     first = block.record.segments[0]
-    names = ["embedding", *(f"layers_{k}_{part}" for k in range(5) for part in "abcd"), "head"]
+    names = ["embedding", *(f"layers_{k}_{part}" for k in range(5) for part in "abcdef"), "head"]
     segments = {k: replace(first, name=f"s{k}", outputs=(name,)) for k, name in enumerate(names)}
     found = [group.name for group in groups_of(segments)]
-    assert found == ["s0", *(f"layers_{k}" for k in range(5)), "s21"]
+    assert found == ["s0", *(f"layers_{k}" for k in range(5)), "s31"]
+    # Passes have named two results within a layer.
+    segments[10] = replace(segments[10], outputs=("matmul_1",))
+    segments[11] = replace(segments[11], outputs=("div_1",))
+    assert [group.name for group in groups_of(segments)] == found
 
 
 def test_a_picture_of_groups_has_all_tensors_between_them(block: Explained) -> None:

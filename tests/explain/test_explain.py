@@ -122,9 +122,8 @@ def test_every_key_is_documented() -> None:
     words = set(re.findall(r"`([\w.]+)`", page))
     data = answer("cross_entropy", ranges={"T": (1, 2)}, exact=True)
     found = keys_in(data)
-    parts = {"arch", "device", "rule", "reason", "op", "text"} | set(data["segments"][0]["time"])
-    assert parts <= words
-    nested = {"arch", "device", "rule", "reason", "op", "text"}
+    nested = {"arch", "device", "cost_of", "rule", "reason", "op", "text"}
+    assert nested | set(data["segments"][0]["time"]) <= words
     assert found - known - nested == set()
     found |= {f.name for record in (ModuleFacts, Break) for f in fields(record)}  # of models
     assert known - found <= {"saved_bytes", "role"}, "documented, but never there"
@@ -516,3 +515,15 @@ def test_what_is_said_to_free_an_inner_dim_does() -> None:
     (fixed,) = [f for s in inner.record.segments for f in s.specialised if f.dim == "H"]
     assert fixed.way_out.startswith("dynamic where it is the leading dim of every tensor")
     assert "H" not in {f.dim for s in leading.record.segments for f in s.specialised}
+
+
+@pytest.mark.parametrize(("arch", "times"), [("sm_90a", 0), ("sm_80", 1)])
+def test_coefficients_of_another_gpu_are_reported_once(
+    arch: str, times: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(ROOT / "examples" / "softmax.yaml")
+    assert run_main(["explain", path, "--target", arch]) == 0
+    told = capsys.readouterr().out
+    assert told.count("its coefficients were fitted on another GPU, sm_90a") == times
+    assert run_main(["explain", path, "--target", arch, "--json"]) == 0
+    assert '"cost_of": "sm_90a"' in capsys.readouterr().out

@@ -195,7 +195,7 @@ def test_every_text_is_escaped(block: Explained) -> None:
     poisoned = replace(
         record,
         fusion=EVIL,
-        target={"arch": "sm_90a", "device": EVIL},
+        target={"arch": "sm_90a", "device": EVIL, "cost_of": EVIL},
         sizes={EVIL.replace(".", ""): 1},
         aliases={EVIL: EVIL},
         segments=(

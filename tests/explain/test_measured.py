@@ -37,18 +37,29 @@ def test_launches_of_a_segment_are_summed(block: Explained) -> None:
     found = of_launches(block.record, times, 4e-6, "once")
     assert found.segments == {"s0": pytest.approx(3e-6), "s1": 0.0}
     assert found.cover(block.record)
+    text = page([block._replace(measured=found)])
+    assert text.count("<dt>by kernel</dt>") == 1
+    assert "<dt>by kernel</dt><dd>a 1 us, b 2 us</dd>" in text
 
 
 def test_times_that_tuning_recorded_are_shown(block: Explained) -> None:
     found = tuned(block)
     assert found.measured == MeasuredTimes(
-        "recorded on NVIDIA H200, 2026-01-02", {"s0": 12.5 * 1e-6}
+        "by segment, recorded on NVIDIA H200, 2026-01-02", {"s0": 12.5 * 1e-6}
     )
     text = page([found])
     Page(text)
-    assert "<dt>measured</dt><dd> <small>recorded on NVIDIA H200, 2026-01-02" in text
+    assert "<dt>measured</dt><dd> <small>by segment, recorded on NVIDIA H200, 2026-01-02" in text
     assert text.count("<dt>measured</dt><dd>12.5 us, predicted ") == 1
     assert "predicted time of each segment" in text  # not all of them were measured
+
+
+def test_recorded_times_of_all_segments_have_a_sum(block: Explained) -> None:
+    entry = Measured("mine.toml", True, "T=256", 12.5, "NVIDIA H200", "2026-01-02")
+    segments = tuple(replace(s, tuned=entry) for s in block.record.segments)
+    found = recorded(replace(block.record, segments=segments))
+    assert found is not None
+    assert found.whole == pytest.approx(25e-6)
 
 
 def test_times_of_other_sizes_or_schedules_are_not(block: Explained) -> None:
