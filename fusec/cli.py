@@ -411,7 +411,7 @@ _OTHER_WORDS = {
     "lint": "check", "validate": "check", "verify": "run", "test": "run", "execute": "run",
     "exec": "run", "show": "dump", "print": "dump", "view": "dump", "operations": "ops",
     "list": "ops", "benchmark": "bench", "time": "bench", "compare": "diff", "manual": "docs",
-    "man": "docs", "examples": "docs", "help": "--help",
+    "man": "docs", "examples": "docs", "help": "--help", "version": "--version",
 }  # fmt: skip
 """What other tools call fusec's commands."""
 
@@ -422,7 +422,7 @@ def _no_command(name: str, context: click.Context) -> FusecError:
 
     known = cli.list_commands(context)
     meant = _OTHER_WORDS.get(name.lower()) or nearest(name, known)
-    if meant not in (*known, "--help"):
+    if meant not in (*known, "--help", "--version"):
         meant = None
     if name.endswith((".yaml", ".yml", ".py")):
         return FusecError(f"no such command {name!r}", help=f"write `fusec run {name}`")
@@ -445,6 +445,8 @@ _SIZES = ("--shape", "--shapes", "--size", "--dim", "--dims", "-D")
 """What other tools call the option that sets sizes."""
 
 
+_OTHER_OPTIONS = {"--arch": "--target", "--gpu": "--target", "--sm": "--target"}
+"""What other tools call fusec's options."""
 _TOLERANCES = ("--tolerance", "--tol", "--eps", "--epsilon")
 """What other tools call the options of tolerances."""
 _DEVICES = {"cpu": "reference", "gpu": "cuda", "nvidia": "cuda", "host": "reference"}
@@ -481,6 +483,10 @@ def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecE
     if isinstance(error, click.NoSuchOption) and error.option_name in _SIZES:
         sets = context is not None and any("--set" in p.opts for p in context.command.params)
         help = "sizes are set with `--set`, as in `--set B=8`" if sets else help
+    other = _OTHER_OPTIONS.get(error.option_name) if isinstance(error, click.NoSuchOption) else None
+    if other is not None and context is not None:
+        takes = any(other in p.opts for p in context.command.params)
+        help = f"did you mean `{other}`?" if takes else help
     if isinstance(error, click.NoSuchOption) and error.option_name in _TOLERANCES:
         judges = context is not None and any("--rtol" in p.opts for p in context.command.params)
         help = "did you mean `--rtol` (relative) or `--atol` (absolute)?" if judges else help

@@ -24,6 +24,9 @@ def explain_code(number: str, *, as_json: bool) -> int:
     """Print the page of a code; FusecError where there is none."""
     code = CODES.get(number.upper())
     if code is None:
+        padded = f"E{number[1:].zfill(4)}"
+        if padded in CODES:
+            raise FusecError(f"there is no error code {number}", help=f"did you mean `{padded}`?")
         known = f"codes are {min(CODES)} to {max(CODES)}, as in `fusec explain {min(CODES)}`"
         raise FusecError(f"there is no error code {number}", help=f"{known}, see docs/errors.md")
     if as_json:

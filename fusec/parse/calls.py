@@ -89,7 +89,7 @@ class Calls:
         except FusecError as error:
             span, divided = error.diagnostic.span, error.code is UNDEFINED_NAME
             if divided and any(self._span(part) == span for part in _divisors(tree)):
-                help = "`//` divides: declare the name, or begin a comment with `#`"
+                help = "`//` divides, and a comment begins with `#`"
                 raise error.changed(help=help) from None
             raise
 

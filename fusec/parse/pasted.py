@@ -158,6 +158,9 @@ class Pasted:
                     names = [unused] * count
                     names[at] = line.names[0]
                     return replace(line, names=tuple(names), tree=tree.base)
+        listed = isinstance(tree, Items) and tree is not line.tree
+        if listed and isinstance(tree, Items) and len(tree.items) != len(line.names):
+            self._note(line.tree)  # a shape is no value
         if isinstance(tree, Name) and tree.text in DTYPES:
             self._note(line.tree)  # a dtype is no value that the line could name
         elif isinstance(tree, Name) and self._is_copied(tree, line):

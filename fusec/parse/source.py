@@ -117,11 +117,16 @@ def _bytes_of(name: str) -> bytes:
 def _neighbours(name: str) -> str | None:
     import difflib
 
+    if re.fullmatch(r"[A-Za-z_]\w*=\d[\d,]*", name):
+        return f"sizes are set with `--set {name}`"
     path = Path(name)
     try:
         names = [p.name for p in path.parent.iterdir() if p.suffix in (".yaml", ".yml", ".py")]
     except OSError:
         return None
+    same = next((n for n in names if n.lower() == path.name.lower()), None)
+    if same is not None:
+        return f"did you mean `{path.with_name(same)}`?"
     stems = difflib.get_close_matches(
         path.stem, [Path(name).stem for name in names], n=1, cutoff=0.7
     )

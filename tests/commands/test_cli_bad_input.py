@@ -93,7 +93,7 @@ FUSIONS = {
     "deep nesting": (edit("exp(", "exp(" * 3000).replace("))\n", ")" * 3001 + "\n"), 2, "nested"),
     "duplicate key": (SMALL + "doc: again\n", 2, "`doc`"),
     "no fusion": ("a: 1\n", 2, "unknown field `a`"),
-    "a script": (SCRIPT, 2, "error[E0101]: "),
+    "a script": (SCRIPT, 2, "error[E0108]: this is Python"),
 }
 
 

@@ -95,7 +95,7 @@ LINES = {
     "return x - r": "write `out = x - r`, and list `out` under `outputs:`",
     "(y, v) = x.chunk(2, -1)": "write `y, v = chunk(x, 2, -1)`",
     "y, v = x, r": "write `y = set(x)` and `v = set(r)`",
-    "y = x - r  // note": "`//` divides: declare the name, or begin a comment with `#`",
+    "y = x - r  // note": "`//` divides, and a comment begins with `#`",
     "y = x + a": "write `y = x + unsqueeze(unsqueeze(a, -1), -1)`",
     "y = x + w[:, none]": "write `y = x + squeeze(w[:, none], [1])`",
     "y = x * r ^ 2": "write `y = x * r ** 2`",

@@ -486,6 +486,8 @@ shape(self) -> shape(self)  # a result for each dim; or write the names of dims
 ndim(self) -> size(self, 0)  # the number of dims is known: write it
 fill_diagonal_(self, fill_value, wrap=false) -> {ndim=2, wrap=false}
     where(unsqueeze(arange(size(self, 0)), 1) == arange(size(self, 1)), fill_value, self)
+values(self) -> set(self)  # max and min along a dim return their values alone
+indices(self) -> argmax(self)  # of `max` along a dim they are `argmax(x, dim)`
 unfold(self, dimension, size, step) -> {step=size, dimension=-1} unflatten(self, -1, [-1, size]) |
     {step=size, dimension>=0} movedim(unflatten(self, dimension, [-1, size]), dimension + 1, -1)  #
     of windows side by side
