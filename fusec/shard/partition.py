@@ -299,7 +299,8 @@ class _Partitioner:
             return "_partial"
         if choice.result.along(STREAM) is not None and value in self.fusion.output_of:
             return "_slice"
-        return "" if choice.result.dims == choice.wanted.dims else "_part"
+        wanted = self._said(value) or choice.result
+        return "" if choice.result.dims == wanted.dims else "_part"
 
     def _settle(self, value: Value, own: Value, choice: Choice, added: Added | None) -> list[Value]:
         """Note a result, combined over ranks and divided as it is to be; return what is so."""

@@ -20,6 +20,7 @@ from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.shard.partition import partition
 
 MESH = mesh_of(a=2, b=2)
@@ -114,6 +115,22 @@ def test_saying_what_is_inferred_of_all_values_changes_nothing(first: int) -> No
 def test_a_slice_is_taken_of_what_is_gathered_for_another_reader() -> None:
     """Found by chance (seed 9101, number 784): an all-to-all beside the gather, or none."""
     assert check_drawn(9101, range(784, 785)) == 1
+
+
+TWO_RESULTS = """
+fusion: f
+mesh: [2]
+inputs: {x: "f32[4, 8]"}
+ops:
+  - values, indices = topk(x, k=4, dim=1)
+outputs:
+  - values
+  - indices: {shard: {1: mesh}}
+"""
+
+
+def test_results_of_one_operation_are_divided_apart() -> None:
+    check(read_text(TWO_RESULTS, "f.yaml"))
 
 
 def test_what_nothing_needs_decides_nothing() -> None:
