@@ -6,6 +6,7 @@ import difflib
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv
+from fusec.ir.divided import EQUAL_SHARDS
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 
@@ -81,6 +82,7 @@ class Factors:
             raise FusecError(
                 f"dim {at} of `{self._name}` has {of}, not divisible by {parts}",
                 span=span,
+                notes=(EQUAL_SHARDS,),
             )
         if axis is not None:
             self._spans[place] = span
