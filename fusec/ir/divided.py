@@ -63,7 +63,7 @@ def _why_equal(sharding: Sharding, factors: Parts) -> str:
         return EQUAL_SHARDS
     if len(sharding.streamed) > 1:
         return "slices of several dims are equal; those of one dim need not be"
-    return "slices behind a factor that is not sharded are equal"
+    return "slices after a factor that is not sharded are equal"
 
 
 def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: Mesh | None) -> None:
