@@ -129,6 +129,24 @@ outputs:
 """
 
 
+SIZE = """
+fusion: f
+mesh: [2]
+dims: {A: 8, B: 4}
+inputs: {x: {type: "f32[A, 6]", shard: {0: mesh}}, w: "f32[B]"}
+ops:
+  - e = broadcast_in_dim(w, shape=[B, A], broadcast_dims=[0])
+  - y = mul(x, cast(size(e, dim=1), f32))
+  - z = sum(e, dims=[1])
+outputs: [y, z]
+"""
+
+
+def test_a_size_is_taken_of_what_is_computed_once() -> None:
+    """Whether `e` is there, or computed for its reader, depends on an annotation."""
+    check(read_text(SIZE, "f.yaml"))
+
+
 def test_results_of_one_operation_are_divided_apart() -> None:
     check(read_text(TWO_RESULTS, "f.yaml"))
 
