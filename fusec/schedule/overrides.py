@@ -155,9 +155,10 @@ SHOWN = 8
 
 def _who_has(override: Override, segment: Segment, target: Target) -> list[str]:
     """Return a note that names the schedulers of the same segment that have a parameter."""
+    supporting = [s for s in schedulers() if s.requirement(segment.fusion) is None]
     others = [
-        s.name for s in schedulers()
-        if any(f.name == override.name for f in s.free(segment.fusion, target))
+        s.name for s in supporting
+        if any(f.name == override.name for f in s.family.free(segment.fusion, target))
     ]  # fmt: skip
     if not others:
         return []
