@@ -120,12 +120,53 @@ class MatmulVectorCost:
 
 
 @dataclass(frozen=True)
+class AttentionCost:
+    """Attention's forward."""
+
+    warpgroup_reach: ByCount
+    single_stage_share: float
+    ping_pong_share: float
+    step_keys: int
+    tile_seconds: float
+    masked_share: float
+    masked_tile_seconds: float
+
+
+@dataclass(frozen=True)
+class AttentionBackwardCost:
+    """Attention's backward."""
+
+    keys_reach: float
+    queries_reach: float
+    one_warpgroup_share: float
+    keys_step_rows: int
+    queries_step_rows: int
+    tile_seconds: float
+
+
+@dataclass(frozen=True)
+class AttentionDecodeCost:
+    """Attention of few queries."""
+
+    memory_reach: float
+    mma_reach: float
+    wave_seconds: float
+    uneven_share: float
+    uneven_limit_seconds: float
+    combine_seconds: float
+    further_split_seconds: float
+
+
+@dataclass(frozen=True)
 class Costs:
     """The coefficients of all families; each field is a table of a target file."""
 
     matmul: MatmulCost
     matmul_wgmma: MatmulWgmmaCost
     matmul_vector: MatmulVectorCost
+    attention: AttentionCost
+    attention_backward: AttentionBackwardCost
+    attention_decode: AttentionDecodeCost
 
 
 def read_costs(tables: object, path: Path) -> Costs:
