@@ -137,8 +137,9 @@ def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) 
     """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
-    issued = epilogue.flops / (target.flops / 2 * cost.epilogue_issue)
-    special = epilogue.sfu / target.special
+    flops, sfu = epilogue.operations(target)
+    issued = flops / (target.flops / 2 * cost.epilogue_issue)
+    special = sfu / target.special
     turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
     return count * max(issued, special) * target.sms + turns * cost.epilogue_load_seconds
 

@@ -47,6 +47,7 @@ class MatmulCost:
     simt_reach: float
     epilogue_issue: float
     epilogue_load_seconds: float
+    reducing_penalty: float
     serial_hand_off_seconds: float
     slice_arrival_seconds: float
     slice_rate: float
@@ -158,6 +159,34 @@ class AttentionDecodeCost:
 
 
 @dataclass(frozen=True)
+class GridReduceCost:
+    """How long results wait that several blocks share."""
+
+    turn_seconds: float
+    level_seconds: float
+    next_level_seconds: float
+    part_seconds: float
+    moments_part_seconds: float
+    block_start_seconds: float
+
+
+@dataclass(frozen=True)
+class RowsCost:
+    """Reductions and normalizations: families of rows and columns."""
+
+    tile_share: float
+    smem_rate: float
+    cluster_exchange_seconds: float
+    alone_blocks: float
+    enough_blocks: int
+    thin_bytes: int
+    moments_operations: int
+    moments_vector_operations: int
+    bytes_in_flight: int
+    bytes_per_cycle: int
+
+
+@dataclass(frozen=True)
 class Costs:
     """The coefficients of all families; each field is a table of a target file."""
 
@@ -167,6 +196,8 @@ class Costs:
     attention: AttentionCost
     attention_backward: AttentionBackwardCost
     attention_decode: AttentionDecodeCost
+    grid_reduce: GridReduceCost
+    rows: RowsCost
 
 
 def read_costs(tables: object, path: Path) -> Costs:
