@@ -169,7 +169,7 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
             kernels=2,
             waits=finish_of(split, parameters.ranges).seconds(target),
-            build=build_time(phases, parameters.vector_width * parameters.chunks),
+            build=build_time(phases, parameters.vector_width * parameters.chunks, target),
         )
 
     def redefinitions(

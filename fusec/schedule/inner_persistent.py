@@ -231,7 +231,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             efficiency=self._efficiency(plan, phases.count, target),
             ctas=plan.kernels[0].grid[0].evaluate(fusion.hints),
             waits=ring.waits(problem, parameters, target) if parameters.storage == "ring" else 0.0,
-            build=build_time(keeping, _unrolled(parameters)),
+            build=build_time(keeping, _unrolled(parameters), target),
         )
 
     def pressure(self, plan: InnerPersistentPlan, kernel: Kernel) -> Pressure:

@@ -223,6 +223,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             build=build_time(
                 phases,
                 parameters.unrolled * parameters.vector_width,
+                target,
                 1 if parameters.inner else parameters.vector_width,
             ),
             kernels=0 if is_empty(fusion) and not results else 1,

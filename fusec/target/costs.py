@@ -187,6 +187,44 @@ class RowsCost:
 
 
 @dataclass(frozen=True)
+class BuildCost:
+    """What NVRTC takes for a kernel, on one core of a CPU."""
+
+    kernel_seconds: float
+    statement_seconds: float
+    unrolled_exponent: float
+    reduction_seconds: float
+    reductions_exponent: float
+    special_statements: int
+
+
+@dataclass(frozen=True)
+class RegisterWeights:
+    """Registers for each word, or for each of what `schedule/pressure.py` counts otherwise."""
+
+    own: float
+    staged: float
+    derived: float
+    ahead: float
+    flight: float
+    lanes: float
+    special: float
+    doubles: float
+    arrays: float
+    sums: float
+
+
+@dataclass(frozen=True)
+class RegistersCost:
+    """Registers that NVRTC gives a thread."""
+
+    thread_registers: int
+    given_up_registers: int
+    spilling_share: float
+    weights: RegisterWeights
+
+
+@dataclass(frozen=True)
 class Costs:
     """The coefficients of all families; each field is a table of a target file."""
 
@@ -198,6 +236,8 @@ class Costs:
     attention_decode: AttentionDecodeCost
     grid_reduce: GridReduceCost
     rows: RowsCost
+    registers: RegistersCost
+    build: BuildCost
 
 
 def read_costs(tables: object, path: Path) -> Costs:
