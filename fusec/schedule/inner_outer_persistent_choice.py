@@ -298,7 +298,7 @@ def _ranges(split: Split, work: Work, shape: _Shape, target: Target) -> tuple[in
         rows = -(-height // (wanted * step)) * step
         ranges = -(-height // rows)
         per_sm = -(-ranges * groups * shape.tiles // target.sms)
-        idle = 1 + 0.2 * max(0.0, 1 - per_sm / shape.blocks)
+        idle = 1 + target.cost.rows.missing_blocks_penalty * max(0.0, 1 - per_sm / shape.blocks)
         found.append((per_sm * (rows + overhead) * idle, per_sm * rows, ranges, rows))
     least, load, _, _ = min(found)
     return next(

@@ -45,6 +45,9 @@ class MatmulCost:
     element_store_seconds: float
     lone_store_share: float
     simt_reach: float
+    plain_tile_seconds: float
+    plain_start_seconds: float
+    sustained_reach: float
     epilogue_issue: float
     epilogue_load_seconds: float
     reducing_penalty: float
@@ -184,6 +187,7 @@ class RowsCost:
     moments_vector_operations: int
     bytes_in_flight: int
     bytes_per_cycle: int
+    missing_blocks_penalty: float
 
 
 @dataclass(frozen=True)
