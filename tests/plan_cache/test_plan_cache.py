@@ -98,8 +98,9 @@ def test_what_was_not_recorded_is_planned(folder: Path) -> None:
 
 def test_keys_tell_apart_what_plans_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fusion = driver.load(str(LAYERNORM))
-    rates = tmp_path / "rates"
+    rates, fitted = tmp_path / "rates", tmp_path / "fitted"
     rates.mkdir()
+    fitted.mkdir()
     own = Path(target.__file__).parent / "sm_90a.toml"
     moved = replace(fusion, nodes=(replace(fusion.nodes[0], span=None), *fusion.nodes[1:]))
     found = {
@@ -118,6 +119,10 @@ def test_keys_tell_apart_what_plans_apart(tmp_path: Path, monkeypatch: pytest.Mo
     assert found["plain"] == key_of(fusion, replace(OPTIONS, jobs=3))
     (rates / own.name).write_text(own.read_text().replace("sms = 132", "sms = 131"))
     found["rates"] = key_of(fusion, replace(OPTIONS, rates=rates))
+    (fitted / own.name).write_text(
+        own.read_text().replace("level_seconds = 3e-6", "level_seconds = 4e-6")
+    )
+    found["coefficients"] = key_of(fusion, replace(OPTIONS, rates=fitted))
     monkeypatch.setattr(keys, "tree_digest", lambda: "another tree")
     found["tree"] = key_of(fusion, OPTIONS)
     assert None not in found.values()
