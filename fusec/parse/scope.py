@@ -159,6 +159,9 @@ class Scope:
             known = rest if rest in self._meanings else None
             help = f"write `{rest}`" if known else f"declare `{rest}` under `inputs:`, and write it"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
+        if owner in ("config", "cfg", "args", "hparams") and rest.isidentifier():
+            help = f"declare `{rest}` under `dims:` or `inputs:`, and write it"
+            return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
         nearest = near(name, self._meanings)
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"
         if help is None and name in ops.TABLE:
