@@ -130,7 +130,8 @@ def _model(folder: ModelFolder, calls: Mapping[str, Callable[..., Any]], *, buil
             next(pending) if isinstance(s, str) else (s, calls[s.target]) for s in folder.steps
         ]
         inputs = folder.types | {name: weight.type for name, weight in folder.weights.items()}
-        program = Chain(folder.name, steps, inputs, [n for n in folder.outputs if n is not None])
+        outputs = [name for name in folder.outputs if isinstance(name, str)]
+        program = Chain(folder.name, steps, inputs, outputs)
     return Model(program, folder.load_weights(), folder.inputs, folder.outputs)
 
 

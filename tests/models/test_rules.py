@@ -378,7 +378,7 @@ def test_a_rule_computes_what_aten_does(case: Case, tmp_path: Path) -> None:
     inputs = {n: np.asarray(case.tensors[e.key.removeprefix("in_")]) for n, e in found.model.inputs}
     results = evaluate(found.fusion, inputs, dict(found.fusion.hints))
     for name, value in zip(found.model.returned, expected, strict=True):
-        assert name is not None
+        assert isinstance(name, str)
         result = np.asarray(results[name])
         assert result.shape == np.shape(value)
         if np.asarray(value).dtype.kind == "f":
