@@ -65,7 +65,7 @@ def as_told(program: Compilation) -> Any:
     ]
     kept = [tuple(str(part) for part in k) for k in kernels]
     launched = dict(program.kernels_launched)
-    return kept, program.posts, program.host, program.schedulers, program.guards, launched
+    return kept, program.posts, program.host, program.schedulers, program.covers, launched
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=str)
@@ -190,7 +190,9 @@ def test_entries_hold_records_alone(folder: Path) -> None:
     (path,) = entries(folder)
     layout, digest, body = path.read_bytes().split(b"\n", 2)
     assert (layout, len(digest)) == (b"fusec plan 1", 64)
-    assert {*json.loads(body)} == {"schedulers", "kernels", "launched", "posts", "host"}
+    assert {*json.loads(body)} == {
+        "schedulers", "covers", "kernels", "launched", "posts", "host",
+    }  # fmt: skip
     assert path.stat().st_mode & 0o077 == 0
 
 
