@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv
 from fusec.ir.divided import EQUAL_SHARDS
@@ -41,6 +39,8 @@ class Factors:
             help = "a loop over streams is declared with `stream`, not with `shard`"
             raise FusecError("a stream is not an axis of the mesh", span=span, help=help)
         if axis not in known:
+            import difflib
+
             close = difflib.get_close_matches(axis, known, n=1)
             raise FusecError(
                 f"the mesh has no axis `{axis}`",
