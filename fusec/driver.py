@@ -255,20 +255,17 @@ def keep(program: Compilation, compiler: str = "") -> None:
     """
     if "schedulers" in program.made:
         return  # it comes from there
-    from fusec.plan_cache.records import Planned, kernels_of
+    from fusec.plan_cache.records import Planned, Stages, kernels_of
     from fusec.plan_cache.store import keep
 
-    fusion, posts = program.original, program.posts
+    fusion, posts, host = program.original, program.posts, program.made.get("host")
     if program.evaluated or posts.checks:
         return  # segments, and lines of the file, are no records
-    planned = Planned(
-        program.schedulers,
-        program.covers,
-        kernels_of(program.sources),
-        program.kernels_launched,
-        posts,
-        program.made.get("host"),
-    )
+    stages = None
+    if host is not None:
+        kernels = kernels_of(program.sources)
+        stages = Stages(kernels, program.kernels_launched, posts, host)
+    planned = Planned(program.schedulers, program.covers, stages)
     keep(fusion, program.options, planned, compiler)
 
 

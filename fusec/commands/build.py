@@ -160,7 +160,7 @@ def _check(
     fusion, kinds = program.original, program.schedulers
     report.warn(lint_strides(program))
     for each in (program, *others):
-        if "sources" not in each.made:
+        if "covers" not in each.made:
             _ = each.sources  # what has no CUDA text is not said to be right
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(kinds), "segment")

@@ -39,20 +39,29 @@ _SHARED = [f.name for f in fields(Kernel) if f.name != "of"]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A planned program: the scheduler of each segment, its kernels, and what the host does.
+class Stages:
+    """The values of a program's last stages: its kernels by segment, and what the host does.
 
-    covers: which sizes it runs, as text. launched: by the name of each kernel, that of the equal
-    one launched for it. posts: the host program before segments are replaced by launches; host:
-    after that, where it was made.
+    launched: by the name of each kernel, that of the equal one launched for it. posts: the host
+    program before segments are replaced by launches; host: after that.
+    """
+
+    kernels: tuple[tuple[KernelText, ...], ...]
+    launched: Mapping[str, str]
+    posts: HostProgram
+    host: HostProgram
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A planned program: the scheduler of each segment; covers: which sizes it runs, as text.
+
+    stages: all of them, or none where its host program was not made.
     """
 
     schedulers: tuple[str, ...]
     covers: str
-    kernels: tuple[tuple[KernelText, ...], ...]
-    launched: Mapping[str, str]
-    posts: HostProgram
-    host: HostProgram | None = field(default=None, metadata=OMITTED)
+    stages: Stages | None = field(default=None, metadata=OMITTED)
 
 
 def kernels_of(sources: Sequence[Sequence[KernelSource]]) -> tuple[tuple[KernelText, ...], ...]:

@@ -40,28 +40,34 @@ def _decoded(data: Any, scalars: frozenset[str]) -> dict[str, Recorded]:
 
     data: a `Planned` as JSON.
     """
+    found = {
+        "schedulers": Recorded(lambda: tuple(data["schedulers"])),
+        "covers": Recorded(lambda: str(data["covers"])),
+        "evaluated": Recorded(dict[str, Any]),
+    }
+    stages = data.get("stages")
+    if stages is None:
+        return found
 
     def program(name: str) -> Recorded:
         def read() -> Any:
             from fusec.plan_cache.records import program_of
 
-            return program_of(data[name], scalars)
+            return program_of(stages[name], scalars)
 
         return Recorded(read)
 
     def sources() -> Any:
         from fusec.plan_cache.records import sources_of
 
-        return sources_of(data["kernels"], scalars)
+        return sources_of(stages["kernels"], scalars)
 
-    found = {
-        "schedulers": Recorded(lambda: tuple(data["schedulers"])),
-        "covers": Recorded(lambda: str(data["covers"])),
-        "kernels_launched": Recorded(lambda: dict(data["launched"])),
+    return found | {
+        "kernels_launched": Recorded(lambda: dict(stages["launched"])),
         "sources": Recorded(sources),
-        "evaluated": Recorded(dict),
+        "posts": program("posts"),
+        "host": program("host"),
     }
-    return found | {name: program(name) for name in ("posts", "host") if name in data}
 
 
 def keep(fusion: Fusion, options: CompileOptions, planned: Planned, compiler: str = "") -> None:

@@ -14,6 +14,7 @@ import pytest
 from paths import ROOT
 
 from fusec import driver, target
+from fusec.cli import run_main
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
@@ -195,9 +196,9 @@ def test_entries_hold_records_alone(folder: Path) -> None:
     (path,) = entries(folder)
     layout, digest, body = path.read_bytes().split(b"\n", 2)
     assert (layout, len(digest)) == (b"fusec plan 1", 64)
-    assert {*json.loads(body)} == {
-        "schedulers", "covers", "kernels", "launched", "posts", "host",
-    }  # fmt: skip
+    found = json.loads(body)
+    assert {*found} == {"schedulers", "covers", "stages"}
+    assert {*found["stages"]} == {"kernels", "launched", "posts", "host"}
     assert path.stat().st_mode & 0o077 == 0
 
 
@@ -237,3 +238,15 @@ def test_a_second_check_loads_no_planner() -> None:
         assert ("jinja2" in modules) is loads
         texts.append(text)
     assert texts[0] == texts[1] != ""
+
+
+def test_variants_are_told_alike(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", "--set", "B=1", "--set", "H=512,8192", str(LAYERNORM)]
+    texts: list[str] = []
+    for _ in range(2):
+        assert run_main(command) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert len(entries(folder)) == 1
+    (found,) = (json.loads(p.read_bytes().split(b"\n", 2)[2]) for p in entries(folder))
+    assert {*found} == {"schedulers", "covers"}
