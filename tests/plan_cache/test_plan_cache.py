@@ -153,6 +153,16 @@ def test_a_changed_file_of_fusec_is_another_tree(
     assert keys.tree_digest.__wrapped__() not in (None, first)
     os.utime(file, ns=(0, keys.LOADED_NS))
     assert keys.tree_digest.__wrapped__() is None
+    monkeypatch.setattr(keys, "_PACKAGE", str(tmp_path / "fusec.zip"))
+    assert keys.tree_digest.__wrapped__() is None
+
+
+def test_what_cannot_be_written_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_text(_: Fusion) -> str:
+        raise FusecError("no text")
+
+    monkeypatch.setattr(keys, "to_text", to_text)
+    assert key_of(driver.load(str(LAYERNORM)), OPTIONS) is None
 
 
 @pytest.mark.parametrize("options", [{"use_cache": False}, {"should_merge": lambda a, b: True}])
