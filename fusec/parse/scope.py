@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,8 @@ def near(name: str, known: Iterable[str]) -> str | None:
     """Return the name of `known` that `name` was probably meant to be."""
     names = list(known)
     same = [k for k in names if k.lower() == name.lower()]
+    import difflib
+
     close = same or difflib.get_close_matches(name, names, n=1)
     return close[0] if close else None
 
