@@ -262,7 +262,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     should_merge = _should_merge(options)
     found = redefine(
         fusion,
-        lambda f: search(
+        lambda f, resume: search(
             f,
             all,
             gpu,
@@ -270,6 +270,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
             should_merge=should_merge,
             rematerialise=not options.as_written,
             copies=not options.as_written,
+            resume=None if should_merge is not None or f.boundaries == "explicit" else resume,
         ),
         all,
         gpu,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Fusion
 from fusec.passes.rewrite import rewrite
 from fusec.segment.offers import HOST
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
+from fusec.segment.resume import Resume, resume_without
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
 from fusec.target import Target
 
@@ -21,9 +23,10 @@ LEAST_GAIN = 0.05
 """The part of the time that another definition must save: predictions are no better than that."""
 MOST_TRIES = 64
 WHOLE = 8
-"""Segments up to which the whole fusion is segmented again, not the neighbourhood alone."""
+"""Segments up to which the whole fusion is segmented again; of more, the redefined one alone."""
 
-Search = Callable[[Fusion], SegmentedFusion]
+Search = Callable[[Fusion, Resume | None], SegmentedFusion]
+"""Returns the segments of a fusion; where some are known, it starts from these."""
 
 
 def redefine(
@@ -40,53 +43,133 @@ def redefine(
     fusions stay as they are, and so do values whose kernel has a schedule by their name. without:
     names of definitions that are not tried.
     """
-    found = search(fusion)
+    found = search(fusion, None)
     able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
     if when == "never" or not able or fusion.pins:
         return found
-    log: list[Decision] = []
-    tried: set[tuple[str, str]] = set()
-    left_out = frozenset(without)
-    scheduled = {o.of for o in fusion.schedules}
-    vain: set[object] = set()
-    structures = _Structures()
-    while len(tried) < MOST_TRIES:
+    tries = _Tries(search, target, frozenset(without), {o.of for o in fusion.schedules})
+    while len(tries.done) < MOST_TRIES:
         offered = (
             _offered(found, able, target) if when == "after" else _single(fusion, able, target)
         )
-        new = [
-            (s, r)
-            for s, r in offered
-            if r.rule and r.name not in left_out and r.value not in scheduled
-            if (r.name, r.value) not in tried
-        ]
-        best: tuple[float, Redefinition, Fusion, SegmentedFusion] | None = None
-        for segment, redefinition in new:
-            tried.add((redefinition.name, redefinition.value))
-            near = None
-            if segment is not None and not redefinition.whole:
-                near = _neighbourhood(found, segment)
-            # A repeated layer is tried once.
-            alike = None if near is None else structures.around(near, segment, redefinition.name)
-            if alike in vain:
-                continue
-            made = _try(fusion, near, redefinition, search, found, target, log)
-            if made is None and alike is not None:
-                vain.add(alike)
-            if made is not None and (best is None or made[0] > best[0]):
-                best = (made[0], redefinition, *made[1:])
+        best = tries.best(fusion, found, offered)
         if best is None:
             break
         gain, kept, fusion, found = best
         rather = f"saves {gain * 1e6:.2f} us of {(gain + found.seconds(target)) * 1e6:.2f} us"
         because = f"{kept.name}: {kept.because}; {rather}"
-        log.append(Decision("redefine", (kept.value,), because))
-    log += [
+        tries.log.append(Decision("redefine", (kept.value,), because))
+    tries.log += [
         Decision("redefine", (r.value,), f"{r.name}: {r.because}")
         for _, r in _offered(found, able, target)
         if r.rule is None
     ]
-    return replace(found, decisions=(*found.decisions, *log))
+    return replace(found, decisions=(*found.decisions, *tries.log))
+
+
+Kept = tuple[float, Redefinition, Fusion, SegmentedFusion]
+"""The seconds that a redefinition saves, the fusion with it, and the segments of that."""
+
+
+class _Tries:
+    """Redefinitions that were tried, by name and value, and what became of them."""
+
+    def __init__(
+        self, search: Search, target: Target, without: Collection[str], scheduled: Collection[str]
+    ) -> None:
+        self.search = search
+        self.target = target
+        self.without = without
+        self.scheduled = scheduled
+        self.done: set[tuple[str, str]] = set()
+        self.log: list[Decision] = []
+        self._vain: set[object] = set()
+        self._structures = _Structures()
+
+    def best(
+        self,
+        fusion: Fusion,
+        found: SegmentedFusion,
+        offered: Iterable[tuple[Segment | None, Redefinition]],
+    ) -> Kept | None:
+        """Return the redefinition that saves most; of many segments, of the first that has one.
+
+        Of one value's redefinitions, which come in an order, those after a slower one are left out
+        there.
+        """
+        best: Kept | None = None
+        better: Segment | None = None
+        last: tuple[str, float] = "", inf
+        for segment, redefinition in self._new(offered):
+            if better is not None and segment is not better:
+                break  # the others are tried beside what this one became
+            self.done.add((redefinition.name, redefinition.value))
+            near = None
+            if segment is not None and not redefinition.whole:
+                near = _neighbourhood(found, segment)
+            # A repeated layer is tried once.
+            alike = None
+            if near is not None:
+                alike = self._structures.around(near, segment, redefinition.name)
+            if alike in self._vain or (near is not None and last == (redefinition.value, inf)):
+                continue
+            seconds, made = self._try(fusion, segment, near, redefinition, found)
+            before = last[1] if last[0] == redefinition.value else inf
+            last = redefinition.value, seconds if seconds <= before else inf
+            if made is None and alike is not None:
+                self._vain.add(alike)
+            if made is not None and (best is None or made[0] > best[0]):
+                best, better = made, None if near is None else segment
+        return best
+
+    def _new(
+        self, offered: Iterable[tuple[Segment | None, Redefinition]]
+    ) -> list[tuple[Segment | None, Redefinition]]:
+        return [
+            (s, r)
+            for s, r in offered
+            if r.rule and r.name not in self.without and r.value not in self.scheduled
+            if (r.name, r.value) not in self.done
+        ]
+
+    def _try(
+        self,
+        fusion: Fusion,
+        segment: Segment | None,
+        near: tuple[Segment, ...] | None,
+        redefinition: Redefinition,
+        found: SegmentedFusion,
+    ) -> tuple[float, Kept | None]:
+        """Return the seconds that a redefined fusion takes, and that with it if it saves any."""
+        assert redefinition.rule is not None
+        changed = rewrite(fusion, redefinition.rule)
+        if changed is fusion:
+            return inf, None
+        resume = None
+        if near is not None and segment is not None:
+            resume = resume_without(found, [segment])
+        try:
+            other = self.search(changed, resume)
+        except Unsupported as error:
+            self._undo(redefinition, error.diagnostic.message)
+            return inf, None
+        before, after = found.seconds(self.target), other.seconds(self.target)
+        meant = redefinition.meant
+        if meant is not None and not any(meant(s.fusion) for s in other.segments):
+            self._undo(redefinition, "no kernel becomes cheaper")
+            return after, None
+        concerned = before
+        if near is not None:
+            estimates = (s.estimate for s in near)
+            concerned = sum(e.seconds(self.target) for e in estimates if e is not None)
+        if before - after <= LEAST_GAIN * concerned:
+            self._undo(redefinition, f"{after * 1e6:.2f} us rather than {before * 1e6:.2f} us")
+            return after, None
+        return after, (before - after, redefinition, changed, other)
+
+    def _undo(self, redefinition: Redefinition, reason: str) -> None:
+        because = f"{redefinition.name}: {reason}"
+        self.log.append(Decision("undo", (redefinition.value,), because))
 
 
 def _offered(
@@ -147,62 +230,3 @@ def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, .
     beside = (s for s in found.segments if s.id in adjacent)
     kernels = (s for s in beside if s.scheduler not in HOST or s is segment)
     return tuple(s for s in kernels if s.iterations == segment.iterations)
-
-
-def _try(
-    fusion: Fusion,
-    near: tuple[Segment, ...] | None,
-    redefinition: Redefinition,
-    search: Search,
-    found: SegmentedFusion,
-    target: Target,
-    log: list[Decision],
-) -> tuple[float, Fusion, SegmentedFusion] | None:
-    """Return (the seconds saved, the redefined fusion, its segments), or None with the reason."""
-    assert redefinition.rule is not None
-    changed = rewrite(fusion, redefinition.rule)
-    if changed is fusion:
-        return None
-    try:
-        if near is not None:
-            local = _part(found.fusion, near)
-            before = sum(s.estimate.seconds(target) for s in near if s.estimate is not None)
-            after = search(rewrite(local, redefinition.rule)).seconds(target)
-            if after > before * (1 - LEAST_GAIN):
-                log.append(_undone(redefinition, before, after))
-                return None
-        other = search(changed)
-    except Unsupported as error:
-        because = f"{redefinition.name}: {error.diagnostic.message}"
-        log.append(Decision("undo", (redefinition.value,), because))
-        return None
-    meant = redefinition.meant
-    if meant is not None and not any(meant(s.fusion) for s in other.segments):
-        because = f"{redefinition.name}: no kernel becomes cheaper"
-        log.append(Decision("undo", (redefinition.value,), because))
-        return None
-    before, after = found.seconds(target), other.seconds(target)
-    least = LEAST_GAIN * before if near is None else 0.0
-    if before - after <= least:
-        log.append(_undone(redefinition, before, after))
-        return None
-    return before - after, changed, other
-
-
-def _undone(redefinition: Redefinition, before: float, after: float) -> Decision:
-    because = f"{redefinition.name}: {after * 1e6:.2f} us rather than {before * 1e6:.2f} us"
-    return Decision("undo", (redefinition.value,), because)
-
-
-def _part(fusion: Fusion, segments: Sequence[Segment]) -> Fusion:
-    """Return some segments together as a fusion of its own."""
-    names = {v.name for s in segments for n in s.nodes for v in n.outputs}
-    nodes: list[Node] = [n for n in fusion.nodes if n.output.name in names]
-    inside = set(nodes)
-    final = {o.value for o in fusion.outputs}
-    results: set[Value] = set()
-    for node in nodes:
-        for value in node.outputs:
-            if value in final or any(u not in inside for u in fusion.users.get(value, ())):
-                results.add(value)
-    return extract(fusion, nodes, fusion.name, frozenset(results))

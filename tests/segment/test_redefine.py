@@ -220,7 +220,7 @@ def test_offers_without_end_come_to_one() -> None:
     loop = _Loop()
     found = redefine(
         fusion,
-        lambda f: segment(f, [loop], TARGET),  # type: ignore[list-item]
+        lambda f, resume: segment(f, [loop], TARGET, resume=resume),  # type: ignore[list-item]
         [loop],  # type: ignore[list-item]
         TARGET,
         "after",
