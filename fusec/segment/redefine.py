@@ -48,10 +48,9 @@ def redefine(
     if when == "never" or not able or fusion.pins:
         return found
     tries = _Tries(search, target, frozenset(without), {o.of for o in fusion.schedules})
+    offers = _Definitions(able, target)
     while len(tries.done) < MOST_TRIES:
-        offered = (
-            _offered(found, able, target) if when == "after" else _single(fusion, able, target)
-        )
+        offered = offers.of_all(found) if when == "after" else _single(fusion, able, target)
         best = tries.best(fusion, found, offered)
         if best is None:
             break
@@ -61,7 +60,7 @@ def redefine(
         tries.log.append(Decision("redefine", (kept.value,), because))
     tries.log += [
         Decision("redefine", (r.value,), f"{r.name}: {r.because}")
-        for _, r in _offered(found, able, target)
+        for _, r in offers.of_all(found)
         if r.rule is None
     ]
     return replace(found, decisions=(*found.decisions, *tries.log))
@@ -172,15 +171,36 @@ class _Tries:
         self.log.append(Decision("undo", (redefinition.value,), because))
 
 
-def _offered(
-    found: SegmentedFusion, able: Mapping[str, Redefining], target: Target
-) -> Iterable[tuple[Segment | None, Redefinition]]:
-    """Return what the schedulers offer for the segments that they accepted."""
-    for segment in found.segments:
-        scheduler = able.get(segment.scheduler)
-        if scheduler is not None:
-            for redefinition in scheduler.redefinitions(segment.fusion, found.fusion, target):
+class _Definitions:
+    """What the schedulers offer for the segments that they accepted."""
+
+    def __init__(self, able: Mapping[str, Redefining], target: Target) -> None:
+        self.able = able
+        self.target = target
+        self._known: dict[object, Sequence[Redefinition]] = {}
+
+    def of_all(self, found: SegmentedFusion) -> Iterable[tuple[Segment | None, Redefinition]]:
+        """Yield the definitions of each segment; of many segments, those that stay keep theirs."""
+        is_large = len(found.segments) > WHOLE
+        for segment in found.segments:
+            scheduler = self.able.get(segment.scheduler)
+            if scheduler is None:
+                continue
+            key = _beside(found, segment) if is_large else None
+            offered = None if key is None else self._known.get(key)
+            if offered is None:
+                offered = scheduler.redefinitions(segment.fusion, found.fusion, self.target)
+                if key is not None:
+                    self._known[key] = offered
+            for redefinition in offered:
                 yield segment, redefinition
+
+
+def _beside(found: SegmentedFusion, segment: Segment) -> object:
+    """Return what is the same as long as neither a segment changes nor those that read of it."""
+    results = tuple(o.value for o in segment.fusion.outputs)
+    readers = tuple(tuple(found.fusion.users.get(v, ())) for v in results)
+    return segment.scheduler, segment.nodes, results, readers
 
 
 def _single(
