@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
+    from fusec.segment.resume import Resume
     from fusec.segment.segmented import Decision, SegmentedFusion
     from fusec.shard.partition import Partition
 
@@ -253,6 +254,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.schedule.tuned import with_tuned
     from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine
+    from fusec.segment.repeat import segment_blocks
     from fusec.segment.search import segment as search
     from fusec.tuned import store_for
 
@@ -260,23 +262,26 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     all = (*schedulers(), *host_schedulers())
     offers = Offers(all, gpu)
     should_merge = _should_merge(options)
-    found = redefine(
-        fusion,
-        lambda f, resume: search(
-            f,
+    whole = should_merge is None and fusion.boundaries != "explicit"
+
+    def searched(part: Fusion, resume: Resume | None = None) -> SegmentedFusion:
+        return search(
+            part,
             all,
             gpu,
             offers=offers,
             should_merge=should_merge,
             rematerialise=not options.as_written,
             copies=not options.as_written,
-            resume=None if should_merge is not None or f.boundaries == "explicit" else resume,
-        ),
-        all,
-        gpu,
-        "never" if options.as_written else options.redefine,
-        _left_out(options)[2],
-    )
+            resume=resume if whole else None,
+        )
+
+    def redefined(part: Fusion) -> SegmentedFusion:
+        when = "never" if options.as_written else options.redefine
+        return redefine(part, searched, all, gpu, when, _left_out(options)[2])
+
+    found = segment_blocks(fusion, redefined, searched) if whole else None
+    found = found or redefined(fusion)
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
     chosen = with_tuned(with_overrides(found, gpu), gpu, stores)
     if "reuse_in_place" not in _asked(options):
