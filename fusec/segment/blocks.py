@@ -2,8 +2,8 @@
 
 A row is a node with its counterparts in the other blocks. Rows are found by walking along operands
 and users from nodes that look alike, in all blocks at once: every operand is the counterpart in the
-same block or in the one before, an input of each block's own, or a value that all blocks read. The
-first and the last block may differ from the others.
+same block or in the one before, an input or a scalar of each block's own, or a value that all
+blocks read. The first and the last block may differ from the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Row = tuple[Node | None, ...]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Equal blocks: their nodes and their own inputs, by block."""
+    """Equal blocks: their nodes, and the inputs and scalars that each has of its own, by block."""
 
     rows: tuple[Row, ...]
     inputs: tuple[tuple[Value | None, ...], ...]
@@ -52,11 +52,12 @@ class Blocks:
 
 
 def find_blocks(fusion: Fusion) -> Blocks | None:
-    """Return the blocks with most nodes that a fusion repeats, or None."""
+    """Return the largest blocks that a fusion repeats, or None."""
     labels = _labels(fusion)
-    found = (_Rows(fusion, labels).grown(nodes) for nodes in _starts(fusion, labels))
+    around = _surroundings(fusion, labels)
+    found = (_Rows(fusion, labels, around).grown(nodes) for nodes in _starts(fusion, around))
     blocks = [b for b in found if b is not None and len(b.rows) >= LEAST_ROWS]
-    return max(blocks, key=lambda b: len(b.rows) * b.count, default=None)
+    return max(blocks, key=lambda b: len(b.rows), default=None)
 
 
 def _labels(fusion: Fusion) -> dict[Node, int]:
@@ -75,21 +76,25 @@ def _labels(fusion: Fusion) -> dict[Node, int]:
     }
 
 
-def _starts(fusion: Fusion, labels: Mapping[Node, int]) -> list[list[Node]]:
-    """Return sets of nodes with surroundings that look alike, those of contractions first."""
-    around: dict[Node, int] = dict(labels)
+def _surroundings(fusion: Fusion, labels: Mapping[Node, int]) -> Mapping[Node, int]:
+    """Return a number for what each node is together with the nodes around it."""
+    around: Mapping[Node, int] = labels
     producer = fusion.producer
     for _ in range(ROUNDS):
         numbers: dict[object, int] = {}
         now: dict[Node, int] = {}
         for node in fusion.nodes:
-            made = (producer.get(v) for v in node.inputs)
+            made = (producer.get(v) for v in node.inputs if v.shape)
             before = tuple(-1 if n is None else around[n] for n in made)
-            after = tuple(
-                sorted(around[u] for v in node.outputs for u in fusion.users.get(v, ()))
-            )
+            users = (u for v in node.outputs for u in fusion.users.get(v, ()))
+            after = tuple(sorted(around[u] for u in users))
             now[node] = numbers.setdefault((around[node], before, after), len(numbers))
         around = now
+    return around
+
+
+def _starts(fusion: Fusion, around: Mapping[Node, int]) -> list[list[Node]]:
+    """Return sets of nodes with surroundings that look alike, those of contractions first."""
     alike: dict[int, list[Node]] = {}
     for node in fusion.nodes:
         alike.setdefault(around[node], []).append(node)
@@ -101,9 +106,12 @@ def _starts(fusion: Fusion, labels: Mapping[Node, int]) -> list[list[Node]]:
 class _Rows:
     """Rows on their way, with the place of each node that stands in one."""
 
-    def __init__(self, fusion: Fusion, labels: Mapping[Node, int]) -> None:
+    def __init__(
+        self, fusion: Fusion, labels: Mapping[Node, int], around: Mapping[Node, int]
+    ) -> None:
         self.fusion = fusion
         self.labels = labels
+        self.around = around
         self.rows: list[Row] = []
         self.place: dict[Node, tuple[int, int]] = {}
         self.inputs: dict[tuple[Value | None, ...], None] = {}
@@ -141,13 +149,11 @@ class _Rows:
     def _correspond(
         self, values: tuple[Value, ...], ends: tuple[Value | None, Value | None]
     ) -> bool:
-        producer, entries = self.fusion.producer, self.fusion.input_of
-        if values[0] in entries:
-            kind = input_kind(entries[values[0]])
-            alike = [v in entries and input_kind(entries[v]) == kind for v in values]
-            first, last = (
-                v if v in entries and input_kind(entries[v]) == kind else None for v in ends
-            )
+        producer = self.fusion.producer
+        kind = self._given(values[0])
+        if kind is not None:
+            alike = [self._given(v) == kind for v in values]
+            first, last = (v if v is not None and self._given(v) == kind else None for v in ends)
             self.inputs[(first, *values, last)] = None
             return all(alike)
         made = [producer.get(v) for v in values]
@@ -166,6 +172,14 @@ class _Rows:
         outer = (None if v is None else producer.get(v) for v in ends)
         self._add_with_ends(nodes, outer)
         return True
+
+    def _given(self, value: Value) -> object:
+        """Return what counts of an input, or of a scalar outside of blocks; None for others."""
+        entry = self.fusion.input_of.get(value)
+        if entry is not None:
+            return input_kind(entry)
+        is_outside = self.fusion.producer[value] not in self.place
+        return value.dtype if is_outside and not value.shape else None
 
     def _add_with_ends(self, nodes: Sequence[Node], outer: Iterable[Node | None]) -> None:
         label = self.labels[nodes[0]]
@@ -192,19 +206,24 @@ class _Rows:
         first = row[1]
         assert first is not None
         for k in range(len(first.outputs)):
-            users = [{} if n is None else self._users(n.outputs[k]) for n in row]
+            users = [self._users(n, k, self.around) for n in row]
+            outer = [self._users(n, k, self.labels) for n in (row[0], row[-1])]
             for kind, alone in users[1].items():
-                nodes = [u.get(kind) for u in users]
-                inner = [n for n in nodes[1:-1] if n is not None and n not in self.place]
-                if alone is not None and len(set(inner)) == len(row) - 2:
-                    self._add_with_ends(inner, (nodes[0], nodes[-1]))
+                inner = [u.get(kind) for u in users[1:-1]]
+                nodes = [n for n in inner if n is not None and n not in self.place]
+                if alone is not None and len(set(nodes)) == len(inner):
+                    ends = [u.get((self.labels[alone], kind[1])) for u in outer]
+                    self._add_with_ends(nodes, ends)
 
-    def _users(self, value: Value) -> dict[object, Node | None]:
-        """Return the users of a value by what they are and where they read it; None if several."""
-        found: dict[object, Node | None] = {}
-        for user in self.fusion.users.get(value, ()):
+    def _users(
+        self, node: Node | None, result: int, numbers: Mapping[Node, int]
+    ) -> dict[tuple[int, tuple[int, ...]], Node | None]:
+        """Return the users of a result by their numbers and where they read it; None if several."""
+        found: dict[tuple[int, tuple[int, ...]], Node | None] = {}
+        value = None if node is None else node.outputs[result]
+        for user in () if value is None else self.fusion.users.get(value, ()):
             places = tuple(k for k, o in enumerate(user.operands) if o is value)
-            kind = self.labels[user], places
+            kind = numbers[user], places
             found[kind] = None if kind in found else user
         return found
 

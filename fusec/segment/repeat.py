@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fusec.diagnostics import Unsupported
@@ -10,6 +10,7 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops.names import fresh_name
 from fusec.segment.blocks import Blocks, find_blocks
 from fusec.segment.canonical import as_defined, canonical
+from fusec.segment.cheap import find_copied
 from fusec.segment.resume import Resume, Seed, resume_without
 from fusec.segment.segmented import Decision, SegmentedFusion
 
@@ -131,12 +132,26 @@ class _Expansion:
                                  for o in node.operands)  # fmt: skip
                 node = replace(node, operands=operands)
             nodes.append(node)
-        whole = replace(self.fusion, nodes=tuple(nodes))
+        whole = replace(self.fusion, nodes=(*self._scalars(nodes), *nodes))
         if any(o.value not in whole.producer and o.value not in whole.input_of
                for o in whole.outputs):  # fmt: skip
             return None
         whole = as_defined(canonical(whole), self.fusion)
         return whole, Resume(tuple(self._seeds(clones)), self._decisions())
+
+    def _scalars(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return the nodes of scalars that the others read, and that no searched block has."""
+        made = {v for n in nodes for v in n.outputs}
+        left = [v for n in nodes for v in n.inputs if v not in made]
+        found: list[Node] = []
+        while left:
+            value = left.pop()
+            node = self.fusion.producer.get(value)
+            if value not in made and node is not None:
+                made.update(node.outputs)
+                found.append(node)
+                left.extend(node.inputs)
+        return found
 
     def _clone(self, own: list[Node], block: int, before: list[_Cloned]) -> _Cloned | None:
         """Return the searched inner block's nodes as those of another block."""
@@ -192,32 +207,53 @@ class _Expansion:
     def _seeds(self, clones: list[_Cloned]) -> Iterable[Seed]:
         """Yield the segments that were found, and those of the other blocks."""
         taken: set[str] = set()
+        fusion = self.found.fusion
+        copied = {n.output.name for n in find_copied(fusion) if n.output not in fusion.output_of}
         for seed in resume_without(self.found, ()).seeds:
-            blocks = {self.block.get(n) for n in seed.owned}
-            again = {self.block.get(n) for n in seed.again} - {None}
-            moved: list[Mapping[str, str] | None] = [{}]
-            if blocks <= {0, 1} and again <= {0, 1} and 1 in blocks | again:
-                moved += [self._names(clones, j, 0 in blocks | again) for j in range(len(clones))]
-            elif 1 in blocks | again:  # it reads of the block before the last one
-                moved = [clones[-1].names]
-            for names in moved:
-                if names is None:
-                    continue
-                owned = frozenset(names.get(n, n) for n in seed.owned)
-                if owned.isdisjoint(taken):
+            own = Seed(seed.owned - copied, seed.again - copied)
+            for places in self._places({self.block.get(n) for n in own.owned | own.again}):
+                owned = self._moved(own.owned, places, clones)
+                if owned and owned.isdisjoint(taken):
                     taken |= owned
-                    yield Seed(owned, frozenset(names.get(n, n) for n in seed.again))
+                    yield Seed(owned, self._moved(own.again, places, clones))
 
-    def _names(self, clones: list[_Cloned], at: int, begins: bool) -> Mapping[str, str] | None:
-        """Return the names in a block of those of the inner one, and of the first in one before."""
-        names = dict(clones[at].names)
-        for name, block in self.block.items() if begins else ():
-            if block == 0:
-                inner = self.named.get((self.key[name], 1))
-                if inner is not None:
-                    own = inner.output.name
-                    names[name] = own if at == 0 else clones[at - 1].names[own]
-        return names
+    def _places(self, blocks: Collection[int | None]) -> list[Mapping[int, int]]:
+        """Return into which blocks a segment of some is put, itself among them.
+
+        One of all three that were searched, like a kernel of what does not depend on blocks, is put
+        into three at a time; what remains is put into each.
+        """
+        last, inner = self.last, range(2, self.last)
+        same = {0: 0, 1: 1, last: last}
+        if 1 not in blocks:
+            return [same]
+        if 0 in blocks and last in blocks:
+            whole = len(inner) // 3 * 3
+            threes = [{0: k, 1: k + 1, last: k + 2} for k in inner[:whole:3]]
+            return [same, *threes, *({1: k} for k in inner[whole:])]
+        if last in blocks:
+            return [{1: last - 1, last: last}]
+        if 0 in blocks:
+            return [same, *({0: k - 1, 1: k} for k in inner)]
+        return [same, *({1: k} for k in inner)]
+
+    def _moved(
+        self, names: Iterable[str], places: Mapping[int, int], clones: list[_Cloned]
+    ) -> frozenset[str]:
+        """Return the names of the same nodes in other blocks; those of no block stay."""
+        found: set[str] = set()
+        for name in names:
+            if name not in self.block:
+                found.add(name)
+                continue
+            place = places.get(self.block[name])
+            inner = self.named.get((self.key[name], 1))
+            if place == self.block[name]:
+                found.add(name)
+            elif place is not None and inner is not None:
+                at = inner.output.name
+                found.add(at if place == 1 else clones[place - 2].names[at])
+        return frozenset(found)
 
     def _decisions(self) -> tuple[Decision, ...]:
         count, size = self.blocks.count, len(self.blocks.rows)
