@@ -211,11 +211,16 @@ class _Expansion:
         copied = {n.output.name for n in find_copied(fusion) if n.output not in fusion.output_of}
         for seed in resume_without(self.found, ()).seeds:
             own = Seed(seed.owned - copied, seed.again - copied)
-            for places in self._places({self.block.get(n) for n in own.owned | own.again}):
-                owned = self._moved(own.owned, places, clones)
+            every = self._places({self.block.get(n) for n in own.owned | own.again})
+            for number, places in enumerate(every):
+                mine, again = own.owned, own.again
+                if number:  # what belongs to no block stands in one of them
+                    mine = own.owned & self.block.keys()
+                    again |= own.owned - mine
+                owned = self._moved(mine, places, clones)
                 if owned and owned.isdisjoint(taken):
                     taken |= owned
-                    yield Seed(owned, self._moved(own.again, places, clones))
+                    yield Seed(owned, self._moved(again, places, clones))
 
     def _places(self, blocks: Collection[int | None]) -> list[Mapping[int, int]]:
         """Return into which blocks a segment of some is put, itself among them.
